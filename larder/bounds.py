@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from functools import cache
-from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 MAX_KEY_BYTES = 1024
@@ -122,44 +121,6 @@ def map_ahead(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-    finally:
-        for future in pending:
-            future.cancel()
-
-
-def map_done(
-    executor: Executor,
-    function: Callable[[Item], Result],
-    items: Iterable[Item],
-    *,
-    window: int,
-    wake_seconds: float,
-) -> Iterator[Result | None]:
-    """``map(function, items)`` in the order of completion, at most ``window`` running or waiting.
-
-    Yields None whenever no call has completed for ``wake_seconds``. The first exception of a call
-    is raised at once; calls that have not started are then cancelled.
-    """
-    ended: SimpleQueue[Future[Result]] = SimpleQueue()
-    pending: set[Future[Result]] = set()
-
-    def next_result() -> Result | None:
-        try:
-            future = ended.get(timeout=wake_seconds)
-        except Empty:
-            return None
-        pending.discard(future)
-        return future.result()
-
-    try:
-        for item in items:
-            while len(pending) >= window:
-                yield next_result()
-            future = executor.submit(function, item)
-            pending.add(future)
-            future.add_done_callback(ended.put)
-        while pending:
-            yield next_result()
     finally:
         for future in pending:
             future.cancel()

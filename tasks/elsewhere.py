@@ -15,7 +15,6 @@ from prefect.context import FlowRunContext
 
 from larder.config.models import Location
 from larder.errors import NotFoundError
-from larder.jobs.processes import close_idle
 from larder.progress import StageTimes
 from larder.store import open_location
 from tasks.progress import listening, run_ended, stoppable, stopped_for
@@ -41,10 +40,7 @@ def reported_later() -> Iterator[StageTimes]:
         stoppable() as stop,
         stopped_for(run_ended(context.flow_run.id), stop),
     ):
-        try:
-            yield times
-        finally:
-            close_idle()  # nobody else would, on a worker
+        yield times
 
 
 def first_object(storage: Location) -> tuple[str, int]:

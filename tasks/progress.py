@@ -1,7 +1,8 @@
-"""How the tasks of a flow run report progress, and how they are asked to stop.
+"""How the tasks of a flow run report progress, are asked to stop, and share processes.
 
-Neither is a parameter of a task, because parameters are shown, hashed and possibly sent elsewhere.
-Prefect's thread task runner passes context variables on; see `tasks.elsewhere` for others.
+None of it is a parameter of a task, because parameters are shown, hashed and possibly sent
+elsewhere. Prefect's thread task runner passes context variables on; see `tasks.elsewhere` for
+others.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from uuid import UUID
 
 from prefect import get_client
 
+from larder.jobs.crew import Crew
 from larder.progress import CancellableProgress, NullProgress, Progress
 
 POLL_SECONDS = 2.0
 
 _listener: ContextVar[Progress] = ContextVar("listener", default=NullProgress())  # noqa: B039
 _stop: ContextVar[Event | None] = ContextVar("stop", default=None)
+_crew: ContextVar[Crew] = ContextVar("crew", default=Crew(1))  # noqa: B039
 
 
 def current_listener() -> Progress:
@@ -41,6 +44,21 @@ def listening(progress: Progress) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+def current_crew() -> Crew:
+    """The processes that do the work of batches."""
+    return _crew.get()
+
+
+@contextmanager
+def working_with(crew: Crew) -> Iterator[None]:
+    """Have the batches that are submitted within a ``with`` block done by a crew."""
+    token = _crew.set(crew)
+    try:
+        yield
+    finally:
+        _crew.reset(token)
 
 
 @contextmanager

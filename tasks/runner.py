@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -19,10 +19,11 @@ from prefect.task_runners import TaskRunner as PoolOfTasks
 from prefect.utilities.annotations import quote
 
 from larder.errors import FatalError
+from larder.jobs.crew import Crew
 from larder.jobs.results import RunError, stops_others
 from larder.progress import Progress, TimedProgress
 from tasks.elsewhere import Done
-from tasks.progress import POLL_SECONDS, current_progress, stoppable
+from tasks.progress import POLL_SECONDS, current_progress, stoppable, working_with
 from tasks.steps import ELSEWHERE, TASKS
 
 _CLUSTERS = ("distributed", "ray")
@@ -93,7 +94,8 @@ class TaskRunner:
         waiting: Iterator[tuple[int, Any]] = iter(enumerate(batches))
         under_way: dict[PrefectFuture[Any], int] = {}
         done: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
-        with stoppable() as stop:
+        count = 1 if pool.elsewhere else pool.workers
+        with stoppable() as stop, closing(Crew(count)) as crew, working_with(crew):
             try:
                 while True:
                     for place, batch in islice(waiting, at_once - len(under_way)):

@@ -31,7 +31,7 @@ from larder.segments import cache, index, shard
 from larder.verify import reading, repair, survey
 from tasks.artifacts import card_note, config_note, plan_table
 from tasks.elsewhere import Done, reported_later
-from tasks.progress import current_progress
+from tasks.progress import current_crew, current_progress
 
 STOPPED = "run.interrupted"
 """The code of the error that a step raises when it is asked to stop."""
@@ -74,7 +74,7 @@ class Step:
 STEPS = (
     Step(source.inspect_source, "inventory", "inventory of {settings.dataset.name}"),
     Step(plan_checks.checked_plan, "plan", "plan {state.dataset.name}", show=plan_table),
-    Step(shard.shard_batch, "shard", "shards from {batch.shards[0].name}"),
+    Step(shard.shard_batch, "shard", "shards from {batch.name}"),
     Step(index.index_shards, "index", "index of the shards"),
     Step(cache.cache_split, "cache", "cache of {batch.split}"),
     Step(publish.publish, "publish", "publish version {job.version}"),
@@ -111,7 +111,9 @@ def task_of(step: Step, *, elsewhere: bool = False) -> Task[Any, Any]:
     def run(*arguments: Any, **named: Any) -> Any:
         try:
             with reported_later() if elsewhere else nullcontext() as times:
-                result = step.function(*arguments, **named, progress=current_progress())
+                result = current_crew().run(
+                    step.function, *arguments, **named, progress=current_progress()
+                )
             if isinstance(result, BatchReport):
                 RunError.unless_clean(step.name, result)
         except LarderError as error:

@@ -36,6 +36,7 @@ from larder.copy.route import Route, SentAhead
 from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError, RetryableError
+from larder.jobs.crew import UNIT_BYTES, divided, pays, unit_bytes
 from larder.jobs.manifests import put_named, read_ref
 from larder.jobs.results import BatchReport, merge_reports
 from larder.jobs.runner import Runner
@@ -50,6 +51,9 @@ from larder.store.base import ObjectInfo, Store
 
 BATCH_OBJECTS = 50_000
 """Maximum number of objects in a batch, so that it takes minutes even if they are small."""
+
+_UNIT_OBJECTS = 1_024
+_OBJECT_SECONDS = 0.4e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,11 @@ class CopyBatch:
     first_row: int
     rows: int
     bytes: int
+
+    @property
+    def name(self) -> str:
+        """Its rows for people, counted from 1."""
+        return f"objects {self.first_row + 1:,} to {self.first_row + self.rows:,}"
 
 
 def begin(route: Route, batch_bytes: int, due: ManifestFile) -> CopyJob:
@@ -102,25 +111,48 @@ def copy_batches(job: CopyJob) -> list[CopyBatch]:
     return list(cut_batches(rows, job.batch_bytes))
 
 
-def cut_batches(rows: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[CopyBatch]:
+def cut_batches(
+    rows: Iterable[pa.RecordBatch],
+    batch_bytes: int,
+    batch_objects: int = BATCH_OBJECTS,
+    first_row: int = 0,
+) -> Iterator[CopyBatch]:
     """Cut rows into batches; one ends before the row that makes it too large.
 
-    The rows have a column ``size_bytes``. A single row may be larger than ``batch_bytes``.
+    The rows, from ``first_row`` on, have a column ``size_bytes``. A single row may be larger than
+    ``batch_bytes``.
     """
-    first, sizes = 0, np.zeros(0, np.int64)
+    first, sizes = first_row, np.zeros(0, np.int64)
     for batch in rows:
         sizes = np.append(sizes, batch.column("size_bytes").to_numpy())
-        while (count := _fitting(sizes, batch_bytes)) < len(sizes):
+        while (count := _fitting(sizes, batch_bytes, batch_objects)) < len(sizes):
             yield CopyBatch(first, count, int(sizes[:count].sum()))
             first, sizes = first + count, sizes[count:]
     if len(sizes):
         yield CopyBatch(first, len(sizes), int(sizes.sum()))
 
 
-def _fitting(sizes: np.typing.NDArray[np.int64], batch_bytes: int) -> int:
+def _fitting(sizes: np.typing.NDArray[np.int64], batch_bytes: int, batch_objects: int) -> int:
     """How many of the first rows make a batch."""
     count = int(np.searchsorted(np.cumsum(sizes), batch_bytes, side="right"))
-    return min(max(1, count), BATCH_OBJECTS)
+    return min(max(1, count), batch_objects)
+
+
+def copy_units(job: CopyJob, batch: CopyBatch, count: int) -> list[CopyBatch]:
+    """A batch in pieces for ``count`` processes; none if this process does as well.
+
+    A limit on the bandwidth is kept best by one process, and reached by it.
+    """
+    places = job.route.source, job.route.storage
+    if job.route.limits.max_bytes_per_second is not None or not pays(
+        places, _OBJECT_SECONDS * batch.rows, batch.bytes, count
+    ):
+        return []
+    first_row, rows = batch.first_row, batch.rows
+    sizes = read_ref(
+        job.route.open_root(), job.due, DUE, columns=["size_bytes"], first_row=first_row, rows=rows
+    )
+    return list(cut_batches(sizes, unit_bytes(batch.bytes, count), _UNIT_OBJECTS, first_row))
 
 
 def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
@@ -133,6 +165,7 @@ def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
         return job.route.send(keys, progress)
 
 
+@divided(copy_units, merge_reports)
 def copy_objects(
     job: CopyJob, batch: CopyBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
@@ -154,7 +187,7 @@ def copy_objects(
             root,
             f"{place.receipts}{job.run}-",
             folder,
-            set_bytes=SET_BYTES // concurrent_batches,
+            set_bytes=max(UNIT_BYTES, SET_BYTES // concurrent_batches),
             receipts=_receipts(root, job, batch),
         ) as sets,
     ):

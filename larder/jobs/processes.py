@@ -20,26 +20,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NamedTuple
-from urllib.parse import urlsplit
 
-from larder.config.models import Location
 from larder.errors import FatalError
 from larder.machine import small_memory_environment
 from larder.progress import CancellableProgress, NullProgress, Progress
 
-WORTH_ROWS = 40_000
-"""Smaller batches are done before a process has started: a sample takes some 20 microseconds."""
-
-_SMALL_BYTES = 32_000
-"""Mean size of samples up to which dealing with them takes longer than moving their bytes."""
-
 _PACKAGES = Path(__file__).parents[2]
-_SCHEMES = ("", "file", "gs", "s3")
 _LENGTH_BYTES = 8
 _REPORT_SECONDS = 0.1
 _END_SECONDS = 10.0
@@ -67,57 +58,6 @@ class _Done(NamedTuple):
 
 class _Failed(NamedTuple):
     error: BaseException
-
-
-def suits(places: Iterable[Location], rows: int, size_bytes: int, concurrent_batches: int) -> bool:
-    """Whether a batch that writes so much is better done in a process of its own."""
-    if concurrent_batches == 1 or rows < WORTH_ROWS or size_bytes > _SMALL_BYTES * rows:
-        return False
-    # Prefect's blocks and stores in memory exist only in this process.
-    return all(
-        place.access.block is None and urlsplit(place.url).scheme in _SCHEMES for place in places
-    )
-
-
-_this_process = threading.Lock()
-"""Held by the batch that is done in this process."""
-
-_idle: list[Process] = []
-
-
-def work(
-    step: Callable[..., Any], job: Any, batch: Any, *, progress: Progress, concurrent_batches: int
-) -> Any:
-    """The result of a step for a batch, from a process of its own if this one has a batch already.
-
-    An error that ``progress`` raises stops the process between two objects. ``run.failed``: the
-    process was killed.
-    """
-    if _this_process.acquire(blocking=False):
-        try:
-            return step(job, batch, progress=progress, concurrent_batches=concurrent_batches)
-        finally:
-            _this_process.release()
-    try:
-        process = _idle.pop()
-    except IndexError:
-        process = Process()
-    try:
-        return process.call(
-            step, job, batch, progress=progress, concurrent_batches=concurrent_batches
-        )
-    finally:
-        if process.answered:
-            _idle.append(process)
-        else:
-            process.close()
-
-
-def close_idle() -> None:
-    """End the processes that wait for a batch."""
-    with suppress(IndexError):  # other threads take of them, too
-        while True:
-            _idle.pop().close()
 
 
 class Process:
@@ -164,11 +104,15 @@ class Process:
                 self._stop()
                 raise
 
-    def close(self) -> None:
-        """End it: by itself if it waits for a call, as it removes its temporary files then."""
+    def leave(self) -> None:
+        """Let it end by itself, as soon as it waits for a call."""
         for pipe in (self._stdin, self._stdout):
             with suppress(OSError):  # what was not sent is not needed
                 pipe.close()
+
+    def close(self) -> None:
+        """End it: by itself if it waits for a call, as it removes its temporary files then."""
+        self.leave()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(_END_SECONDS if self.answered else 0)
         self.process.kill()

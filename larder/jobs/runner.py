@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, Protocol
 
-from larder.bounds import batches_at_once, map_done
+from larder.bounds import batches_at_once
 from larder.config.models import CopyConfig, RunnerConfig
 from larder.errors import ConfigError
-from larder.jobs.results import stops_others
+from larder.jobs.crew import Crew, map_stopping
 from larder.machine import usable_cores
 from larder.progress import CancellableProgress, Progress, TimedProgress
 
@@ -70,7 +70,7 @@ Start = Callable[[Execute], dict[str, Any]]
 
 
 class InlineRunner:
-    """Runs steps in this process, batches in a few threads.
+    """Runs steps in this process, and batches in as many as it has cores (`larder.jobs.crew`).
 
     ``count`` batches run at most at once; ``stop`` stops the steps between two objects once it is
     set.
@@ -94,34 +94,16 @@ class InlineRunner:
         return step(*arguments, progress=self.progress)
 
     def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
-        """The results of a step for each batch.
-
-        The first error, or an interrupt, cancels batches that have not started; the others stop
-        after their current objects, and are waited for. If too much failed in a batch, no further
-        one is started, and the results of those are None.
-        """
+        """The results of a step for each batch, in order; see `larder.jobs.crew.map_stopping`."""
         concurrent_batches = max(1, min(self._workers, len(batches)))
-        stop, enough = threading.Event(), threading.Event()
 
-        results: list[Any] = [None] * len(batches)
-
-        def one(place: int) -> None:
-            if enough.is_set():
-                return
-            progress = CancellableProgress(self.progress, stop)
-            results[place] = step(
-                job, batches[place], progress=progress, concurrent_batches=concurrent_batches
+        def one(batch: Any, progress: Progress) -> Any:
+            return crew.run(
+                step, job, batch, progress=progress, concurrent_batches=concurrent_batches
             )
-            if stops_others(results[place]):
-                enough.set()
 
-        with ThreadPoolExecutor(concurrent_batches, thread_name_prefix="batch") as pool:
-            try:
-                for _ in map_done(
-                    pool, one, range(len(batches)), window=concurrent_batches, wake_seconds=60.0
-                ):
-                    pass
-            except BaseException:
-                stop.set()
-                raise
-        return results
+        with (
+            closing(Crew(self._workers)) as crew,
+            ThreadPoolExecutor(concurrent_batches, thread_name_prefix="batch") as pool,
+        ):
+            return map_stopping(pool, one, batches, self.progress)

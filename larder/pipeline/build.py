@@ -10,7 +10,6 @@ from larder.copy.copy_job import CopyJob, Standing, end_copy, make_copies
 from larder.copy.record import CopyDocument
 from larder.copy.route import SentAhead
 from larder.errors import Failure
-from larder.jobs.processes import close_idle
 from larder.jobs.results import BatchReport, RunError, Totals, merge_reports
 from larder.jobs.runner import Runner
 from larder.machine import give_back_memory
@@ -105,15 +104,12 @@ def _mirror(job: Job, copies: CopyJob, runner: Runner) -> tuple[BatchReport, Sen
 def _shard(job: Job, copies: CopyJob | None, runner: Runner) -> Totals:
     batches, reused = shard_batches(job, runner.progress, copies)
     give_back_memory()  # as processes may need it now
-    try:
-        if batches:
-            objects = sum(batch.rows for batch in batches)
-            size_bytes = sum(batch.bytes for batch in batches)
-            runner.progress.start("shard", objects=objects, bytes=size_bytes)
-            RunError.unless_clean("shard", merge_reports(runner.map(shard_batch, job, batches)))
-            runner.progress.finish("shard")
-    finally:
-        close_idle()
+    if batches:
+        objects = sum(batch.rows for batch in batches)
+        size_bytes = sum(batch.bytes for batch in batches)
+        runner.progress.start("shard", objects=objects, bytes=size_bytes)
+        RunError.unless_clean("shard", merge_reports(runner.map(shard_batch, job, batches)))
+        runner.progress.finish("shard")
     return reused
 
 

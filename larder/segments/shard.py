@@ -16,9 +16,9 @@ from larder.copy.copy_job import CopyJob
 from larder.copy.mirror_reader import Copies, Mirror
 from larder.disk import scratch
 from larder.errors import Failures
+from larder.jobs.crew import divided, pays, unit_bytes
 from larder.jobs.manifests import fetched, read_ref
-from larder.jobs.processes import WORTH_ROWS, suits, work
-from larder.jobs.results import BatchReport, Totals
+from larder.jobs.results import BatchReport, Totals, merge_reports
 from larder.machine import usable_cores
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.manifest.sealed import StoredFile
@@ -47,6 +47,8 @@ BATCH_SAMPLES = 100_000
 
 
 _LEAST_BYTES = 256_000_000
+_LEAST_SAMPLES = 40_000
+_SAMPLE_SECONDS = 0.1e-3
 
 PIECE_ROWS = 2_048
 """So many samples are objects at a time: in columns they take a tenth of the memory."""
@@ -90,7 +92,7 @@ def _batch_size(job: SegmentJob, plans: Sequence[ShardPlan]) -> tuple[int, int]:
     rows = -(-sum(plan.rows for plan in plans) // workers)
     return (
         min(runner.batch_bytes, max(_LEAST_BYTES, size_bytes)),
-        min(BATCH_SAMPLES, max(WORTH_ROWS, rows)),
+        min(BATCH_SAMPLES, max(_LEAST_SAMPLES, rows)),
     )
 
 
@@ -112,28 +114,30 @@ def with_receipts(
         yield PackBatch(batch.index, batch.shards, copies)
 
 
+def shard_units(job: SegmentJob, batch: PackBatch, count: int) -> list[PackBatch]:
+    """A batch in pieces for ``count`` processes; none if this process does as well.
+
+    Images are transformed by processes of their own, several for one shard.
+    """
+    places = job.dataset.source, job.cluster.storage
+    if job.shape.images.transform is not None or not pays(
+        places, _SAMPLE_SECONDS * batch.rows, batch.bytes, count
+    ):
+        return []
+    units = batch_shards(batch.shards, unit_bytes(batch.bytes, count))
+    return [replace(batch, shards=unit.shards) for unit in units]
+
+
+@divided(shard_units, merge_reports)
 def shard_batch(
     job: SegmentJob, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
-    """Make the shards of one batch, each with a receipt, in another process if that is faster.
+    """Make the shards of one batch, each with a receipt.
 
     What an earlier attempt at the batch has finished is not made again; shards that failed are not
     written and have no receipt. Concurrent batches share ``copy.concurrency`` and
     ``copy.memory_bytes``. ``run.failed``: this machine cannot transform images as planned.
     """
-    places = job.dataset.source, job.cluster.storage
-    if suits(places, batch.rows, batch.bytes, concurrent_batches):
-        report: BatchReport = work(
-            shard_batch_here, job, batch, progress=progress, concurrent_batches=concurrent_batches
-        )
-        return report
-    return shard_batch_here(job, batch, progress=progress, concurrent_batches=concurrent_batches)
-
-
-def shard_batch_here(
-    job: SegmentJob, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
-) -> BatchReport:
-    """The same as `shard_batch`, in this process."""
     format_ = shard_format(*job.shape.use)
     failures, done = Failures(), Totals()
     check_codecs(job.shape.images.transform)

@@ -140,6 +140,11 @@ class ShardBatch:
     shards: tuple[ShardPlan, ...]
 
     @property
+    def name(self) -> str:
+        """The first shard, for people."""
+        return self.shards[0].name
+
+    @property
     def first_row(self) -> int:
         return self.shards[0].first_row
 

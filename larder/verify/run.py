@@ -14,12 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from larder.errors import ConfigError
-from larder.jobs.results import Totals
 from larder.jobs.runner import Runner
 from larder.pipeline.settings import Settings
 from larder.verify.documents import is_id
 from larder.verify.findings import DamagedError, Finding, Verified
-from larder.verify.reading import STAGE, verify_batch
+from larder.verify.reading import STAGE, merge_verified, verify_batch
 from larder.verify.repair import name_version, refusal, repair_large, repair_small
 from larder.verify.replacing import STAGE as REPAIR
 from larder.verify.replacing import Repair
@@ -157,9 +156,8 @@ class _Verification:
             self.runner.progress.start(STAGE, objects=files, bytes=size_bytes)
             results = self.runner.map(verify_batch, self.job, batches)
             self.runner.progress.finish(STAGE)
-        findings = dict.fromkeys(finding for result in results for finding in result.findings)
-        self.verified = Verified(tuple(findings), sum((one.read for one in results), Totals()))
-        self.before += findings
+        self.verified = merge_verified(results)
+        self.before += self.verified.findings
 
     def repair_large(self) -> None:
         """Repair shards, segment by segment, then caches."""

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images, write
 
 from larder.errors import FatalError
-from larder.jobs import processes
+from larder.jobs import crew, processes
 from larder.jobs.manifests import fetched
 from larder.jobs.results import RunError
 from larder.jobs.runner import InlineRunner
@@ -31,65 +30,44 @@ TWO: dict[str, Any] = {**SHARED, "cluster": {"runner": {"workers": 2, "batch_byt
 
 
 @pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Has every batch but one done in a process; the IDs of the processes that were started."""
-    started: list[int] = []
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Has every batch divided among processes; the IDs of those that were started."""
+    pids: list[int] = []
     begin = processes.Process.__init__
 
     def noted(process: Any) -> None:
         begin(process)
-        started.append(process.process.pid)
+        pids.append(process.process.pid)
 
-    monkeypatch.setattr(processes, "WORTH_ROWS", 1)
+    monkeypatch.setattr(crew, "_START_SECONDS", 0)
+    monkeypatch.setattr(crew, "_LEAST_UNIT_BYTES", 1)
     monkeypatch.setattr(processes.Process, "__init__", noted)
-    return started
+    return pids
 
 
-@pytest.fixture
-def apart(begun: list[int]) -> Iterator[list[int]]:
-    """Has every batch done in a process."""
-    with processes._this_process:
-        yield begun
-
-
-def test_processes_make_the_same_version_as_threads(tmp_path, apart):
-    one = directory_lab(tmp_path / "one", OBJECTS, **SHARED)
+@pytest.mark.parametrize("mirror", [False, True])
+def test_processes_make_the_same_version_as_threads(mirror, tmp_path, started):
+    one = directory_lab(tmp_path / "one", OBJECTS, **SHARED, mirror=mirror)
     two = Lab(one.source, str(tmp_path / "two"), tmp_path / "out", {**one.fields, **TWO})
-    alone = one.prepare()
-    assert not apart, "a single batch is done here"
+    alone = prepare(one.settings(), InlineRunner(1, StageTimes()))
+    assert not started
     document = two.prepare()
-    assert len(apart) == 2, "they are used again for further batches"
-    assert not any(map(is_running, apart))
+    assert len(started) == (4 if mirror else 2), "they are used again for further units"
+    assert not any(map(is_running, started))
     assert (document["version"], document["digest"]) == (alone["version"], alone["digest"])
     assert document["stages"]["shard"]["objects"] == alone["stages"]["shard"]["objects"]
     assert document["stages"]["shard"]["bytes"] == alone["stages"]["shard"]["bytes"]
     two.only()
 
 
-def test_one_batch_at_a_time_stays_here(tmp_path, begun):
-    lab = directory_lab(tmp_path, OBJECTS, **TWO)
-    lab.prepare()
-    assert len(begun) == 1, "the other one of two"
-    lab.only()
-
-
-def test_a_batch_that_failed_here_leaves_its_place(tmp_path, begun):
-    lab = directory_lab(tmp_path, OBJECTS, **TWO)
-    stop = threading.Event()
-    with pytest.raises(FatalError):
-        prepare(lab.settings(), InlineRunner(2, Watching(stop.set), stop))
-    assert processes._this_process.acquire(blocking=False)
-    processes._this_process.release()
-
-
-def test_a_bad_sample_is_reported_as_in_one_process(tmp_path, apart):
+def test_a_bad_sample_is_reported_as_in_one_process(tmp_path, started):
     lab = directory_lab(tmp_path, OBJECTS, **{**TWO, "validate": "decode"})
     write(lab.source, {"b/05.png": b"no image"})
     with pytest.raises(RunError) as caught:
         lab.prepare()
     assert [failure.key for failure in caught.value.report.failures] == ["b/05.png"]
-    assert apart
-    assert not any(map(is_running, apart))
+    assert started
+    assert not any(map(is_running, started))
     write(lab.source, {"b/05.png": OBJECTS["b/05.png"]})
     lab.prepare()
     lab.only()
@@ -109,24 +87,37 @@ class Watching(StageTimes):
             then()
 
 
-def test_a_killed_process_fails_the_run_and_the_next_run_continues(tmp_path, apart):
+def test_what_a_killed_process_did_is_done_once_more(tmp_path, started):
     lab = directory_lab(tmp_path, OBJECTS, **TWO)
-    progress = Watching(lambda: [os.kill(pid, signal.SIGKILL) for pid in apart])
-    with pytest.raises(FatalError) as caught:
-        prepare(lab.settings(), InlineRunner(2, progress))
+    progress = Watching(lambda: [os.kill(pid, signal.SIGKILL) for pid in started])
+    prepare(lab.settings(), InlineRunner(2, progress))
+    assert len(started) > 2
+    lab.only()
+
+
+def test_a_unit_whose_processes_are_killed_fails_the_run_and_the_next_run_continues(
+    tmp_path, started, monkeypatch
+):
+    lab = directory_lab(tmp_path, OBJECTS, **TWO)
+    with monkeypatch.context() as patch:
+        patch.setattr(processes.Process, "_send", lambda self, call: self.process.kill())
+        with pytest.raises(FatalError, match="status -9") as caught:
+            prepare(lab.settings(), InlineRunner(2, StageTimes()))
     assert caught.value.code == "run.failed"
+    assert caught.value.where.endswith(".tar")
+    assert not any(map(is_running, started))
     lab.prepare()
     lab.only()
 
 
-def test_a_run_that_is_stopped_leaves_no_process(tmp_path, apart):
+def test_a_run_that_is_stopped_leaves_no_process(tmp_path, started):
     lab = directory_lab(tmp_path, OBJECTS, **TWO)
     stop = threading.Event()
     with pytest.raises(FatalError) as caught:
         prepare(lab.settings(), InlineRunner(2, Watching(stop.set), stop))
     assert caught.value.code == "run.interrupted"
-    assert apart
-    assert not any(map(is_running, apart))
+    assert started
+    assert not any(map(is_running, started))
     lab.prepare()
     lab.only()
 
@@ -172,19 +163,17 @@ def test_a_process_removes_what_it_has_downloaded(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("place", "apart_there"),
+    ("place", "divided"),
     [
         ("s3://bucket/data", True),
         ("memory://data", False),
         ({"url": "s3://bucket/data", "block": "aws-credentials/team"}, False),
     ],
 )
-def test_what_only_this_process_has_stays_here(place, apart_there, tmp_path):
+def test_what_only_this_process_has_stays_here(place, divided, tmp_path):
     lab = Lab(place, str(tmp_path), tmp_path / "out", {})
     settings = lab.settings()
 
     places = settings.dataset.source, settings.cluster.storage
-    assert processes.suits(places, 10**5, 10**8, 2) is apart_there
-    assert not processes.suits(places, 10**5, 10**8, 1)
-    assert not processes.suits(places, 10**3, 10**6, 2)
-    assert not processes.suits(places, 10**5, 10**10, 2)
+    assert crew.pays(places, 10.0, 0, 2) is divided
+    assert not crew.pays(places, 1.0, 10**8, 2)

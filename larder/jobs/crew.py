@@ -1,0 +1,177 @@
+"""The processes of this machine that do the work of a run, as many as it has cores.
+
+One interpreter lock lets about one core deal with objects and samples, whatever the number of
+threads. So where it is worth it, the batches of a step are divided into units: consecutive objects
+or shards, with receipts of their own, each done in a process that the batches share. This process
+hands them out and merges their results. A unit whose process was killed is done once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed, wait
+from functools import partial
+from threading import Event
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from larder.config.models import Location
+from larder.errors import FatalError
+from larder.jobs.processes import Process
+from larder.jobs.results import stops_others
+from larder.progress import CancellableProgress, Progress
+
+UNIT_BYTES = 64_000_000
+"""Maximum size of a unit, unless it is a single object or shard."""
+
+_SCHEMES = ("", "file", "gs", "s3")
+_START_SECONDS = 0.4
+_BYTE_SECONDS = 1e-9
+_LEAST_UNIT_BYTES = 16_000_000
+_UNITS_EACH = 4
+
+Step = TypeVar("Step", bound=Callable[..., Any])
+
+
+class _Division(NamedTuple):
+    """``units`` takes a job, a batch and the number of processes; see `divided`."""
+
+    units: Callable[[Any, Any, int], Sequence[Any]]
+    merge: Callable[[Sequence[Any]], Any]
+
+
+_divisions: dict[Callable[..., Any], _Division] = {}
+
+
+def divided(
+    units: Callable[[Any, Any, int], Sequence[Any]], merge: Callable[[Sequence[Any]], Any]
+) -> Callable[[Step], Step]:
+    """Have the batches of a step done by several processes.
+
+    ``units`` takes a job, a batch and the number of processes, and returns smaller batches, each
+    with a ``name``; none if this process does as well. ``merge`` makes one result of theirs.
+    """
+
+    def register(step: Step) -> Step:
+        _divisions[step] = _Division(units, merge)
+        return step
+
+    return register
+
+
+def pays(places: Iterable[Location], seconds: float, size_bytes: int, count: int) -> bool:
+    """Whether ``count`` processes save several times the time that they take to start.
+
+    ``seconds`` is about what one takes for the objects or samples, besides moving ``size_bytes``.
+    """
+    saved_seconds = (seconds + _BYTE_SECONDS * size_bytes) * (1 - 1 / count)
+    # Prefect's blocks and stores in memory exist only in this process.
+    return saved_seconds > 4 * _START_SECONDS and all(
+        place.access.block is None and urlsplit(place.url).scheme in _SCHEMES for place in places
+    )
+
+
+def unit_bytes(total_bytes: int, count: int) -> int:
+    """The size of units that keep ``count`` processes busy to the end."""
+    return min(UNIT_BYTES, max(_LEAST_UNIT_BYTES, total_bytes // (count * _UNITS_EACH)))
+
+
+class Crew:
+    """Up to ``count`` processes, each started when it is first needed, and used again."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="unit")
+        self._idle: list[Process] = []
+
+    def run(
+        self, step: Callable[..., Any], *arguments: Any, progress: Progress, **named: Any
+    ) -> Any:
+        """The result of a step: from several processes if it has a batch, and that is faster.
+
+        ``run.failed``: the process of a unit was killed twice.
+        """
+        division = _divisions.get(step)
+        units: Sequence[Any] = ()
+        if division is not None and self._count > 1:
+            job, batch = arguments
+            units = division.units(job, batch, self._count)
+        if division is None or not units:
+            return step(*arguments, progress=progress, **named)
+        results = map_stopping(self._threads, partial(self._unit, step, job), units, progress)
+        return division.merge(results)
+
+    def _unit(self, step: Callable[..., Any], job: Any, unit: Any, progress: Progress) -> Any:
+        try:
+            return self._call(step, job, unit, progress)
+        except _LostError:
+            pass
+        try:
+            return self._call(step, job, unit, progress)
+        except _LostError as error:
+            hint = "lower runner.workers or copy.memory_bytes if memory was short, and run again"
+            raise FatalError("run.failed", error.message, where=unit.name, hint=hint) from error
+
+    def _call(self, step: Callable[..., Any], job: Any, unit: Any, progress: Progress) -> Any:
+        try:
+            process = self._idle.pop()
+        except IndexError:
+            process = Process()
+        try:
+            return process.call(step, job, unit, progress=progress, concurrent_batches=self._count)
+        except FatalError as error:
+            if process.answered or error.code != "run.failed":
+                raise
+            raise _LostError(error.code, error.message) from error
+        finally:
+            if process.answered:
+                self._idle.append(process)
+            else:
+                process.close()
+
+    def close(self) -> None:
+        """End the processes; no batch may be in progress."""
+        self._threads.shutdown()
+        for process in self._idle:
+            process.leave()
+        for process in self._idle:
+            process.close()
+
+
+class _LostError(FatalError):
+    """The process of a unit was killed."""
+
+
+def map_stopping(
+    pool: Executor,
+    call: Callable[[Any, Progress], Any],
+    batches: Sequence[Any],
+    progress: Progress,
+) -> list[Any]:
+    """The results of a call for each batch, in order.
+
+    The first error, or an interrupt, cancels batches that have not started; the others stop after
+    their current objects, and are waited for. If too much failed in a batch, no further one is
+    started, and the results of those are None.
+    """
+    stop, enough = Event(), Event()
+    results: list[Any] = [None] * len(batches)
+
+    def one(place: int) -> None:
+        if enough.is_set():
+            return
+        results[place] = call(batches[place], CancellableProgress(progress, stop))
+        if stops_others(results[place]):
+            enough.set()
+
+    futures = [pool.submit(one, place) for place in range(len(batches))]
+    try:
+        for future in as_completed(futures):
+            future.result()
+    except BaseException:
+        stop.set()
+        for future in futures:
+            future.cancel()
+        wait(futures)
+        raise
+    return results
