@@ -155,19 +155,26 @@ def map_stopping(
     started, and the results of those are None.
     """
     stop, enough = Event(), Event()
+    errors: list[BaseException] = []
     results: list[Any] = [None] * len(batches)
 
     def one(place: int) -> None:
         if enough.is_set():
             return
-        results[place] = call(batches[place], CancellableProgress(progress, stop))
+        try:
+            results[place] = call(batches[place], CancellableProgress(progress, stop))
+        except BaseException as error:
+            errors.append(error)
+            stop.set()  # before this thread takes the next batch
+            raise
         if stops_others(results[place]):
             enough.set()
 
     futures = [pool.submit(one, place) for place in range(len(batches))]
     try:
         for future in as_completed(futures):
-            future.result()
+            if future.exception():
+                raise errors[0]
     except BaseException:
         stop.set()
         for future in futures:
