@@ -95,7 +95,11 @@ class TaskRunner:
         under_way: dict[PrefectFuture[Any], int] = {}
         done: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
         count = 1 if pool.elsewhere else pool.workers
-        with stoppable() as stop, closing(Crew(count)) as crew, working_with(crew):
+        with (
+            stoppable() as stop,
+            closing(Crew.of(step, job, batches, count)) as crew,
+            working_with(crew),
+        ):
             try:
                 while True:
                     for place, batch in islice(waiting, at_once - len(under_way)):

@@ -36,7 +36,7 @@ from larder.copy.route import Route, SentAhead
 from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError, RetryableError
-from larder.jobs.crew import UNIT_BYTES, divided, pays, unit_bytes
+from larder.jobs.crew import UNIT_BYTES, divided, is_local, reachable, unit_bytes
 from larder.jobs.manifests import put_named, read_ref
 from larder.jobs.results import BatchReport, merge_reports
 from larder.jobs.runner import Runner
@@ -53,7 +53,6 @@ BATCH_OBJECTS = 50_000
 """Maximum number of objects in a batch, so that it takes minutes even if they are small."""
 
 _UNIT_OBJECTS = 1_024
-_OBJECT_SECONDS = 0.4e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,18 +138,16 @@ def _fitting(sizes: np.typing.NDArray[np.int64], batch_bytes: int, batch_objects
 
 
 def copy_units(job: CopyJob, batch: CopyBatch, count: int) -> list[CopyBatch]:
-    """A batch in pieces for ``count`` processes; none if this process does as well.
+    """A batch in pieces for ``count`` processes, if others reach the stores.
 
     A limit on the bandwidth is kept best by one process, and reached by it.
     """
-    places = job.route.source, job.route.storage
-    if job.route.limits.max_bytes_per_second is not None or not pays(
-        places, _OBJECT_SECONDS * batch.rows, batch.bytes, count
-    ):
+    route = job.route
+    if route.limits.max_bytes_per_second is not None or not reachable(route.source, route.storage):
         return []
     first_row, rows = batch.first_row, batch.rows
     sizes = read_ref(
-        job.route.open_root(), job.due, DUE, columns=["size_bytes"], first_row=first_row, rows=rows
+        route.open_root(), job.due, DUE, columns=["size_bytes"], first_row=first_row, rows=rows
     )
     return list(cut_batches(sizes, unit_bytes(batch.bytes, count), _UNIT_OBJECTS, first_row))
 
@@ -165,7 +162,11 @@ def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
         return job.route.send(keys, progress)
 
 
-@divided(copy_units, merge_reports)
+def _object_seconds(job: CopyJob) -> float:
+    return 0.15e-3 if is_local(job.route.source, job.route.storage) else 0.4e-3
+
+
+@divided(copy_units, merge_reports, _object_seconds)
 def copy_objects(
     job: CopyJob, batch: CopyBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:

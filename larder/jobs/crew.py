@@ -8,7 +8,7 @@ hands them out and merges their results. A unit whose process was killed is done
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed, wait
 from functools import partial
 from threading import Event
@@ -34,39 +34,47 @@ Step = TypeVar("Step", bound=Callable[..., Any])
 
 
 class _Division(NamedTuple):
-    """``units`` takes a job, a batch and the number of processes; see `divided`."""
+    """See `divided`."""
 
     units: Callable[[Any, Any, int], Sequence[Any]]
     merge: Callable[[Sequence[Any]], Any]
+    row_seconds: Callable[[Any], float]
 
 
 _divisions: dict[Callable[..., Any], _Division] = {}
 
 
 def divided(
-    units: Callable[[Any, Any, int], Sequence[Any]], merge: Callable[[Sequence[Any]], Any]
+    units: Callable[[Any, Any, int], Sequence[Any]],
+    merge: Callable[[Sequence[Any]], Any],
+    row_seconds: Callable[[Any], float],
 ) -> Callable[[Step], Step]:
     """Have the batches of a step done by several processes.
 
-    ``units`` takes a job, a batch and the number of processes, and returns smaller batches, each
-    with a ``name``; none if this process does as well. ``merge`` makes one result of theirs.
+    Args:
+        units: Takes a job, a batch and the number of processes. Returns smaller batches; none if
+            this process has to do it.
+        merge: Makes one result of theirs.
+        row_seconds: Takes a job. Returns about how long one process is busy with an object or
+            sample, besides moving its bytes.
+
+    Batches have ``rows``, ``bytes`` and a ``name``.
     """
 
     def register(step: Step) -> Step:
-        _divisions[step] = _Division(units, merge)
+        _divisions[step] = _Division(units, merge, row_seconds)
         return step
 
     return register
 
 
-def pays(places: Iterable[Location], seconds: float, size_bytes: int, count: int) -> bool:
-    """Whether ``count`` processes save several times the time that they take to start.
+def is_local(*places: Location) -> bool:
+    return all(urlsplit(place.url).scheme in ("", "file") for place in places)
 
-    ``seconds`` is about what one takes for the objects or samples, besides moving ``size_bytes``.
-    """
-    saved_seconds = (seconds + _BYTE_SECONDS * size_bytes) * (1 - 1 / count)
-    # Prefect's blocks and stores in memory exist only in this process.
-    return saved_seconds > 4 * _START_SECONDS and all(
+
+def reachable(*places: Location) -> bool:
+    """Whether other processes reach these: not Prefect's blocks, nor stores in memory."""
+    return all(
         place.access.block is None and urlsplit(place.url).scheme in _SCHEMES for place in places
     )
 
@@ -78,6 +86,18 @@ def unit_bytes(total_bytes: int, count: int) -> int:
 
 class Crew:
     """Up to ``count`` processes, each started when it is first needed, and used again."""
+
+    @staticmethod
+    def of(step: Callable[..., Any], job: Any, batches: Sequence[Any], count: int) -> Crew:
+        """Processes for all batches of a step; only this one if they would not save several times
+        the time that they take to start.
+        """
+        division = _divisions.get(step)
+        if division is None:
+            return Crew(1)
+        seconds = division.row_seconds(job) * sum(batch.rows for batch in batches)
+        seconds += _BYTE_SECONDS * sum(batch.bytes for batch in batches)
+        return Crew(count if seconds * (1 - 1 / count) > 4 * _START_SECONDS else 1)
 
     def __init__(self, count: int) -> None:
         self._count = count

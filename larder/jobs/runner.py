@@ -103,7 +103,7 @@ class InlineRunner:
             )
 
         with (
-            closing(Crew(self._workers)) as crew,
+            closing(Crew.of(step, job, batches, self._workers)) as crew,
             ThreadPoolExecutor(concurrent_batches, thread_name_prefix="batch") as pool,
         ):
             return map_stopping(pool, one, batches, self.progress)

@@ -16,7 +16,7 @@ from larder.copy.copy_job import CopyJob
 from larder.copy.mirror_reader import Copies, Mirror
 from larder.disk import scratch
 from larder.errors import Failures
-from larder.jobs.crew import divided, pays, unit_bytes
+from larder.jobs.crew import divided, is_local, reachable, unit_bytes
 from larder.jobs.manifests import fetched, read_ref
 from larder.jobs.results import BatchReport, Totals, merge_reports
 from larder.machine import usable_cores
@@ -48,7 +48,6 @@ BATCH_SAMPLES = 100_000
 
 _LEAST_BYTES = 256_000_000
 _LEAST_SAMPLES = 40_000
-_SAMPLE_SECONDS = 0.1e-3
 
 PIECE_ROWS = 2_048
 """So many samples are objects at a time: in columns they take a tenth of the memory."""
@@ -115,20 +114,23 @@ def with_receipts(
 
 
 def shard_units(job: SegmentJob, batch: PackBatch, count: int) -> list[PackBatch]:
-    """A batch in pieces for ``count`` processes; none if this process does as well.
+    """A batch in pieces for ``count`` processes, if others reach the stores.
 
     Images are transformed by processes of their own, several for one shard.
     """
-    places = job.dataset.source, job.cluster.storage
-    if job.shape.images.transform is not None or not pays(
-        places, _SAMPLE_SECONDS * batch.rows, batch.bytes, count
-    ):
+    here = not reachable(job.dataset.source, job.cluster.storage)
+    if here or job.shape.images.transform is not None:
         return []
     units = batch_shards(batch.shards, unit_bytes(batch.bytes, count))
     return [replace(batch, shards=unit.shards) for unit in units]
 
 
-@divided(shard_units, merge_reports)
+def _sample_seconds(job: SegmentJob) -> float:
+    """Requests cost far more than files."""
+    return 15e-6 if is_local(job.dataset.source, job.cluster.storage) else 0.4e-3
+
+
+@divided(shard_units, merge_reports, _sample_seconds)
 def shard_batch(
     job: SegmentJob, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:

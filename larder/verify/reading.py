@@ -17,7 +17,7 @@ from larder.cache.file import open_file
 from larder.cache.record import CacheFileFacts
 from larder.disk import disk_errors, scratch, workshop
 from larder.errors import DamageError, NotFoundError
-from larder.jobs.crew import divided, pays
+from larder.jobs.crew import divided, reachable
 from larder.jobs.results import Totals
 from larder.progress import Progress
 from larder.shards.formats import shard_format
@@ -34,8 +34,6 @@ from larder.versions.rows import index_rows, open_index
 
 STAGE = "verify"
 
-_SAMPLE_SECONDS = 0.05e-3
-
 _READ_BYTES = 16 << 20
 """What a thread that reads a shard may hold."""
 
@@ -43,13 +41,9 @@ Indexed = tuple[Shard, ShardIndex | None, str]
 """A shard, its index if that is known, and what is wrong with the index."""
 
 
-def verify_units(job: VerifyJob, batch: VerifyBatch, count: int) -> list[VerifyBatch]:
-    """A batch in pieces for ``count`` processes; none if this process does as well."""
-    samples = sum(shard.samples for shard in batch.shards)
-    places = (job.cluster.storage,)
-    if batch.cache or not pays(places, _SAMPLE_SECONDS * samples, batch.bytes, count):
-        return []
-    return batch.singles
+def verify_units(job: VerifyJob, batch: VerifyBatch, _count: int) -> list[VerifyBatch]:
+    """The shards of a batch for several processes, if others reach the storage."""
+    return batch.singles if batch.shards and reachable(job.cluster.storage) else []
 
 
 def merge_verified(results: Sequence[Verified]) -> Verified:
@@ -57,7 +51,7 @@ def merge_verified(results: Sequence[Verified]) -> Verified:
     return Verified(tuple(findings), sum((each.read for each in results), Totals()))
 
 
-@divided(verify_units, merge_verified)
+@divided(verify_units, merge_verified, lambda _: 15e-6)
 def verify_batch(
     job: VerifyJob, batch: VerifyBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> Verified:

@@ -56,6 +56,11 @@ class VerifyBatch:
         return len(self.published)
 
     @property
+    def rows(self) -> int:
+        """The samples of its shards."""
+        return sum(shard.samples for shard in self.shards)
+
+    @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.published)
 
