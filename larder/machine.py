@@ -54,11 +54,28 @@ def memory_bytes(read: Read = _read) -> int:
     return min((size for size in sizes if size > 0), default=0)
 
 
+_processes = 1
+
+
+def share_machine(processes: int) -> None:
+    """Say that this process is one of so many that do the work of a run together."""
+    global _processes
+    _processes = processes
+
+
+def processes_together() -> int:
+    """How many processes do the work of a run together, of which this is one."""
+    return _processes
+
+
 def usable_cores(read: Read = _read) -> int:
-    """The number of cores that this process may use, at least 1."""
+    """The number of cores that this process may use, at least 1: its share, if others do the work
+    of the same run.
+    """
     affinity = getattr(os, "sched_getaffinity", None)  # Linux alone has it
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(1, min([cores, *(math.ceil(quota) for quota in _quotas(read) if quota > 0)]))
+    cores = min([cores, *(math.ceil(quota) for quota in _quotas(read) if quota > 0)])
+    return max(1, cores // _processes)
 
 
 def keep_memory_small() -> None:

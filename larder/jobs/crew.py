@@ -136,7 +136,7 @@ class Crew:
         try:
             process = self._idle.pop()
         except IndexError:
-            process = Process()
+            process = Process(self._count)
         try:
             return process.call(step, job, unit, progress=progress, concurrent_batches=self._count)
         except FatalError as error:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from larder.errors import FatalError
-from larder.machine import small_memory_environment
+from larder.machine import share_machine, small_memory_environment
 from larder.progress import CancellableProgress, NullProgress, Progress
 
 _PACKAGES = Path(__file__).parents[2]
@@ -61,10 +61,12 @@ class _Failed(NamedTuple):
 
 
 class Process:
-    """A process that does one call after the other."""
+    """A process that does one call after the other; ``together``: one of so many, which share what
+    the machine has.
+    """
 
-    def __init__(self) -> None:
-        self.process = _start()
+    def __init__(self, together: int = 1) -> None:
+        self.process = _start(together)
         assert self.process.stdin is not None, "it has pipes"
         assert self.process.stdout is not None, "it has pipes"
         self._stdin: IO[bytes] = self.process.stdin
@@ -130,11 +132,11 @@ class Process:
         self.answered = message is not None
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(together: int = 1) -> subprocess.Popen[bytes]:
     """This module as a program, out of reach of the terminal's Ctrl-C."""
     paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(  # noqa: S603 - a module of this package
-        [sys.executable, "-m", __name__],
+        [sys.executable, "-m", __name__, str(together)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={
@@ -186,8 +188,9 @@ class _Reports(NullProgress):
             yield _Advance(stage, objects, size_bytes)
 
 
-def serve() -> None:
+def serve(together: int) -> None:
     """Do the calls that come on stdin, until it is closed."""
+    share_machine(together)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may be written where the messages go
@@ -264,4 +267,4 @@ def _reporting(results: IO[bytes]) -> Iterator[_Reports]:
 if __name__ == "__main__":
     from larder.jobs import processes  # whose classes are those of the other process
 
-    processes.serve()
+    processes.serve(int(sys.argv[1]))

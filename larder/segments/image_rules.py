@@ -8,7 +8,7 @@ from larder.bounds import decoding_budget, read_ahead_bytes
 from larder.config.models import Cluster, Dataset
 from larder.config.shape import ImageOptions, Transform
 from larder.errors import FatalError
-from larder.machine import usable_cores
+from larder.machine import processes_together, usable_cores
 from larder.samples.decoders import Decoders
 from larder.shards.images.check import ImageRules, Validation
 from larder.shards.images.transform import codec_versions
@@ -21,11 +21,11 @@ _DECODED_BYTES = 64 << 20
 def image_rules(dataset: Dataset, cluster: Cluster) -> ImageRules:
     """The rules for the images of a dataset.
 
-    Decoded images take half of ``copy.memory_bytes``, over all batches of a process; and if that is
-    not set, at most 64 MiB for each core.
+    Decoded images take half of ``copy.memory_bytes``, over all batches; and if that is not set, at
+    most 64 MiB for each core.
     """
     limits = cluster.copy_
-    decoded_bytes = max(1, limits.memory // 2)
+    decoded_bytes = max(1, limits.memory // 2 // processes_together())
     if limits.memory_bytes is None:
         decoded_bytes = min(decoded_bytes, _DECODED_BYTES * usable_cores())
     return ImageRules(

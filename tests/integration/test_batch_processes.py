@@ -35,8 +35,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     pids: list[int] = []
     begin = processes.Process.__init__
 
-    def noted(process: Any) -> None:
-        begin(process)
+    def noted(process: Any, together: int) -> None:
+        begin(process, together)
         pids.append(process.process.pid)
 
     monkeypatch.setattr(crew, "_START_SECONDS", 0)
