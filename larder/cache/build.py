@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from mmap import PAGESIZE
 from pathlib import Path
@@ -18,10 +18,9 @@ import lmdb
 
 from larder.cache.record import (
     SCHEMA_KEY,
+    Buffer,
     CacheFileFacts,
-    Codec,
     ContentDigest,
-    Value,
     record_key,
 )
 from larder.cache.schema import RecordSchema
@@ -36,7 +35,7 @@ _LARGEST_RECORD_BYTES = (1 << 32) - 1
 
 
 def build_file(
-    records: Iterable[Mapping[str, Value]],
+    records: Iterable[Buffer],
     schema: RecordSchema,
     path: Path,
     *,
@@ -46,7 +45,8 @@ def build_file(
     transaction_bytes: int = TRANSACTION_BYTES,
     map_bytes: int = MAP_BYTES,
 ) -> CacheFileFacts:
-    """Write records to an LMDB file that appears at ``path`` when it is complete and durable.
+    """Write records, as `Codec` encodes them, to an LMDB file that appears at ``path`` when it is
+    complete and durable.
 
     A dataset that does not end stops at ``limit_bytes`` (``run.endless``) instead of filling the
     disk. ``reserve_bytes`` of the disk remain free; that is checked after every transaction, so
@@ -56,18 +56,17 @@ def build_file(
 
     Memory is about twice ``transaction_bytes``. If the process is killed, ``path`` is unchanged.
     """
-    codec, digest = Codec(schema, place), ContentDigest(schema)
+    digest = ContentDigest(schema)
     with draft(path) as file:
         with _Writer(
             file.path, path, limit_bytes, reserve_bytes, transaction_bytes, map_bytes
         ) as writer:
             count = 0
-            for values in records:
-                record = codec.encode(values, count)
+            for record in records:
                 writer.add(record_key(count), record)
                 digest.add(record)
                 count += 1
-                del values, record  # they may be large, and the next one is made now
+                del record  # it may be large, and the next one is made now
             content = digest.hexdigest()
             writer.add(SCHEMA_KEY, schema.document(place=place, digest=content))
             writer.finish()
@@ -92,7 +91,7 @@ class _Writer:
         self._reserve_bytes = reserve_bytes
         self._transaction_bytes = transaction_bytes
         self._map_bytes = map_bytes
-        self._batch: list[tuple[bytes, bytes]] = []
+        self._batch: list[tuple[bytes, Buffer]] = []
         self._batch_bytes = 0
         self._pending_bytes = 0
         self._added = 0
@@ -111,7 +110,7 @@ class _Writer:
     def __exit__(self, *_: object) -> None:
         self._env.close()
 
-    def add(self, key: bytes, value: bytes) -> None:
+    def add(self, key: bytes, value: Buffer) -> None:
         """Add one record; records are written in batches."""
         if len(value) > _LARGEST_RECORD_BYTES:
             message = f"record {self._added} has {len(value)} bytes; LMDB takes less than 4 GiB"
@@ -153,7 +152,7 @@ class _Writer:
     def _used_bytes(self) -> int:
         return (int(self._env.info()["last_pgno"]) + 1) * self._page_bytes
 
-    def _cost_bytes(self, value: bytes) -> int:
+    def _cost_bytes(self, value: Buffer) -> int:
         # LMDB stores a value of more than about half a page on separate pages.
         if len(value) <= self._page_bytes // 2:
             return len(value)

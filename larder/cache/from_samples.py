@@ -9,13 +9,13 @@ and with a single size the parts are read once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from larder.bounds import ByteBudget
 from larder.cache.build import build_file
@@ -29,7 +29,7 @@ from larder.cache.fields import (
     sample_schema,
     widened,
 )
-from larder.cache.record import Array, CacheFileFacts, Value
+from larder.cache.record import Array, Buffer, CacheFileFacts, Codec
 from larder.cache.schema import KEY, Field, RecordSchema
 from larder.config.shape import MAX_PIXELS
 from larder.errors import FatalError
@@ -67,6 +67,17 @@ class CacheInput:
         return self.decoders.of(ext) if self.kind == "decoded" else None
 
 
+class EncodedRecord(NamedTuple):
+    """A record, and the bytes of the parts that it was made from."""
+
+    record: Buffer
+    source_bytes: int
+
+
+Encode = Callable[[RecordSchema], Generator[EncodedRecord]]
+"""Makes the records of a split by a schema, like `encoded_records`."""
+
+
 class Misfit(Exception):  # noqa: N818 - not an error: the build starts again
     """An image or array does not fit the schema; ``schema`` is a wider one that it fits."""
 
@@ -84,14 +95,15 @@ def build_samples(
     reserve_bytes: int = 0,
     threads: int | None = None,
     budget: ByteBudget | None = None,
+    encode: Encode | None = None,
     progress: Progress | None = None,
 ) -> CacheFileFacts:
     """Build the cache file of one split. Memory is that of ``budget`` and of `build_file`.
 
     ``budget`` bounds the bytes of parts in progress, encoded and decoded, over all files that share
     it; a larger part is decoded alone. 64 MiB for this file if None. ``threads`` is the number of
-    parts decoded at once; one per core if None. The caller, who knows all splits, starts and
-    finishes stage `STAGE`.
+    parts decoded at once; one per core if None. ``encode`` makes the records elsewhere. The caller,
+    who knows all splits, starts and finishes stage `STAGE`.
 
     Errors: ``sample.undecodable`` names shard and sample; ``run.endless``: the file would exceed
     ``limit_bytes``; ``cache.schema``: two parts of one sample would become the same field, or those
@@ -100,13 +112,15 @@ def build_samples(
     reported = _Reported(progress or NullProgress())
     schema = sample_schema(samples.rows(), samples.kind, samples.decoders)
     while True:
-        made = sample_records(
-            samples, schema, threads=threads, budget=budget, on_record=reported.advance
+        made = (
+            encode(schema)
+            if encode
+            else encoded_records(samples, schema, place, threads=threads, budget=budget)
         )
         try:
-            with closing(made) as records:
+            with closing(made):
                 return build_file(
-                    records,
+                    reported.each(made),
                     schema,
                     path,
                     limit_bytes=limit_bytes,
@@ -118,31 +132,29 @@ def build_samples(
             reported.begin_again()
 
 
-def sample_records(
+def encoded_records(
     samples: CacheInput,
     schema: RecordSchema,
+    place: str,
     *,
+    first_number: int = 0,
     threads: int | None = None,
     budget: ByteBudget | None = None,
-    on_record: Callable[[int], None] = lambda source_bytes: None,
-) -> Generator[Mapping[str, Value]]:
-    """The values of every sample's record, in order; `Misfit` if one does not fit the schema.
-
-    ``on_record`` is called for every record with the bytes of its parts.
-    """
+) -> Generator[EncodedRecord]:
+    """The record of every sample, in order; `Misfit` if one does not fit the schema."""
+    codec = Codec(schema, place)
     bound = budget or ByteBudget(WINDOW_BYTES)
     fields = {field.name: field for field in schema.fields}
     with (
         closing(_records(samples, schema)) as records,
         closing(in_order(records, threads or usable_cores(), bound)) as made,
     ):
-        for record in made:
+        for number, record in enumerate(made, first_number):
             for name, array, where in record.decoded():
                 if not fits(fields[name], array.dtype.name, array.shape):
                     raise Misfit(widened(schema, name, array.dtype.name, array.shape, where))
                 record.values[name] = array
-            on_record(record.source_bytes)
-            yield record.values
+            yield EncodedRecord(codec.encode(record.values, number), record.source_bytes)
 
 
 def _records(samples: CacheInput, schema: RecordSchema) -> Generator[Making]:
@@ -209,12 +221,15 @@ class _Reported:
         self._most = 0
         self._count = 0
 
-    def advance(self, source_bytes: int) -> None:
-        """Report a record, unless an earlier build reported it already."""
-        self._count += 1
-        if self._count > self._most:
-            self._most = self._count
-            self._progress.advance(STAGE, objects=1, bytes=source_bytes)
+    def each(self, records: Iterable[EncodedRecord]) -> Iterator[Buffer]:
+        """The records, each reported unless an earlier build has."""
+        for record, source_bytes in records:
+            self._count += 1
+            if self._count > self._most:
+                self._most = self._count
+                self._progress.advance(STAGE, objects=1, bytes=source_bytes)
+            yield record
+            del record
 
     def begin_again(self) -> None:
         """Start counting again, without reporting anything twice."""

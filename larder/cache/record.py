@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -130,6 +130,12 @@ class Codec:
             crc = google_crc32c.extend(crc, whole)
         pieces.append(_CHECKSUM.pack(crc))
         return b"".join(pieces)
+
+    def encode_each(self, records: Iterable[Mapping[str, Value]]) -> Iterator[bytes]:
+        """The records of a file from its first on."""
+        for number, values in enumerate(records):
+            yield self.encode(values, number)
+            del values  # they may be large, and the next ones are made now
 
     def decode(self, record: Buffer) -> dict[str, Array]:
         """The values of a record as new arrays, without the fields that it does not have.

@@ -68,6 +68,13 @@ def divided(
     return register
 
 
+def saves_time(seconds: float, count: int) -> bool:
+    """Whether ``count`` processes, for what one does in so many seconds, save several times the
+    time that they take to start.
+    """
+    return seconds * (1 - 1 / count) > 4 * _START_SECONDS
+
+
 def is_local(*places: Location) -> bool:
     return all(urlsplit(place.url).scheme in ("", "file") for place in places)
 
@@ -89,15 +96,13 @@ class Crew:
 
     @staticmethod
     def of(step: Callable[..., Any], job: Any, batches: Sequence[Any], count: int) -> Crew:
-        """Processes for all batches of a step; only this one if they would not save several times
-        the time that they take to start.
-        """
+        """Processes for all batches of a step; only this one if they would not save time."""
         division = _divisions.get(step)
         if division is None:
             return Crew(1)
         seconds = division.row_seconds(job) * sum(batch.rows for batch in batches)
         seconds += _BYTE_SECONDS * sum(batch.bytes for batch in batches)
-        return Crew(count if seconds * (1 - 1 / count) > 4 * _START_SECONDS else 1)
+        return Crew(count if saves_time(seconds, count) else 1)
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import mmap
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
 
-from larder.bounds import decoding_budget
+from larder.bounds import decoding_budget, map_ahead
 from larder.cache.file import open_file
-from larder.cache.from_samples import CacheInput, build_samples
+from larder.cache.from_samples import CacheInput, EncodedRecord, build_samples, encoded_records
+from larder.cache.schema import RecordSchema
 from larder.config.shape import FormatUse
-from larder.disk import workshop
+from larder.disk import disk_errors, workshop
 from larder.errors import Failure, FatalError, NotFoundError, ObjectError
+from larder.jobs.crew import reachable, saves_time
+from larder.jobs.pool import ProcessPool, shared_pool
 from larder.jobs.results import BatchReport, RunError
+from larder.jobs.runner import workers
 from larder.manifest.sealed import StoredFile, from_plain, seal, unseal
 from larder.progress import Progress
 from larder.samples.decoders import Decoders
@@ -42,6 +50,11 @@ from larder.versions.documents import CacheFile
 from larder.versions.identity import cache_decoders, dataset_cache_id
 from larder.versions.publish import read_cache, read_version
 from larder.versions.rows import read_rows
+
+_SAMPLE_SECONDS = 0.4e-3
+_PIECE_ROWS = 256
+_PIECE_BYTES = 2_000_000
+"""So many samples, or about so many bytes of them, are decoded by a process at a time."""
 
 DISK_RESERVE = 0.05
 """The fraction of the disk space, free when a cache file is started, that remains free."""
@@ -156,13 +169,18 @@ def built_split(
     root = open_root(job)
     cache = dataset_cache_id(job.dataset, batch.segment)
     assert cache is not None, "there is no cache to build"
-    with workshop(workshop_place(root)) as folder:
+    place = layout.cache_place(batch.segment, cache, batch.split)
+    with (
+        shared_pool(_processes(job, batch)) as pool,
+        workshop(workshop_place(root)) as folder,
+    ):
         path = folder / f"{batch.split}.mdb"
         facts = build_samples(
             _samples(job, root, batch),
             path,
             limit_bytes=None,  # the samples are finite
-            place=layout.cache_place(batch.segment, cache, batch.split),
+            place=place,
+            encode=partial(_encoded, job, batch, folder, place, pool) if pool else None,
             reserve_bytes=max(1, int(shutil.disk_usage(folder).free * DISK_RESERVE)),
             budget=decoding_budget(job.cluster.copy_.memory),
             progress=progress,
@@ -183,6 +201,76 @@ def built_split(
                 fields=fields,
             ),
         )
+
+
+def _processes(job: SegmentJob, batch: CacheBatch) -> int:
+    """How many processes decode the samples of a split: 1 if this one does as well."""
+    assert job.dataset.cache is not None, "there is a cache to build"
+    if job.dataset.cache.records != "decoded" or not reachable(job.cluster.storage):
+        return 1
+    count = workers(job.cluster.runner, job.cluster.copy_)
+    return count if saves_time(_SAMPLE_SECONDS * batch.rows, count) else 1
+
+
+def _encoded(
+    job: SegmentJob,
+    batch: CacheBatch,
+    folder: Path,
+    place: str,
+    pool: ProcessPool,
+    schema: RecordSchema,
+) -> Generator[EncodedRecord]:
+    """The records of a split, some of which each of the processes of a pool makes at a time.
+
+    They come in files, as large values take several times as long through a pipe.
+    """
+    mean_bytes = max(1, batch.bytes // batch.rows)
+    rows = max(1, min(_PIECE_ROWS, _PIECE_BYTES // mean_bytes))
+    stop = batch.first_row + batch.rows
+    pieces = [
+        replace(batch, first_row=first, rows=min(rows, stop - first))
+        for first in range(batch.first_row, stop, rows)
+    ]
+
+    def encode(piece: CacheBatch) -> list[EncodedRecord]:
+        number = piece.first_row - batch.first_row
+        path = folder / f"{batch.split}-{number}"
+        sizes = pool.call(encode_samples, job, piece, schema, number, path, where=place)
+        with path.open("rb") as file:
+            content = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+        path.unlink()
+        ends = accumulate(length for length, _ in sizes)
+        return [
+            EncodedRecord(content[end - length : end], source_bytes)
+            for end, (length, source_bytes) in zip(ends, sizes, strict=True)
+        ]
+
+    with ThreadPoolExecutor(pool.count, thread_name_prefix="cache") as threads:
+        for records in map_ahead(threads, encode, pieces, window=pool.count + 1):
+            yield from records
+
+
+def encode_samples(
+    job: SegmentJob,
+    piece: CacheBatch,
+    schema: RecordSchema,
+    first_number: int,
+    path: Path,
+    *,
+    where: str,
+) -> list[tuple[int, int]]:
+    """Write the records of some samples of a split to a file, one after the other.
+
+    Returns their lengths, and the bytes of the parts that they were made from.
+    """
+    samples, sizes = _samples(job, open_root(job), piece), []
+    with disk_errors(path), path.open("wb") as file:
+        for record, source_bytes in encoded_records(
+            samples, schema, where, first_number=first_number
+        ):
+            file.write(record)
+            sizes.append((len(record), source_bytes))
+    return sizes
 
 
 def check_fields(files: Iterable[CacheFile]) -> None:

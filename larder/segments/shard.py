@@ -18,6 +18,7 @@ from larder.disk import scratch
 from larder.errors import Failures
 from larder.jobs.crew import divided, is_local, reachable, unit_bytes
 from larder.jobs.manifests import fetched, read_ref
+from larder.jobs.pool import shared_pool
 from larder.jobs.results import BatchReport, Totals, merge_reports
 from larder.machine import usable_cores
 from larder.manifest.schemas import SAMPLE_ORDER
@@ -33,7 +34,6 @@ from larder.segments.segment_job import SegmentJob, open_root, open_source
 from larder.segments.stores import storage_of, with_derived
 from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format
-from larder.shards.images.pool import shared_pool
 from larder.shards.index_rows import receipt_rows
 from larder.shards.model import PlannedSample, ShardBatch, ShardPlan, read_samples
 from larder.shards.old_shards import OldShards

@@ -26,6 +26,7 @@ from tests.support.errors import larder_error
 from tests.support.processes import run_python
 
 SCHEMA = RecordSchema((Field("n", "int64"), Field("x", "uint8", (None,))))
+CODEC = Codec(SCHEMA)
 AMPLE_BYTES = 1 << 30
 
 
@@ -34,7 +35,9 @@ def values(number: int) -> dict[str, object]:
 
 
 def build(path: Path, count: int = 100) -> CacheFileFacts:
-    return build_file(map(values, range(count)), SCHEMA, path, limit_bytes=AMPLE_BYTES)
+    return build_file(
+        CODEC.encode_each(map(values, range(count))), SCHEMA, path, limit_bytes=AMPLE_BYTES
+    )
 
 
 @pytest.mark.parametrize("left", [0, 1, 4096, 8192, 20_000, -4096, -1])
@@ -83,7 +86,7 @@ def test_another_file_is_refused_when_it_is_opened(tmp_path):
     """Of equal length, with records that match their checksums: another split, other records."""
     facts = build(tmp_path / "a.mdb")
     rows = ({"n": number + 1, "x": bytes(300)} for number in range(100))
-    others = build_file(rows, SCHEMA, tmp_path / "b.mdb", limit_bytes=None)
+    others = build_file(CODEC.encode_each(rows), SCHEMA, tmp_path / "b.mdb", limit_bytes=None)
     assert others.bytes == facts.bytes
     for claimed in (replace(others, digest=facts.digest), replace(others, place="of/another")):
         with larder_error("damage.digest", str(tmp_path / "b.mdb")):
@@ -94,7 +97,7 @@ def test_a_pointer_to_another_record_is_found_when_it_is_read(tmp_path):
     """LMDB keeps a long record in pages of its own, and the number of the first with its key."""
     path = tmp_path / "a.mdb"
     rows = ({"n": number, "x": bytes(6_000)} for number in range(20))
-    facts = build_file(rows, SCHEMA, path, limit_bytes=None)
+    facts = build_file(CODEC.encode_each(rows), SCHEMA, path, limit_bytes=None)
     data = path.read_bytes()
     with open_file(path, facts) as file:
         wanted = [file[number]["n"] for number in range(20)]
@@ -144,7 +147,7 @@ BUILDER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from test_faults_cache import SCHEMA, build_file, values
+from test_faults_cache import CODEC, SCHEMA, build_file, values
 
 def records():
     for number in range(10**9):
@@ -153,7 +156,8 @@ def records():
             sys.stdin.read()
         yield values(number)
 
-build_file(records(), SCHEMA, Path(sys.argv[2]), limit_bytes=1 << 40, transaction_bytes=10_000)
+encoded = CODEC.encode_each(records())
+build_file(encoded, SCHEMA, Path(sys.argv[2]), limit_bytes=1 << 40, transaction_bytes=10_000)
 """
 
 
@@ -220,7 +224,7 @@ def test_files_that_are_built_concurrently_share_the_free_space(small_disk):
     def run(name: str) -> LarderError:
         with pytest.raises(LarderError) as caught:
             build_file(
-                endless(),
+                CODEC.encode_each(endless()),
                 SCHEMA,
                 small_disk / name,
                 limit_bytes=None,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from larder.cache.build import build_file
+from larder.cache.record import Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.manifest.sealed import seal
 from larder.store import download, open_store
@@ -41,7 +42,9 @@ def publish_toy(url: str, folder: Path) -> str:
     path = folder / "a.mdb"
     place = layout.cache_place(segment, cache, "train")
     schema = RecordSchema((Field("x", "int64"),))
-    facts = build_file(rows, schema, path, limit_bytes=1 << 20, place=place)
+    facts = build_file(
+        Codec(schema, place).encode_each(rows), schema, path, limit_bytes=1 << 20, place=place
+    )
     shard = layout.shard_key(segment, "train", "t-000000.tar")
     path_there = layout.cache_file_key(place, facts.sha256)
     digests = (facts.sha256, facts.digest)

@@ -14,6 +14,7 @@ from typing import IO, Final, Literal, get_args
 from larder.bounds import ByteBudget
 from larder.config.shape import MAX_PIXELS, Transform
 from larder.errors import ObjectError
+from larder.jobs.pool import ProcessPool
 from larder.samples.decoders import IMAGES_ONLY, Decoders, kind_of
 from larder.samples.images import (
     Form,
@@ -25,8 +26,7 @@ from larder.samples.images import (
     loading_bytes,
     open_image,
 )
-from larder.shards.images.pool import TransformPool
-from larder.shards.images.transform import encode_again
+from larder.shards.images.transform import encode_again, encode_bytes
 
 Validation = Literal["none", "header", "decode"]
 """How images are checked: not at all, by format and size, or by decoding them. Other parts are only
@@ -56,7 +56,7 @@ class ImageRules:
     forms: bool = False
     budget: ByteBudget | None = None
     transform: Transform | None = None
-    pool: TransformPool | None = None
+    pool: ProcessPool | None = None
     decoders: Decoders = IMAGES_ONLY
 
 
@@ -152,7 +152,11 @@ def stored_image(
     with decoding(where, _HINT), open_image(io.BytesIO(data), most) as image:
         needed_bytes = 2 * loading_bytes(image)
     with rules.budget.holding(needed_bytes) if rules.budget else nullcontext():
-        return rules.pool.encode_again(ext, data, transform, where=where, max_pixels=most)
+        options = transform.options()
+        stored: bytes = rules.pool.call(
+            encode_bytes, ext, data, options, where=where, max_pixels=most
+        )
+        return stored
 
 
 def _empty(where: str) -> ObjectError:

@@ -69,6 +69,13 @@ def target_size(size: tuple[int, int], transform: Transform) -> tuple[int, int]:
     return (wanted, other) if size[0] == shorter else (other, wanted)
 
 
+def encode_bytes(
+    ext: str, data: bytes, transform: Transform, *, where: str, max_pixels: int
+) -> bytes:
+    """`encode_again`, for an image in memory."""
+    return encode_again(ext, io.BytesIO(data), transform, where=where, max_pixels=max_pixels)
+
+
 def encode_again(
     ext: str,
     file: IO[bytes],

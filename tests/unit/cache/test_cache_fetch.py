@@ -13,7 +13,7 @@ import pytest
 from larder.cache.build import build_file
 from larder.cache.fetch import VARIABLE, cache_directory, fetch_file
 from larder.cache.file import open_file
-from larder.cache.record import CacheFileFacts
+from larder.cache.record import CacheFileFacts, Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.store.local.store import LocalStore
 from tests.support.errors import larder_error
@@ -21,13 +21,14 @@ from tests.support.memory import MemoryStore, forget
 from tests.support.stores import Meanwhile, MeanwhileStore, RecordingStore
 
 SCHEMA = RecordSchema((Field("x", "int64"),))
+CODEC = Codec(SCHEMA)
 
 
 @pytest.fixture
 def facts(tmp_path: Path) -> CacheFileFacts:
     """A file that was built here."""
     rows = ({"x": n} for n in range(100))
-    return build_file(rows, SCHEMA, tmp_path / "built.mdb", limit_bytes=1 << 20)
+    return build_file(CODEC.encode_each(rows), SCHEMA, tmp_path / "built.mdb", limit_bytes=1 << 20)
 
 
 @pytest.fixture
@@ -120,7 +121,12 @@ def test_a_file_system_that_refuses_locks_can_be_written(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    built = build_file(({"x": n} for n in range(100)), SCHEMA, tmp_path / "b.mdb", limit_bytes=None)
+    built = build_file(
+        CODEC.encode_each({"x": n} for n in range(100)),
+        SCHEMA,
+        tmp_path / "b.mdb",
+        limit_bytes=None,
+    )
     assert built == facts
     path = fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
     open_file(path, facts, verify=True).close()

@@ -28,6 +28,7 @@ SCHEMA = RecordSchema(
         Field("key", "uint8", (None,)),
     )
 )
+CODEC = Codec(SCHEMA)
 AMPLE_BYTES = 1 << 30
 
 
@@ -44,7 +45,7 @@ def values(number: int) -> dict[str, Any]:
 
 def build(path: Path, count: int, **options: Any) -> CacheFileFacts:
     options.setdefault("limit_bytes", AMPLE_BYTES)
-    return build_file(map(values, range(count)), SCHEMA, path, **options)
+    return build_file(CODEC.encode_each(map(values, range(count))), SCHEMA, path, **options)
 
 
 @pytest.fixture
@@ -98,7 +99,11 @@ def test_an_endless_dataset_is_refused(tmp_path):
 
     with pytest.raises(FatalError) as caught:
         build_file(
-            endless(), SCHEMA, tmp_path / "a.mdb", limit_bytes=4_000_000, transaction_bytes=10_000
+            CODEC.encode_each(endless()),
+            SCHEMA,
+            tmp_path / "a.mdb",
+            limit_bytes=4_000_000,
+            transaction_bytes=10_000,
         )
     assert caught.value.code == "run.endless"
     assert os.listdir(tmp_path) == []
@@ -120,7 +125,7 @@ def test_a_builder_that_fails_leaves_the_old_part(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build_file(failing(), SCHEMA, path, limit_bytes=AMPLE_BYTES)
+        build_file(CODEC.encode_each(failing()), SCHEMA, path, limit_bytes=AMPLE_BYTES)
     assert os.listdir(tmp_path) == ["a.mdb"]
     open_file(path, facts, verify=True).close()
 

@@ -13,9 +13,9 @@ from PIL import Image, ImageCms
 
 from larder.bounds import ByteBudget
 from larder.config.shape import Transform
+from larder.jobs.pool import ProcessPool, shared_pool
 from larder.shards.images.check import ImageRules, stored_image
-from larder.shards.images.pool import TransformPool, shared_pool
-from larder.shards.images.transform import encode_again, target_size
+from larder.shards.images.transform import encode_again, encode_bytes, target_size
 from tests.support.budgets import WatchedBudget
 from tests.support.errors import larder_error
 
@@ -217,13 +217,13 @@ def test_processes_and_threads_make_the_same_bytes():
 
 
 def test_a_killed_process_is_an_error_and_the_next_image_has_another():
-    with TransformPool(1) as pool:
+    with ProcessPool(1) as pool:
         data = png_with(COLOURS)
         options: dict[str, Any] = {"where": "a", "max_pixels": 10**6}
-        first = pool.encode_again("png", data, HALF, **options)
+        first = pool.call(encode_bytes, "png", data, HALF, **options)
         process = pool._idle.queue[0]
         os.kill(process.process.pid, signal.SIGKILL)
         process.process.wait()
         with larder_error("run.failed", "a"):
-            pool.encode_again("png", data, HALF, **options)
-        assert pool.encode_again("png", data, HALF, **options) == first
+            pool.call(encode_bytes, "png", data, HALF, **options)
+        assert pool.call(encode_bytes, "png", data, HALF, **options) == first

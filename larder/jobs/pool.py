@@ -1,53 +1,47 @@
-"""Processes that transform images, shared by all batches of this process.
+"""Processes that do parts of a batch, such as transforming an image, for the threads of this one.
 
-Threads do not scale here: Pillow holds the interpreter lock while it writes a JPEG.
+Threads do not scale where the interpreter lock is held, as Pillow does while it writes a JPEG.
 """
 
 from __future__ import annotations
 
-import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import LifoQueue
+from typing import Any
 
-from larder.config.shape import Transform
 from larder.errors import FatalError
 from larder.jobs.processes import Process
-from larder.shards.images.transform import encode_again
 from larder.store.base import Closing
 
 _lock = threading.Lock()
-_shared: dict[int, tuple[TransformPool, int]] = {}
+_shared: dict[int, tuple[ProcessPool, int]] = {}
 
 
-class TransformPool(Closing):
+class ProcessPool(Closing):
     """Some processes, each started when it is first needed. May be used by many threads."""
 
     def __init__(self, count: int) -> None:
         self._idle: LifoQueue[Process | None] = LifoQueue()
         for _ in range(count):
             self._idle.put(None)
-        self._count = count
+        self.count = count
 
-    def encode_again(
-        self, ext: str, data: bytes, transform: Transform, *, where: str, max_pixels: int
-    ) -> bytes:
-        """See `larder.shards.images.transform.encode_again`; waits for a process that is idle.
+    def call(self, function: Callable[..., Any], *arguments: Any, where: str, **named: Any) -> Any:
+        """Call a function of a module with its arguments and ``where``, in a process that is idle.
 
         Raises:
-            FatalError: ``run.failed``: the process was killed.
+            FatalError: ``run.failed``: the process was killed; ``where`` says with what.
         """
         process = self._idle.get()
         try:
-            process = process or Process()
-            result: bytes = process.call(
-                encode_bytes, ext, data, transform.options(), where=where, max_pixels=max_pixels
-            )
+            process = process or Process(self.count)
+            return process.call(function, *arguments, where=where, **named)
         except FatalError as error:
+            if process is None or process.answered:
+                raise
             raise FatalError(error.code, error.message, where=where, hint=error.hint) from error
-        else:
-            return result
         finally:
             if process is not None and not process.answered:
                 process.close()
@@ -56,23 +50,16 @@ class TransformPool(Closing):
 
     def close(self) -> None:
         """No thread may be waiting for a process."""
-        for _ in range(self._count):
+        for _ in range(self.count):
             process = self._idle.get()
             if process is not None:
                 process.close()
-        for _ in range(self._count):
+        for _ in range(self.count):
             self._idle.put(None)
 
 
-def encode_bytes(
-    ext: str, data: bytes, transform: Transform, *, where: str, max_pixels: int
-) -> bytes:
-    """`encode_again`, for an image in memory."""
-    return encode_again(ext, io.BytesIO(data), transform, where=where, max_pixels=max_pixels)
-
-
 @contextmanager
-def shared_pool(count: int) -> Iterator[TransformPool | None]:
+def shared_pool(count: int) -> Iterator[ProcessPool | None]:
     """The processes of this process, started by the first and ended by the last that uses them.
 
     None if ``count`` is 1, as the calling threads do as well.
@@ -81,7 +68,7 @@ def shared_pool(count: int) -> Iterator[TransformPool | None]:
         yield None
         return
     with _lock:
-        pool, users = _shared.get(count) or (TransformPool(count), 0)
+        pool, users = _shared.get(count) or (ProcessPool(count), 0)
         _shared[count] = pool, users + 1
     try:
         yield pool
