@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from larder.config.models import Location
-from larder.errors import FatalError
-from larder.jobs.processes import Process
+from larder.jobs.pool import ProcessPool
 from larder.jobs.results import stops_others
 from larder.progress import CancellableProgress, Progress
 
@@ -92,7 +91,7 @@ def unit_bytes(total_bytes: int, count: int) -> int:
 
 
 class Crew:
-    """Up to ``count`` processes, each started when it is first needed, and used again."""
+    """Up to ``count`` processes, and the threads that wait for them."""
 
     @staticmethod
     def of(step: Callable[..., Any], job: Any, batches: Sequence[Any], count: int) -> Crew:
@@ -107,7 +106,7 @@ class Crew:
     def __init__(self, count: int) -> None:
         self._count = count
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="unit")
-        self._idle: list[Process] = []
+        self._processes = ProcessPool(count)
 
     def run(
         self, step: Callable[..., Any], *arguments: Any, progress: Progress, **named: Any
@@ -127,44 +126,14 @@ class Crew:
         return division.merge(results)
 
     def _unit(self, step: Callable[..., Any], job: Any, unit: Any, progress: Progress) -> Any:
-        try:
-            return self._call(step, job, unit, progress)
-        except _LostError:
-            pass
-        try:
-            return self._call(step, job, unit, progress)
-        except _LostError as error:
-            hint = "lower runner.workers or copy.memory_bytes if memory was short, and run again"
-            raise FatalError("run.failed", error.message, where=unit.name, hint=hint) from error
-
-    def _call(self, step: Callable[..., Any], job: Any, unit: Any, progress: Progress) -> Any:
-        try:
-            process = self._idle.pop()
-        except IndexError:
-            process = Process(self._count)
-        try:
-            return process.call(step, job, unit, progress=progress, concurrent_batches=self._count)
-        except FatalError as error:
-            if process.answered or error.code != "run.failed":
-                raise
-            raise _LostError(error.code, error.message) from error
-        finally:
-            if process.answered:
-                self._idle.append(process)
-            else:
-                process.close()
+        return self._processes.call(
+            step, job, unit, unit=unit.name, progress=progress, concurrent_batches=self._count
+        )
 
     def close(self) -> None:
         """End the processes; no batch may be in progress."""
         self._threads.shutdown()
-        for process in self._idle:
-            process.leave()
-        for process in self._idle:
-            process.close()
-
-
-class _LostError(FatalError):
-    """The process of a unit was killed."""
+        self._processes.close()
 
 
 def map_stopping(

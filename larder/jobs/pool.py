@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import LifoQueue
 from typing import Any
 
@@ -20,28 +20,39 @@ _shared: dict[int, tuple[ProcessPool, int]] = {}
 
 
 class ProcessPool(Closing):
-    """Some processes, each started when it is first needed. May be used by many threads."""
+    """Up to ``count`` processes, each started when it is first needed, and used again. May be used
+    by many threads.
+    """
 
     def __init__(self, count: int) -> None:
+        self.count = count
         self._idle: LifoQueue[Process | None] = LifoQueue()
         for _ in range(count):
             self._idle.put(None)
-        self.count = count
 
-    def call(self, function: Callable[..., Any], *arguments: Any, where: str, **named: Any) -> Any:
-        """Call a function of a module with its arguments and ``where``, in a process that is idle.
+    def call(self, function: Callable[..., Any], *arguments: Any, unit: str, **options: Any) -> Any:
+        """See `larder.jobs.processes.Process.call`; waits for a process that is idle.
 
-        Raises:
-            FatalError: ``run.failed``: the process was killed; ``where`` says with what.
+        If the process is killed, another one is called once more. ``run.failed``: that was killed,
+        too; ``unit`` is where.
         """
+        with suppress(_LostError):
+            return self._call(function, *arguments, **options)
+        try:
+            return self._call(function, *arguments, **options)
+        except _LostError as error:
+            hint = "if memory is short, lower runner.workers or copy.memory_bytes; run again"
+            raise FatalError("run.failed", error.message, where=unit, hint=hint) from error
+
+    def _call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         process = self._idle.get()
         try:
             process = process or Process(self.count)
-            return process.call(function, *arguments, where=where, **named)
+            return process.call(function, *arguments, **options)
         except FatalError as error:
-            if process is None or process.answered:
+            if process is None or process.answered or error.code != "run.failed":
                 raise
-            raise FatalError(error.code, error.message, where=where, hint=error.hint) from error
+            raise _LostError(error.code, error.message) from error
         finally:
             if process is not None and not process.answered:
                 process.close()
@@ -49,13 +60,18 @@ class ProcessPool(Closing):
             self._idle.put(process)
 
     def close(self) -> None:
-        """No thread may be waiting for a process."""
-        for _ in range(self.count):
-            process = self._idle.get()
-            if process is not None:
-                process.close()
-        for _ in range(self.count):
+        """End the processes; no thread may be waiting for one."""
+        processes = [self._idle.get() for _ in range(self.count)]
+        for process in filter(None, processes):
+            process.leave()
+        for process in filter(None, processes):
+            process.close()
+        for _ in processes:
             self._idle.put(None)
+
+
+class _LostError(FatalError):
+    """A process was killed."""
 
 
 @contextmanager

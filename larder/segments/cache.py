@@ -235,7 +235,7 @@ def _encoded(
     def encode(piece: CacheBatch) -> list[EncodedRecord]:
         number = piece.first_row - batch.first_row
         path = folder / f"{batch.split}-{number}"
-        sizes = pool.call(encode_samples, job, piece, schema, number, path, where=place)
+        sizes = pool.call(encode_samples, job, piece, schema, number, path, place, unit=place)
         with path.open("rb") as file:
             content = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
         path.unlink()
@@ -256,8 +256,7 @@ def encode_samples(
     schema: RecordSchema,
     first_number: int,
     path: Path,
-    *,
-    where: str,
+    place: str,
 ) -> list[tuple[int, int]]:
     """Write the records of some samples of a split to a file, one after the other.
 
@@ -266,7 +265,7 @@ def encode_samples(
     samples, sizes = _samples(job, open_root(job), piece), []
     with disk_errors(path), path.open("wb") as file:
         for record, source_bytes in encoded_records(
-            samples, schema, where, first_number=first_number
+            samples, schema, place, first_number=first_number
         ):
             file.write(record)
             sizes.append((len(record), source_bytes))

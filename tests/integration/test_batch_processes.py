@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, write
+from pipeline_lab import Lab, directory_lab, images, png, write
 
 from larder.errors import FatalError
 from larder.jobs import crew, processes
@@ -19,6 +19,7 @@ from larder.jobs.runner import InlineRunner
 from larder.manifest.sealed import StoredFile
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
+from larder.segments import cache
 from larder.store import open_store
 from tests.support.processes import is_running
 
@@ -60,6 +61,24 @@ def test_processes_make_the_same_version_as_threads(mirror, tmp_path, started):
     two.only()
 
 
+DECODED: dict[str, Any] = {**SHARED, "validate": "decode", "cache": {"records": "decoded"}}
+
+
+def test_processes_make_the_same_cache_as_threads(tmp_path, started, monkeypatch):
+    monkeypatch.setattr(cache, "_PIECE_ROWS", 7)
+    sizes = {f"a/{n}.png": png(n, 5 + n) for n in range(10)}  # the schema is widened on the way
+    one = directory_lab(tmp_path / "one", {**OBJECTS, **sizes}, **DECODED)
+    fields = {**one.fields, "cluster": {"runner": {"workers": 2}}}
+    two = Lab(one.source, str(tmp_path / "two"), tmp_path / "out", fields)
+    alone = prepare(one.settings(), InlineRunner(1, StageTimes()))
+    document = two.prepare()
+    assert started
+    assert not any(map(is_running, started))
+    assert (document["version"], document["digest"]) == (alone["version"], alone["digest"])
+    assert document["stages"]["cache"]["bytes"] == alone["stages"]["cache"]["bytes"]
+    two.only()
+
+
 def test_a_bad_sample_is_reported_as_in_one_process(tmp_path, started):
     lab = directory_lab(tmp_path, OBJECTS, **{**TWO, "validate": "decode"})
     write(lab.source, {"b/05.png": b"no image"})
@@ -74,24 +93,33 @@ def test_a_bad_sample_is_reported_as_in_one_process(tmp_path, started):
 
 
 class Watching(StageTimes):
-    """Calls a function at the first progress of the shards."""
+    """Calls a function at the first progress of a stage."""
 
-    def __init__(self, then: Any) -> None:
+    def __init__(self, then: Any, stage: str = "shard") -> None:
         super().__init__()
         self._then = then
+        self._awaited = stage
 
     def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
         super().advance(stage, objects=objects, bytes=bytes)
-        then, self._then = (self._then, None) if stage == "shard" else (None, self._then)
-        if then:
+        if stage == self._awaited and self._then:
+            then, self._then = self._then, None
             then()
 
 
-def test_what_a_killed_process_did_is_done_once_more(tmp_path, started):
-    lab = directory_lab(tmp_path, OBJECTS, **TWO)
-    progress = Watching(lambda: [os.kill(pid, signal.SIGKILL) for pid in started])
-    prepare(lab.settings(), InlineRunner(2, progress))
-    assert len(started) > 2
+@pytest.mark.parametrize("stage", ["shard", "cache"])
+def test_what_a_killed_process_did_is_done_once_more(stage, tmp_path, started, monkeypatch):
+    monkeypatch.setattr(cache, "_PIECE_ROWS", 7)
+    lab = directory_lab(tmp_path, OBJECTS, **{**DECODED, "cluster": TWO["cluster"]})
+    before: list[int] = []
+
+    def kill() -> None:
+        before[:] = started
+        for pid in filter(is_running, before):
+            os.kill(pid, signal.SIGKILL)
+
+    prepare(lab.settings(), InlineRunner(2, Watching(kill, stage)))
+    assert len(started) > len(before)
     lab.only()
 
 

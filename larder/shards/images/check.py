@@ -154,7 +154,7 @@ def stored_image(
     with rules.budget.holding(needed_bytes) if rules.budget else nullcontext():
         options = transform.options()
         stored: bytes = rules.pool.call(
-            encode_bytes, ext, data, options, where=where, max_pixels=most
+            encode_bytes, ext, data, options, unit=where, where=where, max_pixels=most
         )
         return stored
 
