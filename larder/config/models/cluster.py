@@ -275,8 +275,8 @@ class RunnerConfig(Model):
     workers: Annotated[Annotated[Whole, Field(ge=1, le=1024)] | None, OrNull] = Field(
         None,
         description="maximum number of concurrent batches and, on the machine of the run, of "
-        "processes that do their work, 1 to 1024; null: one per core, or as many batches as Dask or "
-        "Ray has room for",
+        "processes that do their work, 1 to 1024; null: one per core, or as many batches as Dask "
+        "or Ray has room for",
     )
     batch_bytes: Bytes = Field(
         1_000_000_000,
