@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.cores import CASES
 from benchmarks.packing.bodies import Body, Setting
 from benchmarks.packing.checks import check_all
 from benchmarks.packing.ours import turn, turn_of_two
@@ -44,6 +45,14 @@ def test_images(tmp_path):
     cases, _ = run("images", tmp_path, "--runs", "1", "--files-scale", "0.004")
     assert len(cases) == 6
     assert all(case["ours"] > 0 and case["peers"] for case in cases.values())
+
+
+@pytest.mark.slow
+def test_cores(tmp_path):
+    flags = ("--runs", "1", "--files-scale", "0.002", "--cores", "1")
+    cases, said = run("cores", tmp_path, *flags)
+    assert [name.partition(",")[0] for name in cases] == CASES
+    assert "CPU ms an object" in said
 
 
 @pytest.mark.slow
