@@ -38,6 +38,7 @@ class _Division(NamedTuple):
     units: Callable[[Any, Any, int], Sequence[Any]]
     merge: Callable[[Sequence[Any]], Any]
     row_seconds: Callable[[Any], float]
+    stage: str
 
 
 _divisions: dict[Callable[..., Any], _Division] = {}
@@ -47,6 +48,7 @@ def divided(
     units: Callable[[Any, Any, int], Sequence[Any]],
     merge: Callable[[Sequence[Any]], Any],
     row_seconds: Callable[[Any], float],
+    stage: str,
 ) -> Callable[[Step], Step]:
     """Have the batches of a step done by several processes.
 
@@ -56,12 +58,13 @@ def divided(
         merge: Makes one result of theirs.
         row_seconds: Takes a job. Returns about how long one process is busy with an object or
             sample, besides moving its bytes.
+        stage: The stage whose progress it reports.
 
     Batches have ``rows``, ``bytes`` and a ``name``.
     """
 
     def register(step: Step) -> Step:
-        _divisions[step] = _Division(units, merge, row_seconds)
+        _divisions[step] = _Division(units, merge, row_seconds, stage)
         return step
 
     return register
@@ -122,12 +125,21 @@ class Crew:
             units = division.units(job, batch, self._count)
         if division is None or not units:
             return step(*arguments, progress=progress, **named)
-        results = map_stopping(self._threads, partial(self._unit, step, job), units, progress)
+        call = partial(self._unit, step, job, division.stage)
+        results = map_stopping(self._threads, call, units, progress)
         return division.merge(results)
 
-    def _unit(self, step: Callable[..., Any], job: Any, unit: Any, progress: Progress) -> Any:
+    def _unit(
+        self, step: Callable[..., Any], job: Any, stage: str, unit: Any, progress: Progress
+    ) -> Any:
         return self._processes.call(
-            step, job, unit, unit=unit.name, progress=progress, concurrent_batches=self._count
+            step,
+            job,
+            unit,
+            unit=unit.name,
+            progress=progress,
+            stage=stage,
+            concurrent_batches=self._count,
         )
 
     def close(self) -> None:

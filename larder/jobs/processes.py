@@ -38,12 +38,14 @@ _STOP = "stop"
 
 
 class _Call(NamedTuple):
-    """A function of a module and its arguments; ``reports``: it takes ``progress``, too."""
+    """A function of a module and its arguments; it takes ``progress``, too, if it is part of a
+    ``stage``.
+    """
 
     function: str
     arguments: tuple[Any, ...]
     named: dict[str, Any]
-    reports: bool
+    stage: str
 
 
 class _Advance(NamedTuple):
@@ -80,15 +82,16 @@ class Process:
         function: Callable[..., Any],
         *arguments: Any,
         progress: Progress | None = None,
+        stage: str = "",
         **named: Any,
     ) -> Any:
-        """Call a function of a module, whose progress is passed on until it ends.
+        """Call a function of a module; as part of a stage, its progress is passed on until it ends.
 
         ``run.failed``: the process was killed.
         """
         self.answered = False
         name = f"{function.__module__}:{function.__qualname__}"
-        self._send(_Call(name, arguments, named, progress is not None))
+        self._send(_Call(name, arguments, named, stage))
         while True:
             message = _read(self._stdout)
             if message is None:
@@ -169,7 +172,8 @@ def _read(pipe: IO[bytes]) -> Any:
 class _Reports(NullProgress):
     """Adds progress up, for a thread that reports it; the other process knows all batches."""
 
-    def __init__(self) -> None:
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
         self._lock = threading.Lock()
         self._sums: dict[str, tuple[int, int]] = {}
 
@@ -179,12 +183,12 @@ class _Reports(NullProgress):
             self._sums[stage] = before[0] + objects, before[1] + bytes
 
     def taken(self) -> Iterator[_Advance]:
-        """What was done since the last time; nothing at all of some stage, if nothing was, by which
-        the other process can ask this one to stop.
+        """What was done since the last time; also if that is nothing, as the other process learns
+        from its own progress whether to stop this one.
         """
         with self._lock:
             sums, self._sums = self._sums, {}
-        for stage, (objects, size_bytes) in (sums or {"shard": (0, 0)}).items():
+        for stage, (objects, size_bytes) in (sums or {self._stage: (0, 0)}).items():
             yield _Advance(stage, objects, size_bytes)
 
 
@@ -233,9 +237,9 @@ def _answer(call: _Call, results: IO[bytes], stop: threading.Event) -> _Done | _
     try:
         module, _, name = call.function.partition(":")
         function = getattr(import_module(module), name)
-        if not call.reports:
+        if not call.stage:
             return _Done(function(*call.arguments, **call.named))
-        with _reporting(results) as reports:
+        with _reporting(results, call.stage) as reports:
             progress = CancellableProgress(reports, stop)
             return _Done(function(*call.arguments, progress=progress, **call.named))
     except BaseException as error:  # noqa: BLE001 - raised again in the other process
@@ -243,9 +247,9 @@ def _answer(call: _Call, results: IO[bytes], stop: threading.Event) -> _Done | _
 
 
 @contextmanager
-def _reporting(results: IO[bytes]) -> Iterator[_Reports]:
+def _reporting(results: IO[bytes], stage: str) -> Iterator[_Reports]:
     """Report the progress of a ``with`` block now and then, and at its end."""
-    reports, over = _Reports(), threading.Event()
+    reports, over = _Reports(stage), threading.Event()
 
     def report() -> None:
         while True:

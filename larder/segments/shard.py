@@ -32,7 +32,7 @@ from larder.segments.reader_indexes import put_indexes
 from larder.segments.receipts import finished_shards, list_shards, put_receipt, shard_of
 from larder.segments.segment_job import SegmentJob, open_root, open_source
 from larder.segments.stores import storage_of, with_derived
-from larder.shards.build import ShardBuild, build_shard
+from larder.shards.build import STAGE, ShardBuild, build_shard
 from larder.shards.formats import shard_format
 from larder.shards.index_rows import receipt_rows
 from larder.shards.model import PlannedSample, ShardBatch, ShardPlan, read_samples
@@ -130,7 +130,7 @@ def _sample_seconds(job: SegmentJob) -> float:
     return 15e-6 if is_local(job.dataset.source, job.cluster.storage) else 0.4e-3
 
 
-@divided(shard_units, merge_reports, _sample_seconds)
+@divided(shard_units, merge_reports, _sample_seconds, STAGE)
 def shard_batch(
     job: SegmentJob, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:

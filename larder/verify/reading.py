@@ -51,7 +51,7 @@ def merge_verified(results: Sequence[Verified]) -> Verified:
     return Verified(tuple(findings), sum((each.read for each in results), Totals()))
 
 
-@divided(verify_units, merge_verified, lambda _: 15e-6)
+@divided(verify_units, merge_verified, lambda _: 15e-6, STAGE)
 def verify_batch(
     job: VerifyJob, batch: VerifyBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> Verified:

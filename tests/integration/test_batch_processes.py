@@ -58,6 +58,7 @@ def test_processes_make_the_same_version_as_threads(mirror, tmp_path, started):
     assert (document["version"], document["digest"]) == (alone["version"], alone["digest"])
     assert document["stages"]["shard"]["objects"] == alone["stages"]["shard"]["objects"]
     assert document["stages"]["shard"]["bytes"] == alone["stages"]["shard"]["bytes"]
+    assert document["stages"].keys() == alone["stages"].keys()
     two.only()
 
 
