@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from copy_lab import directories
 from pipeline_lab import Lab, directory_lab, images, png, write
 
+from larder.copy.run import copy
 from larder.errors import FatalError
 from larder.jobs import crew, processes
 from larder.jobs.manifests import fetched
@@ -60,6 +62,30 @@ def test_processes_make_the_same_version_as_threads(mirror, tmp_path, started):
     assert document["stages"]["shard"]["bytes"] == alone["stages"]["shard"]["bytes"]
     assert document["stages"].keys() == alone["stages"].keys()
     two.only()
+
+
+def test_processes_copy_each_object_once_however_often_they_are_killed(tmp_path, started):
+    objects = {f"{n % 7}/{n:03}": bytes([n]) * 100 for n in range(200)}
+    with directories(tmp_path, objects, settings=["runner.workers=2"]) as lab:
+        kill = Watching(lambda: [os.kill(pid, signal.SIGKILL) for pid in started], "mirror")
+        document = copy(lab.settings(), InlineRunner(2, kill))
+        assert lab.there() == objects
+    assert document["copied"] == {"count": 200, "bytes": 20_000}
+    assert set(document["stages"]) == {"inventory", "compare", "mirror", "publish"}
+    assert len(started) > 2
+    assert not any(map(is_running, started))
+
+
+def test_what_processes_cannot_copy_is_listed_once(tmp_path, started):
+    objects = {f"{n:03}": bytes([n]) for n in range(200)}
+    with directories(tmp_path, objects, settings=["runner.workers=2"]) as lab:
+        for key in ("010", "150"):
+            Path(lab.storage, key).mkdir(parents=True)
+        with pytest.raises(RunError) as caught:
+            lab.copy()
+        assert [failure.key for failure in caught.value.report.failures] == ["010", "150"]
+        assert lab.there().keys() == objects.keys() - {"010", "150"}
+    assert started
 
 
 DECODED: dict[str, Any] = {**SHARED, "validate": "decode", "cache": {"records": "decoded"}}
