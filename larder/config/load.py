@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from larder.config.messages import Schema, refusals
 from larder.config.models import Cluster, Dataset, Location, Model
+from larder.config.template import read_template
 from larder.config.text import (
     CLUSTER,
     Document,
@@ -27,7 +28,6 @@ from larder.config.text import (
     expand,
     parse_settings,
     read,
-    read_commented,
 )
 from larder.config.urls import environment_endpoint, resolve_url, shown
 from larder.errors import ConfigError, ProblemsError
@@ -91,7 +91,7 @@ def load_template(config_dir: Path, name: str) -> dict[str, Any]:
             where=str(folder),
             hint=suggest(name, sorted(templates), "templates"),
         )
-    value = read_commented(templates[name])
+    value = read_template(templates[name])
     if not isinstance(value, dict):
         raise ConfigError("config.template", "expected a mapping", where=str(templates[name]))
     return value

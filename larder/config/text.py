@@ -99,7 +99,7 @@ def scalar(text: str) -> Any:
     return text
 
 
-class _Build:
+class Build:
     """Turns the events of one file into values, and records the line of each."""
 
     def __init__(self, name: str, stream: Iterator[events.Event]) -> None:
@@ -174,41 +174,22 @@ class _Build:
         return values
 
 
-def parse(text: str, name: str) -> Document:
+def parse(text: str, name: str, kind: type[Build] = Build) -> Document:
     """Parse one YAML document; errors call it ``name`` and have the line."""
-    build = _Build(name, YAML(typ="safe", pure=True).parse(text))
+    build = kind(name, YAML(typ="safe", pure=True).parse(text))
     try:
         return Document(build.document(), build.places, {})
     except RecursionError:
         raise ConfigError("config.invalid_yaml", "nested too deeply", where=name) from None
     except YAMLError as error:
-        raise _syntax(error, name) from None
+        raise syntax_error(error, name) from None
 
 
 def read(path: Path) -> Document:
-    return parse(_text(path), str(path))
+    return parse(file_text(path), str(path))
 
 
-def round_trip() -> YAML:
-    """What reads and writes YAML with its comments, and writes lines of any length."""
-    yaml = YAML()
-    yaml.width = 10**6
-    yaml.preserve_quotes = True
-    return yaml
-
-
-def read_commented(path: Path) -> Any:
-    """The values of a file with their comments, for `round_trip` to write; aliases are kept."""
-    try:
-        return round_trip().load(_text(path))
-    except YAMLError as error:
-        raise _syntax(error, str(path)) from None
-    except (ValueError, RecursionError):  # such as a date in a month that there is not
-        message = "a value is not valid, or nested too deeply"
-        raise ConfigError("config.invalid_yaml", message, where=str(path)) from None
-
-
-def _syntax(error: YAMLError, name: str) -> ConfigError:
+def syntax_error(error: YAMLError, name: str) -> ConfigError:
     mark = getattr(error, "problem_mark", None)
     where = name if mark is None else f"{name}:{mark.line + 1}"
     if isinstance(error, DuplicateKeyError):
@@ -227,7 +208,7 @@ def _syntax(error: YAMLError, name: str) -> ConfigError:
     return ConfigError("config.invalid_yaml", f"not YAML: {problem}", where=where, hint=hint)
 
 
-def _text(path: Path) -> str:
+def file_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)

@@ -102,7 +102,7 @@ def config_files(
         f"content digest: {contents.digest}",
         delivered.delivery.sentence,
     )
-    return (ConfigFile("job.yaml", to_yaml(config, header)),)
+    return (ConfigFile("job.yaml", to_yaml(config, header, where)),)
 
 
 def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:

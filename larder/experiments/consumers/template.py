@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import ScalarNode
-from ruamel.yaml.representer import RoundTripRepresenter
 
-from larder.config.text import round_trip
+from larder.config.template import Representer, round_trip
 from larder.errors import ConfigError
 from larder.experiments.delivery import DeliveredVersion
 
@@ -45,7 +46,7 @@ _AMBIGUOUS = re.compile(
 )
 
 
-class _Representer(RoundTripRepresenter):
+class _Representer(Representer):
     """Quotes strings that some reader would take for something else."""
 
     def represent_text(self, text: str) -> ScalarNode:
@@ -59,12 +60,29 @@ class _Representer(RoundTripRepresenter):
 _Representer.add_representer(str, _Representer.represent_text)
 
 
-def to_yaml(config: Mapping[str, Any], header: Iterable[str] = ()) -> str:
-    """The file's text, the same for the same template and values, after ``header`` as a comment."""
+def to_yaml(config: Mapping[str, Any], header: Iterable[str] = (), where: str = "") -> str:
+    """The file's text, the same for the same template and values, after ``header`` as a comment.
+
+    It is read again, and refused if other values come back.
+    """
     text = io.StringIO()
     comment = [f"# {' '.join(line.split())}\n" for line in header]
     text.writelines([*comment, "\n"] if comment else [])
     yaml = round_trip()
     yaml.Representer = _Representer
     yaml.dump(config, text)
+    try:
+        read = YAML(typ="safe", pure=True).load(text.getvalue())
+    except (YAMLError, ValueError):
+        read = None
+    if _bare(read) != _bare(config):
+        message = "the config would be read with other values than the template has"
+        raise refused(message, where, "write the template without anchors and merges")
     return text.getvalue()
+
+
+def _bare(value: Any) -> Any:
+    """The values alone, so that true is not 1, and no number is equal to one with other digits."""
+    if isinstance(value, Mapping):
+        return {key: _bare(each) for key, each in value.items()}
+    return list(map(_bare, value)) if isinstance(value, list | tuple) else repr(value)

@@ -169,7 +169,7 @@ def test_the_environment_is_that_of_the_process(config_dir, monkeypatch):
 
 
 def test_templates(config_dir):
-    (config_dir / "experiments/deep/t.yaml").write_text("lr: 1e-3\nentrypoint: run ${X}\n")
+    (config_dir / "experiments/deep/t.yaml").write_text("lr: 1.0e-3\nentrypoint: run ${X}\n")
     (config_dir / "experiments/list.yaml").write_text("- a\n")
     (config_dir / "experiments/date.yaml").write_text("a: 2026-13-01\n")
     (config_dir / "experiments/open.yaml").write_text("a: [\n")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from larder.cache.fetch import VARIABLE
 from larder.config.load import load_template
 from larder.config.models.cluster import CONTEXT_BYTES
-from larder.config.text import read_commented
+from larder.config.template import read_template
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.config import (
     DELIVERIES,
@@ -140,9 +140,9 @@ def test_what_a_template_sets_in_the_place_is_shown_or_replaced(
     here = cluster(url, storage=SERVER if url == BUCKET else {}, **nodes(mounts=[MOUNT]))
     version, contents = with_delivery(delivered, url, delivery)
     with larder_error("config.template", "t.yaml") as caught:
-        render(read_commented(path), version, contents, here, where="t.yaml")
+        render(read_template(path), version, contents, here, where="t.yaml")
     assert "of-another" not in str(caught.value)
-    forced = render(read_commented(path), replace(version, replaces=True), contents, here)
+    forced = render(read_template(path), replace(version, replaces=True), contents, here)
     clean = render({"labels": ["mine"]}, version, contents, here)
     assert forced["labels"] == clean.pop("labels")
     for key in ("bind_mounts", "data_layer"):

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from larder.config.text import read_commented, scalar
+from larder.config.template import read_template
+from larder.config.text import scalar
 from larder.experiments.consumers.determined.config import render
 from larder.experiments.consumers.template import to_yaml
 from larder.experiments.delivery import DeliveredSplit
@@ -100,7 +101,7 @@ def test_many_patterns_become_a_list(url, where, cluster, delivered, template):
 def test_comments_order_and_aliases_of_the_template_are_kept(delivered, cluster, tmp_path):
     lines = (
         "# of the team",
-        "zebra: &z {a: 1e-3} # first",
+        "zebra: &z {a: 1.0e-3} # first",
         "searcher: # second",
         "  metric: 'yes'",
         "  # third",
@@ -108,7 +109,7 @@ def test_comments_order_and_aliases_of_the_template_are_kept(delivered, cluster,
     )
     path = tmp_path / "t.yaml"
     path.write_text("\n".join(lines) + "\n")
-    text = to_yaml(render(read_commented(path), *delivered("/srv"), cluster("/srv")), ["made"])
+    text = to_yaml(render(read_template(path), *delivered("/srv"), cluster("/srv")), ["made"])
     assert text.splitlines()[: len(lines) + 2] == ["# made", "", *lines]
 
 

@@ -88,7 +88,7 @@ def config_files(
     downloads = delivered.delivery.delivery == "download"
     hook = startup_hook(delivered, _downloads(cluster)) if downloads else ""
     files = (
-        ConfigFile("experiment.yaml", to_yaml(config, header)),
+        ConfigFile("experiment.yaml", to_yaml(config, header, where)),
         ConfigFile(HOOK, hook, signature=SIGNATURE),
     )
     inline = delivered.delivery.delivery == "inline"

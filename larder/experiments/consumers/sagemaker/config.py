@@ -73,11 +73,7 @@ def config_files(
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
     """The request of a version, checked, after the manifests that it names."""
-    try:
-        request = json.loads(json.dumps(template))  # without comments
-    except (TypeError, ValueError):
-        message = "a value is a date or binary data, which JSON does not have"
-        raise refused(message, where, "put it in quotes") from None
+    request = json.loads(json.dumps(template))  # without comments
     request.setdefault("TrainingJobName", job_name(delivered))
     delivery = delivered.delivery.delivery
     manifests: list[ConfigFile] = []
