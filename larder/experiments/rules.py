@@ -67,6 +67,8 @@ class Facts:
             object there.
         file_systems: What the storage is in, if it is a directory: ``efs``, ``fsx``, ``claim``.
         prefixes: How many prefixes the shards have, one for each split of each segment.
+        split_objects, prefix_objects: How many shards the split, and the prefix, with the fewest
+            has; None if that is not known.
         only: Deliveries that have what the cluster file asks of them; all if it is empty.
         sharded: Whether each node gets a part of the shards.
     """
@@ -93,6 +95,8 @@ class Facts:
     usd_per_request: float = 0.0
     file_systems: frozenset[str] = frozenset()
     prefixes: int = 0
+    split_objects: int | None = None
+    prefix_objects: int | None = None
     only: frozenset[str] = frozenset()
     sharded: bool = False
     nodes: Nodes = field(default_factory=Nodes)
@@ -138,6 +142,11 @@ class Facts:
     @property
     def node_objects(self) -> float:
         return self.objects * self.share
+
+    def channel_objects(self, delivery: str) -> int:
+        """The shards of the channel with the fewest."""
+        fewest = self.prefix_objects if delivery == "fast_file" else self.split_objects
+        return self.objects if fewest is None else fewest
 
     def fits(self, size_bytes: float) -> bool | None:
         """Whether it fits the disk of a node; None if the size of that is not known."""
@@ -318,14 +327,17 @@ def _sagemaker(facts: Facts, limits: Limits) -> Iterator[Fired]:
     text = "One process reads each pipe, in order; FastFile has largely replaced it."
     yield Fired("refuse" if facts.access == "random" else "note", "pipe", "S9", text)
     if facts.nodes.count > 1 and facts.in_bucket:
-        can = "cannot" if facts.objects < facts.nodes.count else "can"
-        text = f"ShardedByS3Key {can} divide {format_count(facts.objects, 'shard')} among"
-        text += f" {facts.nodes.count} nodes."
-        if facts.sharded and can == "cannot":
-            for name in facts.deliveries:
-                yield Fired("refuse", name, "S10", text)
-        else:
-            yield Fired("note", "", "S10", text)
+        for name in facts.deliveries if facts.sharded else ():
+            if facts.channel_objects(name) < facts.nodes.count:
+                yield Fired("refuse", name, "S10", _divided(facts, name))
+        yield Fired("note", "", "S10", _divided(facts, "file"))
+
+
+def _divided(facts: Facts, delivery: str) -> str:
+    objects, nodes = facts.channel_objects(delivery), facts.nodes.count
+    can = "cannot" if objects < nodes else "can"
+    shards = format_count(objects, "shard")
+    return f"ShardedByS3Key {can} divide the {shards} of a channel among {nodes} nodes."
 
 
 def _file_systems(facts: Facts) -> Iterator[Fired]:

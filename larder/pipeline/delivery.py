@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -10,6 +11,7 @@ from posixpath import normpath
 from typing import Any
 
 from larder.config.models import Cluster, Consumer, Dataset
+from larder.config.patterns import expand_braces
 from larder.config.urls import parse_url
 from larder.copy.prices import egress_usd_per_gb, estimate_cost
 from larder.copy.site import Site, distance
@@ -35,6 +37,11 @@ def choices(
 ) -> Choices:
     """Every delivery of the cluster's consumer, for shards in the cluster's storage."""
     experiment, consumer = dataset.experiment, cluster.consumer
+    prefixes, splits = Counter[str](), Counter[str]()
+    for pattern in patterns:
+        prefix, count = pattern.rpartition("/")[0], len(expand_braces(pattern))
+        prefixes[prefix] += count
+        splits[prefix.rpartition("/")[2]] += count
     source, storage = Site.of(dataset.source), Site.of(cluster.storage)
     region = cluster.nodes.region
     nodes = replace(storage, region=region.lower(), bucket="") if region else storage
@@ -61,7 +68,9 @@ def choices(
         usd_per_gb=egress_usd_per_gb(storage, nodes),
         usd_per_request=of_one.requests_usd,
         file_systems=_file_systems(cluster),
-        prefixes=len({pattern.rpartition("/")[0] for pattern in patterns}),
+        prefixes=len(prefixes),
+        split_objects=min(splits.values(), default=None),
+        prefix_objects=min(prefixes.values(), default=None),
         only=_only(consumer),
         sharded=consumer.sharded,
         nodes=cluster.nodes,

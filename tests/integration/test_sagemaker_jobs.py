@@ -334,13 +334,13 @@ def test_a_file_system_has_everything(tmp_path, job, monkeypatch):
     assert len(data.cache("training")) == len(list(data.samples("training")))
 
 
-MANY = {"ResourceConfig": {**TEMPLATE["ResourceConfig"], "InstanceCount": 50}}
+MANY = {"nodes": {"count": 50}, "consumer": {"kind": "sagemaker", "sharded": True}}
 
 
 @pytest.mark.parametrize(
     ("consumer", "more"),
     [
-        ({"sharded": True}, {"template": {**TEMPLATE, **MANY}}),
+        ({}, {"cluster": MANY}),
         ({}, {"splits": {"larder": "a/**", "train": ["b/**", "c/**"]}}),
     ],
     ids=["instances", "larder"],

@@ -154,6 +154,14 @@ def test_nodes_share_samples_that_are_read_at_random():
         assert options["fast_file"].usd == pytest.approx(requests / 10**6)
 
 
+def test_a_channel_needs_a_shard_for_each_node():
+    facts = replace(facts_of("sagemaker 5GB/6 nodes=3 sharded"), split_objects=3, prefix_objects=2)
+    possible = {each.delivery for each in advise(facts, Limits()).options if each.possible}
+    assert possible == {"file", "pipe"}
+    facts = replace(facts, split_objects=2)
+    assert not any(each.possible for each in advise(facts, Limits()).options)
+
+
 def test_the_cluster_file_names_every_consumer():
     assert set(get_args(Consumer.model_fields["kind"].annotation)) == CONSUMERS.keys()
 

@@ -49,9 +49,10 @@ def version(url: str, delivery: str, *, shards: bool = True) -> DeliveredVersion
     return DeliveredVersion("digits", VERSION, f"{root}versions/{VERSION}", root, url, advice)
 
 
-def cluster(url: str, **consumer: Any) -> Cluster:
+def cluster(url: str, nodes: int = 1, **consumer: Any) -> Cluster:
     found = {"kind": "sagemaker", **consumer}
-    return Cluster.model_validate({"name": "sm", "storage": {"url": url}, "consumer": found})
+    fields = {"name": "sm", "storage": {"url": url}, "nodes": {"count": nodes}, "consumer": found}
+    return Cluster.model_validate(fields)
 
 
 def emitted(
@@ -197,24 +198,37 @@ def test_the_volume_is_large_enough():
     with larder_error("config.invalid_experiment") as caught:
         emitted("file", ONE, changes=small)
     assert "ResourceConfig.VolumeSizeInGB" in str(caught.value)
-    small["ResourceConfig"]["InstanceCount"] = 2
     four = {"train": split("train", "a", shards=4)}
     with pytest.raises(ConfigError):
-        emitted("file", four, changes=small)
-    emitted("file", four, changes=small, sharded=True)
+        emitted("file", four, changes=small, nodes=2)
+    emitted("file", four, changes=small, nodes=2, sharded=True)
     uneven = {"train": split("train", "a", shards=5)}  # of 1 GB: three of them on one instance
     with pytest.raises(ConfigError):
-        emitted("file", uneven, changes=small, sharded=True)
+        emitted("file", uneven, changes=small, nodes=2, sharded=True)
     del small["ResourceConfig"]["VolumeSizeInGB"]
-    request, _ = emitted("file", uneven, changes=small, sharded=True)
+    request, _ = emitted("file", uneven, changes=small, nodes=2, sharded=True)
     assert request["ResourceConfig"]["VolumeSizeInGB"] == 3 + 10
 
 
 def test_a_sharded_channel_of_the_template_makes_no_volume_large_enough():
     mine = channel(ChannelName="x", S3={"S3DataDistributionType": "ShardedByS3Key"})
-    resources = {**template()["ResourceConfig"], "InstanceCount": 4, "VolumeSizeInGB": 1}
+    resources = {**template()["ResourceConfig"], "VolumeSizeInGB": 1}
+    changes = {"ResourceConfig": resources, "InputDataConfig": [mine]}
     with pytest.raises(ConfigError, match=r"ResourceConfig\.VolumeSizeInGB"):
-        emitted("file", ONE, changes={"ResourceConfig": resources, "InputDataConfig": [mine]})
+        emitted("file", ONE, changes=changes, nodes=4)
+
+
+def test_there_are_as_many_instances_as_the_cluster_file_says():
+    request, _ = emitted("file", ONE, nodes=2)
+    assert request["ResourceConfig"]["InstanceCount"] == 2
+    resources = template()["ResourceConfig"]
+    group = {"InstanceType": "ml.g5.2xlarge", "InstanceCount": 1}
+    groups = [{"InstanceGroupName": name, **group} for name in "ab"]
+    for counts in ({"InstanceCount": 2}, {"InstanceGroups": groups}):
+        changes = {"ResourceConfig": {**resources, **counts}}
+        emitted("file", ONE, changes=changes, nodes=2)
+        with pytest.raises(ConfigError, match=r"InstanceCount: it has 2 .* is 1"):
+            emitted("file", ONE, changes=changes)
 
 
 def test_what_the_template_has_is_kept():
@@ -352,7 +366,7 @@ def test_mistakes_that_botocore_accepts_are_found(channels, place):
     assert not botocore.validate.ParamValidator().validate(request, shape).has_errors()
     request["ResourceConfig"]["InstanceCount"] = 4
     with larder_error("config.invalid_experiment", "t.yaml") as caught:
-        check_request(request, {"train": (3, 0)}, where="t.yaml")
+        check_request(request, {"train": (3, 0)}, 4, where="t.yaml")
     assert f" {place}: " in str(caught.value)
 
 
@@ -371,7 +385,7 @@ def test_a_right_request_has_no_problems():
     request = request_of(channel(InputMode="Pipe", CompressionType="Gzip"))
     request["ResourceConfig"]["InstanceType"] = "ml.p99.48xlarge"  # newer than botocore
     assert list(model_problems(request)) == []
-    check_request(request, {"train": (1, 0)})
+    check_request(request, {"train": (1, 0)}, 1)
 
 
 def test_channels_of_the_template_stay_beside_grown_splits():

@@ -108,7 +108,9 @@ def config_files(
         del channels[1:]  # the first has all that the others have
     present.extend(channels)
     resources = section(request, "ResourceConfig", dict, where)
-    check_request(request, objects, where=where)
+    if resources and not resources.get("InstanceGroups"):
+        resources.setdefault("InstanceCount", cluster.nodes.count)
+    check_request(request, objects, cluster.nodes.count, where=where)
     if size_bytes := downloaded_bytes(request, objects):
         resources.setdefault("VolumeSizeInGB", math.ceil(size_bytes / _GIB) + _SCRATCH_GIB)
     text = json.dumps(request, indent=2, ensure_ascii=False) + "\n"

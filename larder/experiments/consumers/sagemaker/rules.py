@@ -27,17 +27,23 @@ _VALUE = (
 )
 
 
-def check_request(request: Mapping[str, Any], objects: Objects, *, where: str = "") -> None:
+def check_request(
+    request: Mapping[str, Any], objects: Objects, nodes: int, *, where: str = ""
+) -> None:
     """Check a request, and report all mistakes at once, with field and rule.
 
     Args:
         request: The arguments of ``create_training_job``.
         objects: By channel, how many objects it has, and their bytes.
+        nodes: How many instances the cluster file says that there are.
         where: Names the template in errors.
     """
     problems = [*model_problems(request)]
     if not problems:  # the rules below rely on the types
-        problems = [*_channel_problems(request, objects), *_volume_problems(request, objects)]
+        if (count := _nodes(request)) != nodes:
+            rule = f"it has {count} instances, but nodes.count of the cluster file is {nodes}"
+            problems.append(("ResourceConfig.InstanceCount", rule))
+        problems += [*_channel_problems(request, objects), *_volume_problems(request, objects)]
     if problems:
         text = "; ".join(f"{path}: {message}" for path, message in problems)
         message = f"not a training job of SageMaker: {text}"
