@@ -24,7 +24,12 @@ from ruamel.yaml import YAML
 from larder.config.models.cluster import CONTEXT_BYTES
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.inline import check_context
-from larder.experiments.consumers.determined.validate import determined_keys, validate
+from larder.experiments.consumers.determined.validate import (
+    determined_keys,
+    release_number,
+    title_key,
+    validate,
+)
 from tests.support.errors import larder_error
 
 RELEASE = "0.21.0"
@@ -176,9 +181,22 @@ def test_the_length_of_a_search_is_required(name, check_complete):
     assert required == (name != "custom")
 
 
-def test_our_table_of_keys_is_determineds(wheel):
-    keys = wheel[1][f"{SCHEMA}experiment.json"]["properties"].keys()
-    assert determined_keys(RELEASE) == keys - {"data_layer"}
+@pytest.mark.parametrize("release", ["0.14.6", "0.16.5", "0.17.15", WITH_DATA_LAYER, RELEASE])
+def test_our_table_of_keys_is_determineds(release):
+    keys = load(unpacked(release))[1][f"{SCHEMA}experiment.json"]["properties"].keys()
+    assert determined_keys(release) == keys - ({"data_layer"} if release == RELEASE else set())
+
+
+@pytest.mark.parametrize("release", ["0.14.6", "0.16.5", "0.17.15"])
+@pytest.mark.parametrize("entrypoint", ["model_def:Trial", "python3 train.py"])
+def test_older_releases_take_what_we_let_through(release, entrypoint):
+    searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}
+    sizes = {"global_batch_size": 32}
+    config = experiment(entrypoint=entrypoint, searcher=searcher, hyperparameters=sizes)
+    config[title_key(release_number(release))] = config.pop("name")
+    problems = checker(*load(unpacked(release)), KEYWORDS)(config)
+    with pytest.raises(ConfigError) if problems else nullcontext():
+        validate(config, release)
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name + "-" + path.stem)

@@ -88,8 +88,40 @@ def test_data_layer_is_known_as_long_as_it_worked(release, known):
         refused(release, **more)
 
 
-def test_keys_that_came_later():
-    refused("0.21.0", log_policies=[])
+LENGTH = {"searcher": {"name": "single", "metric": "x", "max_length": {"batches": 1}}}
+OLD = {
+    "name": "absent",
+    "description": "digits",
+    "entrypoint": "model_def:Trial",
+    "hyperparameters": {"global_batch_size": 32},
+    **LENGTH,
+}
+
+
+@pytest.mark.parametrize(
+    ("release", "more"),
+    [
+        ("0.21.0", {"log_policies": []}),
+        ("0.15.6", {**OLD, "name": "digits"}),
+        ("0.15.6", {**OLD, "description": "absent"}),
+        ("0.15.6", {**OLD, "entrypoint": "python3 train.py"}),
+        ("0.15.6", {**OLD, "hyperparameters": {}}),
+        ("0.15.6", {**OLD, "environment": {"environment_variables": {"cuda": []}}}),
+        ("0.17.6", {**experiment(), **LENGTH, "hyperparameters": OLD["hyperparameters"]}),
+        ("0.18.2", {**LENGTH, "workspace": "w", "project": "p"}),
+        ("0.19.5", {"searcher": {"name": "custom", "metric": "x"}}),
+        ("0.14.1", OLD),
+        ("0.13.13", OLD),
+    ],
+    ids=str,
+)
+def test_what_a_release_does_not_have(release, more):
+    refused(release, **more)
+
+
+def test_what_older_releases_have():
+    validate(experiment(**OLD), "0.15.6")
+    validate(experiment(**LENGTH), "0.17.12")
 
 
 @pytest.mark.parametrize("entry", ["A=1\n2", "A=1\r", "A=\0", "A\t=1", "A=\x7f"])

@@ -20,7 +20,11 @@ from larder.experiments.consumers.determined.hook import SIGNATURE, startup_hook
 from larder.experiments.consumers.determined.inline import INLINE, inline_mark
 from larder.experiments.consumers.determined.mounts import bind, check_patterns, normal, under
 from larder.experiments.consumers.determined.template import Template
-from larder.experiments.consumers.determined.validate import release_number, validate
+from larder.experiments.consumers.determined.validate import (
+    release_number,
+    title_key,
+    validate,
+)
 from larder.experiments.consumers.template import to_yaml
 from larder.experiments.delivery import (
     ConfigFile,
@@ -144,7 +148,7 @@ def placed(
     version.
 
     The template's content is kept in its order, with its comments; ``name`` is added if it is
-    missing.
+    missing, or ``description`` in releases that have no ``name``.
 
     Args:
         template: The experiment without its data; not modified.
@@ -162,8 +166,9 @@ def placed(
             has no claim.
     """
     merged = Template(copy.deepcopy(template), where, delivered.replaces)
-    if not merged.config.get("name"):
-        merged.config["name"] = f"{delivered.dataset}-{delivered.version[:8]}"
+    title = title_key(release_number(cluster.consumer.release))
+    if not merged.config.get(title):
+        merged.config[title] = f"{delivered.dataset}-{delivered.version[:8]}"
     delivery, address = delivered.delivery.delivery, dict[str, str]()
     if delivery == "inline":
         root = f"{INLINE}/{_folder(delivered)}"

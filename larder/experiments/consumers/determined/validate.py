@@ -1,9 +1,9 @@
 """A model of a Determined experiment: the fields that Larder emits, and the rules for them.
 
 Determined checks an experiment in its master, so a mistake shows only on submission. The model
-follows its schemas (``schemas/expconf/v0``, releases 0.19.9 to 0.38) for the emitted fields; other
-known fields are not checked. The rules are those that the schemas do not express, each with its
-source.
+follows its schemas (``schemas/expconf/v0``, releases 0.14.2 to 0.38) for the emitted fields; other
+known fields are not checked, only that the release has them. The rules are those that the schemas
+do not express, each with its source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import mount_problems
 from larder.units import nearest
 
-_SINCE_0_22 = frozenset({"integrations", "log_policies", "preemption_timeout", "retention_policy"})
 _KEYS = frozenset(
     {
         "bind_mounts",
@@ -32,8 +31,10 @@ _KEYS = frozenset(
         "entrypoint",
         "environment",
         "hyperparameters",
+        "integrations",
         "internal",
         "labels",
+        "log_policies",
         "max_restarts",
         "min_checkpoint_period",
         "min_validation_period",
@@ -41,11 +42,13 @@ _KEYS = frozenset(
         "optimizations",
         "pbs",
         "perform_initial_validation",
+        "preemption_timeout",
         "profiling",
         "project",
         "records_per_epoch",
         "reproducibility",
         "resources",
+        "retention_policy",
         "scheduling_unit",
         "searcher",
         "security",
@@ -54,6 +57,20 @@ _KEYS = frozenset(
         "workspace",
     }
 )
+_SINCE = {
+    "profiling": (0, 15, 2),
+    "name": (0, 16),
+    "project": (0, 18, 3),
+    "workspace": (0, 18, 3),
+    "pbs": (0, 19, 6),
+    "slurm": (0, 19, 6),
+    "log_policies": (0, 26, 3),
+    "retention_policy": (0, 31),
+    "integrations": (0, 33),
+    "preemption_timeout": (0, 37),
+}
+"""The releases from which on the schema has a key."""
+_SCHEMAS = (0, 14, 2)
 _DEVICES = frozenset({"cpu", "cuda", "rocm", "gpu"})
 _TRIAL_CLASS = re.compile(r"[\w.]+:\w+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -120,7 +137,7 @@ class Searcher(_Fields):
 class DeterminedExperiment(_Fields):
     """An experiment that can be submitted once the cluster's own defaults are added."""
 
-    name: Annotated[StrictStr, Field(min_length=1)]
+    name: Annotated[StrictStr, Field(min_length=1)] | None = None
     description: StrictStr | None = None
     labels: list[StrictStr] | None = None
     workspace: StrictStr | None = None
@@ -136,13 +153,22 @@ class DeterminedExperiment(_Fields):
 def determined_keys(release: str) -> frozenset[str]:
     """The top-level keys of an experiment of that Determined release."""
     number = release_number(release)
-    keys = _KEYS | _SINCE_0_22 if number >= (0, 22) else _KEYS
+    keys = frozenset(key for key in _KEYS if number >= _SINCE.get(key, _SCHEMAS))
     return keys - {"data_layer"} if number >= (0, 19, 10) else keys
+
+
+def title_key(release: Release) -> str:
+    """The key of what an experiment is called."""
+    return "name" if release >= _SINCE["name"] else "description"
 
 
 def validate(config: Mapping[str, Any], release: str, *, where: str = "") -> None:
     """Check a rendered experiment, and report all mistakes at once, with field and rule."""
     number = release_number(release)
+    if number < _SCHEMAS:
+        message = f"Determined {release} has no schema of experiments that Larder could check"
+        hint = "set consumer.release to 0.14.2 or later"
+        raise ConfigError("config.invalid_experiment", message, where=where, hint=hint)
     problems = [*_unknown_keys(config, release), *_type_problems(config)]
     if not problems:  # the rules below rely on the types
         problems = [*_rule_problems(config, number)]
@@ -192,14 +218,31 @@ def _rule_problems(config: Mapping[str, Any], release: Release) -> Iterator[Prob
     if bool(config.get("workspace")) != bool(config.get("project")):
         yield "workspace", "give both workspace and project, or neither"
     yield from _searcher_problems(config["searcher"], release)
+    if not config.get(title_key(release)):
+        yield title_key(release), "required"
+    variables = (config.get("environment") or {}).get("environment_variables")
+    if (
+        release < (0, 17, 6)
+        and isinstance(variables, Mapping)
+        and variables.keys() & {"cuda", "rocm"}
+    ):
+        yield "environment.environment_variables", "must be a list before Determined 0.17.6"
+    if release < (0, 17, 12) and config["hyperparameters"].get("global_batch_size") is None:
+        yield "hyperparameters.global_batch_size", "required before Determined 0.17.12"
+    is_class = isinstance(config["entrypoint"], str) and _TRIAL_CLASS.fullmatch(
+        config["entrypoint"]
+    )
+    if release < (0, 17, 7) and not is_class:
+        yield "entrypoint", "must be MODULE:CLASS of a trial before Determined 0.17.7"
     # Release note 0.38.0: "no longer accepts model_def:TrialClass".
-    entrypoint = config["entrypoint"]
-    if release >= (0, 38) and isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint):
+    if release >= (0, 38) and is_class:
         yield "entrypoint", "Determined 0.38 requires a command, not MODULE:CLASS"
 
 
 def _searcher_problems(searcher: Mapping[str, Any], release: Release) -> Iterator[Problem]:
     name = searcher["name"]
+    if name == "custom" and release < (0, 19, 6):
+        yield "searcher.name", "custom searchers came with Determined 0.19.6"
     if name in _ASHA | {"random"} and searcher.get("max_trials") is None:
         yield "searcher.max_trials", f"required by {name}"
     if release < (0, 38):
