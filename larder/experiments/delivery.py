@@ -120,7 +120,7 @@ class ConfigFile:
     ``in_storage``: the name is that of a key below the dataset's root instead, for what a consumer
     reads from there. ``signature``: a file that does not begin so is the user's, and is not
     replaced; one that does is removed if there is no text. ``with_data``: it says which version was
-    copied into its folder.
+    copied into its folder. ``replaced``: what of the template Larder's own took the place of.
     """
 
     name: str
@@ -128,3 +128,4 @@ class ConfigFile:
     in_storage: bool = False
     signature: str = ""
     with_data: bool = False
+    replaced: tuple[str, ...] = ()

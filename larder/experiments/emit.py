@@ -14,10 +14,11 @@ from larder.store.base import Store
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A config file; ``changed`` says whether it was written."""
+    """A config file; ``changed`` says whether it was written, ``replaced`` as in `ConfigFile`."""
 
     path: Path
     changed: bool
+    replaced: tuple[str, ...] = ()
 
 
 def write_configs(
@@ -48,7 +49,7 @@ def write_configs(
             _replace(root, file.name, file.text.encode())
         else:
             changed = _replace(store, file.name, file.text.encode())
-            written.append(Written(output_dir / file.name, changed))
+            written.append(Written(output_dir / file.name, changed, file.replaced))
     return tuple(written)
 
 

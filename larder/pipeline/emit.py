@@ -40,6 +40,7 @@ def emit(settings: Settings, name: str) -> dict[str, Any]:
         "version": version.id,
         "location": location(settings, version.id),
         "configs": [{"path": str(file.path), "changed": file.changed} for file in written],
+        "replaced": [place for file in written for place in file.replaced],
         "command": submit_command(settings, written),
     }
 
@@ -76,5 +77,6 @@ def emit_lines(document: Mapping[str, Any]) -> list[str]:
         f"{document['dataset']} version {document['version']}",
         f"  at       {document['location']}",
         *(f"  config   {each['path']} ({states[each['changed']]})" for each in document["configs"]),
+        *(f"  replaced {place}, which the template has" for place in document["replaced"]),
         *([f"  submit   {document['command']}"] if document["command"] else ()),
     ]

@@ -88,6 +88,7 @@ def test_what_the_template_sets_is_replaced_if_that_is_forced(place):
     assert config.read_bytes() == before
     done = place.run("files", "--force", python=EMIT)
     assert f"  submit   det experiment create {config} MODEL_DIR\n" in done.out, done.err
+    assert "  replaced data.path" in done.out
     text = config.read_text()
     assert "/mnt/old" not in text
     assert "crop: 224" in text

@@ -14,14 +14,22 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from larder.config.models import Cluster
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
-from larder.experiments.consumers.determined.mounts import bind, check_patterns
-from larder.experiments.consumers.template import job_name, refused, section, to_yaml
+from larder.experiments.consumers.determined.mounts import bind, check_patterns, hides
+from larder.experiments.consumers.template import (
+    Conflicts,
+    is_stale,
+    job_name,
+    refused,
+    section,
+    to_yaml,
+)
 from larder.experiments.delivery import LOCATION, ConfigFile, DeliveredVersion, VersionContents
 
 DELIVERIES: tuple[str, ...] = ("volume", "bind_mount", "bucket")
@@ -76,19 +84,29 @@ def config_files(
     else:
         root, volume = _mounted(delivered, cluster)
     pod, container, variables = _parts(config, where)
-    for name, value in _addresses(delivered, contents, root):
-        _put(variables, "name", _variable(name, value), delivered, where)
+    conflicts = Conflicts(where, delivered.replaces)
+    in_the_way = partial(_in_the_way, volume)
+    if kind == "TrainJob":
+        spec = config["spec"]
+        for key in ("trainer", "runtimePatches", "podTemplateOverrides"):
+            conflicts.drop(spec.get(key), f"spec.{key}", in_the_way)
+        if isinstance(spec.get("initializer"), dict):
+            conflicts.drop_key(spec["initializer"], "dataset", "spec.initializer.")
+    else:
+        place = "spec" if kind == "Pod" else "spec.template.spec"
+        conflicts.drop(pod.get("volumes"), f"{place}.volumes", in_the_way)
+        conflicts.drop(container, f"{place}.containers.0", in_the_way)
+    conflicts.check()
     if volume.name == _CACHE:
         present = [each.get("name") for each in variables if isinstance(each, dict)]
         access = _access(cluster, volume).items()
         variables += [_variable(name, value) for name, value in access if name not in present]
+    variables += [_variable(*each) for each in _addresses(delivered, contents, root)]
     if kind == "TrainJob":
-        _patch(section(config, "spec", dict, where), volume, delivered, where)
+        section(pod, "runtimePatches", list, where).append(_patch(volume))
     else:
-        source = {"name": volume.name, **volume.source}
-        _put(section(pod, "volumes", list, where), "name", source, delivered, where)
-        mounts = section(container, "volumeMounts", list, where)
-        _put(mounts, "mountPath", volume.mount, delivered, where)
+        section(pod, "volumes", list, where).append({"name": volume.name, **volume.source})
+        section(container, "volumeMounts", list, where).append(volume.mount)
     problems = [*_problems(config)]
     if problems:
         text = "; ".join(f"{path}: {message}" for path, message in problems)
@@ -102,7 +120,8 @@ def config_files(
         f"content digest: {contents.digest}",
         delivered.delivery.sentence,
     )
-    return (ConfigFile("job.yaml", to_yaml(config, header, where)),)
+    text = to_yaml(config, header, where)
+    return (ConfigFile("job.yaml", text, replaced=tuple(conflicts.places)),)
 
 
 def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
@@ -183,30 +202,22 @@ def _parts(config: dict[str, Any], where: str) -> tuple[dict[str, Any], dict[str
     return spec, containers[0], section(containers[0], "env", list, where)
 
 
-def _put(
-    present: list[Any], key: str, item: dict[str, Any], delivered: DeliveredVersion, where: str
-) -> None:
-    """Add an item to a list; one that is the same by its key is refused, or replaced."""
-    for number, other in enumerate(present):
-        if isinstance(other, dict) and str(other.get(key)).rstrip("/") == item[key].rstrip("/"):
-            if not delivered.replaces:
-                message = f"the template has {key}: {item[key]}, which Larder sets"
-                raise refused(message, where, "remove it, or use larder emit --force")
-            present[number] = item
-            return
-    present.append(item)
+def _in_the_way(volume: _Volume, entry: Any) -> bool:
+    """Whether an entry of a list names another version, hides the data, or has a name of ours."""
+    if not isinstance(entry, dict):
+        return False
+    name, path = entry.get("name"), entry.get("mountPath")
+    ours = name == volume.name or entry.get("manager") == _MANAGER
+    return ours or is_stale(name) or hides(path, volume.path)
 
 
-def _patch(spec: dict[str, Any], volume: _Volume, delivered: DeliveredVersion, where: str) -> None:
-    """Patch the runtime of a TrainJob: its own fields have no volumes."""
+def _patch(volume: _Volume) -> dict[str, Any]:
+    """A patch of the runtime of a TrainJob: its own fields have no volumes."""
     container = {"name": _NODE, "volumeMounts": [volume.mount]}
     pod = {"volumes": [{"name": volume.name, **volume.source}], "containers": [container]}
     job = {"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}
-    patch = {
-        "manager": _MANAGER,
-        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}},
-    }
-    _put(section(spec, "runtimePatches", list, where), "manager", patch, delivered, where)
+    runtime = {"template": {"spec": {"replicatedJobs": [job]}}}
+    return {"manager": _MANAGER, "trainingRuntimeSpec": runtime}
 
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -13,7 +14,7 @@ from ruamel.yaml.nodes import ScalarNode
 
 from larder.config.template import Representer, round_trip
 from larder.errors import ConfigError
-from larder.experiments.delivery import DeliveredVersion
+from larder.experiments.delivery import LOCATION, DeliveredVersion
 
 
 def section(config: dict[str, Any], key: str, kind: type[Any], where: str) -> Any:
@@ -28,6 +29,52 @@ def section(config: dict[str, Any], key: str, kind: type[Any], where: str) -> An
 
 def refused(message: str, where: str, hint: str) -> ConfigError:
     return ConfigError("config.template", message, where=where, hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicts:
+    """What a template sets in the place of something that Larder sets: refused, or replaced."""
+
+    where: str
+    replaces: bool
+    places: list[str] = field(default_factory=list)
+
+    def drop(self, value: Any, place: str, in_the_way: Callable[[Any], bool]) -> None:
+        """Take entries out of all lists in a part of the template."""
+        if isinstance(value, dict):
+            for key, each in value.items():
+                self.drop(each, f"{place}.{key}", in_the_way)
+        if not isinstance(value, list):
+            return
+        for number in reversed(range(len(value))):
+            entry = value[number]
+            if not in_the_way(entry):
+                self.drop(entry, f"{place}.{number}", in_the_way)
+                continue
+            name = entry.partition("=")[0] if isinstance(entry, str) else number
+            self.places.append(f"{place}.{name}")
+            del value[number]
+
+    def drop_key(self, section: dict[str, Any], key: str, place: str) -> None:
+        if section.pop(key, None) is not None:
+            self.places.append(f"{place}{key}")
+
+    def check(self) -> None:
+        """Refuse what the template sets in the place of something, unless that was replaced."""
+        if self.places and not self.replaces:
+            message = f"the template sets what Larder sets: {'; '.join(sorted(self.places))}"
+            hint = (
+                "remove that; larder emit --force replaces it in the config of a published version"
+            )
+            raise refused(message, self.where, hint)
+
+
+def is_stale(name: Any) -> bool:
+    """Whether a variable says where another version is."""
+    return isinstance(name, str) and _ADDRESS.fullmatch(name) is not None
+
+
+_ADDRESS = re.compile(rf"{LOCATION}|LARDER_(?:LIST|SHARDS)_.*")
 
 
 def job_name(delivered: DeliveredVersion) -> str:

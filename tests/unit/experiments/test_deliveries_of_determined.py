@@ -97,6 +97,24 @@ def test_the_variable_is_the_one_that_readers_read(delivered, cluster, template)
 
 CONFLICTS: dict[str, tuple[str, str]] = {
     "mount": ("bind_mount", "bind_mounts: [{host_path: /x, container_path: /mnt//data/}]"),
+    "mount below": (
+        "bind_mount",
+        "bind_mounts: [{host_path: /x, container_path: /mnt/data/larder}]",
+    ),
+    "mount of the pod": (
+        "bind_mount",
+        "environment: {pod_spec: {spec: {containers: [{name: determined-container,"
+        " volumeMounts: [{name: mine, mountPath: /mnt/data}]}]}}}",
+    ),
+    "stale variable": (
+        "bucket",
+        "environment: {environment_variables: [LARDER_LOCATION=of-another, LARDER_DEBUG=1]}",
+    ),
+    "stale variable of the pod": (
+        "bind_mount",
+        "environment: {pod_spec: {spec: {containers: [{name: determined-container,"
+        " env: [{name: LARDER_SHARDS_TRAIN, value: of-another}]}]}}}",
+    ),
     "bucket": ("bucket", "data: {bucket: other, crop: 224} # mine"),
     "field of another delivery": ("bucket", "data: {path: /x}"),
     "endpoint": (
@@ -142,7 +160,11 @@ def test_what_a_template_sets_in_the_place_is_shown_or_replaced(
     with larder_error("config.template", "t.yaml") as caught:
         render(read_template(path), version, contents, here, where="t.yaml")
     assert "of-another" not in str(caught.value)
-    forced = render(read_template(path), replace(version, replaces=True), contents, here)
+    replaced: list[str] = []
+    forcing = replace(version, replaces=True)
+    forced = render(read_template(path), forcing, contents, here, replaced=replaced)
+    assert replaced
+    assert all(place in str(caught.value) for place in replaced)
     clean = render({"labels": ["mine"]}, version, contents, here)
     assert forced["labels"] == clean.pop("labels")
     for key in ("bind_mounts", "data_layer"):

@@ -214,6 +214,45 @@ def test_what_the_template_has_is_kept_and_what_is_in_the_way_is_refused():
         config_files(pod, version, contents(), here)
 
 
+def patch(spec: dict[str, Any]) -> dict[str, Any]:
+    jobs = [{"name": "node", "template": {"spec": {"template": {"spec": spec}}}}]
+    runtime = {"template": {"spec": {"replicatedJobs": jobs}}}
+    return {"manager": "team.example/x", "trainingRuntimeSpec": runtime}
+
+
+BELOW = {"name": "node", "volumeMounts": [{"name": "of-another", "mountPath": "/data/team"}]}
+STALE = {"name": "node", "env": [{"name": "LARDER_LOCATION", "value": "of-another"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("Pod", {"containers": [{**POD["spec"]["containers"][0], **BELOW, "name": "train"}]}),
+        ("Pod", {"containers": [{**POD["spec"]["containers"][0], **STALE, "name": "train"}]}),
+        ("kubeflow", {"runtimePatches": [patch({"containers": [BELOW]})]}),
+        ("kubeflow", {"runtimePatches": [patch({"containers": [STALE]})]}),
+        (
+            "kubeflow",
+            {"runtimePatches": [patch({"volumes": [{"name": "larder-data", "of-another": {}}]})]},
+        ),
+        ("kubeflow", {"podTemplateOverrides": [{"spec": {"containers": [BELOW]}}]}),
+        ("kubeflow", {"initializer": {"dataset": {"storageUri": "s3://of-another"}}}),
+    ],
+    ids=str,
+)
+def test_what_would_hide_the_data_is_shown_or_replaced(kind, changes):
+    url, delivery, options = MOUNTED
+    config, here = template(kind), cluster(url, **options)
+    config["spec"] |= copy.deepcopy(changes)
+    version = place(url, delivery)
+    with larder_error("config.template", "t.yaml") as caught:
+        config_files(config, version, contents(), here, where="t.yaml")
+    (file,) = config_files(config, replace(version, replaces=True), contents(), here)
+    (replaced,) = file.replaced
+    assert replaced in str(caught.value)
+    assert "of-another" not in file.text
+
+
 @pytest.mark.parametrize(
     ("kind", "path", "value", "place_"),
     [

@@ -246,9 +246,9 @@ def test_what_the_template_has_is_kept():
     request, _ = emitted("file", ONE, changes=changes)
     assert request["InputDataConfig"][0] == mine
     mine["ChannelName"] = "train"
-    with pytest.raises(ConfigError, match=r"InputDataConfig\.1\.ChannelName"):
+    with pytest.raises(ConfigError, match=r"InputDataConfig\.0"):
         emitted("file", ONE, changes=changes)
-    changes["Environment"] = {"LARDER_LOCATION": "/x", "A": "b"}
+    changes["Environment"] = {"LARDER_LOCATION": "/x", "LARDER_LIST_TRAIN": "/y", "A": "b"}
     request, _ = emitted("file", ONE, changes=changes, force=True)
     assert list(sources(request)) == ["train", "validation", "larder"]
     assert request["Environment"] == {"A": "b"}
@@ -272,6 +272,7 @@ def test_shards_with_omitted_samples_are_in_no_channel_of_their_own():
     "changes",
     [
         {"Environment": {"LARDER_LOCATION": "/x"}},
+        {"Environment": {"LARDER_SHARDS_TRAIN": "/x"}},
         {"Environment": ["A=b"]},
         {"InputDataConfig": {}},
         {"AlgorithmSpecification": "x"},

@@ -25,7 +25,7 @@ from larder.experiments.consumers.determined.validate import (
     title_key,
     validate,
 )
-from larder.experiments.consumers.template import to_yaml
+from larder.experiments.consumers.template import Conflicts, to_yaml
 from larder.experiments.delivery import (
     ConfigFile,
     DeliveredSplit,
@@ -78,7 +78,8 @@ def config_files(
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
     """The experiment config of a version, validated, and what goes beside the model code."""
-    config = render(template, delivered, contents, cluster, where=where)
+    replaced: list[str] = []
+    config = render(template, delivered, contents, cluster, where=where, replaced=replaced)
     validate(config, cluster.consumer.release, where=where)
     source = f" from {where}" if where else ""
     header = (
@@ -92,7 +93,7 @@ def config_files(
     downloads = delivered.delivery.delivery == "download"
     hook = startup_hook(delivered, _downloads(cluster)) if downloads else ""
     files = (
-        ConfigFile("experiment.yaml", to_yaml(config, header, where)),
+        ConfigFile("experiment.yaml", to_yaml(config, header, where), replaced=tuple(replaced)),
         ConfigFile(HOOK, hook, signature=SIGNATURE),
     )
     inline = delivered.delivery.delivery == "inline"
@@ -120,12 +121,13 @@ def render(
     cluster: Cluster,
     *,
     where: str = "",
+    replaced: list[str] | None = None,
 ) -> dict[str, Any]:
     """Merge a template with the facts about a version; see `placed`.
 
     Paths and URLs in ``data`` are those that a training container sees.
     """
-    config, root = placed(template, delivered, cluster, where=where)
+    config, root = placed(template, delivered, cluster, where=where, replaced=replaced)
     data = config["data"]
     data["digest"] = contents.digest
     if contents.classes is not None:
@@ -142,7 +144,12 @@ def render(
 
 
 def placed(
-    template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str = ""
+    template: dict[str, Any],
+    delivered: DeliveredVersion,
+    cluster: Cluster,
+    *,
+    where: str = "",
+    replaced: list[str] | None = None,
 ) -> tuple[dict[str, Any], str]:
     """Add to a template how containers reach the data, without what is only known of a published
     version.
@@ -155,6 +162,7 @@ def placed(
         delivered: The version.
         cluster: Where training runs.
         where: Names the template in errors.
+        replaced: Gets the places of what was replaced.
 
     Returns:
         The config, with the fields of ``data`` that name the directory or the bucket, and the
@@ -165,7 +173,9 @@ def placed(
             ``config.path`` for an unusable mount, ``config.invalid_value`` for a volume whose mount
             has no claim.
     """
-    merged = Template(copy.deepcopy(template), where, delivered.replaces)
+    conflicts = Conflicts(where, delivered.replaces, [] if replaced is None else replaced)
+    merged = Template(copy.deepcopy(template), conflicts)
+    merged.drop_variables()
     title = title_key(release_number(cluster.consumer.release))
     if not merged.config.get(title):
         merged.config[title] = f"{delivered.dataset}-{delivered.version[:8]}"
@@ -191,7 +201,7 @@ def placed(
         **address,
     }
     merged.set_data(data, _DATA)
-    merged.check_conflicts()
+    conflicts.check()
     return merged.config, root
 
 

@@ -105,6 +105,11 @@ def under(path: str, directory: str) -> str | None:
     return path[len(directory) + 1 :] if path.startswith(f"{directory}/") else None
 
 
+def hides(path: Any, mount: str) -> bool:
+    """Whether what is mounted at a path hides what Larder mounts at another."""
+    return isinstance(path, str) and under(normal(path), mount) is not None
+
+
 def container_target(container_path: str) -> str:
     """Where Determined mounts a ``container_path``: absolute and normalised."""
     return normal(posixpath.join(WORK_DIR, container_path))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from larder.errors import ConfigError
-from larder.experiments.consumers.determined.mounts import Binding, container_target
-from larder.experiments.consumers.template import refused
+from larder.experiments.consumers.determined.mounts import Binding, container_target, hides
+from larder.experiments.consumers.template import Conflicts, is_stale, refused
 
 _DEVICES = ("cpu", "cuda", "rocm")
 _CONTAINER = "determined-container"
@@ -24,74 +24,69 @@ class Template:
 
     Attributes:
         config: The experiment; it is modified.
-        where: Names the template in errors.
-        replaces: Whether what it sets in the place of something is replaced.
-        conflicts: What it sets so; see `check_conflicts`.
+        conflicts: What it sets in the place of something, which is taken out.
     """
 
     config: dict[str, Any]
-    where: str
-    replaces: bool = False
-    conflicts: list[str] = field(default_factory=list)
-
-    def check_conflicts(self) -> None:
-        """Refuse what the template sets in the place of something, unless that was replaced."""
-        if self.conflicts:
-            message = f"the template sets what Larder sets: {'; '.join(self.conflicts)}"
-            hint = (
-                "remove that; larder emit --force replaces it in the config of a published version"
-            )
-            raise refused(message, self.where, hint)
+    conflicts: Conflicts
 
     def set_data(self, data: Mapping[str, Any], names: Collection[str]) -> None:
         """Set fields of ``data``, of which the template may have none of these names."""
         section = self._section("data", dict)
         for name in sorted(names & section.keys()):
-            self._conflict(f"data.{name}")
-            del section[name]
+            self.conflicts.drop_key(section, name, "data.")
         section.update(data)
 
     def set_field(self, name: str, value: Any) -> None:
         """Set a field of the experiment."""
-        if self.config.get(name) is not None:
-            self._conflict(name)
+        self.conflicts.drop_key(self.config, name, "")
         self.config[name] = value
 
     def add_mount(self, host_path: str, container_path: str, *, read_only: bool) -> None:
         """Add a bind mount."""
+        self._drop_mounts(container_path)
         mount = {"host_path": host_path, "container_path": container_path, "read_only": read_only}
-        self._put(
-            "bind_mounts",
-            self._section("bind_mounts", list),
-            mount,
-            lambda entry: _target(entry, "container_path") == container_path,
-        )
+        self._section("bind_mounts", list).append(mount)
 
     def add_volume(self, binding: Binding) -> None:
         """Add the volume of a persistent volume claim, through the pod of Kubernetes."""
+        self._drop_mounts(binding.container_path)
         pod = self._section("environment.pod_spec", dict)
         pod.setdefault("apiVersion", "v1")
         pod.setdefault("kind", "Pod")
         spec = "environment.pod_spec.spec"
         claim = {"claimName": binding.claim, "readOnly": binding.read_only}
-        self._put(
-            f"{spec}.volumes",
-            self._section(f"{spec}.volumes", list),
-            {"name": _VOLUME, "persistentVolumeClaim": claim},
-            lambda entry: entry.get("name") == _VOLUME,
-        )
+        volumes = self._section(f"{spec}.volumes", list)
+        self.conflicts.drop(volumes, f"{spec}.volumes", _is_ours)
+        volumes.append({"name": _VOLUME, "persistentVolumeClaim": claim})
         containers = self._section(f"{spec}.containers", list)
-        container = next((each for each in containers if _is_container(each)), None)
+        container = next(filter(_is_container, containers), None)
         if container is None:
             container = {"name": _CONTAINER}
             containers.append(container)
-        place, path = f"{spec}.containers.{containers.index(container)}.", binding.container_path
-        self._put(
-            f"{place}volumeMounts",
-            self._child(container, "volumeMounts", list, place),
-            {"name": _VOLUME, "mountPath": path, "readOnly": binding.read_only},
-            lambda entry: _target(entry, "mountPath") == path or entry.get("name") == _VOLUME,
-        )
+        place = f"{spec}.containers.{containers.index(container)}."
+        mounts = self._child(container, "volumeMounts", list, place)
+        self.conflicts.drop(mounts, f"{place}volumeMounts", _is_ours)
+        path = binding.container_path
+        mounts.append({"name": _VOLUME, "mountPath": path, "readOnly": binding.read_only})
+
+    def _drop_mounts(self, path: str) -> None:
+        """Take out what would be mounted at a path of containers, or below it."""
+
+        def in_the_way(entry: Any) -> bool:
+            return any(
+                isinstance(entry, dict) and hides(_target(entry, key), path)
+                for key in ("container_path", "mountPath")
+            )
+
+        self.conflicts.drop(self.config.get("bind_mounts"), "bind_mounts", in_the_way)
+        containers: Any = self.config
+        for key in ("environment", "pod_spec", "spec", "containers"):
+            containers = containers.get(key) if isinstance(containers, dict) else None
+        for number, container in enumerate(containers if isinstance(containers, list) else ()):
+            if _is_container(container):
+                place = f"environment.pod_spec.spec.containers.{number}"
+                self.conflicts.drop(container, place, in_the_way)
 
     def add_variables(self, variables: Mapping[str, str]) -> None:
         """Add environment variables, to each list of a map by device."""
@@ -100,6 +95,8 @@ class Template:
                 message = f"{name} would be {value!r}, in which Determined replaces $"
                 hint = "use a path or a URL without $ and control characters"
                 raise ConfigError("config.path", message, where="the cluster file", hint=hint)
+        if not variables:
+            return
         environment = self._section("environment", dict)
         present = environment.get("environment_variables")
         place = "environment.environment_variables"
@@ -117,25 +114,13 @@ class Template:
     ) -> None:
         entries = self._child(section, key, list, place.removesuffix(key))
         for name, value in variables.items():
-            entry = f"{name}={value}"
-            self._put(f"{place}: {name}", entries, entry, partial(_differs, name, value))
-            if entries.count(entry) > 1:
-                del entries[len(entries) - 1]
+            self.conflicts.drop(entries, place, partial(_differs, name, value))
+            if f"{name}={value}" not in entries:
+                entries.append(f"{name}={value}")
 
-    def _put(
-        self, place: str, entries: list[Any], entry: Any, is_same: Callable[[Any], bool]
-    ) -> None:
-        """Append to a list, in the place of those that are the same."""
-        kind = type(entry)
-        for number in reversed(range(len(entries))):
-            if isinstance(entries[number], kind) and is_same(entries[number]):
-                self._conflict(place if kind is str else f"{place}.{number}")
-                del entries[number]
-        entries.append(entry)
-
-    def _conflict(self, place: str) -> None:
-        if not self.replaces:
-            self.conflicts.append(place)
+    def drop_variables(self) -> None:
+        """Take out variables that say where another version is."""
+        self.conflicts.drop(self.config.get("environment"), "environment", _is_stale)
 
     def _section(self, place: str, kind: type[Any]) -> Any:
         """A mapping or list of the template, or a new one, at a path of keys."""
@@ -151,7 +136,7 @@ class Template:
             section[key] = kind()
         if not isinstance(section[key], kind):
             noun = "a list" if kind is list else "a mapping"
-            raise refused(f"{place}{key} must be {noun}", self.where, "fix the template")
+            raise refused(f"{place}{key} must be {noun}", self.conflicts.where, "fix the template")
         return section[key]
 
 
@@ -159,9 +144,18 @@ def _is_container(container: Any) -> bool:
     return isinstance(container, dict) and container.get("name") == _CONTAINER
 
 
-def _differs(name: str, value: str, entry: str) -> bool:
+def _is_ours(entry: Any) -> bool:
+    return isinstance(entry, dict) and entry.get("name") == _VOLUME
+
+
+def _is_stale(entry: Any) -> bool:
+    name = entry.get("name") if isinstance(entry, dict) else str(entry).partition("=")[0]
+    return is_stale(name)
+
+
+def _differs(name: str, value: str, entry: Any) -> bool:
     """Whether an entry sets a variable, or the one that clients prefer to it, to another value."""
-    other, _, set_to = entry.partition("=")
+    other, _, set_to = str(entry).partition("=")
     return other in (name, _PREFERRED.get(name)) and set_to != value
 
 

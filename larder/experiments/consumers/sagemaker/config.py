@@ -23,7 +23,7 @@ from larder.config.models import Cluster
 from larder.config.patterns import expand_braces
 from larder.errors import ConfigError
 from larder.experiments.consumers.sagemaker.rules import check_request, downloaded_bytes
-from larder.experiments.consumers.template import job_name, refused, section
+from larder.experiments.consumers.template import Conflicts, is_stale, job_name, section
 from larder.experiments.delivery import (
     LOCATION,
     MAX_CHANNELS,
@@ -88,9 +88,9 @@ def config_files(
     algorithm = section(request, "AlgorithmSpecification", dict, where)
     algorithm.setdefault("TrainingInputMode", "File")  # for channels of the template
     environment = section(request, "Environment", dict, where)
-    if environment.pop(LOCATION, None) is not None and not delivered.replaces:
-        message = f"the template sets Environment.{LOCATION}, which Larder sets"
-        raise refused(message, where, "remove it, or use larder emit --force")
+    conflicts = Conflicts(where, delivered.replaces)
+    for name in filter(is_stale, list(environment)):
+        conflicts.drop_key(environment, name, "Environment.")
     if delivery in _FILE_SYSTEMS:  # which have other versions, too
         folder = f"/opt/ml/input/data/{CHANNEL}/{delivered.dataset}"
         environment[LOCATION] = f"{folder}/versions/{delivered.version}"
@@ -101,9 +101,9 @@ def config_files(
         network = {"SecurityGroupIds": list(vpc.security_groups), "Subnets": list(vpc.subnets)}
         request.setdefault("VpcConfig", network)
     present = section(request, "InputDataConfig", list, where)
-    if delivered.replaces:
-        names = [channel["ChannelName"] for channel in channels]
-        present[:] = [each for each in present if _name(each) not in names]
+    names = [channel["ChannelName"] for channel in channels]
+    conflicts.drop(present, "InputDataConfig", lambda channel: _name(channel) in names)
+    conflicts.check()
     if delivery in _FILE_SYSTEMS and len(present) + len(channels) > MAX_CHANNELS:
         del channels[1:]  # the first has all that the others have
     present.extend(channels)
@@ -114,7 +114,7 @@ def config_files(
     if size_bytes := downloaded_bytes(request, objects):
         resources.setdefault("VolumeSizeInGB", math.ceil(size_bytes / _GIB) + _SCRATCH_GIB)
     text = json.dumps(request, indent=2, ensure_ascii=False) + "\n"
-    return (*manifests, ConfigFile("training-job.json", text))
+    return (*manifests, ConfigFile("training-job.json", text, replaced=tuple(conflicts.places)))
 
 
 def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
