@@ -1,6 +1,7 @@
 """Croissant: what a version is, in the metadata format of MLCommons, release 1.0, as JSON-LD.
 
-Every shard is a file with its digest. The classes are a record set; so is each split whose shards
+Every shard is a file with its digest; in a bucket by https, which mlcroissant reads, without
+credentials. The classes are a record set; so is each split whose shards
 are tar archives, with the members as records. https://docs.mlcommons.org/croissant/docs/croissant-spec.html
 """
 
@@ -8,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from larder.config.models import Cluster
+from larder.config.urls import parse_url
 from larder.experiments.consumers.plain import DELIVERIES, TEMPLATES, command, to_json
 from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
 from larder.manifest.sealed import StoredFile
@@ -28,6 +31,7 @@ _CONTEXT = {
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
 }
+_S3 = "https://s3.amazonaws.com"
 _TYPES = {"tar": "application/x-tar", "parquet": "application/vnd.apache.parquet"}
 
 
@@ -40,7 +44,7 @@ def config_files(
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
     """``croissant.json``."""
-    root = delivered.root.removeprefix("file://")
+    root = _root(delivered, cluster)
     files = contents.shard_files()
     records, sets = [], []
     if contents.class_names:
@@ -76,12 +80,23 @@ def config_files(
     return (ConfigFile("croissant.json", to_json(document)),)
 
 
+def _root(delivered: DeliveredVersion, cluster: Cluster) -> str:
+    """The dataset's root, as mlcroissant opens it."""
+    root, access = parse_url(delivered.root.rstrip("/")), cluster.storage.access
+    if root.is_directory:
+        return delivered.root.removeprefix("file://")
+    server = "https://storage.googleapis.com"
+    if root.scheme == "s3":
+        server = f"https://s3.{access.region}.amazonaws.com" if access.region else _S3
+    return f"{access.endpoint or server}/{quote(f'{root.bucket}/{root.prefix}')}/"
+
+
 def _file_object(root: str, file: StoredFile) -> dict[str, Any]:
     return {
         "@type": "cr:FileObject",
         "@id": file.path,
         "name": file.path.rpartition("/")[2],
-        "contentUrl": f"{root}{file.path}",
+        "contentUrl": f"{root}{quote(file.path) if '://' in root else file.path}",
         "contentSize": f"{file.bytes} B",
         "encodingFormat": _TYPES.get(file.path.rpartition(".")[2], "application/octet-stream"),
         "sha256": file.sha256,
