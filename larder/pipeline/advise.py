@@ -26,7 +26,7 @@ def advise(load: Callable[..., Settings]) -> dict[str, Any]:
     Raises:
         ConfigError: ``config.invalid_value``: no delivery is possible; or as in a plan.
     """
-    settings = _any_delivery(load(reads_source=False))
+    settings = _asked(load(reads_source=False))
     dataset, cluster = settings.dataset, settings.cluster
     document = {"dataset": dataset.name, "cluster": cluster.name, "consumer": cluster.consumer.kind}
     store = storage_of(dataset, cluster)
@@ -35,14 +35,15 @@ def advise(load: Callable[..., Settings]) -> dict[str, Any]:
         offered = version_choices(dataset, cluster, version)
         delivery = delivery_document(dataset, cluster, offered)
         return {**document, "status": "published", "version": version.id, "delivery": delivery}
-    planned = prepare(_any_delivery(load(reads_source=True)), plan_only=True)
+    planned = prepare(_asked(load(reads_source=True)), plan_only=True)
     return {**document, **{key: planned[key] for key in ("status", "version", "delivery")}}
 
 
-def _any_delivery(settings: Settings) -> Settings:
+def _asked(settings: Settings) -> Settings:
+    """The same for any delivery, and without a run that would follow."""
     experiment = settings.dataset.experiment.model_copy(update={"delivery": "auto"})
     dataset = settings.dataset.model_copy(update={"experiment": experiment})
-    return replace(settings, dataset=dataset)
+    return replace(settings, dataset=dataset, writes=False)
 
 
 def advise_lines(document: Mapping[str, Any]) -> Iterator[str]:

@@ -24,7 +24,8 @@ class Settings:
     """Everything that the user's files and flags say; URLs and ``output`` are absolute.
 
     ``template_name`` is the path below configs/experiments; ``compact``: all samples are to be in
-    a single segment; ``replaces``: what the template sets in the place of the data is replaced.
+    a single segment; ``replaces``: what the template sets in the place of the data is replaced;
+    ``writes``: what is planned may be executed, so it has to fit the storage.
     """
 
     dataset: Dataset
@@ -34,6 +35,7 @@ class Settings:
     output: Path
     compact: bool = False
     replaces: bool = False
+    writes: bool = True
 
     @property
     def workers(self) -> int:

@@ -15,6 +15,7 @@ from required import disk_of
 import larder
 from larder.errors import CODES, FatalError, LarderError
 from larder.jobs.results import RefusedError, RunError
+from larder.pipeline.advise import advise
 from larder.pipeline.prepare import prepare
 from larder.store.base import ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
@@ -264,6 +265,7 @@ def test_what_does_not_fit_is_refused_before_work_begins(tmp_path, disk, mirror)
     lab = Lab(lab.source, str(disk / "local"), lab.output, lab.fields)
     for error in (refused(lab), run_error(lab)):
         assert status(error) == ("store.full", 3)
+    assert advise(lambda **_: lab.settings())["status"] == "planned"
     assert not [*disk.rglob("*.tar"), *disk.rglob("*.bin")]
 
 

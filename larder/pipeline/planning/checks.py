@@ -122,7 +122,8 @@ def _check_room(plan: Plan) -> None:
         packed = folder_bytes(folder / layout.shards_prefix(new.id)) if new and shards else 0
         return min(copies, max(0, unrecorded)) + min(shards, packed)
 
-    check_room(folder, copies + shards, written_bytes)
+    if state.settings.writes:
+        check_room(folder, copies + shards, written_bytes)
 
 
 def check_archived(plan: Plan) -> None:
