@@ -13,6 +13,9 @@ from larder.names import DELIVERED
 MAX_CHANNELS = 20
 """Maximum number of channels of a training job of SageMaker."""
 
+FIRST_WITH_LARDER = (0, 26, 4)
+"""Images of earlier releases of Determined have Python 3.7 or 3.8, where Larder does not run."""
+
 LOCATION = "LARDER_LOCATION"
 """The variable in which a job finds the version for `larder.open`, where configs have no place."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from larder.config.models import Limits, Nodes
-from larder.experiments.delivery import MAX_CHANNELS
+from larder.experiments.delivery import FIRST_WITH_LARDER, MAX_CHANNELS
 from larder.units import format_bytes, format_count, format_seconds
 
 GB = 1_000_000_000
@@ -32,6 +32,7 @@ SOURCES = {
     "D2": f"{_PREPARE}; Determined: Custom Environments",
     **dict.fromkeys(("D3", "D4", "D5"), _PREPARE),
     "D6": "Determined: Data Layer",
+    "D7": "the images that each release of Determined runs by default",
     **dict.fromkeys(("S1", "S2", "S3", "S5", "S6", "S7", "S11"), _SAGEMAKER),
     "S4": f"{_SAGEMAKER}; the fraction is Larder's",
     "S8": f"inferred from S2 and S5; {_SAGEMAKER}",
@@ -104,6 +105,11 @@ class Facts:
     @property
     def in_bucket(self) -> bool:
         return self.storage != "file"
+
+    @property
+    def without_larder(self) -> bool:
+        """Whether Larder does not run in the images of the release."""
+        return self.consumer == "determined" and self.release < FIRST_WITH_LARDER
 
     @property
     def starts(self) -> int:
@@ -188,6 +194,12 @@ def fired_rules(facts: Facts, limits: Limits) -> Iterator[Fired]:
     yield from _mounts(facts)
     yield from _from_bucket(facts, limits)
     yield from _caches(facts)
+    if facts.without_larder:
+        text = "Larder needs Python 3.11, and images of that release have 3.7 or 3.8."
+        for name in ("bucket", "stream", "cache"):
+            yield Fired("refuse", name, "D7", text)
+        text = "Its hook does without Larder: it copies the shards, and compares their digests."
+        yield Fired("note", "download", "D7", text)
 
 
 def _location(facts: Facts) -> Iterator[Fired]:
@@ -208,7 +220,7 @@ def _location(facts: Facts) -> Iterator[Fired]:
 
 def _version(facts: Facts) -> Iterator[Fired]:
     """SageMaker hands over bare shards, and Croissant describes them; Larder can read others."""
-    describes = facts.consumer == "croissant"
+    describes = facts.consumer == "croissant" or facts.without_larder
     if facts.omitted and facts.consumer != "sagemaker" and not describes:
         text = "The shards contain samples that the version omits, so they are not named here: read"
         yield Fired("note", "", "V1", f"{text} with larder.open, or from the cache.")

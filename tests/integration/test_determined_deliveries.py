@@ -4,6 +4,7 @@ A trial is a process in a directory of its own, with the config as Determined ha
 entrypoint sources ``startup-hook.sh`` in bash with ``-e`` and ``-x``.
 """
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pipeline_lab import Lab, directory_lab, images, reach, write
 
 from larder.config.models.cluster import CONTEXT_BYTES
 from tests.support.errors import larder_error
+from tests.support.runs import TEMPLATE
 from tests.support.servers import S3Server
 
 FIELDS: dict[str, Any] = {
@@ -93,6 +95,36 @@ def test_a_cache_is_kept_on_the_node(bucket, node, tmp_path):
     assert files
     assert node.run(bucket.output, code)[:2] == (0, "8\n"), "the next trial on that node"
     assert files == {path: path.stat().st_mtime_ns for path in kept.glob("cache/*.mdb")}
+
+
+def test_an_image_whose_python_is_too_old_gets_the_shards_without_larder(bucket, node, tmp_path):
+    searcher = {**TEMPLATE["searcher"], "max_length": {"batches": 1}}
+    template = {**TEMPLATE, "searcher": searcher}
+    bucket = replace(bucket, fields={**bucket.fields, "template": template})
+    old = {"consumer": {"release": "0.19.9"}, "nodes": downloads(tmp_path)}
+    delivered(bucket, "download", **old)
+    script = (bucket.output / "startup-hook.sh").read_text()
+    ast.parse(script.partition("<<'PYTHON'\n")[2].partition("\nPYTHON")[0], feature_version=(3, 6))
+    data = document(bucket)["data"]
+    assert node.run(bucket.output, "")[0] == 0
+    shards = sorted(bucket.newest().shards)
+    copy = Path(data["path"])
+    assert sorted(path.relative_to(copy).as_posix() for path in copy.rglob("*.tar")) == shards
+    assert all(Path(split["indexes"]["wids"]).exists() for split in data["splits"].values())
+    with larder_error("config.invalid_value") as caught:
+        delivered(bucket, "stream", **old)
+    assert "Larder needs Python 3.11" in caught.value.message
+    (copy / shards[0]).unlink()
+    with bucket.opened_root() as root:
+        root.put(shards[0], root.get(shards[0])[1:])
+    before = (copy / shards[1]).stat().st_mtime_ns
+    status, _, err = node.run(bucket.output, "")
+    assert (status, hook_lines(err)) == (
+        1,
+        [f"startup-hook.sh: {shards[0]}: its sha256 is another than published"],
+    )
+    assert not (copy / shards[0]).exists()
+    assert (copy / shards[1]).stat().st_mtime_ns == before
 
 
 def hook_lines(text: str) -> list[str]:

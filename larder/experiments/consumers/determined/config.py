@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,11 @@ from larder.config.models import Cluster
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.hook import NAME as HOOK
-from larder.experiments.consumers.determined.hook import SIGNATURE, startup_hook
+from larder.experiments.consumers.determined.hook import (
+    SIGNATURE,
+    hook_without_larder,
+    startup_hook,
+)
 from larder.experiments.consumers.determined.inline import INLINE, inline_mark
 from larder.experiments.consumers.determined.mounts import bind, check_patterns, normal, under
 from larder.experiments.consumers.determined.template import Template
@@ -27,6 +31,7 @@ from larder.experiments.consumers.determined.validate import (
 )
 from larder.experiments.consumers.template import Conflicts, to_yaml
 from larder.experiments.delivery import (
+    FIRST_WITH_LARDER,
     ConfigFile,
     DeliveredSplit,
     DeliveredVersion,
@@ -82,22 +87,35 @@ def config_files(
     config = render(template, delivered, contents, cluster, where=where, replaced=replaced)
     validate(config, cluster.consumer.release, where=where)
     source = f" from {where}" if where else ""
+    with_larder = release_number(cluster.consumer.release) >= FIRST_WITH_LARDER
     header = (
         f"Made by Larder{source} for the cluster {cluster.name}; rewritten by every run.",
         f"dataset: {delivered.dataset}",
         f"version: {delivered.version}",
         f"content digest: {contents.digest}",
         delivered.delivery.sentence,
-        "Training code reads it with: data = larder.open()",
+        f"Training code reads {'it with: data = larder.open()' if with_larder else 'data.splits'}",
     )
-    downloads = delivered.delivery.delivery == "download"
-    hook = startup_hook(delivered, _downloads(cluster)) if downloads else ""
+    hook = ""
+    if delivered.delivery.delivery == "download":
+        directory, endpoint = _downloads(cluster), cluster.storage.access.endpoint or ""
+        hook = startup_hook(delivered, directory)
+        if not with_larder:
+            hook = hook_without_larder(delivered, directory, _shard_files(contents), endpoint)
     files = (
         ConfigFile("experiment.yaml", to_yaml(config, header, where), replaced=tuple(replaced)),
         ConfigFile(HOOK, hook, signature=SIGNATURE),
     )
     inline = delivered.delivery.delivery == "inline"
     return (*files, inline_mark(delivered, contents)) if inline else files
+
+
+def _shard_files(contents: VersionContents) -> Iterator[tuple[str, str]]:
+    """The shards with their digests, and what names them."""
+    for files in contents.shard_files().values():
+        yield from ((file.sha256, file.path) for file in files)
+    for split in contents.splits.values():
+        yield from (("-", path) for path in (*split.indexes.values(), split.list) if path)
 
 
 def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
