@@ -304,8 +304,12 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
 def _doubt(facts: Facts, limits: Limits, size_bytes: float) -> str:
     """Why a download is not known to be short beside training; empty if it is."""
     fits = facts.fits(size_bytes)
-    if not fits:
-        return "nodes.disk_bytes does not say that it fits" if fits is None else "it does not fit"
+    if fits is False:
+        return "it does not fit"
+    if fits is None and facts.consumer != "sagemaker":  # whose volume has the size that is needed
+        return "nodes.disk_bytes does not say that it fits"
+    if facts.epochs < 1:
+        return "a trial ends before it has read everything"
     if facts.training_seconds is None:
         return "experiment.training_seconds does not say how long training takes"
     trials = facts.trials if facts.kept else 1
@@ -371,11 +375,15 @@ def _by_size(facts: Facts, limits: Limits) -> Iterator[Fired]:
     size = format_bytes(facts.node_bytes)
     if facts.fits(facts.node_bytes) is False:
         yield Fired("refuse", "file", "S11", f"{size} do not fit the volume.")
-    if small:
+    doubt = _doubt(facts, limits, facts.node_bytes)
+    if small and (facts.training_seconds is None or not doubt) and facts.epochs >= 1:
         text = f"{size} are little: File mode downloads them, and any order reads fast."
         yield Fired("prefer", "file", "S3", text)
+    elif small:
+        text = f"{size} are little, but to download them does not pay: {doubt}."
+        yield Fired("note", "file", "S3", text)
     else:
-        doubt = "that is large" if large else _doubt(facts, limits, facts.node_bytes)
+        doubt = "that is large" if large else doubt
         seconds = format_seconds(facts.download_seconds(facts.node_bytes))
         text = f"File mode downloads {size} first, in about {seconds}"
         text += f": {doubt or 'little beside training'}."

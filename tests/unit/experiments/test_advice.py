@@ -129,7 +129,8 @@ def test_what_does_not_fit_the_disk_of_a_node_is_refused(delivery):
 @pytest.mark.parametrize(
     ("delivery", "text", "reason"),
     [
-        ("file", "sagemaker 70GB/500 training=30h", "nodes.disk_bytes"),
+        ("file", "sagemaker 40GB/270 training=0.0167h", "too long beside training"),
+        ("file", "sagemaker 40GB/270 epochs=0.05 training=9h", "before it has read everything"),
         ("file", "sagemaker 70GB/500 disk=1TB", "experiment.training_seconds"),
         ("file", "sagemaker 70GB/500 disk=1TB training=1h", "too long beside training"),
         ("file", "sagemaker 300GB/500 disk=1TB training=900h", "large"),
@@ -138,6 +139,12 @@ def test_what_does_not_fit_the_disk_of_a_node_is_refused(delivery):
 )
 def test_a_download_that_is_not_preferred_says_why(delivery, text, reason):
     assert reason in option_of(delivery, text).deciding.sentence
+
+
+def test_short_trials_of_sagemaker_stream_what_they_read():
+    facts = facts_of("sagemaker 40GB/270 epochs=0.1 trials=64")
+    first = advise(facts, Limits()).choose("auto", where="")
+    assert (first.delivery, round(first.moved_bytes / 10**9)) == ("fast_file", 256)
 
 
 def test_inline_is_read_once_for_all_trials():
