@@ -91,7 +91,9 @@ def advise(facts: Facts, limits: Limits) -> Choices:
     """Every delivery of the consumer, in the order of preference."""
     fired = tuple(fired_rules(facts, limits))
     preferred = [each.delivery for each in fired if each.effect == "prefer"]
-    order = list(dict.fromkeys([*preferred, *facts.deliveries]))
+    # What may turn out too large with the model's code comes last.
+    others = sorted(facts.deliveries, key=lambda name: name == "inline")
+    order = list(dict.fromkeys([*preferred, *others]))
     options = [
         _option(facts, name, tuple(each for each in fired if each.delivery == name))
         for name in order

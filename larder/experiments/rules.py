@@ -15,6 +15,8 @@ from larder.experiments.delivery import FIRST_WITH_LARDER, MAX_CHANNELS
 from larder.units import format_bytes, format_count, format_seconds
 
 GB = 1_000_000_000
+IDEAL_BYTES = 150_000_000
+"""Of a shard."""
 INDEX_BYTES = 200
 """Of a sample, in the indexes beside shards: more than most have."""
 DOWNLOADS_AT_ONCE = 8
@@ -56,6 +58,7 @@ class Facts:
     Attributes:
         deliveries: Those that the consumer has.
         bytes, objects, samples: Of the shards that the version lists.
+        target_bytes: Size of a shard that the dataset file asks for.
         omitted: Samples in these shards that the version omits.
         unlisted: Whether beside these shards there are others, which the version does not list.
         cache_bytes: Size of the cache; None if there is none.
@@ -79,6 +82,7 @@ class Facts:
     bytes: int
     objects: int
     samples: int = 0
+    target_bytes: int = 0
     omitted: int = 0
     unlisted: bool = False
     cache_bytes: int | None = None
@@ -368,7 +372,8 @@ def _file_systems(facts: Facts) -> Iterator[Fired]:
 
 def _by_size(facts: Facts, limits: Limits) -> Iterator[Fired]:
     small, large = facts.bytes < limits.small_bytes, facts.bytes > limits.large_bytes
-    if facts.object_bytes < limits.object_bytes and facts.objects > 1:
+    can_be_larger = facts.objects > 1 and facts.target_bytes < IDEAL_BYTES
+    if facts.object_bytes < limits.object_bytes and can_be_larger:
         text = f"Shards of {format_bytes(facts.object_bytes)} are small: set shards.bytes: 150 MB."
         for name in ("file", "fast_file"):
             yield Fired("note", name, "S8" if large else "S2", text)

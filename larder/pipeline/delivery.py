@@ -52,6 +52,7 @@ def choices(
         bytes=shards.bytes,
         objects=shards.count,
         samples=samples,
+        target_bytes=dataset.shards.bytes,
         omitted=omitted,
         unlisted=unlisted,
         cache_bytes=cache_bytes,

@@ -193,7 +193,7 @@ _SAGEMAKER = ("file_system", "vpc", "sharded", "shuffle_seed", "record_io", "aug
 
 
 CONTEXT_BYTES = 99_614_720
-"""What Determined accepts, releases 0.19.9 to 0.38.1: `determined/common/constants.py`."""
+"""What Determined accepts, releases 0.14.2 to 0.38.1: `determined/common/constants.py`."""
 
 
 class Limits(Model):

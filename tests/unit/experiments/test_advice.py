@@ -27,6 +27,7 @@ FIELDS = {
     "source": ("from_source", str),
     "source_usd": ("source_usd_per_gb", float),
     "storage": ("storage", str),
+    "target": ("target_bytes", parse_bytes),
     "training": ("training_seconds", lambda value: 3600 * float(value.removesuffix("h"))),
     "trials": ("trials", int),
     "usd": ("usd_per_gb", float),
