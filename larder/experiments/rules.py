@@ -288,6 +288,9 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
         yield Fired("refuse", "download", "D2", text)
     if facts.fits(facts.bytes) is False:
         yield Fired("prefer", "stream", "D5", "The shards do not fit the disk of a node.")
+    elif facts.fits(facts.bytes) is None and facts.bytes > limits.large_bytes:
+        text = f"nodes.disk_bytes does not say that {format_bytes(facts.bytes)} fit a node's disk."
+        yield Fired("prefer", "stream", "D5", text)
     elif facts.epochs < 1:
         text = "A trial ends before it has read everything: streaming moves less."
         yield Fired("prefer", "stream", "D5", text)

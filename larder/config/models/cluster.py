@@ -209,7 +209,10 @@ class Limits(Model):
         50_000_000_000, ge=0, description="SageMaker: size below which a dataset is downloaded"
     )
     large_bytes: Bytes = Field(
-        100_000_000_000, ge=0, description="SageMaker: size above which a dataset is not downloaded"
+        100_000_000_000,
+        ge=0,
+        description="size above which a dataset is not downloaded: by SageMaker, or to nodes whose"
+        " disk size is not given",
     )
     object_bytes: Bytes = Field(
         50_000_000, ge=0, description="SageMaker: mean size below which shards are small"
