@@ -48,6 +48,12 @@ class _TemplateBuild(Build):
         self.open.pop()
         return value
 
+    def key(self, event: Any, path: KeyPath) -> str:
+        key = self.text(event)
+        if event.implicit[0] and _kind_in_1_1(key) == "timestamp":  # others are quoted when written
+            self.check(event, (*path, key))
+        return key
+
     def check(self, event: Any, path: KeyPath) -> None:
         value, old = scalar(event.value), _kind_in_1_1(event.value)
         kind = "null" if value is None else type(value).__name__

@@ -148,6 +148,9 @@ class Build:
             message = "half of a surrogate pair is not a character"
             raise self.refuse(event, message) from None
 
+    def key(self, event: Any, path: KeyPath) -> str:
+        return self.text(event)
+
     def sequence(self, path: KeyPath) -> list[Any]:
         values: list[Any] = []
         while not isinstance(event := next(self.stream), events.SequenceEndEvent):
@@ -161,7 +164,7 @@ class Build:
         while not isinstance(event := next(self.stream), events.MappingEndEvent):
             if not isinstance(event, events.ScalarEvent):
                 raise self.refuse(event, "a key must be a string")
-            key = self.text(event)
+            key = self.key(event, path)
             inner = (*path, key)
             if key in values:
                 message = (

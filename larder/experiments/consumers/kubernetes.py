@@ -208,7 +208,7 @@ def _in_the_way(volume: _Volume, entry: Any) -> bool:
         return False
     name, path = entry.get("name"), entry.get("mountPath")
     ours = name == volume.name or entry.get("manager") == _MANAGER
-    return ours or is_stale(name) or hides(path, volume.path)
+    return ours or is_stale(entry) or hides(path, volume.path)
 
 
 def _patch(volume: _Volume) -> dict[str, Any]:

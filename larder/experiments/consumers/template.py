@@ -17,13 +17,13 @@ from larder.errors import ConfigError
 from larder.experiments.delivery import LOCATION, DeliveredVersion
 
 
-def section(config: dict[str, Any], key: str, kind: type[Any], where: str) -> Any:
-    """The template's own section, or a new one, as part of ``config``."""
+def section(config: dict[str, Any], key: str, kind: type[Any], where: str, place: str = "") -> Any:
+    """The template's own section, or a new one, as part of ``config``; ``place`` is that of it."""
     if config.get(key) is None:
         config[key] = kind()
     if not isinstance(config[key], kind):
         noun = "a list" if kind is list else "a mapping"
-        raise refused(f"{key} must be {noun}", where, "fix the template")
+        raise refused(f"{place}{key} must be {noun}", where, "fix the template")
     return config[key]
 
 
@@ -69,9 +69,11 @@ class Conflicts:
             raise refused(message, self.where, hint)
 
 
-def is_stale(name: Any) -> bool:
-    """Whether a variable says where another version is."""
-    return isinstance(name, str) and _ADDRESS.fullmatch(name) is not None
+def is_stale(variable: Any) -> bool:
+    """Whether a variable, or an entry that sets one, says where another version is."""
+    if isinstance(variable, dict):
+        variable = variable.get("name")
+    return _ADDRESS.fullmatch(str(variable).partition("=")[0]) is not None
 
 
 _ADDRESS = re.compile(rf"{LOCATION}|LARDER_(?:LIST|SHARDS)_.*")

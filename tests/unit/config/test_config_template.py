@@ -24,7 +24,10 @@ DIFFERENT = ["yes", "on", "y", "012", "089", "0o17", "0b1", "1e3", "1.5e3", "-0e
 DIFFERENT += ["12:30", "2026-11-21", "2026-11-21T10:00:00.5+02:00", "2026-02-30", "=", "<<"]
 
 
-@pytest.mark.parametrize("text", [*DIFFERENT, "!x y", "!!str 1", "&a [*a]", "&a {b: {c: *a}}"])
+@pytest.mark.parametrize(
+    "text",
+    [*DIFFERENT, "!x y", "!!str 1", "&a [*a]", "&a {b: {c: *a}}", "{2026-11-21: 1}"],
+)
 def test_what_consumers_would_not_all_read_alike_is_refused(text, tmp_path):
     path = written(tmp_path, f"a:\n  hostNetwork: {text}\n")
     with larder_error("config.invalid_yaml", f"{path}:2"):

@@ -9,7 +9,7 @@ from typing import Any
 
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import Binding, container_target, hides
-from larder.experiments.consumers.template import Conflicts, is_stale, refused
+from larder.experiments.consumers.template import Conflicts, is_stale, section
 
 _DEVICES = ("cpu", "cuda", "rocm")
 _CONTAINER = "determined-container"
@@ -32,10 +32,10 @@ class Template:
 
     def set_data(self, data: Mapping[str, Any], names: Collection[str]) -> None:
         """Set fields of ``data``, of which the template may have none of these names."""
-        section = self._section("data", dict)
-        for name in sorted(names & section.keys()):
-            self.conflicts.drop_key(section, name, "data.")
-        section.update(data)
+        present = self._section("data", dict)
+        for name in sorted(names & present.keys()):
+            self.conflicts.drop_key(present, name, "data.")
+        present.update(data)
 
     def set_field(self, name: str, value: Any) -> None:
         """Set a field of the experiment."""
@@ -110,9 +110,9 @@ class Template:
             self._add_to_list(present, device, f"{place}.{device}", variables)
 
     def _add_to_list(
-        self, section: dict[str, Any], key: str, place: str, variables: Mapping[str, str]
+        self, inside: dict[str, Any], key: str, place: str, variables: Mapping[str, str]
     ) -> None:
-        entries = self._child(section, key, list, place.removesuffix(key))
+        entries = self._child(inside, key, list, place.removesuffix(key))
         for name, value in variables.items():
             self.conflicts.drop(entries, place, partial(_differs, name, value))
             if f"{name}={value}" not in entries:
@@ -120,24 +120,19 @@ class Template:
 
     def drop_variables(self) -> None:
         """Take out variables that say where another version is."""
-        self.conflicts.drop(self.config.get("environment"), "environment", _is_stale)
+        self.conflicts.drop(self.config.get("environment"), "environment", is_stale)
 
     def _section(self, place: str, kind: type[Any]) -> Any:
         """A mapping or list of the template, or a new one, at a path of keys."""
-        section, done = self.config, ""
+        inside, done = self.config, ""
         *path, last = place.split(".")
         for key in path:
-            section = self._child(section, key, dict, done)
+            inside = self._child(inside, key, dict, done)
             done += f"{key}."
-        return self._child(section, last, kind, done)
+        return self._child(inside, last, kind, done)
 
-    def _child(self, section: dict[str, Any], key: str, kind: type[Any], place: str) -> Any:
-        if section.get(key) is None:
-            section[key] = kind()
-        if not isinstance(section[key], kind):
-            noun = "a list" if kind is list else "a mapping"
-            raise refused(f"{place}{key} must be {noun}", self.conflicts.where, "fix the template")
-        return section[key]
+    def _child(self, inside: dict[str, Any], key: str, kind: type[Any], place: str) -> Any:
+        return section(inside, key, kind, self.conflicts.where, place)
 
 
 def _is_container(container: Any) -> bool:
@@ -146,11 +141,6 @@ def _is_container(container: Any) -> bool:
 
 def _is_ours(entry: Any) -> bool:
     return isinstance(entry, dict) and entry.get("name") == _VOLUME
-
-
-def _is_stale(entry: Any) -> bool:
-    name = entry.get("name") if isinstance(entry, dict) else str(entry).partition("=")[0]
-    return is_stale(name)
 
 
 def _differs(name: str, value: str, entry: Any) -> bool:
