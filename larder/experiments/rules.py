@@ -220,6 +220,9 @@ def _location(facts: Facts) -> Iterator[Fired]:
     elif facts.in_bucket and facts.to_nodes == "beside":
         text = "The nodes are in the region of the storage, where reading is fast and free."
         yield Fired("note", "", "L2", text)
+    elif facts.in_bucket:
+        text = "nodes.region does not say where the nodes are: elsewhere, reading is charged."
+        yield Fired("note", "", "L2", text)
 
 
 def _version(facts: Facts) -> Iterator[Fired]:

@@ -43,8 +43,7 @@ def choices(
         prefixes[prefix] += count
         splits[prefix.rpartition("/")[2]] += count
     source, storage = Site.of(dataset.source), Site.of(cluster.storage)
-    region = cluster.nodes.region
-    nodes = replace(storage, region=region.lower(), bucket="") if region else storage
+    nodes = _nodes(cluster, storage)
     of_one = estimate_cost(storage, nodes, size_bytes=0, objects=1, written=0)
     facts = Facts(
         consumer=consumer.kind,
@@ -77,6 +76,19 @@ def choices(
         nodes=cluster.nodes,
     )
     return advise(facts, consumer.limits)
+
+
+def _nodes(cluster: Cluster, storage: Site) -> Site:
+    """Where the nodes are, as far as the cluster file says."""
+    provider = cluster.nodes.provider
+    region = cluster.nodes.region.lower() if cluster.nodes.region else None
+    if provider == "on-premises" and storage.priced:
+        return Site("file")
+    if provider in ("aws", "gcp") and provider != storage.provider:
+        return Site(provider, region)
+    if region is None and (not storage.priced or cluster.consumer.kind == "sagemaker"):
+        return storage
+    return replace(storage, region=region, bucket="")
 
 
 def _file_systems(cluster: Cluster) -> frozenset[str]:

@@ -153,8 +153,11 @@ class Nodes(Model):
     count: Whole = Field(
         1, ge=1, le=1_000_000, description="number of nodes that read the dataset for a trial"
     )
+    provider: Annotated[Literal["aws", "gcp", "on-premises"] | None, OrNull] = Field(
+        None, description="whose machines the nodes are; null: the provider of the storage"
+    )
     region: Region | None = Field(
-        None, description="region of the nodes; null: that of the storage"
+        None, description="region of the nodes; null: unknown, or for SageMaker the storage's"
     )
     bytes_per_second: Bytes = Field(
         167_000_000,

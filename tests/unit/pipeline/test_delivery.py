@@ -72,13 +72,20 @@ def test_impossible_choices_are_refused(requested, storage_url):
     assert caught.value.where in (storage_url, "experiment.delivery")
 
 
+WEST = {"region": "us-west-2"}
+
+
 @pytest.mark.parametrize(
     ("source", "nodes", "rules", "dollars"),
     [
-        ({"url": "s3://far/", "region": "us-east-1"}, {}, ["L1", "L3", "L2"], 0.0),
-        ({"url": "s3://near/", "region": "us-west-2"}, {}, ["L2"], 0.0),
-        ({"url": "/source"}, {"region": "us-west-2"}, ["L2"], 0.0),
+        ({"url": "s3://far/", "region": "us-east-1"}, WEST, ["L1", "L3", "L2"], 0.0),
+        ({"url": "s3://near/", "region": "us-west-2"}, WEST, ["L2"], 0.0),
+        ({"url": "/source"}, WEST | {"provider": "aws"}, ["L2"], 0.0),
         ({"url": "/source"}, {"region": "eu-west-1"}, ["L1"], 4 * 100 * 0.02),
+        ({"url": "/source"}, {"provider": "gcp", "region": "us-west1"}, ["L1"], 4 * 100 * 0.09),
+        ({"url": "/source"}, {"provider": "on-premises"}, ["L1"], 4 * 100 * 0.09),
+        ({"url": "/source"}, {}, ["L2"], None),
+        ({"url": "/source"}, {"provider": "aws"}, ["L2"], None),
     ],
 )
 def test_regions_and_prices_follow_from_both_files(source, nodes, rules, dollars):
@@ -93,7 +100,11 @@ def test_regions_and_prices_follow_from_both_files(source, nodes, rules, dollars
     assert [note["rule"] for note in document["notes"]] == rules
     (bucket,) = (each for each in document["options"] if each["delivery"] == "bucket")
     requests = 2 * 4 * 1_000 * 0.0000004
-    assert bucket["usd"] == pytest.approx(dollars + requests, abs=1e-4)
+    if dollars is None:
+        assert bucket["usd"] is None
+        assert "nodes.region does not say" in document["notes"][0]["sentence"]
+    else:
+        assert bucket["usd"] == pytest.approx(dollars + requests, abs=1e-4)
     assert bucket["moved_bytes"] == 4 * shards.bytes
 
 
