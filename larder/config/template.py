@@ -60,7 +60,7 @@ class _TemplateBuild(Build):
         if kind != old:
             message = f"{dotted(path)} is a !!{kind} in YAML 1.2, and a !!{old} in YAML 1.1,"
             message += " which kubectl and PyYAML read"
-            hint = "quote strings; write true, false, 10, 0.5 and 1.0e+3 for what is none"
+            hint = "put a string in quotes; write what is none as true, 10, 0.5 or 1.0e-3"
             raise self.refuse(event, message, hint)
 
 

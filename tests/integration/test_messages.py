@@ -205,6 +205,11 @@ CASES = [
     Case("A misspelt template", "experiment: {template: defalt.yaml}\n"),
     template("A template that is a list", "- a\n"),
     template("A template with a key twice", "name: a\nname: b\n"),
+    template("A template that YAML 1.1 reads otherwise", "hyperparameters:\n  rate: 1e-3\n"),
+    template(
+        "A template that hides the data",
+        "environment: {environment_variables: [LARDER_LOCATION=/x]}\n",
+    ),
     template("A template with mistakes", EXPERIMENT + "entrypoints: x\nresources: {priority: 0}\n"),
     template("A template that sets the data", EXPERIMENT + "data: {version: 3}\n"),
     Case("A delivery that cannot be", "experiment: {delivery: bucket}\n"),

@@ -62,10 +62,9 @@ class Conflicts:
     def check(self) -> None:
         """Refuse what the template sets in the place of something, unless that was replaced."""
         if self.places and not self.replaces:
-            message = f"the template sets what Larder sets: {'; '.join(sorted(self.places))}"
-            hint = (
-                "remove that; larder emit --force replaces it in the config of a published version"
-            )
+            places = "; ".join(sorted(self.places))
+            message = f"the template sets or hides what Larder sets: {places}"
+            hint = "remove that; larder emit --force replaces it in a published version's config"
             raise refused(message, self.where, hint)
 
 
