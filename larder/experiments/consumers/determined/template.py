@@ -56,37 +56,22 @@ class Template:
         pod.setdefault("kind", "Pod")
         spec = "environment.pod_spec.spec"
         claim = {"claimName": binding.claim, "readOnly": binding.read_only}
-        volumes = self._section(f"{spec}.volumes", list)
-        self.conflicts.drop(volumes, f"{spec}.volumes", _is_ours)
-        volumes.append({"name": _VOLUME, "persistentVolumeClaim": claim})
+        volume = {"name": _VOLUME, "persistentVolumeClaim": claim}
+        self._section(f"{spec}.volumes", list).append(volume)
         containers = self._section(f"{spec}.containers", list)
         container = next(filter(_is_container, containers), None)
         if container is None:
             container = {"name": _CONTAINER}
             containers.append(container)
         place = f"{spec}.containers.{containers.index(container)}."
-        mounts = self._child(container, "volumeMounts", list, place)
-        self.conflicts.drop(mounts, f"{place}volumeMounts", _is_ours)
         path = binding.container_path
-        mounts.append({"name": _VOLUME, "mountPath": path, "readOnly": binding.read_only})
+        mount = {"name": _VOLUME, "mountPath": path, "readOnly": binding.read_only}
+        self._child(container, "volumeMounts", list, place).append(mount)
 
     def _drop_mounts(self, path: str) -> None:
-        """Take out what would be mounted at a path of containers, or below it."""
-
-        def in_the_way(entry: Any) -> bool:
-            return any(
-                isinstance(entry, dict) and hides(_target(entry, key), path)
-                for key in ("container_path", "mountPath")
-            )
-
-        self.conflicts.drop(self.config.get("bind_mounts"), "bind_mounts", in_the_way)
-        containers: Any = self.config
-        for key in ("environment", "pod_spec", "spec", "containers"):
-            containers = containers.get(key) if isinstance(containers, dict) else None
-        for number, container in enumerate(containers if isinstance(containers, list) else ()):
-            if _is_container(container):
-                place = f"environment.pod_spec.spec.containers.{number}"
-                self.conflicts.drop(container, place, in_the_way)
+        """Take out what would be mounted at a path of containers or below it, and our volume."""
+        for key in ("bind_mounts", "environment"):
+            self.conflicts.drop(self.config.get(key), key, partial(_in_the_way, path))
 
     def add_variables(self, variables: Mapping[str, str]) -> None:
         """Add environment variables, to each list of a map by device."""
@@ -95,8 +80,6 @@ class Template:
                 message = f"{name} would be {value!r}, in which Determined replaces $"
                 hint = "use a path or a URL without $ and control characters"
                 raise ConfigError("config.path", message, where="the cluster file", hint=hint)
-        if not variables:
-            return
         environment = self._section("environment", dict)
         present = environment.get("environment_variables")
         place = "environment.environment_variables"
@@ -139,8 +122,11 @@ def _is_container(container: Any) -> bool:
     return isinstance(container, dict) and container.get("name") == _CONTAINER
 
 
-def _is_ours(entry: Any) -> bool:
-    return isinstance(entry, dict) and entry.get("name") == _VOLUME
+def _in_the_way(path: str, entry: Any) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    targets = (_target(entry, key) for key in ("container_path", "mountPath"))
+    return entry.get("name") == _VOLUME or any(hides(target, path) for target in targets)
 
 
 def _differs(name: str, value: str, entry: Any) -> bool:
