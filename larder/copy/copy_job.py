@@ -156,10 +156,8 @@ def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
     """Let an engine that copies everything at once go before the batches; see `Route.send`."""
     root = job.route.open_root()
     rows = read_ref(root, job.due, DUE, columns=["key"])
-    unordered = Stream(pa.schema([DUE.field("key")]), rows)
-    with scratch() as folder, closing(sort(unordered, ("key",), work_dir=folder)) as ordered:
-        keys = (key for batch in ordered for key in column_texts(batch.column("key")))
-        return job.route.send(keys, progress)
+    keys = (key for batch in rows for key in column_texts(batch.column("key")))
+    return job.route.send(keys, progress)
 
 
 def _object_seconds(job: CopyJob) -> float:

@@ -22,7 +22,7 @@ Keys that the run does not select by its globs are neither: nothing is known of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.manifest.query import Stream
-from larder.manifest.schemas import OBJECTS
+from larder.manifest.schemas import DUE, OBJECTS
 from larder.manifest.sort import aligned, aligned_all, sort, whole_keys
 from larder.samples.columns import Flags, column_flags
 from larder.source.inventory import object_batches
@@ -50,7 +50,8 @@ _TIES = ("checksum", "etag", "mirror_etag")
 class Match:
     """Some objects of an inventory, what is listed under their keys, and receipts of that.
 
-    All three are rows of schema OBJECTS; ``receipts`` may have further columns.
+    All three are rows of schema OBJECTS; ``receipts`` may have further columns, ``objects`` none
+    but those of DUE.
 
     Attributes:
         receipts: Copies verified before.
@@ -66,7 +67,7 @@ class Match:
     same: Flags
 
 
-def with_copies(
+def uncopied(
     objects: Iterable[pa.RecordBatch],
     mirrored: Iterable[ObjectInfo],
     receipts: Iterable[pa.RecordBatch],
@@ -75,13 +76,13 @@ def with_copies(
     md5: bool,
     work_dir: Path,
 ) -> Iterator[pa.RecordBatch]:
-    """Find the objects that are the same as their copies, according to the table above.
+    """The objects that are not the same as their copies, according to the table above, by key.
 
     Memory: that of `larder.manifest.sort.sort`. Inputs that come in the order of their keys are not
     sorted.
 
     Args:
-        objects: Rows of schema OBJECTS: the inventory.
+        objects: Rows of schema DUE, with different keys.
         mirrored: The listing of the mirror, with keys as in the source.
         receipts: Rows of schema OBJECTS: copies of runs that did not end, any number per object.
         record: Rows of schema OBJECTS: the manifest of the last copy that ended, ordered by key.
@@ -90,30 +91,15 @@ def with_copies(
     """
     with ExitStack() as stack:
 
-        def ordered(batches: Iterable[pa.RecordBatch], ties: Sequence[str] = ()) -> Stream:
-            rows = sort(Stream(OBJECTS, batches), ("key",), ties=ties, work_dir=work_dir)
-            return Stream(OBJECTS, stack.enter_context(closing(rows)))
+        def ordered(rows: Stream, ties: Sequence[str] = ()) -> Stream:
+            batches = sort(rows, ("key",), ties=ties, work_dir=work_dir)
+            return Stream(rows.schema, stack.enter_context(closing(batches)))
 
-        verified = Stream(OBJECTS, whole_keys(ordered(receipts, _TIES).batches, "key"))
-        listing = ordered(object_batches(mirrored))
-        streams = ordered(objects), listing, verified, Stream(OBJECTS, record)
-        for piece in matches(*streams, md5=md5):
-            if piece.objects.num_rows:
-                yield _filled(piece)
-
-
-def _filled(piece: Match) -> pa.RecordBatch:
-    columns = {
-        "checksum": taken(piece.receipts, "checksum", np.where(piece.same, piece.receipt, -1)),
-        "mirror_etag": taken(piece.listing, "etag", np.where(piece.same, piece.place, -1)),
-    }
-    return replaced(piece.objects, columns)
-
-
-def replaced(rows: pa.RecordBatch, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Rows of schema OBJECTS with other values in some columns."""
-    arrays = (columns.get(name, rows.column(name)) for name in OBJECTS.names)
-    return pa.record_batch(list(arrays), schema=OBJECTS)
+        verified = whole_keys(ordered(Stream(OBJECTS, receipts), _TIES).batches, "key")
+        listing = ordered(Stream(OBJECTS, object_batches(mirrored)))
+        streams = listing, Stream(OBJECTS, verified), Stream(OBJECTS, record)
+        for piece in matches(ordered(Stream(DUE, objects)), *streams, md5=md5):
+            yield piece.objects.filter(pa.array(~piece.same))
 
 
 def matches(objects: Stream, listing: Stream, *receipts: Stream, md5: bool) -> Iterator[Match]:
@@ -294,7 +280,8 @@ def _same_rows(piece: Match) -> pa.RecordBatch:
         "mirror_etag": taken(listing, "etag", piece.place),
         "check": pc.fill_null(taken(rows, "check", at), "md5"),
     }
-    return replaced(piece.objects, columns)
+    arrays = (columns.get(name, piece.objects.column(name)) for name in OBJECTS.names)
+    return pa.record_batch(list(arrays), schema=OBJECTS)
 
 
 def _alone(piece: Match) -> _Places:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import google_crc32c
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.manifest.digest import format_crc32c
@@ -141,13 +142,14 @@ class Copies:
     """Copies in columns, found by the hashes of their keys: 170 bytes for each, where a dict would
     take three times as much. May be read by many threads.
 
-    ``rows`` are of OBJECTS, or parts of SAMPLE_ORDER; of several of an object, the last one counts,
-    and rows without a ``mirror_etag`` are skipped.
+    ``rows`` have the columns of OBJECTS that are needed; of several of an object, the last one
+    counts, and rows without a ``mirror_etag`` are skipped.
     """
 
     def __init__(self, rows: Iterable[pa.RecordBatch]) -> None:
         batches = [
-            each.select(_COLUMNS).filter(each.column("mirror_etag").is_valid()) for each in rows
+            each.select(_COLUMNS).filter(pc.not_equal(each.column("mirror_etag"), ""))
+            for each in rows
         ]
         hashes = np.array(
             [hash(key) for each in batches for key in column_texts(each.column("key"))], np.int64

@@ -178,7 +178,7 @@ def _planned(
     settings: CopySettings, state: CopyState, folder: Path, progress: Progress
 ) -> CopyPlan:
     with compared(settings, state, folder, progress) as comparison:
-        sums, due, kept = summed(comparison, folder, lambda piece: due_rows(piece.due), DUE)
+        sums, due, kept = summed(comparison, folder, lambda piece: piece.due.select(DUE.names), DUE)
     listed = comparison.objects
     return CopyPlan(
         settings=settings,
@@ -196,13 +196,6 @@ def _planned(
 def _archived(due: ManifestFile, listed: Listing, folder: Path) -> Unfit:
     keys = read_manifest(due.path, DUE, columns=("key",))
     return archived_among(keys, listed.archived, folder) if listed.archived else Unfit()
-
-
-def due_rows(objects: pa.RecordBatch, samples: pa.Array | None = None) -> pa.RecordBatch:
-    """Objects as rows of schema DUE; ``samples`` are the rows of theirs in a sample order."""
-    columns = [objects.column(name) for name in DUE.names[:3]]
-    last = pa.nulls(objects.num_rows, pa.int64()) if samples is None else samples
-    return pa.record_batch([*columns, last], schema=DUE)
 
 
 def summed(

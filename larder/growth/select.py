@@ -33,8 +33,7 @@ class Selected:
 
     ``digest`` is sha256 hex over the ordered samples, as in `larder.samples.order.SampleOrder`.
     ``read`` are objects that are read from the source or the mirror, and their bytes; ``packed``
-    are samples that are read from shards of the previous version, and their bytes there;
-    ``uncopied`` are objects without a known copy in the mirror that need one.
+    are samples that are read from shards of the previous version, and their bytes there.
 
     ``skipped`` are records of bad samples that belong to the version itself; ``skipped_digest`` is
     sha256 hex over these records, and over those of segments that do not apply any more; None if
@@ -46,7 +45,6 @@ class Selected:
     digest: str
     read: Totals
     packed: Totals
-    uncopied: Totals
     skipped: ManifestFile | None = None
     skipped_digest: str | None = None
 
@@ -146,7 +144,6 @@ def select_all(order: SampleOrder) -> Selected:
         digest=order.digest,
         read=Totals(order.objects, order.object_bytes),
         packed=Totals(),
-        uncopied=Totals(order.uncopied, order.uncopied_bytes),
     )
 
 
@@ -203,7 +200,6 @@ class Selection:
                 writer.append_batch(rows)
             samples = tally.samples
             for rows in read_manifest(order.file.path, SAMPLE_ORDER, first_row=order.samples):
-                tally.add_uncopied(rows)
                 writer.append_batch(rows)
         skipped, digest = self._skipped(order, check)
         return Selected(
@@ -212,7 +208,6 @@ class Selection:
             digest=tally.digest.hexdigest(),
             read=tally.read,
             packed=tally.packed,
-            uncopied=tally.uncopied,
             skipped=skipped,
             skipped_digest=self._skipped_digest(digest),
         )
@@ -290,7 +285,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self.samples = 0
-        self.read = self.packed = self.uncopied = Totals()
+        self.read = self.packed = Totals()
         self.digest = RowDigest()
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -302,14 +297,8 @@ class _Tally:
         read = rows.filter(pc.and_(*absent))
         sizes = read.column("parts").flatten().field("size_bytes")
         self.read += Totals(len(sizes), pc.sum(sizes).as_py() or 0)
-        self.add_uncopied(read)
         identity = [*rows.columns[:3], identity_parts(rows.column("parts"))]
         self.digest.update_batch(pa.RecordBatch.from_arrays(identity, SAMPLE_ORDER.names[:4]))
-
-    def add_uncopied(self, rows: pa.RecordBatch) -> None:
-        parts = rows.column("parts").flatten()
-        sizes = parts.field("size_bytes").filter(parts.field("mirror_etag").is_null())
-        self.uncopied += Totals(len(sizes), pc.sum(sizes).as_py() or 0)
 
 
 def _table(schema: pa.Schema, *columns: Any) -> Stream:

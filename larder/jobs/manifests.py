@@ -1,7 +1,8 @@
 """Manifests in the dataset's store, read by reference.
 
 In a directory they are read in place. From an object store they are downloaded to the local disk,
-where the most recent ones are kept, because successive batches read the same ones.
+unless this process wrote them; the most recent ones are kept there, because successive batches read
+the same ones.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
+import secrets
 import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -71,6 +73,17 @@ class LocalManifests:
             yield path
         finally:
             self._leave(name)
+
+    def keep(self, store: Store, ref: StoredFile, path: Path) -> None:
+        """Have a file that was written to an object store, so that it is not downloaded."""
+        if store.features.local_path:
+            return
+        name, entry = (object_url(store.url, ref.path), ref.sha256), _Entry()
+        with self._lock, suppress(OSError):  # then it is downloaded
+            entry.download = self._made_folder() / secrets.token_hex(16)
+            os.link(path, entry.download)
+            self._entries.setdefault(name, entry)
+            self._let_go(self._kept)
 
     def forget(self) -> None:
         """Drop all manifests that nothing reads, as in a new process."""
@@ -182,4 +195,6 @@ def read_ref(
 def put_named(store: Store, key: str, file: ManifestFile, role: str) -> StoredFile:
     with published_file_errors():
         store.upload(key, file.path)
-    return StoredFile(key, file.bytes, file.sha256, role)
+    ref = StoredFile(key, file.bytes, file.sha256, role)
+    _manifests.keep(store, ref, file.path)
+    return ref

@@ -66,17 +66,8 @@ inventory: its etag, and how it was verified (``md5``, ``crc32c``, ``size``). In
 the manifest of a copy, ``modified`` is that of the copy.
 """
 
-DUE = pa.schema(
-    [
-        *(OBJECTS.field(name) for name in ("key", "size_bytes", "etag")),
-        *columns(sample="int64?"),
-    ]
-)
-"""One row per object to copy, in the order of copying.
-
-That is the order of the keys. For the mirror of a dataset it is the order of the samples, and
-``sample`` is the row of the object's in the manifest of these.
-"""
+DUE = pa.schema([OBJECTS.field(name) for name in ("key", "size_bytes", "etag")])
+"""One row per object to copy, ordered by key."""
 
 FAILURES = table(key="string", code="string", message="string", attempts="int64")
 """One row per object that could not be copied, ordered by key within a batch.
@@ -107,7 +98,6 @@ SAMPLE_ORDER = pa.schema(
                 key="string",
                 size_bytes="int64",
                 etag="string",
-                mirror_etag="string?",
                 checksum="string?",
             ),
         ),
@@ -118,15 +108,20 @@ SAMPLE_ORDER = pa.schema(
 """One row per planned sample, in the order of the shards: splits one after the other.
 
 ``parts`` are sorted by ``ext`` and list the source objects; the label becomes a part ``cls`` when
-it is written. ``mirror_etag`` and ``checksum`` are those of a verified copy in the mirror, or null
-if the object has to be copied. The samples are followed, with an empty ``split``, by the objects
-that are mirrored but are not parts of samples.
+it is written. ``checksum`` is what the inventory says. The samples are followed, with an empty
+``split``, by the objects that are mirrored but are not parts of samples.
 
 ``packed`` is the place of a sample in a shard of the previous version, if it is read from there and
 not from its objects, as in the index of its segment, without the label's part. The split may
 differ from that of the row. Its fields are null only where it is null itself. ``bad`` is what an
 earlier run said of a sample that it left out as bad: the sample is planned for, and left out again
 without being read.
+"""
+
+COPIES = table(copies=parts_of(mirror_etag="string?", checksum="string?"))
+"""One row per row of `SAMPLE_ORDER`: what the record of the mirror says of each of its parts.
+
+``mirror_etag`` is null if it is the etag of the source.
 """
 
 SOURCES = table(

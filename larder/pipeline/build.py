@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from larder.copy.copy_job import CopyJob, Standing, end_copy, make_copies
+from larder.copy.copy_job import Standing, end_copy, make_copies
 from larder.copy.record import CopyDocument
 from larder.copy.route import SentAhead
 from larder.errors import Failure
@@ -17,10 +17,10 @@ from larder.pipeline.publish import publish, publish_existing
 from larder.segments.cache import cache_split, cache_splits, check_fields
 from larder.segments.index import index_shards
 from larder.segments.mirror import (
-    begin_mirror,
     failed_hint,
     has_receipts,
     mirror_route,
+    put_copies,
     write_measured,
 )
 from larder.segments.segment_job import Job, UsedSegment
@@ -61,17 +61,14 @@ def build(job: Job, runner: Runner) -> Built:
         return Built(version, "reused", Totals(), reused, new_segments=0)
     copied, ahead, reused, index = BatchReport(), SentAhead(), Totals(), None
     give_back_memory()  # what the plan has used; the longer it is kept, the more is scattered in it
-    if job.new is not None:
-        if not job.new.complete:
-            copies = begin_mirror(job)
-            if copies:
-                copied, ahead = _mirror(job, copies, runner)
-            reused = _shard(job, copies, runner)
-            if copies or has_receipts(job):
-                route = mirror_route(job.dataset, job.cluster, copied.done)
-                runner.run(end_copy, route, copies, copied, Standing())
+    if (new := job.new) is not None:
+        if not new.complete:
+            if job.mirrored:
+                copied, ahead = _mirror(job, runner)
+                job = replace(job, new=replace(new, copies=put_copies(job)))
+            reused = _shard(job, runner)
         index = runner.run(index_shards, job)
-        if job.new.complete:
+        if new.complete:
             splits = index.segment.splits.values()
             reused = sum((Totals(split.shards, split.bytes) for split in splits), Totals())
     segments = [*job.kept, *([index.segment] if index else [])]
@@ -84,25 +81,29 @@ def build(job: Job, runner: Runner) -> Built:
         status="built",
         copied=copied.done,
         reused_shards=reused,
-        new_segments=1 if job.new and not job.new.complete else 0,
+        new_segments=1 if new and not new.complete else 0,
         omitted=index.omitted if index else (),
         ahead=ahead.message,
     )
 
 
-def _mirror(job: Job, copies: CopyJob, runner: Runner) -> tuple[BatchReport, SentAhead]:
-    """Copy what has no copy; the receipts stay until the shards are made, which read them."""
-    began_seconds = time.monotonic()
-    report, ahead = make_copies(copies, runner)
-    if report.failed:
-        record: CopyDocument = runner.run(end_copy, copies.route, copies, report, Standing())
-        raise RunError("mirror", report, failed_hint(job, record))
-    write_measured(job, report.done, time.monotonic() - began_seconds)
+def _mirror(job: Job, runner: Runner) -> tuple[BatchReport, SentAhead]:
+    """Copy what has no copy, and record it, with what a killed run has copied."""
+    report, ahead, began_seconds = BatchReport(), SentAhead(), time.monotonic()
+    if job.due:
+        report, ahead = make_copies(job.due, runner)
+    took_seconds = time.monotonic() - began_seconds
+    if job.due or has_receipts(job):
+        route = mirror_route(job.dataset, job.cluster, report.done)
+        record: CopyDocument = runner.run(end_copy, route, job.due, report, Standing())
+        if report.failed:
+            raise RunError("mirror", report, failed_hint(job, record))
+    write_measured(job, report.done, took_seconds)
     return report, ahead
 
 
-def _shard(job: Job, copies: CopyJob | None, runner: Runner) -> Totals:
-    batches, reused = shard_batches(job, runner.progress, copies)
+def _shard(job: Job, runner: Runner) -> Totals:
+    batches, reused = shard_batches(job, runner.progress)
     give_back_memory()  # as processes may need it now
     if batches:
         objects = sum(batch.rows for batch in batches)

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from larder.copy.copy_job import CopyJob
+from larder.copy.copy_job import begin as begin_copy
 from larder.copy.site import resolved
 from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
@@ -38,6 +40,7 @@ from larder.pipeline.run_report import built_document, reused_document
 from larder.pipeline.settings import Settings
 from larder.progress import StageTimes
 from larder.segments.mirror import PLACE as MIRROR
+from larder.segments.mirror import mirror_route
 from larder.segments.segment_job import Job, NewSegment, put_work
 from larder.segments.stores import storage_of
 from larder.store.base import Store
@@ -166,6 +169,7 @@ def begin(plan: Plan) -> Job:
         published=plan.published,
         skipped=plan.sample_order.left_out_count + plan.growth.skipped,
         inventory=_put_inventory(root, plan),
+        due=_begin_mirror(plan),
         files=_put_files(root, plan),
         formats={segment.id: segment.document.shape.use for segment in segments},
         weaker=weaker_segments(plan.growth.previous, state.dataset),
@@ -180,6 +184,14 @@ def _put_segment(root: Store, new: PlannedSegment, order: ManifestFile) -> NewSe
         sample_order=put_work(root, new.id, "order", order),
         shard_plan=put_work(root, new.id, "shards", new.shard_plan),
     )
+
+
+def _begin_mirror(plan: Plan) -> CopyJob | None:
+    if not plan.due or not plan.copies or not plan.copies.count:
+        return None
+    state = plan.source_state
+    route = mirror_route(state.dataset, state.cluster, plan.copies)
+    return begin_copy(route, state.cluster.runner.batch_bytes, plan.due)
 
 
 def _put_files(root: Store, plan: Plan) -> tuple[StoredFile, ...]:

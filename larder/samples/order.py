@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from larder.config.models import Dataset
 from larder.errors import ConfigError, Failure, Failures
-from larder.manifest.files import ManifestFile, write_manifest
+from larder.manifest.extents import is_own
+from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.query import Stream
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED, lists_of
@@ -149,7 +150,6 @@ class SampleOrder:
 
     Attributes:
         file: Manifest of schema SAMPLE_ORDER, of which samples are the first rows.
-        uncopied: Number of objects without a known copy in the mirror, with or without a sample.
         splits: For every split of the dataset, in order, even if it is empty.
         bad_keys: The first 1,000 objects that cannot be part of a sample.
         incomplete: The first samples without all parts, and entries of annotation files without a
@@ -167,8 +167,6 @@ class SampleOrder:
     objects: int
     object_bytes: int
     image_objects: int
-    uncopied: int
-    uncopied_bytes: int
     splits: Mapping[str, SplitCount]
     classes: tuple[str, ...]
     bad_keys: tuple[Failure, ...]
@@ -217,9 +215,7 @@ def order_samples(
     the classes, the label files and the parts of a single sample.
 
     Args:
-        objects: Batches of schema OBJECTS, ordered by key, of any length, with ``mirror_etag`` and
-            ``checksum`` if the mirror has a copy; in that case, other objects that are mirrored
-            follow after the samples.
+        objects: Batches of schema OBJECTS, ordered by key, of any length.
         dataset: As configured.
         label_files: By split, the bytes of the files that ``labels.files`` names.
         out: The manifest to write.
@@ -272,8 +268,6 @@ def order_samples(
         objects=tally.objects,
         object_bytes=sum(count.bytes for count in tally.splits.values()),
         image_objects=tally.image_objects,
-        uncopied=tally.uncopied,
-        uncopied_bytes=tally.uncopied_bytes,
         splits=tally.splits,
         classes=tally.classes,
         bad_keys=tuple(bad_keys.shown),
@@ -295,6 +289,15 @@ def from_objects(batch: pa.RecordBatch) -> Flags:
     return packed & bad
 
 
+def objects_of(order: Path, rows: int | None = None) -> Iterator[pa.RecordBatch]:
+    """The objects in the source that the first rows of an order are read from, as their parts."""
+    columns = ("parts", *FROM_PREVIOUS)
+    for batch in read_manifest(order, SAMPLE_ORDER, columns=columns, rows=rows):
+        parts = batch.filter(pa.array(from_objects(batch))).column("parts").flatten()
+        objects = pa.RecordBatch.from_struct_array(parts)
+        yield objects.filter(pc.invert(is_own(objects.column("etag"))))
+
+
 def ignored_keys(dataset: Dataset) -> list[str]:
     """The keys of files that say something about samples and are not parts of any."""
     labels = list(dataset.labels.files.values()) if dataset.labels else []
@@ -303,7 +306,7 @@ def ignored_keys(dataset: Dataset) -> list[str]:
 
 
 def identity_parts(lists: pa.Array) -> pa.Array:
-    """Parts as in the schema SKIPPED: without what earlier runs have made of their objects."""
+    """Parts as in the schema SKIPPED: without checksums."""
     kind = SKIPPED.field("parts").type
     parts, offsets = lists.flatten(), lists.offsets.to_numpy()
     return lists_of(kind, parts.field, offsets - offsets[0])
@@ -313,7 +316,7 @@ class _OrderTally:
     """Turns sorted parts into rows of the sample order, and counts them."""
 
     def __init__(self, planner: Planner) -> None:
-        self.objects = self.image_objects = self.uncopied = self.uncopied_bytes = 0
+        self.objects = self.image_objects = 0
         self.splits = dict.fromkeys(planner.split_names, SplitCount())
         self.classes: tuple[str, ...] = ()
         self.split_classes = dict.fromkeys(planner.split_names, np.zeros(0, np.int64))
@@ -331,7 +334,6 @@ class _OrderTally:
             splits = np.minimum(grouped.first("split").to_numpy(), len(self._names) - 1)
             names = self._names.take(pa.array(splits))
             columns = [names, grouped.first("sample"), numbers.take(grouped.first("label"))]
-            self._count_uncopied(grouped.rows)
             samples = int(np.searchsorted(splits, len(self._names) - 1))
             parts = grouped.parts()
             identity = [*columns, identity_parts(parts)]
@@ -349,11 +351,6 @@ class _OrderTally:
         none = np.zeros(len(self.classes), np.int64)
         self.split_classes = dict.fromkeys(self.split_classes, none)
         return pa.array(numbering.labels)
-
-    def _count_uncopied(self, rows: pa.RecordBatch) -> None:
-        uncopied = rows.column("size_bytes").filter(rows.column("mirror_etag").is_null())
-        self.uncopied += len(uncopied)
-        self.uncopied_bytes += pc.sum(uncopied).as_py() or 0
 
     def _count(self, samples: pa.RecordBatch) -> None:
         self.digest.update_batch(samples)

@@ -33,7 +33,6 @@ PARTS = table(
     key="string",
     size_bytes="int64",
     etag="string",
-    mirror_etag="string?",
     checksum="string?",
     split="int16",
     order="uint64",
@@ -192,7 +191,6 @@ def annotation_parts(
         columns = {
             "sample": batch.column("sample"),
             **{name: batch.column(name) for name in ("ext", "key", "size_bytes", "etag")},
-            "mirror_etag": batch.column("etag"),  # it is in the storage already
             "checksum": batch.column("checksum"),
             "split": pa.array(rule.of_objects(objects)),
             "order": pa.array(np.zeros(count, np.uint64)),
@@ -212,7 +210,7 @@ def _by_rule(keys: pa.Array) -> pa.RecordBatch:
 
 
 def _rows(batch: pa.RecordBatch, names: pa.RecordBatch, splits: Splits) -> pa.RecordBatch:
-    fields = ("key", "size_bytes", "etag", "mirror_etag", "checksum")
+    fields = ("key", "size_bytes", "etag", "checksum")
     columns = [
         names.column("sample"),
         _mapped(names.column("ext"), normalise_ext),

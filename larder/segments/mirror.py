@@ -16,23 +16,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import Cluster, Dataset
-from larder.copy.copy_job import CopyJob, begin
-from larder.copy.difference import with_copies
-from larder.copy.plan import due_rows, row_totals
+from larder.copy.difference import uncopied
+from larder.copy.plan import row_totals
 from larder.copy.receipts import find_receipts, receipt_rows
 from larder.copy.record import CopyDocument, CopyPlace, Origin, read_record, record_rows
 from larder.copy.route import Route
 from larder.copy.site import Site
 from larder.disk import scratch
-from larder.errors import LarderError, NotFoundError
+from larder.errors import LarderError
 from larder.jobs.manifests import read_ref
 from larder.jobs.results import Totals
-from larder.manifest.files import ManifestWriter
-from larder.manifest.schemas import DUE, OBJECTS, SAMPLE_ORDER
+from larder.manifest.files import ManifestFile, ManifestWriter, write_manifest
+from larder.manifest.query import Stream, tables_in
+from larder.manifest.schemas import COPIES, DUE, OBJECTS, SAMPLE_ORDER, columns
 from larder.manifest.sealed import StoredFile, seal, unseal
-from larder.samples.columns import column_flags
-from larder.samples.order import FROM_PREVIOUS, from_objects
-from larder.segments.segment_job import Job, open_root
+from larder.manifest.sort import sorted_query
+from larder.samples.grouping import group_parts
+from larder.samples.order import objects_of
+from larder.segments.segment_job import Job, open_root, put_work
 from larder.segments.stores import root_url
 from larder.store import object_url
 from larder.store.base import Store
@@ -43,21 +44,24 @@ PLACE = CopyPlace(Origin(), layout.MIRROR_PREFIX, layout.COPIES_PREFIX)
 """The mirror and the record of its copies, below the dataset's root."""
 
 
-_COLUMNS = ("parts", *FROM_PREVIOUS)
+def due_copies(
+    order: Path, root: Store, *, md5: bool, work_dir: Path
+) -> tuple[ManifestFile, Totals]:
+    """The objects that the samples of an order are read from, and that the mirror does not have.
 
-
-def objects_with_copies(
-    inventory: Iterable[pa.RecordBatch], root: Store, *, md5: bool, work_dir: Path
-) -> Iterator[pa.RecordBatch]:
-    """An inventory, with the copies in the mirror of objects that have one.
-
-    ``md5``: see `larder.copy.difference.with_copies`.
+    The manifest is of schema DUE; ``md5``: see `larder.copy.difference.uncopied`.
     """
     prefix = layout.MIRROR_PREFIX
-    copies = (info._replace(key=info.key.removeprefix(prefix)) for info in listed(root, prefix))
+    mirrored = (info._replace(key=info.key.removeprefix(prefix)) for info in listed(root, prefix))
     receipts = receipt_rows(root, find_receipts(root, PLACE))
     record = record_rows(root, PLACE, read_record(root, PLACE))
-    yield from with_copies(inventory, copies, receipts, record, md5=md5, work_dir=work_dir)
+    objects = (batch.select(DUE.names) for batch in objects_of(order))
+    copies = Totals()
+    with ManifestWriter(work_dir / "due.parquet", DUE) as due:
+        for batch in uncopied(objects, mirrored, receipts, record, md5=md5, work_dir=work_dir):
+            due.append_batch(batch)
+            copies += row_totals(batch)
+    return due.file, copies
 
 
 def mirror_route(dataset: Dataset, cluster: Cluster, copies: Totals) -> Route:
@@ -65,63 +69,53 @@ def mirror_route(dataset: Dataset, cluster: Cluster, copies: Totals) -> Route:
     return Route(dataset.source, cluster.storage, root, PLACE, cluster.copy_, copies)
 
 
-def begin_mirror(job: Job) -> CopyJob | None:
-    """The job of copying what has no copy; None if there is nothing to copy."""
-    if not job.mirrored:
-        return None
-    root, copies = open_root(job), Totals()
-    with scratch() as folder:
-        with ManifestWriter(folder / "due.parquet", DUE) as due:
-            samples = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
-            for rows in _due(samples):
-                due.append_batch(rows)
-                copies += row_totals(rows)
-        if not copies.count:
-            return None
-        route = mirror_route(job.dataset, job.cluster, copies)
-        return begin(route, job.cluster.runner.batch_bytes, due.file)
-
-
-def _due(order: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The objects that have no copy and are read from it, in the order of the samples."""
-    first_row = 0
-    for batch in order:
-        counts = pc.list_value_length(batch.column("parts")).to_numpy()
-        parts = pa.RecordBatch.from_struct_array(batch.column("parts").flatten())
-        samples = np.repeat(np.arange(first_row, first_row + len(counts)), counts)
-        uncopied = column_flags(parts.column("mirror_etag").is_null())
-        due = np.repeat(from_objects(batch), counts) & uncopied
-        yield due_rows(parts.filter(pa.array(due)), pa.array(samples[due]))
-        first_row += len(counts)
-
-
 def has_receipts(job: Job) -> bool:
-    """Whether a run that was killed after it had copied has left receipts that no record has."""
-    return job.mirrored and bool(find_receipts(open_root(job), PLACE))
+    """Whether a run that was killed while it copied has left receipts that no record has."""
+    return bool(find_receipts(open_root(job), PLACE))
 
 
-def receipts_by_sample(root: Store, job: CopyJob) -> list[tuple[range, StoredFile]]:
-    """The receipts of a run, each with the rows of the samples whose objects it has."""
-    receipts = find_receipts(root, job.route.place, job.run)
-    ends = np.array([[each.rows.start, each.rows.stop - 1] for each in receipts]).reshape(-1, 2)
-    samples, first_row = np.zeros_like(ends), 0
-    for batch in read_ref(root, job.due, DUE, columns=["sample"]) if receipts else ():
-        column = batch.column("sample").to_numpy()
-        here = (ends >= first_row) & (ends < first_row + len(column))
-        samples[here] = column[ends[here] - first_row]
-        first_row += len(column)
-    return [
-        (range(first, last + 1), receipt.manifest)
-        for (first, last), receipt in zip(samples.tolist(), receipts, strict=True)
-    ]
+def put_copies(job: Job) -> StoredFile:
+    """Write what the record of the mirror says of the objects that shards are made from."""
+    root = open_root(job)
+    order = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=["parts"])
+    record = record_rows(root, PLACE, read_record(root, PLACE))
+    with scratch() as folder, tables_in(folder, job.cluster.memory.tables_bytes):
+        rows = copies_of(order, record, folder)
+        file = write_manifest(folder / "copies.parquet", COPIES, rows)
+        return put_work(root, job.segment, "copies", file)
 
 
-def copied_rows(root: Store, receipt: StoredFile) -> Iterator[pa.RecordBatch]:
-    """The rows of a receipt; if another run has ended and removed it, those of its record."""
-    try:
-        yield from read_ref(root, receipt, OBJECTS)
-    except NotFoundError:
-        yield from record_rows(root, PLACE, read_record(root, PLACE))
+def copies_of(
+    order: Iterable[pa.RecordBatch], record: Iterable[pa.RecordBatch], work_dir: Path
+) -> Iterator[pa.RecordBatch]:
+    """What a record says of the parts of samples: rows of schema COPIES, in the same order."""
+    inputs = {"record": Stream(OBJECTS, record), "parts": Stream(_PARTS, _numbered(order))}
+    rows = sorted_query(_COPIED, inputs, _COPIES, ["place"], work_dir=work_dir)
+    for samples in group_parts(rows):
+        yield pa.record_batch([samples.parts(_FIELDS)], COPIES)
+
+
+_FIELDS = tuple(COPIES.field("copies").type.value_type)
+_PLACE = columns(sample="int64", place="int64")
+_PARTS = pa.schema([*_PLACE, *columns(key="string", etag="string")])
+_COPIES = pa.schema([*_PLACE, *_FIELDS])
+_COPIED = """
+    SELECT sample, place, nullif(mirror_etag, etag) AS mirror_etag, checksum
+    FROM record RIGHT JOIN parts USING (key, etag)
+"""
+"""Of what the record does not have, the plan knew that both etags are the MD5 of the content."""
+
+
+def _numbered(order: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The parts of samples, each with the number of its sample and its place among all parts."""
+    sample = place = 0
+    for batch in order:
+        lists = batch.column("parts")
+        parts = lists.flatten()
+        samples = pc.list_parent_indices(lists).to_numpy() + sample
+        numbers = (pa.array(each) for each in (samples, np.arange(len(parts)) + place))
+        yield pa.record_batch([*numbers, parts.field("key"), parts.field("etag")], _PARTS)
+        sample, place = sample + len(batch), place + len(parts)
 
 
 def failed_hint(job: Job, record: CopyDocument) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from larder.config.models import Cluster, Dataset
 from larder.config.shape import FormatUse
+from larder.copy.copy_job import CopyJob
 from larder.jobs.manifests import put_named
 from larder.manifest.files import ManifestFile
 from larder.manifest.sealed import StoredFile
@@ -48,7 +49,8 @@ class NewSegment:
     """A segment to build; ``complete``: it existed when the run was planned.
 
     The manifests are of schemas SAMPLE_ORDER and SHARD_PLAN; None if nothing is planned, because
-    shards of the segment are made again.
+    shards of the segment are made again. ``copies``, of schema COPIES, is there once the objects
+    are in the mirror.
     """
 
     id: str
@@ -56,6 +58,7 @@ class NewSegment:
     complete: bool
     sample_order: StoredFile | None
     shard_plan: StoredFile | None
+    copies: StoredFile | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +92,11 @@ class SegmentJob:
         return _planned(self._new.shard_plan)
 
     @property
+    def copies(self) -> StoredFile | None:
+        """What the record of the mirror says of the objects; None if the source is read."""
+        return self._new.copies
+
+    @property
     def _new(self) -> NewSegment:
         assert self.new is not None, "there is no segment to build"
         return self.new
@@ -116,7 +124,7 @@ class Job(SegmentJob):
     ``kept`` are the segments that the version shares with the previous one, in order; ``classes``
     are in the order of their numbers. ``expected`` is the version that the tag named before the
     listing, or None if there was no tag. ``published``: the version existed, so that only the
-    inputs have to be recorded.
+    inputs have to be recorded. ``due`` is the job of copying what the mirror lacks, if anything.
 
     ``inventory`` is of schema OBJECTS, as it is published; ``files`` are further files of the
     version that are written already: its omitted rows, and the bad samples that earlier versions
@@ -132,6 +140,7 @@ class Job(SegmentJob):
     published: bool
     skipped: int
     inventory: StoredFile
+    due: CopyJob | None = None
     files: tuple[StoredFile, ...] = ()
 
 

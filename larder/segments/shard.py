@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from itertools import chain, islice, takewhile
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.copy.copy_job import CopyJob
 from larder.copy.mirror_reader import Copies, Mirror
 from larder.disk import scratch
 from larder.errors import Failures
@@ -21,12 +20,10 @@ from larder.jobs.manifests import fetched, read_ref
 from larder.jobs.pool import shared_pool
 from larder.jobs.results import BatchReport, Totals, merge_reports
 from larder.machine import usable_cores
-from larder.manifest.schemas import SAMPLE_ORDER
-from larder.manifest.sealed import StoredFile
+from larder.manifest.schemas import COPIES, SAMPLE_ORDER
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.segments.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
-from larder.segments.mirror import copied_rows, receipts_by_sample
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import put_indexes
 from larder.segments.receipts import finished_shards, list_shards, put_receipt, shard_of
@@ -53,22 +50,10 @@ PIECE_ROWS = 2_048
 """So many samples are objects at a time: in columns they take a tenth of the memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class PackBatch(ShardBatch):
-    """Consecutive shards, and the receipts of the copies that they are made from.
-
-    ``copies`` are of schema OBJECTS; empty without a mirror, or if everything was mirrored before.
-    """
-
-    copies: tuple[StoredFile, ...] = ()
-
-
-def shard_batches(
-    job: SegmentJob, progress: Progress, copies: CopyJob | None = None
-) -> tuple[list[PackBatch], Totals]:
+def shard_batches(job: SegmentJob, progress: Progress) -> tuple[list[ShardBatch], Totals]:
     """The shards to make, in batches of about ``runner.batch_bytes``, and the finished ones.
 
-    ``copies`` have been made for this run. See `larder.segments.receipts.finished_shards`.
+    See `larder.segments.receipts.finished_shards`.
     """
     root = open_root(job)
     with fetched(root, job.shard_plan) as path:
@@ -76,11 +61,9 @@ def shard_batches(
     finished = finished_shards(root, job, plans, progress)
     done = {shard.plan for shard in finished}
     missing = [plan for plan in plans if plan not in done]
-    receipts = receipts_by_sample(root, copies) if copies else []
     reused = sum((Totals(1, shard.bytes) for shard in finished if shard.bytes), Totals())
     size_bytes, rows = _batch_size(job, missing)
-    batches = batch_shards(missing, size_bytes, batch_rows=rows)
-    return list(with_receipts(batches, receipts)), reused
+    return list(batch_shards(missing, size_bytes, batch_rows=rows)), reused
 
 
 def _batch_size(job: SegmentJob, plans: Sequence[ShardPlan]) -> tuple[int, int]:
@@ -95,25 +78,7 @@ def _batch_size(job: SegmentJob, plans: Sequence[ShardPlan]) -> tuple[int, int]:
     )
 
 
-def with_receipts(
-    batches: Iterable[ShardBatch], receipts: Iterable[tuple[range, StoredFile]]
-) -> Iterator[PackBatch]:
-    """Give each batch the receipts of copies whose rows it reads, in one pass over both.
-
-    The batches are ordered by their rows; the receipts are in any order, each with the rows of the
-    sample order that it is of.
-    """
-    left = deque(sorted(receipts, key=lambda receipt: receipt[0].start))
-    for batch in batches:
-        first, end = batch.first_row, batch.first_row + batch.rows
-        while left and left[0][0].stop <= first:
-            left.popleft()
-        near = takewhile(lambda receipt: receipt[0].start < end, left)  # noqa: B023 - used at once
-        copies = tuple(ref for rows, ref in near if first < rows.stop)
-        yield PackBatch(batch.index, batch.shards, copies)
-
-
-def shard_units(job: SegmentJob, batch: PackBatch, count: int) -> list[PackBatch]:
+def shard_units(job: SegmentJob, batch: ShardBatch, count: int) -> list[ShardBatch]:
     """A batch in pieces for ``count`` processes, if others reach the stores.
 
     Images are transformed by processes of their own, several for one shard.
@@ -132,7 +97,7 @@ def _sample_seconds(job: SegmentJob) -> float:
 
 @divided(shard_units, merge_reports, _sample_seconds, STAGE)
 def shard_batch(
-    job: SegmentJob, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
+    job: SegmentJob, batch: ShardBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
     """Make the shards of one batch, each with a receipt.
 
@@ -151,7 +116,7 @@ def shard_batch(
     stores = [source, root] if packed else [source]
     with (
         open_build(job, stores, concurrent_batches, progress) as build,
-        closing(read_samples(_order(job, root, batch))) as samples,
+        closing(read_samples(_rows_of(root, batch)(job.sample_order, SAMPLE_ORDER))) as samples,
         scratch() as folder,
     ):
         for plan in batch.shards:
@@ -209,62 +174,41 @@ def _pass_over(samples: Iterator[PlannedSample]) -> None:
     deque(samples, maxlen=0)
 
 
-def _reads(job: SegmentJob, root: Store, batch: PackBatch) -> tuple[bool, bool]:
+def _reads(job: SegmentJob, root: Store, batch: ShardBatch) -> tuple[bool, bool]:
     """Whether any samples of the batch are read from their objects, and any from old shards."""
     objects = packed = False
-    for rows in _order(job, root, batch, FROM_PREVIOUS):
+    for rows in _rows_of(root, batch)(job.sample_order, SAMPLE_ORDER, columns=FROM_PREVIOUS):
         objects |= bool(from_objects(rows).any())
         packed |= rows.column("packed").null_count < len(rows)
     return objects, packed
 
 
-def _reading(job: SegmentJob, root: Store, batch: PackBatch) -> Readable:
+def _reading(job: SegmentJob, root: Store, batch: ShardBatch) -> Readable:
     """The store with the objects of samples: the mirror if there is one, else the source."""
-    if not job.mirrored:
+    if job.copies is None:
         return open_source(job)
-    # What the plan knew counts, as it has read the receipts of earlier runs.
-    rows = chain(_copied(job, root, batch), _parts(job, root, batch))
-    copies = Copies(rows)
+    rows = _rows_of(root, batch)
+    order = rows(job.sample_order, SAMPLE_ORDER, columns=["parts"])
+    copies = Copies(map(_copied, order, rows(job.copies, COPIES)))
     store = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
     return with_derived(Mirror(store, copies), job.dataset, job.cluster)
+
+
+def _copied(order: pa.RecordBatch, copies: pa.RecordBatch) -> pa.RecordBatch:
+    """The copies of the objects of some samples, with the columns of OBJECTS."""
+    parts, copied = order.column("parts").flatten(), copies.column("copies").flatten()
+    columns = {name: parts.field(name) for name in ("key", "etag")}
+    mirror_etags = pc.coalesce(copied.field("mirror_etag"), columns["etag"])
+    columns |= {"mirror_etag": mirror_etags, "checksum": copied.field("checksum")}
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def shard_writer(root: Store, segment: str, split: str, name: str) -> Writer:
     return root.writer(layout.shard_key(segment, split, name))
 
 
-def _parts(job: SegmentJob, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:
-    """The parts of the batch's samples that are read from their objects, one per row."""
-    for rows in _order(job, root, batch, ["parts", *FROM_PREVIOUS]):
-        parts = rows.filter(pa.array(from_objects(rows))).column("parts").flatten()
-        yield pa.RecordBatch.from_struct_array(parts)
-
-
-def _copied(job: SegmentJob, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of the receipts for the batch's samples that are read from their objects."""
-    if not batch.copies:
-        return
-    keys = _without_copy(job, root, batch)
-    for ref in batch.copies if len(keys) else ():
-        for rows in copied_rows(root, ref):
-            yield rows.filter(pc.is_in(rows.column("key"), value_set=keys))
-
-
-def _without_copy(job: SegmentJob, root: Store, batch: PackBatch) -> pa.ChunkedArray:
-    """The keys of the batch's objects of which the plan knew no copy."""
-    parts = pa.Table.from_batches(_parts(job, root, batch))
-    return parts.filter(parts.column("mirror_etag").is_null()).column("key")
-
-
-def _order(
-    job: SegmentJob, root: Store, batch: PackBatch, columns: Sequence[str] | None = None
-) -> Iterator[pa.RecordBatch]:
-    return read_ref(
-        root,
-        job.sample_order,
-        SAMPLE_ORDER,
-        columns=columns,
-        first_row=batch.first_row,
-        rows=batch.rows,
-        batch_rows=PIECE_ROWS,
+def _rows_of(root: Store, batch: ShardBatch) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Reads the rows of a batch in a manifest that has one for each sample."""
+    return partial(
+        read_ref, root, first_row=batch.first_row, rows=batch.rows, batch_rows=PIECE_ROWS
     )

@@ -21,17 +21,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import Failure, Failures, ObjectError
 from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.query import Stream
-from larder.manifest.schemas import SAMPLE_ORDER, table
+from larder.manifest.schemas import table
 from larder.manifest.sort import sorted_query
-from larder.samples.columns import column_flags
-from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.source.storable import Unfit
 from larder.store.base import Readable
 
@@ -71,39 +68,17 @@ def archived_of(objects: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch(rows.columns, schema=ARCHIVED)
 
 
-def archived_to_read(
-    archived: ManifestFile | None, order: Path, samples: int, *, mirror: bool, work_dir: Path
+def archived_among(
+    objects: Iterable[pa.RecordBatch], archived: ManifestFile, work_dir: Path
 ) -> Unfit:
-    """The archived objects that have to be read: not those that were packed or copied before.
+    """The archived ones of some objects: the first ones by name, and their number.
 
-    ``archived`` lists all archived objects in the source, and ``order`` the samples, of which the
-    first ``samples`` rows are packed. With ``mirror``, objects are copied first, and read only if
-    they have no copy yet.
+    ``archived`` lists all archived objects in the source; ``objects`` have a column ``key``.
     """
-    if archived is None:
-        return Unfit()
-    return archived_among(_keys_to_read(order, samples, mirror=mirror), archived, work_dir)
-
-
-def _keys_to_read(order: Path, samples: int, *, mirror: bool) -> Iterator[pa.RecordBatch]:
-    """Keys of the objects that are read from the source."""
-    columns = ("parts", *FROM_PREVIOUS)
-    rows = None if mirror else samples  # objects of no sample are copied, but not packed
-    for batch in read_manifest(order, SAMPLE_ORDER, columns=columns, rows=rows):
-        lists = batch.column("parts")
-        read = np.repeat(from_objects(batch), pc.list_value_length(lists).to_numpy())
-        parts = lists.flatten()
-        if mirror:
-            read &= column_flags(parts.field("mirror_etag").is_null())
-        yield pa.record_batch([parts.field("key").filter(pa.array(read))], schema=KEYS)
-
-
-def archived_among(keys: Iterable[pa.RecordBatch], archived: ManifestFile, work_dir: Path) -> Unfit:
-    """The archived ones of some objects: the first ones by name, and their number."""
     failures = Failures()
     inputs = {
         "archived": Stream(ARCHIVED, read_manifest(archived.path, ARCHIVED)),
-        "keys": Stream(KEYS, keys),
+        "keys": Stream(KEYS, (batch.select(KEYS.names) for batch in objects)),
     }
     statement = "SELECT * FROM archived SEMI JOIN keys USING (key)"
     for rows in sorted_query(statement, inputs, ARCHIVED, ["key"], work_dir=work_dir):

@@ -83,7 +83,7 @@ def test_a_killed_mirror_repeats_no_more_than_the_sets_in_progress(tmp_path, mon
 def test_what_a_killed_run_has_copied_is_recorded_by_the_next(tmp_path):
     """Which itself has nothing to copy."""
     lab = directory_lab(tmp_path, OBJECTS, **ONE_BATCH)
-    assert lab.stopped(KeyStop(".tar")) is None
+    assert lab.stopped(KeyStop("copy.json")) is None
     with opened(lab.root) as root:
         assert find_receipts(root, PLACE)
         assert lab.prepare()["copied"]["count"] == 0

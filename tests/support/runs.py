@@ -13,9 +13,8 @@ from larder import store as stores
 from larder.config.models import Cluster, Dataset
 from larder.copy.copy_job import cut_batches
 from larder.jobs import manifests
-from larder.manifest.files import read_manifest
-from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.settings import Settings
+from larder.samples.order import objects_of
 from larder.store import open_store
 from larder.store.base import Store
 from tests.support import memory  # noqa: F401 - registers memory://
@@ -62,9 +61,8 @@ def forget_manifests() -> None:
 def copy_batches(root: Path, batch_bytes: int) -> int:
     """The number of batches in which the mirror below a dataset's root was copied, all at once."""
     (order,) = root.glob("segments/*/work/order-*.parquet")
-    rows = read_manifest(order, SAMPLE_ORDER, columns=["parts"])
-    parts = (pa.RecordBatch.from_struct_array(each.column("parts").flatten()) for each in rows)
-    return len(list(cut_batches(parts, batch_bytes)))
+    objects = pa.Table.from_batches(objects_of(order))
+    return len(list(cut_batches(objects.sort_by("key").to_batches(), batch_bytes)))
 
 
 def _location(where: str | Path | Mapping[str, Any]) -> dict[str, Any]:

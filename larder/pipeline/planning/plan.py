@@ -8,7 +8,6 @@ from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from larder.config.models import Dataset
 from larder.copy.prices import Cost, estimate_cost
@@ -20,9 +19,8 @@ from larder.experiments.delivery import Advice, DeliveredSplit
 from larder.growth.previous import Previous, published_splits
 from larder.growth.select import Selected
 from larder.jobs.results import Totals
-from larder.manifest.extents import is_own
-from larder.manifest.files import read_manifest
-from larder.manifest.schemas import OBJECTS
+from larder.manifest.files import ManifestFile, read_manifest
+from larder.manifest.schemas import DUE, OBJECTS
 from larder.pipeline.delivery import choices, chosen, split_prefixes
 from larder.pipeline.planning.expanding import match_annotations
 from larder.pipeline.planning.growth import (
@@ -35,13 +33,13 @@ from larder.pipeline.planning.growth import (
 from larder.pipeline.planning.new_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
-from larder.samples.order import SampleOrder, order_samples
+from larder.samples.order import SampleOrder, objects_of, order_samples
 from larder.samples.parts import with_labels
-from larder.segments.mirror import mirror_route, objects_with_copies, read_measured
+from larder.segments.mirror import due_copies, mirror_route, read_measured
 from larder.segments.segment_job import UsedSegment
 from larder.segments.stores import source_of, storage_of
 from larder.shards.formats import shard_format
-from larder.source.archived import archived_to_read
+from larder.source.archived import archived_among
 from larder.source.expand.expanded import LABELS
 from larder.source.inventory import Inventory
 from larder.source.storable import Storage, Unfit, unfit_keys
@@ -57,9 +55,9 @@ class Plan:
     """Everything that a run would do.
 
     ``sample_order`` has all samples, ``new`` only those of the segment to build, if there is any.
-    ``copies`` is what has to be copied to the mirror (None if nothing is mirrored), and ``engine``
-    what copies it. ``caches`` are files of caches to build, and the bytes of the shards that they
-    are made from.
+    ``copies`` is what has to be copied to the mirror (None if nothing is mirrored), ``due`` the
+    list of that (schema DUE), and ``engine`` what copies it. ``caches`` are files of caches to
+    build, and the bytes of the shards that they are made from.
 
     ``unfit`` are keys that would be mirrored but that the storage cannot hold; ``archived`` are
     objects to read that have to be restored first. ``published``: the version exists already, made
@@ -73,6 +71,7 @@ class Plan:
     new: PlannedSegment | None
     mirror: MirrorChoice
     copies: Totals | None
+    due: ManifestFile | None
     engine: Choice | None
     caches: Totals
     unfit: Unfit
@@ -169,7 +168,10 @@ def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
     checked = sample_order.objects if dataset.decoding else sample_order.image_objects
     mirror = mirror_choice(dataset, cluster, images=checked)
     unfit = _unfit(state, root, folder) if mirror.wanted and not published else Unfit()
-    copies = growth.selected.uncopied if mirror.wanted and new else None
+    due, copies = None, Totals() if mirror.wanted and new else None
+    if mirror.wanted and new and not new.complete:
+        md5 = source_of(dataset, cluster).features.etag_is_md5 and root.features.etag_is_md5
+        due, copies = due_copies(growth.selected.file.path, root, md5=md5, work_dir=folder)
     measured = read_measured(root, dataset, cluster) if copies and copies.count else None
     progress.advance("plan", objects=state.inventory.objects)
     progress.finish("plan")
@@ -180,10 +182,11 @@ def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
         new=new,
         mirror=mirror,
         copies=copies,
+        due=due,
         engine=mirror_route(dataset, cluster, copies).choice if copies and copies.count else None,
         caches=caches_to_build(dataset, root, growth.kept, new),
         unfit=unfit,
-        archived=_archived(state, growth.selected, new, mirror, folder),
+        archived=_archived(state, growth.selected, new, due, folder),
         version=version,
         published=published,
         cost=_cost(state, copies, growth.selected, new),
@@ -208,7 +211,7 @@ def _version_id(
 
 
 def _order(state: SourceState, previous: Previous | None, folder: Path) -> SampleOrder:
-    objects = _objects(state, folder)
+    objects = read_manifest(state.inventory.file.path, OBJECTS)
     labels = state.inventory.labels
     if labels is not None:
         objects = with_labels(objects, read_manifest(labels.path, LABELS), folder)
@@ -243,25 +246,6 @@ def _with_unlisted(order: SampleOrder, inventory: Inventory) -> SampleOrder:
     return replace(order, bad_keys=failures, bad_key_count=count)
 
 
-def _objects(state: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
-    """The inventory, with what is known about copies, if there may be a mirror."""
-    inventory = read_manifest(state.inventory.file.path, OBJECTS)
-    if not mirror_choice(state.dataset, state.cluster, images=1).wanted:
-        return inventory
-    source = source_of(state.dataset, state.cluster)
-    root = storage_of(state.dataset, state.cluster)
-    md5 = source.features.etag_is_md5 and root.features.etag_is_md5
-    rows = objects_with_copies(inventory, root, md5=md5, work_dir=folder)
-    return map(_with_own, rows)
-
-
-def _with_own(objects: pa.RecordBatch) -> pa.RecordBatch:
-    """What is in containers of Larder's own is in the storage already."""
-    etags, place = objects.column("etag"), objects.schema.get_field_index("mirror_etag")
-    copies = pc.if_else(is_own(etags), etags, objects.column(place))
-    return objects.set_column(place, objects.schema.field(place), copies)
-
-
 def _unfit(state: SourceState, root: Store, folder: Path) -> Unfit:
     """Keys that would be mirrored, and that the storage cannot have."""
     path, columns = state.inventory.file.path, ("key", "size_bytes")
@@ -277,15 +261,15 @@ def _archived(
     state: SourceState,
     selected: Selected,
     new: PlannedSegment | None,
-    mirror: MirrorChoice,
+    due: ManifestFile | None,
     folder: Path,
 ) -> Unfit:
-    if new is None or new.complete:
-        return Unfit()
+    """The archived objects that have to be read: not those that were packed or copied before."""
     archived = state.inventory.archived
-    return archived_to_read(
-        archived, selected.file.path, selected.samples, mirror=mirror.wanted, work_dir=folder
-    )
+    if new is None or new.complete or archived is None:
+        return Unfit()
+    objects = objects_of(selected.file.path, selected.samples)
+    return archived_among(read_manifest(due.path, DUE) if due else objects, archived, folder)
 
 
 def _cost(

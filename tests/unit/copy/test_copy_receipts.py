@@ -12,6 +12,7 @@ from larder.copy.proof import CopiedObject
 from larder.copy.receipts import CopyReceipt, CopySets, find_receipts, receipt_rows
 from larder.copy.record import CopyPlace, Origin
 from larder.errors import RetryableError
+from larder.jobs.manifests import forget
 from larder.jobs.results import Totals
 from larder.store import open_store
 from larder.store.base import ObjectInfo, Store
@@ -147,6 +148,7 @@ def test_a_receipt_that_is_gone_has_no_rows(root, sets):
         copy(batch, batch.divide(infos(1, 10), 0))
     one, other = find_receipts(root, PLACE)
     root.delete(one.manifest.path)
+    forget()
     (rows,) = receipt_rows(root, [one, other])
     assert rows.column("key").to_pylist() == ["b"]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from larder.errors import NotFoundError
-from larder.jobs.manifests import LocalManifests, put_named
+from larder.jobs.manifests import LocalManifests, forget, put_named, read_ref
 from larder.manifest.files import read_manifest, write_manifest
 from larder.manifest.sealed import StoredFile
 from larder.store import open_store
@@ -50,6 +50,16 @@ def test_a_manifest_is_read_from_the_store_once(store, tmp_path):
     manifests.forget()
     assert read(0) == [1, 2]
     assert store.count("open") == 2
+
+
+def test_what_this_process_has_written_is_not_downloaded(tmp_path):
+    store = RecordingStore(open_store(f"memory://{uuid.uuid4().hex}/"))
+    ref = put(store, tmp_path, 1)
+    (tmp_path / "1.parquet").unlink()
+    for downloads in (0, 1):
+        assert sum(batch.num_rows for batch in read_ref(store, ref, SCHEMA)) == 2
+        assert store.count("open") == downloads
+        forget()
 
 
 def test_fetching_one_does_not_block_another(store, tmp_path):

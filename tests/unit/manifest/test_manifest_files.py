@@ -23,7 +23,7 @@ Row = tuple[str, str, int | None, list[dict[str, Any]], dict[str, Any] | None, s
 
 def row(at: int) -> Row:
     part = {"ext": "jpg", "key": f"a/{at}.JPG", "size_bytes": at, "etag": "e" * 32}
-    part |= {"mirror_etag": None, "checksum": None}
+    part |= {"checksum": None}
     place = {"ext": "jpg", "offset": at % 3 or None, "length": at, "crc32c": 2**32 - 1}
     packed = {"segment": "s", "split": "t", "shard": "u", "offset": 1, "length": 2}
     packed = {**packed, "parts": [place] * (at % 3 + 1)} if at % 5 else None

@@ -1,9 +1,7 @@
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +9,7 @@ from sample_names import split_key
 
 from larder.errors import ConfigError
 from larder.manifest.files import read_manifest
-from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.naming import bad_key_reason
 from larder.samples.order import SampleOrder, SplitCount
 from tests.support.errors import larder_error
@@ -67,7 +65,7 @@ def test_arranges_samples(tmp_path):
 
     def part(ext: str, key: str) -> dict[str, Any]:
         known: dict[str, Any] = {"size_bytes": sizes[key], "etag": etag_of(key)}
-        known |= {"mirror_etag": None, "checksum": None}
+        known |= {"checksum": None}
         return {"ext": ext, "key": key, **known}
 
     assert {row[4:] for row in rows} == {(None, None)}
@@ -100,40 +98,20 @@ def test_the_digest_is_pinned(tmp_path):
     assert found.digest == hashlib.sha256(expected.encode()).hexdigest()
 
 
-def test_what_is_mirrored_shows_in_the_rows_and_not_in_the_digest(tmp_path):
-    """After the samples: label files and duplicates, which are mirrored too."""
+def test_what_is_mirrored_but_no_part_of_a_sample_follows(tmp_path):
+    """Label files and duplicates."""
     sizes = {"a/": 0, "a/1.JPEG": 5, "a/1.jpeg": 6, "a/2.jpg": 7, "a/no-extension": 8}
-    sizes |= {"labels.txt": 9}
     files = {"train": b"1 x\n2 y"}
     fields: dict[str, Any] = {"labels": {"files": {"train": "labels.txt"}}}
-    expected, _ = run(tmp_path, sizes, files, **fields)
-
-    def mirrored() -> Iterator[pa.RecordBatch]:
-        for batch in object_batches(sizes, 2):
-            rows = batch.to_pylist()
-            for row in rows:
-                if row["key"] != "a/2.jpg":
-                    row |= {"mirror_etag": f"m-{row['key']}", "checksum": "crc32c:00000000"}
-            yield pa.RecordBatch.from_pylist(rows, schema=OBJECTS)
-
-    found = ordered(tmp_path, mirrored(), files, **fields)
-    assert found.digest == expected.digest
+    found = ordered(tmp_path, object_batches(sizes | {"labels.txt": 9}, 2), files, **fields)
     assert (found.samples, found.objects, found.ignored_count) == (2, 2, 2)
-    assert (found.uncopied, found.uncopied_bytes) == (1, 7)
-    assert (expected.uncopied, expected.uncopied_bytes) == (4, 27)
     (batch,) = read_manifest(found.file.path, SAMPLE_ORDER)
-    assert [(row["split"], row["key"], row["label"]) for row in batch.to_pylist()] == [
-        ("train", "a/1", 0),
-        ("train", "a/2", 1),
-        ("", "a/1", None),
-        ("", "labels", None),
-    ]
-    parts = [part for row in batch.to_pylist() for part in row["parts"]]
-    assert [(part["key"], part["mirror_etag"], part["checksum"]) for part in parts] == [
-        ("a/1.JPEG", "m-a/1.JPEG", "crc32c:00000000"),
-        ("a/2.jpg", None, None),
-        ("a/1.jpeg", "m-a/1.jpeg", "crc32c:00000000"),
-        ("labels.txt", "m-labels.txt", "crc32c:00000000"),
+    rows = [(*list(row.values())[:3], row["parts"][0]["key"]) for row in batch.to_pylist()]
+    assert rows == [
+        ("train", "a/1", 0, "a/1.JPEG"),
+        ("train", "a/2", 1, "a/2.jpg"),
+        ("", "a/1", None, "a/1.jpeg"),
+        ("", "labels", None, "labels.txt"),
     ]
 
 
