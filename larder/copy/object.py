@@ -44,31 +44,31 @@ def copy_object(
 def _copy_whole(way: ObjectCopy, limits: CopyLimits) -> CopiedObject:
     source, info, target = way.source, way.info, way.target
     with source.open(info.key, if_match=info.etag or None) as reader:
-        pieces = [piece if isinstance(piece, bytes) else bytes(piece) for piece in reader]
-    data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        data = b"".join(reader)
     if len(data) != info.size_bytes:
         raise changed(way.where, info.size_bytes, len(data))
-    read_crc32c = format_crc32c(google_crc32c.value(data))
+    crc32c = google_crc32c.value(data)
+    read_crc32c = format_crc32c(crc32c)
     _check_read(way, reader.info, read_crc32c)
-    md5 = known_md5(source, info.etag)
+    md5, compares_md5 = known_md5(source, info.etag), target.features.etag_is_md5
     content = Content(md5, reader.info.checksum, None, read_crc32c)
-    if md5 is not None and not target.features.etag_is_md5:
+    if md5 is not None and not compares_md5:
         # The target cannot tell that something else was read.
-        content = _proved(way, data, content)
-    elif md5 is None and target.features.etag_is_md5:
+        content = _proved(way, data, crc32c, content)
+    elif md5 is None and compares_md5:
         content = content._replace(read_md5=_md5(data))
     try:
         written = _put(way, data, reader.info, content)
     except ObjectError as error:
         if error.code != "object.mismatch" or content.md5 is None:
             raise
-        content = _proved(way, data, content)._replace(read_md5=_md5(data))
+        content = _proved(way, data, crc32c, content)._replace(read_md5=_md5(data))
         written = _put(way, data, reader.info, content)
-    expected = content.md5 if target.features.etag_is_md5 and is_md5(written.etag) else None
+    expected = content.md5 if compares_md5 and is_md5(written.etag) else None
     if expected and written.etag != expected:
         # One of the two etags is no MD5, or the bytes were damaged on their way here.
         try:
-            content = _proved(way, data, content)._replace(read_md5=_md5(data))
+            content = _proved(way, data, crc32c, content)._replace(read_md5=_md5(data))
         except ObjectError:
             with suppress(NotFoundError):
                 if target.head(way.key).etag == written.etag:
@@ -98,10 +98,10 @@ def _check_read(way: ObjectCopy, info: ObjectInfo, crc32c: str) -> None:
         raise ObjectError("object.mismatch", message, where=way.where, hint=hint)
 
 
-def _proved(way: ObjectCopy, data: bytes, content: Content) -> Content:
+def _proved(way: ObjectCopy, data: bytes, crc32c: int, content: Content) -> Content:
     """The content, once what was read is compared with the etag; see `larder.store.etags`."""
     check = StreamCheck(way.source, way.info.key, way.info.etag, way.info.size_bytes)
-    check.add(data)
+    check.add(data, crc32c)
     md5 = way.info.etag if check.check() else None
     return content._replace(md5=md5, read_md5=md5)
 

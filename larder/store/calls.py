@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple
 
 from larder.errors import (
     LarderError,
@@ -34,6 +34,7 @@ from larder.errors import (
     StoreError,
 )
 from larder.store.base import Buffer, ObjectInfo, Reader
+from larder.store.delegate import BytesReader
 from larder.store.http import Answer, BrokenError
 from larder.store.keys import object_url
 from larder.units import format_count
@@ -47,8 +48,7 @@ _SECRETS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A request: the store, the key in it and in the bucket, if any, and whether it writes."""
 
     store_url: str
@@ -132,8 +132,7 @@ def conflict(call: Call) -> PreconditionError:
     return PreconditionError("object.changed", "it changed since it was listed", where=call.where)
 
 
-@dataclass(frozen=True, slots=True)
-class ByteRange:
+class ByteRange(NamedTuple):
     """A range of bytes of an object: an offset, and a length or everything that follows."""
 
     offset: int
@@ -166,13 +165,18 @@ def connection_errors(call: Call) -> Iterator[None]:
     try:
         yield
     except BrokenError as error:
-        cause, hint = str(error), error.hint
-        if error.final:
-            raise StoreError("store.refused", cause, where=call.store_url, hint=hint) from error
-        failure = RetryableError("store.unavailable", cause, where=call.where, hint=hint)
-        if error.refused:
-            failure.within_seconds = _REFUSED_SECONDS
-        raise failure from error
+        raise broken(call, error) from error
+
+
+def broken(call: Call, error: BrokenError) -> LarderError:
+    """What a broken connection means for a call."""
+    cause, hint = str(error), error.hint
+    if error.final:
+        return StoreError("store.refused", cause, where=call.store_url, hint=hint)
+    failure = RetryableError("store.unavailable", cause, where=call.where, hint=hint)
+    if error.refused:
+        failure.within_seconds = _REFUSED_SECONDS
+    return failure
 
 
 class AnswerReader(Reader):
@@ -189,8 +193,11 @@ class AnswerReader(Reader):
         self._left = span.within(info.size_bytes)
         self._call = call
 
-    def check(self, span: ByteRange, if_match: str | None) -> Self:
-        """Close and refuse what was not requested: some servers ignore conditions."""
+    def checked(self, span: ByteRange, if_match: str | None) -> Reader:
+        """This reader, or one of what has arrived, if that is everything.
+
+        What was not requested is closed and refused: some servers ignore conditions.
+        """
         if if_match is not None and self.info.etag != if_match:
             self.close()
             raise conflict(self._call)
@@ -199,7 +206,10 @@ class AnswerReader(Reader):
             has = format_count(self.info.size_bytes, "byte")
             message = f"it has only {has}, none at {span.offset}"
             raise ObjectError("object.truncated", message, where=self._call.where)
-        return self
+        body = self._answer.body if self._answer else b""
+        if body is None or len(body) != self._left:
+            return self
+        return BytesReader(self.info, body)
 
     def __iter__(self) -> Iterator[Buffer]:
         """The bytes as they arrive; an error if they are more or fewer than announced."""

@@ -126,8 +126,7 @@ class BytesReader(Reader):
         self._data = data
 
     def __iter__(self) -> Iterator[Buffer]:
-        if self._data:
-            yield self._data
+        return iter((self._data,) if self._data else ())
 
     def close(self) -> None:
         """Nothing to release."""

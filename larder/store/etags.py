@@ -83,9 +83,10 @@ class StreamCheck:
         provable = is_md5(etag) and store.features.etag_is_md5
         self._md5 = hashlib.md5(usedforsecurity=False) if provable else None
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes, crc32c: int | None = None) -> None:
+        """Add the next bytes; with the CRC32C of everything up to their end, if it is known."""
         self.size_bytes += len(data)
-        self.crc32c = google_crc32c.extend(self.crc32c, data)
+        self.crc32c = google_crc32c.extend(self.crc32c, data) if crc32c is None else crc32c
         if self._md5 is not None:
             self._md5.update(data)
 

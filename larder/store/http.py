@@ -107,8 +107,8 @@ class Http:
     ) -> Answer:
         """Send a request, and receive the head and the first mebibyte of the answer.
 
-        The target is path and query, percent-encoded. For PUT and POST, and for a body, a
-        ``Content-Length`` is added to the headers.
+        The target is path and query, percent-encoded. For PUT and POST, and for a body, which GET
+        and HEAD never have, a ``Content-Length`` is added to the headers.
 
         Raises:
             BrokenError: There is no answer.
@@ -207,6 +207,11 @@ class Answer(Closing):
         if transfer.done:
             self._finish()
 
+    @property
+    def body(self) -> bytes | None:
+        """The whole body, if all of it has arrived before any was read."""
+        return None if self._transfer else b"".join(self._first)
+
     def __iter__(self) -> Iterator[bytes]:
         """The body, in pieces of 64 KiB to 1 MiB but for the ends of what arrived at once; or an
         error if it is not what was announced.
@@ -288,17 +293,18 @@ class _Transfer:
         if _UNSENDABLE.search("".join(lines)):
             raise BrokenError("a header has characters that cannot be sent", final=True)
         curl = self._curl
+        if method != self._method or method not in _NEVER_CHANGING:
+            if body or method in ("PUT", "POST"):
+                curl.setopt(pycurl.UPLOAD, 1)
+                curl.setopt(pycurl.INFILESIZE_LARGE, sum(map(len, body)))
+                curl.setopt(pycurl.READFUNCTION, _reading(body))
+            elif method == "HEAD":
+                curl.setopt(pycurl.NOBODY, 1)
+            else:
+                curl.setopt(pycurl.HTTPGET, 1)
+            curl.setopt(pycurl.CUSTOMREQUEST, method)
+            curl.setopt(pycurl.PREREQFUNCTION, None if method in _NEVER_CHANGING else _once())
         self._method, self._uploaded, self.done = method, 0, False
-        if body or method in ("PUT", "POST"):
-            curl.setopt(pycurl.UPLOAD, 1)
-            curl.setopt(pycurl.INFILESIZE_LARGE, sum(map(len, body)))
-            curl.setopt(pycurl.READFUNCTION, _reading(body))
-        elif method == "HEAD":
-            curl.setopt(pycurl.NOBODY, 1)
-        else:
-            curl.setopt(pycurl.HTTPGET, 1)
-        curl.setopt(pycurl.CUSTOMREQUEST, method)
-        curl.setopt(pycurl.PREREQFUNCTION, None if method in _NEVER_CHANGING else _once())
         curl.setopt(pycurl.URL, url)
         curl.setopt(pycurl.HTTPHEADER, [line.encode("latin-1") for line in (*lines, "Expect:")])
         self._multi.add_handle(curl)
@@ -369,7 +375,8 @@ class _Transfer:
             self._added = False
             with self.running:
                 self._multi.remove_handle(self._curl)
-        self._curl.setopt(pycurl.READFUNCTION, _NOTHING)  # lets go of the body
+        if self._method not in _NEVER_CHANGING:  # these have none
+            self._curl.setopt(pycurl.READFUNCTION, _NOTHING)  # lets go of the body
         self._data.clear()
         self.head.clear()
 
@@ -413,7 +420,7 @@ def _reading(body: Sequence[Buffer]) -> Callable[[int], bytes]:
 
 def _parsed(lines: Sequence[bytes]) -> tuple[int, dict[str, str]]:
     """Status and headers of the last head: a proxy's may precede it, and trailers follow it."""
-    first = max(n for n, line in enumerate(lines) if line.startswith(b"HTTP/"))
+    first = max([n for n, line in enumerate(lines) if line.startswith(b"HTTP/")])
     headers: dict[str, str] = {}
     for line in lines[first + 1 :]:
         if not line.strip():

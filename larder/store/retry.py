@@ -32,7 +32,7 @@ from larder.store.base import (
     WriteOptions,
     Writer,
 )
-from larder.store.delegate import DelegatingStore
+from larder.store.delegate import BytesReader, DelegatingStore
 from larder.store.interrupt import interrupted_by
 
 T = TypeVar("T")
@@ -142,9 +142,11 @@ class RetryStore(DelegatingStore):
             else:
                 return
 
-    def open(self, key: str, **options: Unpack[ReadOptions]) -> RetryReader:
+    def open(self, key: str, **options: Unpack[ReadOptions]) -> Reader:
         """The reader continues where the stream failed."""
         first = super().open(key, **options)
+        if isinstance(first, BytesReader):
+            return first
         offset, length = options.get("offset", 0), options.get("length")
         return RetryReader(self.inner, self.policy, first, offset, length)
 

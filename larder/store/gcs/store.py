@@ -81,7 +81,7 @@ def describe(source: GcsObject, generation: str | None = None) -> ObjectInfo:
 
 def open_object(
     source: GcsObject, span: ByteRange, if_match: str | None, *, described: bool = False
-) -> AnswerReader:
+) -> Reader:
     """Start reading a span of an object; ``described`` includes the user metadata."""
     threads = source.bucket.account.describing
     description = in_thread(threads, partial(describe, source)) if described else None
@@ -92,7 +92,7 @@ def open_object(
         if answer:
             answer.close()
         raise
-    return AnswerReader(info, answer, span, source.call).check(span, if_match)
+    return AnswerReader(info, answer, span, source.call).checked(span, if_match)
 
 
 def _content(source: GcsObject, span: ByteRange) -> Answer | None:

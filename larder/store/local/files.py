@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 
 from larder.config.urls import parse_url
 from larder.disk import FULL, TEMPORARY_PREFIX, file_lock, limit_error, sync_folder
@@ -25,15 +24,20 @@ _BUSY = {errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR, errno.EBUSY}
 _NO_PATH = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY}
 
 
-@contextmanager
-def local_errors(store_url: str, key: str, *, writing: bool = False) -> Iterator[None]:
+class local_errors:  # noqa: N801 - a context manager
     """Raise what an ``OSError`` in the block means for an object, except `FileExistsError`."""
-    try:
-        yield
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise local_error(error, store_url, key, writing=writing) from error
+
+    __slots__ = ("_key", "_store_url", "_writing")
+
+    def __init__(self, store_url: str, key: str, *, writing: bool = False) -> None:
+        self._store_url, self._key, self._writing = store_url, key, writing
+
+    def __enter__(self) -> None:
+        """Nothing to begin."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, FileExistsError):
+            raise local_error(error, self._store_url, self._key, writing=self._writing) from error
 
 
 def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> LarderError:

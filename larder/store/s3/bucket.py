@@ -29,8 +29,8 @@ from larder.config.urls import Access
 from larder.errors import LarderError, NotFoundError, ObjectError, StoreError
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.buckets import Bucket, RenewedKeys, SharedAccounts, connections
-from larder.store.calls import Call, connection_errors
-from larder.store.http import Answer
+from larder.store.calls import Call, broken
+from larder.store.http import Answer, BrokenError
 from larder.store.interrupt import grace
 from larder.store.s3.answers import (
     CHECKSUM_HINT,
@@ -204,11 +204,9 @@ class S3Bucket(Bucket[S3Account]):
         sha256: str | None = None,
     ) -> Answer:
         """Send a request, and return the answer, or raise the error that it is."""
-        sent = {
-            name: text
-            for name, text in (headers or {}).items()
-            if self.account.settings.checksums or not name.startswith(_CHECKSUM)
-        }
+        sent = dict(headers or {})
+        if not self.account.settings.checksums:
+            sent = {name: text for name, text in sent.items() if not name.startswith(_CHECKSUM)}
         if md5 is not None:
             sent["content-md5"] = base64.b64encode(bytes.fromhex(md5)).decode()
             sha256 = UNSIGNED
@@ -244,13 +242,15 @@ class S3Bucket(Bucket[S3Account]):
         account = self.account
         path = f"{account.http.path}/{self.name}"
         path = encoded_path(f"{path}/{call.full_key}" if call.full_key else path)
-        text = encoded_query(query)
+        text = encoded_query(query) if query else ""
         sent = {"host": account.http.host, **headers}
         if self.access.requester_pays:
             sent["x-amz-request-payer"] = "requester"
         sent = signed(method, path, text, sent, sha256, keys, account.settings.region)
-        with connection_errors(call):
+        try:
             return account.http.request(method, f"{path}?{text}" if text else path, sent, body)
+        except BrokenError as error:
+            raise broken(call, error) from error
 
 
 def digest_of(algorithm: str, pieces: Sequence[Buffer]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
@@ -73,14 +73,16 @@ def signed(
     """
     if keys is None:
         return dict(headers)
-    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    moment = _moment(int(time.time() if now is None else now))
     day = moment[:8]
     sent = {**headers, "x-amz-content-sha256": sha256, "x-amz-date": moment}
     if keys.token:
         sent["x-amz-security-token"] = keys.token
     names = sorted(sent)
     listed = ";".join(names)
-    lines = _lines((name, sent[name]) for name in names)
+    lines = "".join([f"{name}:{sent[name]}\n" for name in names])
+    if "  " in lines:
+        lines = "".join([f"{name}:{_single_spaced(sent[name])}\n" for name in names])
     request = f"{method}\n{path}\n{query}\n{lines}\n{listed}\n{sha256}"
     scope = f"{day}/{region}/s3/aws4_request"
     digest = hashlib.sha256(request.encode("latin-1")).hexdigest()
@@ -96,10 +98,13 @@ def signed(
     return sent
 
 
-def _lines(headers: Iterable[tuple[str, str]]) -> str:
-    return "".join(
-        [f"{name}:{' '.join(text.split()) if '  ' in text else text}\n" for name, text in headers]
-    )
+def _single_spaced(text: str) -> str:
+    return " ".join(text.split()) if "  " in text else text
+
+
+@lru_cache(maxsize=4)
+def _moment(seconds: int) -> str:
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(seconds))
 
 
 @lru_cache(maxsize=64)

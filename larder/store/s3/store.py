@@ -14,6 +14,7 @@ from larder.store.base import (
     Buffer,
     ObjectInfo,
     Readable,
+    Reader,
     UploadOptions,
     WriteOptions,
 )
@@ -52,9 +53,9 @@ class S3Store(BucketStore):
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> AnswerReader:
+    ) -> Reader:
         span = ByteRange(offset, length)
-        return self._open(self._call(key), span, if_match).check(span, if_match)
+        return self._open(self._call(key), span, if_match).checked(span, if_match)
 
     def _open(self, call: Call, span: ByteRange, if_match: str | None) -> AnswerReader:
         """Start reading; S3 itself cannot read an empty span."""
