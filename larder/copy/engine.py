@@ -10,16 +10,16 @@ The way of an object::
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from functools import partial
 
 from larder.copy.allowance import CopyLimits
-from larder.copy.object import copy_object
+from larder.copy.object import copy_content, copy_object
 from larder.copy.parts import LargeObject
-from larder.copy.proof import CopiedObject, ObjectCopy, adopt
+from larder.copy.proof import CopiedObject, ObjectCopy, adopt, known_md5
 from larder.copy.server_side import ServerSide
-from larder.copy.threads import work_off
+from larder.copy.threads import Pace, work_off
 from larder.errors import Failure, FatalError, LarderError, ObjectError, RetryableError
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
@@ -27,6 +27,9 @@ from larder.store.interrupt import INTERRUPTED, Interrupt, interrupted_by
 
 WAKE_SECONDS = 0.1
 _LEAVE_SECONDS = 2.0
+_TOGETHER_BYTES = 2 << 20
+_TOGETHER = 32
+"""How many objects a thread takes at once, at most, if they are small."""
 
 _Work = Callable[[], None]
 
@@ -63,18 +66,20 @@ def copy_batch(
     def look_up() -> None:
         progress.advance("mirror")
 
-    steps: Iterable[_Work] = batch.steps(objects)
+    pace = Pace.begin(limits.concurrency, ahead=batch.takes_several)
+    steps: Iterable[_Work] = batch.steps(objects, pace)
     try:
         while steps:
             work_off(
                 steps,
                 work,
-                concurrency=limits.concurrency,
+                pace,
                 awake=look_up,
                 wake_seconds=WAKE_SECONDS,
                 stop=interrupt.stop,
             )
             look_up()
+            pace = Pace.begin(limits.concurrency)
             steps = list(batch.server_side.checks())
     except BaseException:
         batch.leave()
@@ -104,6 +109,9 @@ class _Batch:
         self._copied = copied
         self._failed = failed
         self._lock = threading.Lock()
+        ways = source.features.reads_ahead and target.features.local_path and not limits.adopt
+        self.takes_several = ways and limits.bandwidth.max_bytes_per_second is None
+        self._most_bytes = min(_TOGETHER_BYTES, limits.budget.total_bytes // 16)
         self._large: set[LargeObject] = set()
         self._unavailable: RetryableError | None = None
         self._copied_count = 0
@@ -111,10 +119,13 @@ class _Batch:
             source, target, prefix, limits, self._done, self._stream_now, self._attempt
         )
 
-    def steps(self, objects: Iterable[ObjectInfo]) -> Iterator[_Work]:
-        """The steps of all objects; a large object has one for each part."""
-        for info in objects:
-            if self._limits.adopt:
+    def steps(self, objects: Iterable[ObjectInfo], pace: Pace) -> Iterator[_Work]:
+        """The steps of all objects: one for each part of a large object, one for several small."""
+        for infos in self._together(objects):
+            info = infos[0]
+            if len(infos) > 1:
+                yield partial(self._copy_each, infos, pace.ahead)
+            elif self._limits.adopt:
                 yield partial(self._attempt, info, partial(self._adopt, info))
             elif not self.server_side.possible:
                 yield from self._streamed(info)
@@ -123,6 +134,26 @@ class _Batch:
             else:
                 yield partial(self._attempt, info, partial(self.server_side.copy, info))
             yield from self.server_side.due_checks()
+
+    def _together(self, objects: Iterable[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
+        """The objects, in groups of those that are copied in one step.
+
+        Their etags prove their content, and a directory keeps no more of them than that.
+        """
+        group: list[ObjectInfo] = []
+        group_bytes = 0
+        for info in objects:
+            small = self.takes_several and info.size_bytes <= self._most_bytes
+            if not small or known_md5(self._source, info.etag) is None:
+                yield [info]
+                continue
+            group.append(info)
+            group_bytes += info.size_bytes
+            if len(group) == _TOGETHER or group_bytes > self._most_bytes:
+                yield group
+                group, group_bytes = [], 0
+        if group:
+            yield group
 
     def _streamed(self, info: ObjectInfo) -> Iterator[_Work]:
         if info.size_bytes <= self._limits.part_bytes:
@@ -200,6 +231,24 @@ class _Batch:
 
     def _copy(self, info: ObjectInfo) -> None:
         self._done(info, copy_object(self._way(info), self._limits, self._ready))
+
+    def _copy_each(self, infos: Sequence[ObjectInfo], ahead: int) -> None:
+        """Copy objects, with so many requests in progress."""
+        objects = [(info.key, info.size_bytes, info.etag) for info in infos]
+        size_bytes = sum([info.size_bytes for info in infos])
+        self._ready()
+        with (
+            self._limits.budget.holding(2 * size_bytes),
+            closing(self._source.get_each(objects, ahead)) as contents,
+        ):
+            for info in infos:
+                self._attempt(info, partial(self._copy_next, info, contents))
+
+    def _copy_next(self, info: ObjectInfo, contents: Iterator[bytes]) -> None:
+        data = next(contents, None)
+        if data is None:  # one before it could not be read
+            data = self._source.get(info.key, if_match=info.etag)
+        self._done(info, copy_content(self._way(info), data, None, self._limits))
 
     def _way(self, info: ObjectInfo) -> ObjectCopy:
         return ObjectCopy(self._source, info, self._target, self._prefix + info.key)

@@ -17,7 +17,7 @@ from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreEr
 from larder.manifest.digest import format_crc32c
 from larder.samples.columns import column_texts
 from larder.store import object_url
-from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
+from larder.store.base import AHEAD, Buffer, Contents, Features, ObjectInfo, Readable, Reader
 from larder.store.delegate import DelegatingReadable, DelegatingReader
 
 
@@ -64,7 +64,7 @@ class Mirror(Readable):
             self._compare(key, checksum, google_crc32c.value(data))
         return data
 
-    def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
+    def get_each(self, objects: Iterable[tuple[str, int, str]], ahead: int = AHEAD) -> Contents:
         objects = list(objects)
         copies = [self._copy(key, etag or None) for key, _, etag in objects]
         wanted = [
@@ -72,12 +72,13 @@ class Mirror(Readable):
             for (key, size_bytes, _), copy in zip(objects, copies, strict=True)
         ]
         try:
-            contents = self._store.get_each(wanted)
+            contents = list(self._store.get_each(wanted, ahead))
         except ObjectError:  # perhaps the same bytes were written again
-            return super().get_each(objects)
+            yield from super().get_each(objects)
+            return
         for (key, _, _), copy, data in zip(objects, copies, contents, strict=True):
             self._compare(key, copy.checksum, google_crc32c.value(data))
-        return contents
+        yield from contents
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None

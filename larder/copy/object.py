@@ -42,28 +42,39 @@ def copy_object(
 
 
 def _copy_whole(way: ObjectCopy, limits: CopyLimits) -> CopiedObject:
-    source, info, target = way.source, way.info, way.target
-    with source.open(info.key, if_match=info.etag or None) as reader:
+    with way.source.open(way.info.key, if_match=way.info.etag or None) as reader:
         data = b"".join(reader)
+    return copy_content(way, data, reader.info, limits)
+
+
+def copy_content(
+    way: ObjectCopy, data: bytes, like: ObjectInfo | None, limits: CopyLimits
+) -> CopiedObject:
+    """Write an object that was read, and verify the copy; ``like`` is the object as it was opened.
+
+    A directory needs no such description.
+    """
+    source, info, target = way.source, way.info, way.target
     if len(data) != info.size_bytes:
         raise changed(way.where, info.size_bytes, len(data))
     crc32c = google_crc32c.value(data)
     read_crc32c = format_crc32c(crc32c)
-    _check_read(way, reader.info, read_crc32c)
+    kept = like.checksum if like else None
+    _check_read(way, kept, read_crc32c)
     md5, compares_md5 = known_md5(source, info.etag), target.features.etag_is_md5
-    content = Content(md5, reader.info.checksum, None, read_crc32c)
+    content = Content(md5, kept, None, read_crc32c)
     if md5 is not None and not compares_md5:
         # The target cannot tell that something else was read.
         content = _proved(way, data, crc32c, content)
     elif md5 is None and compares_md5:
         content = content._replace(read_md5=_md5(data))
     try:
-        written = _put(way, data, reader.info, content)
+        written = _put(way, data, like, content)
     except ObjectError as error:
         if error.code != "object.mismatch" or content.md5 is None:
             raise
         content = _proved(way, data, crc32c, content)._replace(read_md5=_md5(data))
-        written = _put(way, data, reader.info, content)
+        written = _put(way, data, like, content)
     expected = content.md5 if compares_md5 and is_md5(written.etag) else None
     if expected and written.etag != expected:
         # One of the two etags is no MD5, or the bytes were damaged on their way here.
@@ -77,7 +88,7 @@ def _copy_whole(way: ObjectCopy, limits: CopyLimits) -> CopiedObject:
     return _verified(way, written, content, limits)
 
 
-def _put(way: ObjectCopy, data: bytes, like: ObjectInfo, content: Content) -> ObjectInfo:
+def _put(way: ObjectCopy, data: bytes, like: ObjectInfo | None, content: Content) -> ObjectInfo:
     md5 = content.read_md5 or content.md5
     return way.target.put(way.key, data, like=like, md5=md5, sync=False)
 
@@ -89,9 +100,9 @@ def _verified(
     return prove(way, written, content, verify=limits.verify, stored_as_sent=as_sent)
 
 
-def _check_read(way: ObjectCopy, info: ObjectInfo, crc32c: str) -> None:
+def _check_read(way: ObjectCopy, checksum: str | None, crc32c: str) -> None:
     """Compare what was read with the checksum that the source keeps, if any."""
-    kept = crc32c_of(info.checksum)
+    kept = crc32c_of(checksum)
     if kept and kept != crc32c:
         message = f"the bytes that were read have {crc32c}, but the store keeps {kept}"
         hint = "the network or the store damages data; run again"
@@ -103,7 +114,7 @@ def _proved(way: ObjectCopy, data: bytes, crc32c: int, content: Content) -> Cont
     check = StreamCheck(way.source, way.info.key, way.info.etag, way.info.size_bytes)
     check.add(data, crc32c)
     md5 = way.info.etag if check.check() else None
-    return content._replace(md5=md5, read_md5=md5)
+    return Content(md5, content.kept, md5, content.read_crc32c)
 
 
 def _md5(data: bytes) -> str:
@@ -122,7 +133,7 @@ def _copy_stream(way: ObjectCopy, limits: CopyLimits, ready: Callable[[], None])
             writer.write(piece)
         md5 = info.etag if check.check() else None
         content = Content(md5, reader.info.checksum, md5, format_crc32c(check.crc32c))
-        _check_read(way, reader.info, format_crc32c(check.crc32c))
+        _check_read(way, reader.info.checksum, format_crc32c(check.crc32c))
         written = writer.commit()
     return _verified(way, written, content, limits)
 

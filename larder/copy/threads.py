@@ -15,6 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from larder.store.base import AHEAD
+
 _FIRST_THREADS = 8
 _STEPS_EACH = 2
 _LEAST_SECONDS = 0.2
@@ -30,8 +32,8 @@ Step = Callable[[], None]
 def work_off(
     steps: Iterable[Step],
     run: Callable[[Step], None],
+    pace: Pace,
     *,
-    concurrency: int,
     awake: Callable[[], None],
     wake_seconds: float,
     stop: Callable[[], None],
@@ -42,7 +44,7 @@ def work_off(
     ``wake_seconds``. After the first error, which is raised, ``stop`` is called, so that steps in
     progress end soon; they are waited for.
     """
-    crew = _Crew(steps, run, concurrency)
+    crew = _Crew(steps, run, pace)
     crew.join_one()
     try:
         while not crew.over.wait(wake_seconds):
@@ -65,6 +67,19 @@ class Pace:
         self._before: float | None = None
         self._settled_seconds: float | None = None
         self._since = (seconds, 0, cpu_seconds)
+
+    @staticmethod
+    def begin(most: int, *, ahead: bool = False) -> Pace:
+        """With few threads first, if each can have several requests in progress."""
+        pace = Pace(most, time.monotonic(), time.process_time())
+        if ahead:
+            pace.count = max(1, min(pace.count, most // AHEAD))
+        return pace
+
+    @property
+    def ahead(self) -> int:
+        """How many requests each thread may have in progress, so that all have at most ``most``."""
+        return max(1, min(AHEAD, self._most // self.count))
 
     def tell(self, seconds: float, steps: int, cpu_seconds: float) -> None:
         """Say how many steps have ended so far."""
@@ -91,11 +106,11 @@ class Pace:
 
 
 class _Crew:
-    def __init__(self, steps: Iterable[Step], run: Callable[[Step], None], most: int) -> None:
+    def __init__(self, steps: Iterable[Step], run: Callable[[Step], None], pace: Pace) -> None:
         self.over = threading.Event()
         self._steps = iter(steps)
         self._run = run
-        self._pace = Pace(most, time.monotonic(), time.process_time())
+        self._pace = pace
         self._done = 0
         self._taking = threading.Lock()
         self._lock = threading.Lock()

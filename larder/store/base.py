@@ -16,7 +16,7 @@ Every call raises the errors of `larder.errors` and no others:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self, TypedDict, Unpack
@@ -25,6 +25,10 @@ from larder.store.etag_trust import EtagTrust
 
 Buffer = bytes | bytearray | memoryview
 
+Contents = Generator[bytes, None, None]
+
+AHEAD = 8
+"""So many requests for small objects keep a connection to a store far away from being idle."""
 
 KEPT_HEADERS = ("cache-control", "content-disposition", "content-encoding", "content-language")
 """What an object in a bucket is served with, besides its type, and its copies are, too."""
@@ -91,6 +95,7 @@ class Features:
         etag_is_md5: An etag of 32 hex digits is the MD5 of the content, unless KMS or similar
             encryption is used.
         local_path: Objects are files that can be opened by path.
+        reads_ahead: `Readable.get_each` has several requests in progress.
         etag_trust: What this process has learned about the etags, if ``etag_is_md5``; None learns
             nothing.
         place: Where the objects are; None if their bytes have to pass through this store, which
@@ -100,6 +105,7 @@ class Features:
     replace_if_match: bool
     etag_is_md5: bool
     local_path: bool = False
+    reads_ahead: bool = False
     etag_trust: EtagTrust | None = field(default=None, compare=False, repr=False)
     place: BucketPrefix | None = field(default=None, compare=False)
 
@@ -305,16 +311,20 @@ class Readable(Protocol):
         with self.open(key, **options) as reader:
             return b"".join(reader)
 
-    def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
-        """The bytes of several objects, in their order: what `get` returns for each.
+    def get_each(self, objects: Iterable[tuple[str, int, str]], ahead: int = AHEAD) -> Contents:
+        """The bytes of several objects, in their order: what `get` returns or raises for each, in
+        its turn. Nothing comes after an error. To be closed, or read to its end.
 
-        Worth it for small files. Wrappers need not forward it: it is made of their own `get`.
+        Worth it for small objects. Wrappers need not forward it: it is made of their own `get`.
 
         Args:
             objects: Key, size in bytes and etag (or empty) of each, as it was listed. The size may
                 be wrong.
+            ahead: So many requests are in progress, at most, in stores that send several at once.
         """
-        return [self.get(key, if_match=etag or None) for key, _, etag in objects]
+        del ahead
+        for key, _, etag in objects:
+            yield self.get(key, if_match=etag or None)
 
 
 class Store(Readable, Protocol):

@@ -282,6 +282,7 @@ class BucketStore(Store):
         self._features = Features(
             replace_if_match=True,
             etag_is_md5=True,
+            reads_ahead=provider == "s3",
             etag_trust=etag_trust(provider, bucket, server, access.profile),
             place=BucketPrefix(provider, server, bucket, self._prefix),
         )

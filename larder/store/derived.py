@@ -6,13 +6,13 @@ be given. Everything else is passed on to the wrapped store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Unpack
 
 from larder.errors import ObjectError
 from larder.manifest.extents import Extent, parse_extent
-from larder.store.base import Buffer, ObjectInfo, Readable, Reader, ReadOptions
+from larder.store.base import AHEAD, Buffer, Contents, ObjectInfo, Readable, Reader, ReadOptions
 from larder.store.delegate import BytesReader, DelegatingReadable, DelegatingReader
 from larder.store.keys import object_url
 
@@ -40,11 +40,11 @@ class DerivedObjects(DelegatingReadable):
         with self.open(key, **options) as reader:
             return b"".join(reader)
 
-    def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
+    def get_each(self, objects: Iterable[tuple[str, int, str]], ahead: int = AHEAD) -> Contents:
         objects = list(objects)
         if any(parse_extent(etag) for _, _, etag in objects):
             return super().get_each(objects)
-        return self.inner.get_each(objects)
+        return self.inner.get_each(objects, ahead)
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None

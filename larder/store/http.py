@@ -21,10 +21,12 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from io import BytesIO
+from itertools import islice
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -114,12 +116,46 @@ class Http:
             BrokenError: There is no answer.
             FatalError: ``run.interrupted``: the work that this belongs to was stopped.
         """
+        return self._answer(self._begin(method, target, headers, body))
+
+    def get_each(
+        self, requests: Iterable[tuple[str, Mapping[str, str]]], ahead: int
+    ) -> Generator[Answer, None, None]:
+        """The answers to GET requests with these targets and headers, in their order.
+
+        Up to ``ahead`` of them are in progress, so that the server works on all. Raises the errors
+        of `request`, each in its turn, after which there are no more answers. To be closed, or read
+        to its end.
+        """
+        rest, sent = iter(requests), deque[_Transfer]()
+        try:
+            while True:
+                new = [self._begin("GET", *each) for each in islice(rest, ahead - len(sent))]
+                sent += new
+                _send(new)
+                if not sent:
+                    return
+                yield self._answer(sent.popleft())
+        finally:
+            for transfer in sent:
+                self._return(transfer)
+
+    def _begin(
+        self, method: str, target: str, headers: Mapping[str, str], body: Sequence[Buffer] = ()
+    ) -> _Transfer:
         with self._lock:
             transfer = self._idle.pop() if self._idle else None
         if transfer is None:
             transfer = _Transfer(self._options, self._silence_seconds)
         try:
             transfer.begin(method, self._server + target, headers, body)
+        except BaseException:
+            transfer.close()
+            raise
+        return transfer
+
+    def _answer(self, transfer: _Transfer) -> Answer:
+        try:
             first = transfer.receive()
         except (BrokenError, FatalError) as error:
             self._return(transfer)
@@ -310,6 +346,12 @@ class _Transfer:
         self._multi.add_handle(curl)
         self._added = True
 
+    def send(self) -> bool:
+        """Send the request, as far as is possible now; False if that is not all of it."""
+        with self.running:
+            _, running = self._multi.perform()
+        return not running or self._curl.getinfo(pycurl.REQUEST_SIZE) > 0
+
     def has_body(self, status: int) -> bool:
         """Whether an answer with this status has the body that its head announces."""
         return self._method != "HEAD" and status not in (204, 304)
@@ -387,6 +429,15 @@ class _Transfer:
                 self._multi.remove_handle(self._curl)
             self._curl.close()
             self._multi.close()
+
+
+def _send(transfers: Iterable[_Transfer]) -> None:
+    """Send requests; connections are made at the same time."""
+    interrupt = interrupted_by()
+    while transfers := [each for each in transfers if not each.send()]:
+        if interrupt:
+            interrupt.check()
+        time.sleep(_RECHECK_SECONDS)
 
 
 def _once() -> Callable[..., int]:

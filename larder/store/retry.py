@@ -21,7 +21,9 @@ from larder.errors import (
     RetryableError,
 )
 from larder.store.base import (
+    AHEAD,
     Buffer,
+    Contents,
     ObjectInfo,
     Reader,
     ReadOptions,
@@ -120,13 +122,15 @@ class RetryStore(DelegatingStore):
     def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
         return repeated(partial(call, **options), self.policy)
 
-    def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
-        """After a failure one by one."""
-        objects = list(objects)
+    def get_each(self, objects: Iterable[tuple[str, int, str]], ahead: int = AHEAD) -> Contents:
+        """From what fails on one by one."""
+        left = list(objects)
         try:
-            return self.inner.get_each(objects)
+            for data in self.inner.get_each(tuple(left), ahead):
+                del left[0]
+                yield data
         except RetryableError:
-            return super().get_each(objects)
+            yield from super().get_each(left)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """Continues after the last good page."""

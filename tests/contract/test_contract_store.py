@@ -201,9 +201,9 @@ def test_several_are_read_as_each_of_them(store):
     assert list(store.get_each(unsure)) == [data for data in contents.values() for _ in range(3)]
     assert list(store.get_each([])) == []
     store.put("b/c", b"2")
-    assert code_of(lambda: store.get_each(listed_objects)) == "object.changed"
+    assert code_of(lambda: list(store.get_each(listed_objects))) == "object.changed"
     missing = [("a", 0, ""), ("not/there", 1, "")]
-    assert code_of(lambda: store.get_each(missing)) == "object.missing"
+    assert code_of(lambda: list(store.get_each(missing))) == "object.missing"
 
 
 def test_any_buffer_can_be_put_and_overwrites(store):

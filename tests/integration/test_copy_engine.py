@@ -113,6 +113,31 @@ def test_every_kind_of_pair(
         assert recorded.count("head") <= 1, "no request to verify a copy"
 
 
+@pytest.mark.parametrize("kind", [*SERVERS, "gcs"])
+def test_of_objects_that_are_read_together_only_what_changed_fails(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    source = bucket(request, kind, tmp_path, "source")
+    target = bucket(request, "file", tmp_path, "target")
+    objects = {f"k{number}": content(number, 1_000) for number in range(8)}
+    for key, data in objects.items():
+        source.put(key, data)
+    infos = [info for page in source.list() for info in page]
+    source.put("k2", b"changed")
+    source.delete("k5")
+    copied: list[CopiedObject] = []
+    limits = replace(LIMITS, failures=FailureRate(1.0))
+    failures = batch(source, target, infos, limits, copied.append)
+    assert {each.key: each.code for each in failures} == {
+        "k2": "object.changed",
+        "k5": "object.missing",
+    }
+    assert {row.key: target.get(row.key) for row in copied} == {
+        key: data for key, data in objects.items() if key not in ("k2", "k5")
+    }
+    assert {row.check for row in copied} == {"md5"}
+
+
 @pytest.mark.parametrize("kind", SERVERS)
 def test_parts_that_are_assembled_wrongly_are_no_copy(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -100,7 +100,7 @@ def fetch_all(
     parts = [part for sample in samples for part in sample.parts]
     objects = [part[1:] for part in parts]
     try:
-        data = source.get_each(objects)
+        data = list(source.get_each(objects))
         contents = Contents(data, checked_crc32cs(source, objects, data))
     except ObjectError:  # there may be several, of which each is to be found
         return [fetch(source, each, rules) for each in samples]

@@ -16,14 +16,23 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Unpack
 
 from larder.disk import check_inside, disk_errors, sync_folder
 from larder.errors import ConfigError, NotFoundError, ObjectError
-from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, WriteOptions
+from larder.store.base import (
+    AHEAD,
+    Buffer,
+    Contents,
+    Features,
+    ObjectInfo,
+    Reader,
+    Store,
+    WriteOptions,
+)
 from larder.store.keys import check_path_key, check_path_keys, object_url
 from larder.store.local.files import changed, describe, file_etag, local_error, local_errors
 from larder.store.local.walk import OnUnlisted, walk
@@ -146,15 +155,15 @@ class LocalStore(Store):
             raise changed(self._url, key)
         return data
 
-    def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
+    def get_each(self, objects: Iterable[tuple[str, int, str]], ahead: int = AHEAD) -> Contents:
         """Two thirds of the time of `get`: a file whose etag is the listed one after it was read
         was not changed before or meanwhile. For all others, `get` says what they are.
         """
         objects = list(objects)
         if not all(etag for _, _, etag in objects):
-            return super().get_each(objects)
+            yield from super().get_each(objects)
+            return
         paths = check_path_keys([key for key, _, _ in objects], self._url)
-        contents = []
         # One loop for everything: to call a function for each file would take a tenth of the time.
         for (key, size_bytes, etag), path in zip(objects, paths, strict=True):
             data, found_etag = b"", None
@@ -169,8 +178,7 @@ class LocalStore(Store):
                 pass
             if found_etag != etag or len(data) != size_bytes:
                 data = self.get(key, if_match=etag)
-            contents.append(data)
-        return contents
+            yield data
 
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
         """A file has neither a content type nor metadata."""

@@ -17,7 +17,7 @@ import base64
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -228,6 +228,21 @@ class S3Bucket(Bucket[S3Account]):
 
         return self.account.keys.use(send, self.store_url)
 
+    def get_each(
+        self, objects: Iterable[tuple[Call, str]], ahead: int
+    ) -> Generator[Answer, None, None]:
+        """The answers to requests for objects with these etags, which may be errors.
+
+        BrokenError: there is no answer to the next.
+        """
+        account = self.account
+        keys = account.keys.use(lambda keys: keys, self.store_url)
+        requests = (
+            self._signed("GET", call, {}, if_match_header(etag or None), EMPTY_SHA256, keys)
+            for call, etag in objects
+        )
+        return account.http.get_each(requests, ahead)
+
     def _answered(
         self,
         method: str,
@@ -239,6 +254,22 @@ class S3Bucket(Bucket[S3Account]):
         keys: Keys | None,
     ) -> Answer:
         """Sign a request and send it; the answer may be an error."""
+        target, sent = self._signed(method, call, query, headers, sha256, keys)
+        try:
+            return self.account.http.request(method, target, sent, body)
+        except BrokenError as error:
+            raise broken(call, error) from error
+
+    def _signed(
+        self,
+        method: str,
+        call: Call,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        sha256: str,
+        keys: Keys | None,
+    ) -> tuple[str, dict[str, str]]:
+        """The target and all headers of a request."""
         account = self.account
         path = f"{account.http.path}/{self.name}"
         path = encoded_path(f"{path}/{call.full_key}" if call.full_key else path)
@@ -247,10 +278,12 @@ class S3Bucket(Bucket[S3Account]):
         if self.access.requester_pays:
             sent["x-amz-request-payer"] = "requester"
         sent = signed(method, path, text, sent, sha256, keys, account.settings.region)
-        try:
-            return account.http.request(method, f"{path}?{text}" if text else path, sent, body)
-        except BrokenError as error:
-            raise broken(call, error) from error
+        return f"{path}?{text}" if text else path, sent
+
+
+def if_match_header(etag: str | None) -> dict[str, str]:
+    """The condition that an object has this etag, if there is one."""
+    return {} if etag is None else {"if-match": f'"{etag}"'}
 
 
 def digest_of(algorithm: str, pieces: Sequence[Buffer]) -> str:

@@ -105,6 +105,20 @@ def test_a_body_that_ends_with_the_connection():
         assert answer.read() == b"hello"
 
 
+def test_several_requests_are_sent_before_the_first_is_answered():
+    sent = threading.Barrier(3)
+
+    def serve(one: socket.socket) -> None:
+        request = request_of(one)
+        sent.wait()
+        target = request.split(b" ")[1]
+        one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n" + target)
+
+    with asking(serve) as http:
+        requests = [(target, {"host": http.host}) for target in ("/a", "/b", "/c")]
+        assert [answer.read() for answer in http.get_each(requests, 3)] == [b"/a", b"/b", b"/c"]
+
+
 def test_a_connection_that_was_closed_while_idle_is_replaced():
     with asking(saying(BODIES["a length"], close=True)) as http:
         for _ in range(3):

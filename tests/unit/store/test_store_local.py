@@ -221,7 +221,7 @@ def test_a_file_that_changes_while_several_are_read(root, monkeypatch, change):
 
     monkeypatch.setattr(os, "pread", slow_pread)
     with pytest.raises(PreconditionError) as caught:
-        store.get_each(objects)
+        list(store.get_each(objects))
     assert (caught.value.code, caught.value.where) == ("object.changed", f"{store.url}k")
 
 
