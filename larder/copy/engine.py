@@ -23,10 +23,13 @@ from larder.copy.threads import Pace, work_off
 from larder.errors import Failure, FatalError, LarderError, ObjectError, RetryableError
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
+from larder.store.http import PIECE_BYTES
 from larder.store.interrupt import INTERRUPTED, Interrupt, interrupted_by
 
 WAKE_SECONDS = 0.1
 _LEAVE_SECONDS = 2.0
+_SMALL_BYTES = PIECE_BYTES // 2
+"""Objects of this size arrive as a whole with their heads."""
 _TOGETHER_BYTES = 2 << 20
 _TOGETHER = 32
 """How many objects a thread takes at once, at most, if they are small."""
@@ -143,8 +146,9 @@ class _Batch:
         group: list[ObjectInfo] = []
         group_bytes = 0
         for info in objects:
-            small = self.takes_several and info.size_bytes <= self._most_bytes
-            if not small or known_md5(self._source, info.etag) is None:
+            small = info.size_bytes <= min(_SMALL_BYTES, self._most_bytes)
+            proved = known_md5(self._source, info.etag) is not None
+            if not (self.takes_several and small and proved):
                 yield [info]
                 continue
             group.append(info)
