@@ -35,8 +35,9 @@ from larder.shards.index_rows import receipt_rows
 from larder.shards.model import PlannedSample, ShardBatch, ShardPlan, read_samples
 from larder.shards.old_shards import OldShards
 from larder.shards.packing import batch_shards
+from larder.shards.reading.fetch import sends_several
 from larder.shards.reading.readahead import open_reads, suited_concurrency
-from larder.store.base import Readable, Store, Writer
+from larder.store.base import AHEAD, Readable, Store, Writer
 from larder.versions import layout
 
 BATCH_SAMPLES = 100_000
@@ -154,13 +155,16 @@ def open_build(
     check = strongest_check(job.dataset)
     processes = (job.cluster.runner.workers or usable_cores()) if rules.transform else 1
     local = root.features.local_path
+    threads = max(suited_concurrency(store, check, allowed) for store in stores)
+    together = sends_several(stores[0], rules)
     # A batch of local files waits for nothing else than its core.
     waits = not (local and stores[0].features.local_path)
     with (
         OldShards(root, job.formats, layout.shard_key, weaker=job.weaker) as old_shards,
         open_reads(
-            max(suited_concurrency(store, check, allowed) for store in stores),
+            max(1, threads // AHEAD) if together else threads,
             batch_read_bytes(job.dataset, job.cluster, concurrent_batches, local=local),
+            together=together,
         ) as reads,
         shared_pool(processes) as pool,
     ):

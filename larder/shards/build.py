@@ -132,7 +132,7 @@ class _Building:
 
     def add(self, samples: Iterable[PlannedSample]) -> None:
         tried, reads = 0, self._build.reads
-        waiting = lots(samples, reads.whole_bytes, together=reads.executor is None)
+        waiting = lots(samples, reads.whole_bytes, together=reads.together)
         with closing(read_ahead(waiting, self._read, _held_bytes, reads)) as readings:
             for lot, contents in readings:
                 self._add_all(lot.samples, contents)

@@ -86,6 +86,11 @@ def fetch(
     return Fetched(bodies, failures, forms)
 
 
+def sends_several(source: Readable, rules: ImageRules) -> bool:
+    """Whether `fetch_all` has several requests in progress."""
+    return source.features.reads_ahead and not rules.forms and rules.transform is None
+
+
 def fetch_all(
     source: Readable,
     samples: Sequence[PlannedSample],

@@ -32,11 +32,13 @@ class Reads:
         executor: Threads that read; None to read in the caller's thread.
         window: Maximum number of reads of one shard that are in progress or waiting.
         budget: Maximum bytes held by the reads of all shards.
+        together: Small samples are read faster together.
     """
 
     executor: Executor | None
     window: int
     budget: ByteBudget
+    together: bool = False
 
     @property
     def whole_bytes(self) -> int:
@@ -57,15 +59,15 @@ def suited_concurrency(source: Readable, validate: Validation, concurrency: int)
 
 
 @contextmanager
-def open_reads(concurrency: int, memory_bytes: int) -> Iterator[Reads]:
+def open_reads(concurrency: int, memory_bytes: int, *, together: bool = False) -> Iterator[Reads]:
     """Threads, of which 1 is the caller's, and memory for what was read but not used."""
     budget = ByteBudget(memory_bytes)
     if concurrency == 1:
-        yield Reads(None, 1, budget)
+        yield Reads(None, 1, budget, together=True)
         return
     executor = ThreadPoolExecutor(concurrency, thread_name_prefix="larder-read")
     try:
-        yield Reads(executor, 2 * concurrency, budget)
+        yield Reads(executor, 2 * concurrency, budget, together)
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
 
@@ -152,8 +154,8 @@ def lots(
 ) -> Iterator[Lot]:
     """Divide samples into lots, without changing their order.
 
-    Samples larger than ``whole_bytes`` are not read ahead. ``together`` says that all objects are
-    read one after the other, so that lots only save time.
+    Samples larger than ``whole_bytes`` are not read ahead. ``together`` says that objects are read
+    faster together.
     """
     rest = iter(samples)
     while batch := tuple(islice(rest, _TOGETHER_SAMPLES if together else _MOST_SAMPLES)):
