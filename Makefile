@@ -167,7 +167,7 @@ lock: ## update the lock files (needs uv); ARGS=--upgrade upgrades every version
 	$(COMPILE) --group skyplane-test --override requirements/skyplane.overrides \
 		--constraint requirements/skyplane.lock --output-file requirements/skyplane-test.lock
 	$(COMPILE) pyproject.toml --extra jpeg --group readers-test \
-		--output-file requirements/readers-test.lock
+		--override requirements/readers-test.overrides --output-file requirements/readers-test.lock
 
 clean: ## remove what the targets made, except data/ and out/
 	rm -rf $(VENV) $(SKYPLANE) $(READERS) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build

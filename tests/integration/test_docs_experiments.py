@@ -1,7 +1,6 @@
 """The examples of docs/how-to/experiment-configs.md, which are those of Determined's guide."""
 
 import csv
-import gc
 import io
 import json
 import re
@@ -9,6 +8,7 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from determined_lab import delivered, document
 from pipeline_lab import Lab, directory_lab, png, write
+from required import read_with_frameworks
 
 from tests.support.servers import S3Server
 
@@ -25,10 +26,15 @@ ROWS = [["x", "y"], ["1", "2"], ["3", "4"]]
 Submit = Callable[[Lab], dict[str, Any]]
 
 
+def code_of(name: str) -> str:
+    """The code of the page with that name in it."""
+    (code,) = (each for each in re.findall(r"```python\n(.*?)```", PAGE, re.S) if name in each)
+    return code
+
+
 def documented(name: str, temporary: Path = Path("/tmp"), **given: Any) -> dict[str, Any]:
     """What the code of the page with that name in it defines."""
-    (code,) = (each for each in re.findall(r"```python\n(.*?)```", PAGE, re.S) if name in each)
-    exec(code.replace("/tmp", str(temporary)), given)
+    exec(code_of(name).replace("/tmp", str(temporary)), given)
     return given
 
 
@@ -68,29 +74,35 @@ def test_a_table_beside_the_model_code(tmp_path, submit, monkeypatch):
     assert documented("pandas.read_csv")["load_data"]() == ROWS
 
 
-@pytest.mark.filterwarnings("ignore:.with_length:UserWarning")
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
-def test_training_and_validation_in_a_file_system(tmp_path, submit):
-    """/mnt/data/training and /mnt/data/validation of the guide."""
-    halves = {
-        f"{split}/{label}/{number}.png": png(number)
-        for split in ("training", "validation")
-        for label in "ab"
-        for number in range(3)
-    }
-    splits = {"training": "training/**", "validation": "validation/**"}
-    lab = directory_lab(tmp_path, halves, cache=None, splits=splits)
-    mount = {"host_path": str(tmp_path), "container_path": str(tmp_path)}
-    delivered(lab, "bind_mount", nodes={"mounts": [mount]})
-    config = submit(lab)
-    assert config["bind_mounts"] == [{**mount, "read_only": True}]
-    trial = documented("def make_data_loader", PyTorchTrial=object)["DigitsTrial"]()
-    trial.context = context(config)
-    for loader in (trial.build_training_data_loader(), trial.build_validation_data_loader()):
-        samples = list(loader)
-        assert len(samples) == 6
-        assert sorted(int(label) for _, label in samples) == [0, 0, 0, 1, 1, 1]
-    gc.collect()  # while the warning is ignored
+def test_the_trials_train_and_resume_in_a_file_system(tmp_path, submit, monkeypatch):
+    """As in Determined 0.38.1; /mnt/data/training and /mnt/data/validation of its guide."""
+    codes, configs = {}, {}
+    for name, split in (("ImageTrial", "train"), ("DigitsTrial", "training")):
+        folder = tmp_path / name
+        halves = {
+            f"{each}/{label}/{number}.png": png(10 * place + number, 8, 8)
+            for each in (split, "validation")
+            for place, label in enumerate("ab")
+            for number in range(6)
+        }
+        splits = {each: f"{each}/**" for each in (split, "validation")}
+        lab = directory_lab(folder, halves, cache=None, splits=splits, shards={"count_min": 2})
+        mount = {"host_path": str(folder), "container_path": str(folder)}
+        delivered(lab, "bind_mount", nodes={"mounts": [mount]})
+        configs[name] = document(lab)
+        assert configs[name]["bind_mounts"] == [{**mount, "read_only": True}]
+        codes[name] = code_of(f"class {name}")
+    given = {"images": configs["ImageTrial"], "digits": configs["DigitsTrial"]}
+    monkeypatch.setenv("HOME", str(tmp_path))  # where Determined keeps checkpoints off-cluster
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")  # it reads them as torch 2.5 does
+    codes["core"] = code_of("core.init()")
+    trained = read_with_frameworks("with_determined", {"codes": codes, **given})
+    whole = trained["whole"]["labels"]
+    assert [len(batch) for batch in whole] == [4] * 7
+    first, rest = (each["labels"] for each in trained["resumed"])
+    assert [*first, *rest] == whole
+    assert sorted(chain(*trained["digits"]["labels"])) == [0] * 6 + [1] * 6
+    assert [sorted(batch) for batch in trained["core"]] == [[0] * 6 + [1] * 6] * 3
 
 
 def test_every_rank_downloads_from_the_bucket(
