@@ -31,6 +31,7 @@ COMMANDS = {
     "prune": Entry("larder.cli.copy:PRUNE", "delete copies of what is no longer in the source"),
     "refresh": Entry("larder.cli.refresh:REFRESH", "prepare the datasets whose sources changed"),
     "verify": Entry("larder.cli.verify:VERIFY", "read a version again, and repair what is damaged"),
+    "warm": Entry("larder.cli.warm", "download a version to a directory before training starts"),
 }
 
 _DESCRIPTION = """\

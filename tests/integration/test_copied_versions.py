@@ -1,5 +1,6 @@
 """Versions copied to a directory, from where they are read without the storage."""
 
+import json
 import multiprocessing
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ from pipeline_lab import Lab, directory_lab, flip, images, write
 from reading_lab import killed_while_it_copies
 
 import larder
+from larder.cli.main import dispatch
 from larder.errors import ConfigError
 from larder.readers.data import Data
 from larder.store import download
@@ -50,6 +52,22 @@ def test_a_copy_needs_no_storage(tmp_path, name):
         assert [record["key"] for record in cache] == records
     batch = next(iter(copied.loader("training", batch_size=4)))
     assert batch["key"] == records[:4]
+
+
+def test_a_command_copies_what_training_opens(tmp_path, capsys):
+    lab = lab_of(tmp_path)
+    data, folder = opened(lab), tmp_path / "copy"
+    warm = ["warm", f"{lab.storage}/larder/d@{data.version}", "--to", str(folder)]
+    assert dispatch([*warm, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert read(larder.open(document["location"])) == read(data)
+    assert (document["dataset"], document["version"]) == ("d", data.version)
+    times = {path: path.stat().st_mtime_ns for path in folder.rglob("*.tar")}
+    assert dispatch(warm) == 0
+    assert capsys.readouterr().out == f"{document['location']}\n"
+    assert times == {path: path.stat().st_mtime_ns for path in folder.rglob("*.tar")}
+    with larder_error("config.invalid_flag"):
+        dispatch(warm[:2])
 
 
 def test_only_what_readers_read_is_copied(tmp_path):
