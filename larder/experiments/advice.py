@@ -116,9 +116,10 @@ def _option(facts: Facts, delivery: str, fired: tuple[Fired, ...]) -> Option:
     if delivery in _DOWNLOADS:
         startup, disk_bytes = opening + facts.download_seconds(size_bytes), size_bytes
         moved, requests = size_bytes * starts, facts.node_objects * starts
-        if delivery == "bucket":  # as in Determined's guide: one by one, its head, then all of it
-            requests *= 2
-            startup = opening + facts.seconds(size_bytes, 2 * facts.objects)
+        if delivery == "bucket":  # as in Determined's guide: each rank for itself, one by one, its
+            ranks = facts.nodes.ranks  # head, then all of it
+            moved, disk_bytes, requests = moved * ranks, disk_bytes * ranks, requests * 2 * ranks
+            startup = opening + facts.seconds(size_bytes * ranks, 2 * facts.objects)
     elif delivery == "inline":  # unpacked twice in every container
         startup, disk_bytes = opening + facts.seconds(2 * size_bytes, 0), 2 * size_bytes
         moved = size_bytes * starts

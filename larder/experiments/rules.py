@@ -300,15 +300,18 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
     else:
         text = "Training starts at once and needs no disk, but every epoch reads the bucket."
         yield Fired("note", "stream", "D5", text)
-    text = f"A startup hook downloads {size} on each node, in about {format_seconds(seconds)}"
+    who = "An init container" if facts.consumer == "kubernetes" else "A startup hook"
+    text = f"{who} downloads {size} on each node, in about {format_seconds(seconds)}"
     text += ", once for all trials" if facts.kept else ", each time that a container starts"
     doubt = _doubt(facts, limits, facts.copy_bytes)
     effect: Effect = "note" if doubt else "prefer"
     yield Fired(effect, "download", "D2", f"{text}: {doubt or 'little beside training'}.")
     text = "The data is in the cluster's own bucket: containers read it from there."
     yield Fired("prefer", "bucket", "D4", text)
-    if facts.consumer == "determined" and facts.fits(facts.bytes) is False:
-        yield Fired("refuse", "bucket", "D4", "The shards do not fit the disk of a node.")
+    if facts.consumer == "determined" and facts.fits(facts.bytes * facts.nodes.ranks) is False:
+        text = "The shards do not fit the disk of a node"
+        text += f", {facts.nodes.ranks} times." if facts.nodes.ranks > 1 else "."
+        yield Fired("refuse", "bucket", "D4", text)
 
 
 def _doubt(facts: Facts, limits: Limits, size_bytes: float) -> str:

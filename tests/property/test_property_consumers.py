@@ -45,7 +45,8 @@ ADDED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "delivery"), [("sagemaker", "file"), ("kubernetes", "bucket"), ("kubeflow", "bucket")]
+    ("kind", "delivery"),
+    [("sagemaker", "file"), ("kubernetes", "download"), ("kubeflow", "stream")],
 )
 @settings(max_examples=150)
 @given(data=st.data())

@@ -153,6 +153,13 @@ class Nodes(Model):
     count: Whole = Field(
         1, ge=1, le=1_000_000, description="number of nodes that read the dataset for a trial"
     )
+    ranks: Whole = Field(
+        1,
+        ge=1,
+        le=1_000,
+        description="number of processes that train on each node: of what the delivery bucket of "
+        "Determined downloads, each has its own copy",
+    )
     provider: Annotated[Literal["aws", "gcp", "on-premises"] | None, OrNull] = Field(
         None, description="whose machines the nodes are; null: the provider of the storage"
     )

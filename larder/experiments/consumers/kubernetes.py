@@ -2,9 +2,10 @@
 
 Environment variables say where the data is: ``LARDER_LOCATION`` for `larder.open`, and for each
 split the shards as a brace pattern, or a list of them, for everybody else. A directory is mounted,
-from a persistent volume claim or from the node. From a bucket, downloads go to a volume of the
-node. A TrainJob gets volumes as a patch of its runtime (Kubeflow Trainer, ``runtimePatches``), in
-the container ``node`` of the job ``node``, which the runtimes of Kubeflow have.
+from a persistent volume claim or from the node. From a bucket, jobs stream, and what they keep is
+in a volume of the node; or an init container downloads everything to it (``larder warm``). A
+TrainJob gets volumes as a patch of its runtime (Kubeflow Trainer, ``runtimePatches``), in the
+container ``node`` of the job ``node``, which the runtimes of Kubeflow have.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from larder.experiments.consumers.template import (
 )
 from larder.experiments.delivery import LOCATION, ConfigFile, DeliveredVersion, VersionContents
 
-DELIVERIES: tuple[str, ...] = ("volume", "bind_mount", "bucket")
+DELIVERIES: tuple[str, ...] = ("volume", "bind_mount", "stream", "download")
 TEMPLATES: str | None = "kubernetes"
 
 _VERSIONS = {"Pod": "v1", "Job": "batch/v1", "TrainJob": "trainer.kubeflow.org/v1alpha1"}
@@ -78,29 +79,22 @@ def config_files(
     metadata = section(config, "metadata", dict, where)
     if not metadata.get("name") and not metadata.get("generateName"):
         metadata["generateName"] = f"{job_name(delivered)}-"
-    if delivered.delivery.delivery == "bucket":
-        root, volume = delivered.root.rstrip("/"), _cache_volume(cluster)
-        check_patterns(root, where=f"cluster {cluster.name}")
-    else:
-        root, volume = _mounted(delivered, cluster)
+    downloads = delivered.delivery.delivery == "download"
+    if downloads and kind == "TrainJob":
+        hint = "set experiment.delivery to stream"
+        raise refused("a TrainJob has no containers of its own that download first", where, hint)
+    root, volume = _place(delivered, cluster)
     pod, container, variables = _parts(config, where)
-    conflicts = Conflicts(where, delivered.replaces)
-    in_the_way = partial(_in_the_way, volume)
-    if kind == "TrainJob":
-        spec = config["spec"]
-        for key in ("trainer", "runtimePatches", "podTemplateOverrides"):
-            conflicts.drop(spec.get(key), f"spec.{key}", in_the_way)
-        if isinstance(spec.get("initializer"), dict):
-            conflicts.drop_key(spec["initializer"], "dataset", "spec.initializer.")
-    else:
-        place = "spec" if kind == "Pod" else "spec.template.spec"
-        conflicts.drop(pod.get("volumes"), f"{place}.volumes", in_the_way)
-        conflicts.drop(container, f"{place}.containers.0", in_the_way)
-    conflicts.check()
+    conflicts = _without_conflicts(
+        config, pod, container, volume, Conflicts(where, delivered.replaces)
+    )
     if volume.name == _CACHE:
         present = [each.get("name") for each in variables if isinstance(each, dict)]
         access = _access(cluster, volume).items()
         variables += [_variable(name, value) for name, value in access if name not in present]
+    if downloads:
+        warming = _warming(container, delivered.location, volume)
+        section(pod, "initContainers", list, where).append(warming)
     variables += [_variable(*each) for each in _addresses(delivered, contents, root)]
     if kind == "TrainJob":
         section(pod, "runtimePatches", list, where).append(_patch(volume))
@@ -128,6 +122,41 @@ def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
     return f"kubectl create --filename {shlex.quote(str(output / 'job.yaml'))}"
 
 
+def _without_conflicts(
+    config: Mapping[str, Any],
+    pod: Mapping[str, Any],
+    container: Mapping[str, Any],
+    volume: _Volume,
+    conflicts: Conflicts,
+) -> Conflicts:
+    """Take what is in the way out of the template, or refuse it."""
+    in_the_way = partial(_in_the_way, volume)
+    if config["kind"] == "TrainJob":
+        for key in ("trainer", "runtimePatches", "podTemplateOverrides"):
+            conflicts.drop(pod.get(key), f"spec.{key}", in_the_way)
+        if isinstance(pod.get("initializer"), dict):
+            conflicts.drop_key(pod["initializer"], "dataset", "spec.initializer.")
+    else:
+        place = "spec" if config["kind"] == "Pod" else "spec.template.spec"
+        for key in ("volumes", "initContainers"):
+            conflicts.drop(pod.get(key), f"{place}.{key}", in_the_way)
+        conflicts.drop(container, f"{place}.containers.0", in_the_way)
+    conflicts.check()
+    return conflicts
+
+
+def _place(delivered: DeliveredVersion, cluster: Cluster) -> tuple[str, _Volume]:
+    """The dataset's root as the container sees it, and the volume that the container gets."""
+    delivery = delivered.delivery.delivery
+    if delivery not in ("stream", "download"):
+        return _mounted(delivered, cluster)
+    root, volume = delivered.root.rstrip("/"), _cache_volume(cluster)
+    if delivery == "download":
+        root = f"{volume.path.rstrip('/')}/larder/{delivered.dataset}"
+    check_patterns(root, where=f"cluster {cluster.name}")
+    return root, volume
+
+
 def _mounted(delivered: DeliveredVersion, cluster: Cluster) -> tuple[str, _Volume]:
     """The dataset's root in the container, and the volume that has it."""
     where = f"cluster {cluster.name}: nodes.mounts"
@@ -153,6 +182,14 @@ def _cache_volume(cluster: Cluster) -> _Volume:
         raise ConfigError("config.path", message, where=where, hint="write it in full")
     source = {"hostPath": {"path": downloads.host_path, "type": "DirectoryOrCreate"}}
     return _Volume(_CACHE, downloads.container_path, False, source)
+
+
+def _warming(container: Mapping[str, Any], location: str, volume: _Volume) -> dict[str, Any]:
+    """An init container that downloads the version, in the image of the one that trains."""
+    fields = ("image", "imagePullPolicy", "envFrom", "env", "securityContext")
+    shared = {name: copy.deepcopy(container[name]) for name in fields if name in container}
+    command = ["larder", "warm", location.replace("$", "$$"), "--to", volume.path]
+    return {"name": volume.name, **shared, "command": command, "volumeMounts": [volume.mount]}
 
 
 def _addresses(

@@ -32,7 +32,7 @@ FIELDS = {
     "trials": ("trials", int),
     "usd": ("usd_per_gb", float),
 }
-NODES = {"disk": ("disk_bytes", parse_bytes), "nodes": ("count", int)}
+NODES = {"disk": ("disk_bytes", parse_bytes), "nodes": ("count", int), "ranks": ("ranks", int)}
 
 
 def facts_of(text: str) -> Facts:
@@ -125,6 +125,17 @@ def test_what_does_not_fit_the_disk_of_a_node_is_refused(delivery):
     assert "disk" in option.deciding.sentence
     assert option_of(delivery, text).possible
     assert option_of(delivery, f"{text} disk=5TB").possible
+
+
+def test_each_rank_downloads_for_itself_in_a_trial_and_an_init_container_once():
+    """A stream of Kubernetes moves what is read, and needs no disk."""
+    text = "10GB/70 disk=50GB ranks=8 nodes=2 epochs=3"
+    bucket = option_of("bucket", f"determined {text}")
+    assert (bucket.possible, bucket.moved_bytes, bucket.disk_bytes) == (False, 16e10, 8e10)
+    download = option_of("download", f"kubernetes {text}")
+    assert (download.possible, download.moved_bytes, download.disk_bytes) == (True, 2e10, 1e10)
+    stream = option_of("stream", f"kubernetes {text}")
+    assert (stream.moved_bytes, stream.disk_bytes) == (6e10, 0)
 
 
 @pytest.mark.parametrize(

@@ -65,13 +65,14 @@ def cluster(url: str, nodes: dict[str, Any] | None = None, **storage: Any) -> Cl
 
 MOUNTED = ("/mnt/data/team", "volume", {"nodes": {"mounts": [CLAIM]}})
 DOWNLOADS = {"downloads": {"host_path": "/nvme/larder", "container_path": "/cache"}}
-BUCKET = ("s3://bucket/team/", "bucket", {"region": "us-west-2"})
+BUCKET = ("s3://bucket/team/", "stream", {"region": "us-west-2"})
 CASES: dict[str, tuple[str, tuple[str, str, dict[str, Any]]]] = {
     "job-volume": ("kubernetes", MOUNTED),
-    "job-bucket": ("kubernetes", BUCKET),
+    "job-stream": ("kubernetes", BUCKET),
+    "job-download": ("kubernetes", ("s3://bucket/team/", "download", BUCKET[2])),
     "pod-host-path": ("Pod", ("/srv/data", "bind_mount", {})),
     "trainjob-volume": ("kubeflow", MOUNTED),
-    "trainjob-bucket": ("kubeflow", (*BUCKET[:2], {**BUCKET[2], "nodes": DOWNLOADS})),
+    "trainjob-stream": ("kubeflow", (*BUCKET[:2], {**BUCKET[2], "nodes": DOWNLOADS})),
 }
 
 
@@ -119,12 +120,12 @@ def test_kubernetes_and_kubeflow_accept_what_is_emitted():
     assert {path.stem for path in GOLDEN.glob("*.yaml")} == set(CASES)
     right = [loaded((GOLDEN / f"{name}.yaml").read_text()) for name in CASES]
     wrong = copy.deepcopy(right)
-    for config in wrong[:3]:
+    for config in wrong[:4]:
         spec = config["spec"] if config["kind"] == "Pod" else config["spec"]["template"]["spec"]
         spec["volumes"][0]["persistentVolumeClaims"] = {}
-    for config in wrong[3:]:
+    for config in wrong[4:]:
         config["spec"]["runtimePatches"][0]["owner"] = "x"
-    assert read_by_others(VALIDATE, right + wrong) == [True] * 5 + [False] * 5
+    assert read_by_others(VALIDATE, right + wrong) == [True] * 6 + [False] * 6
 
 
 def variables(kind: str, where: Any, found: VersionContents) -> dict[str, str]:
@@ -151,6 +152,26 @@ def test_a_container_is_told_where_the_data_is():
     assert listed["LARDER_CACHE_DIR"] == "/var/cache/larder"
 
 
+def test_an_init_container_downloads_with_what_the_first_container_has():
+    pod = template("Pod")
+    pod["spec"]["containers"][0] |= {"env": [{"name": "A", "value": "b"}], "envFrom": []}
+    url, version = "s3://bucket/a$(b)/", "versions/" + VERSION
+    (file,) = config_files(pod, place(url, "download"), contents(), cluster(url))
+    spec = loaded(file.text)["spec"]
+    (warming,) = spec["initContainers"]
+    first = spec["containers"][0]
+    location = "s3://bucket/a$$(b)/larder/my_digits/" + version
+    assert warming["command"] == ["larder", "warm", location, "--to", "/var/cache/larder"]
+    assert warming["env"] == first["env"][:2]
+    assert warming["volumeMounts"] == first["volumeMounts"]
+    assert {
+        "name": "LARDER_LOCATION",
+        "value": f"/var/cache/larder/larder/my_digits/{version}",
+    } in (first["env"])
+    with larder_error("config.template"):
+        config_files(template("kubeflow"), place(url, "download"), contents(), cluster(url))
+
+
 def test_shards_with_omitted_samples_are_not_named():
     url, delivery, options = MOUNTED
     here = place(url, delivery, shards=False)
@@ -174,14 +195,14 @@ names = st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size
 def test_what_a_pattern_or_the_api_cannot_hold_is_refused(url, host_path):
     nodes = {"downloads": {"host_path": host_path, "container_path": "/cache"}}
     with larder_error("config.path"):
-        emitted("kubernetes", (url, "bucket", {"nodes": nodes}), contents())
+        emitted("kubernetes", (url, "stream", {"nodes": nodes}), contents())
 
 
 @given(names.filter(lambda name: name not in (".", "..") and not re.search(r"[~{}\\]|::", name)))
 def test_names_come_back_as_kubernetes_reads_them(name):
     url = f"s3://bucket/{name}/"
     here = cluster("s3://bucket/")
-    (file,) = config_files(template("kubernetes"), place(url, "bucket"), contents(), here)
+    (file,) = config_files(template("kubernetes"), place(url, "stream"), contents(), here)
     (value,) = [
         each["value"]
         for each in loaded(file.text)["spec"]["template"]["spec"]["containers"][0]["env"]
@@ -196,7 +217,7 @@ def test_what_the_template_has_is_kept_and_what_is_in_the_way_is_refused():
     container = pod["spec"]["containers"][0]
     container["env"] = [{"name": "AWS_DEFAULT_REGION", "value": "eu-west-1"}]
     here = cluster("s3://bucket/", region="us-west-2")
-    version = place("s3://bucket/", "bucket")
+    version = place("s3://bucket/", "stream")
     before = copy.deepcopy(pod)
     (file,) = config_files(pod, version, contents(), here)
     assert pod == before
@@ -276,7 +297,7 @@ def test_mistakes_are_named(kind, path, value, place_):
         inner = inner[int(part) if part.isdigit() else part]
     inner[last] = value
     with larder_error("config.invalid_experiment") as caught:
-        config_files(config, place("s3://bucket/", "bucket"), contents(), cluster("s3://bucket/"))
+        config_files(config, place("s3://bucket/", "stream"), contents(), cluster("s3://bucket/"))
     assert f"{place_}: " in str(caught.value)
 
 
@@ -285,7 +306,7 @@ def test_mistakes_are_named(kind, path, value, place_):
 )
 def test_a_template_that_is_no_job_is_refused(config):
     with larder_error("config.template"):
-        config_files(config, place("s3://bucket/", "bucket"), contents(), cluster("s3://bucket/"))
+        config_files(config, place("s3://bucket/", "stream"), contents(), cluster("s3://bucket/"))
 
 
 @pytest.mark.parametrize(("delivery", "mount"), [("bind_mount", CLAIM), ("volume", None)])

@@ -136,7 +136,7 @@ CLAIM = {"host_path": "/srv", "container_path": "/data", "claim": "team-data"}
         ("/srv/data", {"nodes": {"mounts": [CLAIM]}}, "volume"),
         ("/elsewhere", {"nodes": {"mounts": [CLAIM]}}, "bind_mount"),
         ("/srv/data", {"consumer": {"kind": "kubernetes"}, "nodes": {"mounts": [CLAIM]}}, "volume"),
-        ("s3://storage/", {"consumer": {"kind": "kubeflow"}}, "bucket"),
+        ("s3://storage/", {"consumer": {"kind": "kubeflow"}}, "stream"),
         ("/srv/data", {"consumer": {"kind": "json"}}, "bind_mount"),
     ],
 )
