@@ -48,6 +48,26 @@ SOURCES = {
 Distance = Literal["beside", "away", "unknown"]
 Effect = Literal["prefer", "refuse", "note"]
 
+_FILE_SYSTEMS = {
+    "efs": (
+        "S1",
+        "Amazon EFS",
+        "If it is too slow, change its throughput mode, as its performance guide says, or deliver "
+        "from a bucket.",
+    ),
+    "fsx": (
+        "S7",
+        "FSx for Lustre",
+        "It is in a single Availability Zone, of which consumer.vpc has to name a subnet; what "
+        "is in a linked bucket is loaded when first read, so the first epoch is as slow as that.",
+    ),
+}
+"""Of each file system: its rule, its name, and what to look after."""
+
+_MEASURE = """\
+python -m timeit -n 1 -r 1 -s 'import larder' \
+'for batch in larder.open().loader("SPLIT", batch_size=256, shuffle=True, order="full"): pass'"""
+
 _BARE_SHARDS = frozenset({"file", "fast_file", "pipe"})
 
 
@@ -63,7 +83,7 @@ class Facts:
         unlisted: Whether beside these shards there are others, which the version does not list.
         cache_bytes: Size of the cache; None if there is none.
         access, epochs, trials, training_seconds, context_bytes: As in the dataset file.
-        storage: ``aws``, ``gcp`` or ``server`` for a bucket, ``file`` for a directory.
+        storage, source: ``aws``, ``gcp`` or ``server`` for a bucket, ``file`` for a directory.
         from_source: How far the storage is from the source, and to_nodes, how far the nodes are
             from the storage.
         source_usd_per_gb: Price of a GB (10^9 bytes) from the source to the nodes; None if it is
@@ -93,6 +113,7 @@ class Facts:
     training_seconds: float | None = None
     context_bytes: int | None = None
     storage: str = "aws"
+    source: str = "aws"
     from_source: Distance = "beside"
     to_nodes: Distance = "beside"
     source_usd_per_gb: float | None = 0.0
@@ -276,6 +297,9 @@ def _mounts(facts: Facts) -> Iterator[Fired]:
     else:
         text = "The data is on a file system of the nodes: containers see it through a bind mount."
         yield Fired("prefer", "bind_mount", "D3", text)
+        machine = "agent" if facts.consumer == "determined" else "node"
+        text = f"It has to be mounted at the same path on every {machine}."
+        yield Fired("note", "bind_mount", "D3", text)
 
 
 def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
@@ -370,13 +394,15 @@ def _divided(facts: Facts, delivery: str) -> str:
 
 
 def _file_systems(facts: Facts) -> Iterator[Fired]:
-    names = {"efs": ("S1", "Amazon EFS"), "fsx": ("S7", "FSx for Lustre")}
-    for name, (rule, noun) in names.items():
+    for name, (rule, noun, advice) in _FILE_SYSTEMS.items():
         if name in facts.file_systems and not facts.in_bucket:
             yield Fired("prefer", name, rule, f"The data is on {noun} already; jobs need a VPC.")
-        else:
-            text = f"The storage is not in a file system of {noun} that consumer.file_system names."
-            yield Fired("refuse", name, rule, text)
+            yield Fired("note", name, rule, advice)
+            continue
+        text = f"The storage is not in a file system of {noun} that consumer.file_system names."
+        if facts.source == "file":
+            text += f" If the source is on {noun} already, put storage.url there, too."
+        yield Fired("refuse", name, rule, text)
 
 
 def _by_size(facts: Facts, limits: Limits) -> Iterator[Fired]:
@@ -405,6 +431,8 @@ def _by_size(facts: Facts, limits: Limits) -> Iterator[Fired]:
     if facts.access == "random":
         text = "FastFile reads at random too, but slowly; FSx for Lustre is made for that."
         yield Fired("prefer", "fast_file", "S6", text)
+        text = "A model that computes long may still be kept busy: compare its epoch with what this"
+        yield Fired("note", "fast_file", "S6", f"{text} measures in a job: {_MEASURE}.")
     else:
         text = "FastFile starts without a download and reads large files in order."
         yield Fired("prefer", "fast_file", "S5", text)

@@ -62,6 +62,7 @@ def choices(
         training_seconds=experiment.training_seconds,
         context_bytes=experiment.context_bytes,
         storage=storage.provider,
+        source=source.provider,
         from_source="beside" if source.provider == "file" else distance(source, storage),
         to_nodes=distance(storage, nodes),
         source_usd_per_gb=egress_usd_per_gb(source, nodes),

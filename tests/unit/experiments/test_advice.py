@@ -153,6 +153,31 @@ def test_a_download_that_is_not_preferred_says_why(delivery, text, reason):
     assert reason in option_of(delivery, text).deciding.sentence
 
 
+@pytest.mark.parametrize(
+    ("delivery", "text", "sentence"),
+    [
+        ("bind_mount", "determined 2GB/14 storage=file", "every agent"),
+        ("bind_mount", "kubernetes 2GB/14 storage=file", "every node"),
+        ("efs", "sagemaker 2GB/14 storage=file efs", "throughput mode"),
+        ("fsx", "sagemaker 2GB/14 storage=file fsx", "single Availability Zone"),
+        ("fsx", "sagemaker 2GB/14 storage=file fsx", "first epoch"),
+        ("fast_file", "sagemaker 300GB/2000 access=random", "python -m timeit"),
+    ],
+)
+def test_what_to_look_after_is_said_where_it_applies(delivery, text, sentence):
+    assert any(sentence in fired.sentence for fired in option_of(delivery, text).fired)
+    elsewhere = option_of(delivery, f"{text.split()[0]} 300GB/2000")
+    assert not any(sentence in fired.sentence for fired in elsewhere.fired)
+
+
+def test_a_source_that_may_be_on_a_file_system_is_said_to_need_no_copy():
+    facts = facts_of("sagemaker 5GB/40")
+    for source, expected in (("file", True), ("aws", False)):
+        options = advise(replace(facts, source=source), Limits()).options
+        efs = next(each for each in options if each.delivery == "efs")
+        assert ("on Amazon EFS already" in efs.deciding.sentence) == expected
+
+
 def test_short_trials_of_sagemaker_stream_what_they_read():
     facts = facts_of("sagemaker 40GB/270 epochs=0.1 trials=64")
     first = advise(facts, Limits()).choose("auto", where="")
