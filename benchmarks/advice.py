@@ -4,10 +4,10 @@
 
     python -m benchmarks.advice [--runs 3] [--files-scale 1] [--directory DIR] [--json]
 
-Bodies of random bytes, of 16 shards of 8 MB, with and without a cache, and of 256 shards of 200 kB:
+Bodies of random bytes, of 8 shards of 8 MB, with and without a cache, and of 128 shards of 200 kB:
 on disk, and in a local S3 server behind a link of 20 MB/s that delays every answer by 20 ms. What
 the predictions need to know of the link or the disk, the time of a request and bytes per second, is
-measured right before each case, with other objects.
+measured first, with other objects. The link has most of the time: three minutes on two cores.
 
 The peer is the median of what was measured, each time in a process of its own whose start and
 imports do not count. ``met``: the prediction is within a factor of 1.5, or 2 seconds.
@@ -32,7 +32,7 @@ import boto3
 
 import larder
 from benchmarks.copying.delay import delayed
-from benchmarks.harness import apart, arguments, document, say, settle, table
+from benchmarks.harness import apart, arguments_parser, document, say, settle, table
 from larder.config.models import Limits, Nodes
 from larder.experiments.advice import advise
 from larder.experiments.rules import Facts
@@ -41,7 +41,7 @@ from larder.readers.data import Data
 from tests.support.runs import run_settings
 from tests.support.servers import rclone_s3
 
-LARGE, SMALL = (128, 1_000_000, 8_000_000), (256, 200_000, 200_000)
+LARGE, SMALL = (64, 1_000_000, 8_000_000), (128, 200_000, 200_000)
 BODIES = {"large": LARGE, "small": SMALL, "cached": LARGE}
 """Of each body: samples, their bytes, and those of a shard."""
 
@@ -203,18 +203,20 @@ def figures(folder: Path, scale: float, runs: int) -> Iterator[Figure]:
             "bucket": lambda name: client.get_object(Bucket=BUCKET, Key=name)["Body"].read(),
             "directory": lambda name: (served / name).read_bytes(),
         }
+        nodes = {place: rates(probe) for place, probe in probes.items()}
         for body, place, delivery, access, read in CASES:
             root = f"s3://{BUCKET}" if place == "bucket" else str(served)
             url = f"{root}/{body}/larder/d"
-            nodes = rates(probes[place])
             seconds = [apart(timed, read, url) for _ in range(runs)]
-            ours = predicted(bodies[body], place, delivery, access, nodes)
+            ours = predicted(bodies[body], place, delivery, access, nodes[place])
             name = f"{delivery}, {access}, {body} shards in a {place}: seconds"
             yield Figure(name, ours, median(seconds))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    flags = arguments(__doc__ or "", argv)
+    parser = arguments_parser(__doc__ or "")
+    parser.set_defaults(runs=3)
+    flags = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="larder-bench-", dir=flags.directory) as folder:
         given = list(figures(Path(folder), flags.files_scale, flags.runs))
     rows = [

@@ -142,7 +142,9 @@ def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.N
 def arguments_parser(description: str) -> argparse.ArgumentParser:
     """A parser of the flags that every benchmark has, for one that has more."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--runs", type=int, default=5, help="rounds that count (default 5)")
+    parser.add_argument(
+        "--runs", type=int, default=5, help="rounds that count (default %(default)s)"
+    )
     parser.add_argument(
         "--files-scale", type=float, default=1.0, help="so many times the files, such as 0.01"
     )
