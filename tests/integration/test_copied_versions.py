@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, flip, images, write
+from pipeline_lab import Lab, directory_lab, flip, images, reach, write
 from reading_lab import killed_while_it_copies
+from ruamel.yaml import YAML
 
 import larder
 from larder.cli.main import dispatch
+from larder.config.load import load_template
+from larder.config.patterns import expand_braces
 from larder.errors import ConfigError
 from larder.readers.data import Data
 from larder.store import download
 from tests.support.errors import larder_error
 from tests.support.processes import run_python
 
+CONFIGS = Path(__file__).parents[2] / "configs"
 FIELDS: dict[str, Any] = {"splits": {"training": ["a/**", "b/**"], "validation": "c/**"}}
 
 
@@ -163,3 +167,28 @@ def test_a_light_install_copies(tmp_path):
     )
     done = run_python("-c", code, address, tmp_path / "copy")
     assert done.stdout == "set()\n", done.stderr
+
+
+def test_the_init_container_of_a_job_downloads_what_its_variables_name(
+    rclone_server, tmp_path, monkeypatch
+):
+    for name, value in rclone_server.environment.items():
+        monkeypatch.setenv(name, value)
+    rclone_server.create_bucket("warm")
+    write(str(tmp_path / "source"), images())
+    storage = {"url": f"s3://warm/{tmp_path.name}", **reach(rclone_server)}
+    lab = Lab(str(tmp_path / "source"), storage, tmp_path / "out", FIELDS)
+    path = str(tmp_path / "node")
+    nodes = {"downloads": {"host_path": path, "container_path": path}}
+    lab.prepare(
+        experiment={"delivery": "download"},
+        cluster={"consumer": {"kind": "kubernetes"}, "nodes": nodes},
+        template=load_template(CONFIGS, "kubernetes/default.yaml"),
+    )
+    job = YAML(typ="safe").load(lab.output / "job.yaml")["spec"]["template"]["spec"]
+    (warming,), (training,) = job["initContainers"], job["containers"]
+    assert dispatch(warming["command"][1:]) == 0
+    variables = {each["name"]: each["value"] for each in training["env"]}
+    shards = expand_braces(variables["LARDER_SHARDS_TRAINING"])
+    assert all(Path(shard).exists() for shard in shards)
+    assert larder.open(variables["LARDER_LOCATION"]).splits.keys() == {"training", "validation"}
