@@ -25,7 +25,7 @@ UNIT_BYTES = 64_000_000
 
 _SCHEMES = ("", "file", "gs", "s3")
 _START_SECONDS = 0.4
-_BYTE_SECONDS = 1e-9
+_BYTE_SECONDS = 0.5e-9
 _LEAST_UNIT_BYTES = 16_000_000
 _UNITS_EACH = 4
 
@@ -71,10 +71,10 @@ def divided(
 
 
 def saves_time(seconds: float, count: int) -> bool:
-    """Whether ``count`` processes, for what one does in so many seconds, save several times the
-    time that they take to start.
+    """Whether ``count`` processes, for what one does in so many seconds, save twice the time that
+    they take to start.
     """
-    return seconds * (1 - 1 / count) > 4 * _START_SECONDS
+    return seconds * (1 - 1 / count) > 2 * _START_SECONDS
 
 
 def is_local(*places: Location) -> bool:
