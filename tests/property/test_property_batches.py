@@ -3,11 +3,9 @@
 from itertools import pairwise
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.copy import copy_job
 from larder.copy.copy_job import cut_batches
 
 SIZES = st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=4)
@@ -19,9 +17,7 @@ def test_batches_cover_every_row_once(sizes, most, rows):
     batches = [
         pa.record_batch([pa.array(each, pa.int64())], names=["size_bytes"]) for each in sizes
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copy_job, "BATCH_OBJECTS", rows)
-        found = list(cut_batches(batches, most))
+    found = list(cut_batches(batches, most, rows))
     at = 0
     for batch in found:
         assert batch.first_row == at

@@ -104,7 +104,7 @@ def test_parts_come_back(case, transaction_bytes):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.mdb"
         facts = build_file(
-            rows,
+            Codec(schema).encode_each(rows),
             schema,
             path,
             limit_bytes=1 << 24,

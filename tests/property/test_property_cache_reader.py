@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from larder.cache.build import build_file
 from larder.cache.file import CacheFileReader, open_file
+from larder.cache.record import Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.readers.cache import CacheReader
 from larder.versions.omitted import Omitted
@@ -32,7 +33,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[CacheFileRe
         readers = []
         for place, size in enumerate(SIZES):
             rows = ({"x": 100 * place + n, "bytes": bytes(n)} for n in range(size))
-            facts = build_file(rows, schema, folder / f"{place}.mdb", limit_bytes=1 << 20)
+            encoded = Codec(schema).encode_each(rows)
+            facts = build_file(encoded, schema, folder / f"{place}.mdb", limit_bytes=1 << 20)
             reader = open_file(folder / f"{place}.mdb", facts)
             readers.append(stack.enter_context(reader))
         yield readers

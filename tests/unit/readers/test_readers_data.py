@@ -11,6 +11,7 @@ import pytest
 
 import larder
 from larder.cache.build import build_file
+from larder.cache.record import Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import FatalError, LarderError
 from larder.manifest.sealed import seal
@@ -44,7 +45,8 @@ def write_part(folder: Path, name: str, records: int, **options: Any) -> CacheFi
         }
         for n in range(records)
     )
-    facts = build_file(rows, schema, folder / name, limit_bytes=1 << 20)
+    encoded = Codec(schema).encode_each(rows)
+    facts = build_file(encoded, schema, folder / name, limit_bytes=1 << 20)
     digests = facts.sha256, facts.digest
     path = f"{CACHE}/{name}"
     return CacheFile(path, facts.bytes, *digests, facts.records, segment=SEGMENT, split="train")
