@@ -204,11 +204,15 @@ def built_split(
 
 
 def _processes(job: SegmentJob, batch: CacheBatch) -> int:
-    """How many processes decode the samples of a split: 1 if this one does as well."""
+    """How many processes decode the samples of a split: 1 if this one does as well, or as on Dask
+    and Ray, whose workers have one core each.
+    """
     assert job.dataset.cache is not None, "there is a cache to build"
-    if job.dataset.cache.records != "decoded" or not reachable(job.cluster.storage):
+    runner = job.cluster.runner
+    here = runner.kind != "local" or not reachable(job.cluster.storage)
+    if here or job.dataset.cache.records != "decoded":
         return 1
-    count = workers(job.cluster.runner, job.cluster.copy_)
+    count = workers(runner, job.cluster.copy_)
     return count if saves_time(_SAMPLE_SECONDS * batch.rows, count) else 1
 
 
