@@ -24,6 +24,7 @@ import numpy as np
 from larder.config.shape import DecoderUse, use_of
 from larder.errors import ConfigError, FatalError
 from larder.samples.images import decoding, is_image
+from larder.samples.npy import read_header
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
@@ -117,23 +118,12 @@ def _shape(shape: tuple[int | None, ...]) -> str:
     return f"({', '.join(sizes)})"
 
 
-_HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
-
-
 def _npy(data: bytes) -> Array:
-    """The format of https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
-
-    Only the header is left to numpy: it allocates what a header claims before it looks for the
+    """Only the header is left to numpy: it allocates what a header claims before it looks for the
     elements.
     """
     file = io.BytesIO(data)
-    version = np.lib.format.read_magic(file)
-    if version not in _HEADERS:
-        raise ValueError(f"version {version[0]}.{version[1]} of the format is not supported")
-    shape, by_columns, dtype = _HEADERS[version](file)
+    shape, by_columns, dtype = read_header(file)
     if dtype.hasobject:
         raise ValueError("it has Python objects, which would have to be unpickled")
     size_bytes, wanted = len(data) - file.tell(), math.prod(shape) * dtype.itemsize

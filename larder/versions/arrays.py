@@ -23,6 +23,7 @@ import numpy.typing as npt
 from larder.disk import disk_errors
 from larder.errors import DamageError, ObjectError
 from larder.manifest.sealed import MAKE_AGAIN, StoredFile
+from larder.samples.npy import read_header
 from larder.store import object_url
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
@@ -67,9 +68,7 @@ def read_array(data: bytes) -> Array:
     """
     file = io.BytesIO(data)
     try:
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError
-        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+        shape, by_columns, dtype = read_header(file)
     except (ValueError, TypeError, RecursionError):
         raise ValueError("not an array of numpy") from None
     rest = len(data) - file.tell()

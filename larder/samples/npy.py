@@ -1,0 +1,34 @@
+"""The headers of .npy files.
+
+https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+"""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from larder.forking import lock_of_process
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+_parsing = lock_of_process()
+"""numpy has Python parse headers. In Python 3.11 that fails for valid ones now and then, where two
+threads do it at once: SystemError, "AST constructor recursion depth mismatch".
+"""
+
+
+def read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """The shape, whether the order is by columns, and the dtype. ValueError or TypeError, or
+    RecursionError, if it is no header, or of another version of the format than 1.0 and 2.0.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not supported")
+    with _parsing:
+        shape, by_columns, dtype = _HEADERS[version](file)
+    return shape, by_columns, dtype
