@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from threading import Event, Thread
+from typing import TypeVar
 from uuid import UUID
 
 from prefect import get_client
@@ -20,9 +21,20 @@ from larder.progress import CancellableProgress, NullProgress, Progress
 
 POLL_SECONDS = 2.0
 
+T = TypeVar("T")
+
 _listener: ContextVar[Progress] = ContextVar("listener", default=NullProgress())  # noqa: B039
 _stop: ContextVar[Event | None] = ContextVar("stop", default=None)
 _crew: ContextVar[Crew] = ContextVar("crew", default=Crew(1))  # noqa: B039
+
+
+@contextmanager
+def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 def current_listener() -> Progress:
@@ -39,11 +51,8 @@ def current_progress() -> Progress:
 @contextmanager
 def listening(progress: Progress) -> Iterator[None]:
     """Report the tasks that run within a ``with`` block to ``progress``."""
-    token = _listener.set(progress)
-    try:
+    with _set(_listener, progress):
         yield
-    finally:
-        _listener.reset(token)
 
 
 def current_crew() -> Crew:
@@ -54,11 +63,8 @@ def current_crew() -> Crew:
 @contextmanager
 def working_with(crew: Crew) -> Iterator[None]:
     """Have the batches that are submitted within a ``with`` block done by a crew."""
-    token = _crew.set(crew)
-    try:
+    with _set(_crew, crew):
         yield
-    finally:
-        _crew.reset(token)
 
 
 @contextmanager
@@ -68,11 +74,8 @@ def stoppable() -> Iterator[Event]:
     Nested blocks share the event: whatever stops a part of a run stops all of it.
     """
     event = _stop.get() or Event()
-    token = _stop.set(event)
-    try:
+    with _set(_stop, event):
         yield event
-    finally:
-        _stop.reset(token)
 
 
 def run_ended(flow_run: UUID) -> Callable[[], str]:

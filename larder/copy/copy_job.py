@@ -36,10 +36,11 @@ from larder.copy.route import Route, SentAhead
 from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError, RetryableError
-from larder.jobs.crew import UNIT_BYTES, divided, is_local, reachable, unit_bytes
+from larder.jobs.crew import divided, is_local, reachable, unit_bytes
 from larder.jobs.manifests import put_named, read_ref
 from larder.jobs.results import BatchReport, merge_reports
 from larder.jobs.runner import Runner
+from larder.machine import processes_together
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import DUE, FAILURES, OBJECTS
@@ -186,7 +187,7 @@ def copy_objects(
             root,
             f"{place.receipts}{job.run}-",
             folder,
-            set_bytes=max(UNIT_BYTES, SET_BYTES // concurrent_batches),
+            set_bytes=SET_BYTES * processes_together() // concurrent_batches,
             receipts=_receipts(root, job, batch),
         ) as sets,
     ):

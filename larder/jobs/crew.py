@@ -118,14 +118,12 @@ class Crew:
 
         ``run.failed``: the process of a unit was killed twice.
         """
-        division = _divisions.get(step)
-        units: Sequence[Any] = ()
-        if division is not None and self._count > 1:
-            job, batch = arguments
-            units = division.units(job, batch, self._count)
-        if division is None or not units:
+        division = _divisions.get(step) if self._count > 1 else None
+        if division is None or not (
+            units := division.units(arguments[0], arguments[1], self._count)
+        ):
             return step(*arguments, progress=progress, **named)
-        call = partial(self._unit, step, job, division.stage)
+        call = partial(self._unit, step, arguments[0], division.stage)
         results = map_stopping(self._threads, call, units, progress)
         return division.merge(results)
 

@@ -5,6 +5,7 @@ https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -22,12 +23,14 @@ threads do it at once: SystemError, "AST constructor recursion depth mismatch".
 """
 
 
-def read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """The shape, whether the order is by columns, and the dtype. ValueError or TypeError, or
-    RecursionError, if it is no header, or of another version of the format than 1.0 and 2.0.
+def read_header(
+    file: BinaryIO, versions: Collection[tuple[int, int]] = _HEADERS.keys()
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """The shape, whether the order is by columns, and the dtype. ValueError, TypeError or
+    RecursionError if it is no header, or of another version of the format.
     """
     version = np.lib.format.read_magic(file)
-    if version not in _HEADERS:
+    if version not in versions:
         raise ValueError(f"version {version[0]}.{version[1]} of the format is not supported")
     with _parsing:
         shape, by_columns, dtype = _HEADERS[version](file)

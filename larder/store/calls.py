@@ -165,18 +165,13 @@ def connection_errors(call: Call) -> Iterator[None]:
     try:
         yield
     except BrokenError as error:
-        raise broken(call, error) from error
-
-
-def broken(call: Call, error: BrokenError) -> LarderError:
-    """What a broken connection means for a call."""
-    cause, hint = str(error), error.hint
-    if error.final:
-        return StoreError("store.refused", cause, where=call.store_url, hint=hint)
-    failure = RetryableError("store.unavailable", cause, where=call.where, hint=hint)
-    if error.refused:
-        failure.within_seconds = _REFUSED_SECONDS
-    return failure
+        cause, hint = str(error), error.hint
+        if error.final:
+            raise StoreError("store.refused", cause, where=call.store_url, hint=hint) from error
+        failure = RetryableError("store.unavailable", cause, where=call.where, hint=hint)
+        if error.refused:
+            failure.within_seconds = _REFUSED_SECONDS
+        raise failure from error
 
 
 class AnswerReader(Reader):

@@ -68,7 +68,7 @@ def read_array(data: bytes) -> Array:
     """
     file = io.BytesIO(data)
     try:
-        shape, by_columns, dtype = read_header(file)
+        shape, by_columns, dtype = read_header(file, [(1, 0)])
     except (ValueError, TypeError, RecursionError):
         raise ValueError("not an array of numpy") from None
     rest = len(data) - file.tell()

@@ -38,7 +38,6 @@ def make(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], CopyLab]]:
     """Makes labs of one kind; two objects are a set."""
-    monkeypatch.setattr(copy_job, "UNIT_BYTES", 1)
     monkeypatch.setattr(copy_job, "SET_BYTES", 60)
     folders = (tmp_path / str(number) for number in count())
     with ExitStack() as stack:

@@ -67,7 +67,6 @@ def test_an_interrupted_mirror_continues_where_it_stopped(tmp_path, monkeypatch)
 @pytest.mark.exhaustive
 def test_a_killed_mirror_repeats_no_more_than_the_sets_in_progress(tmp_path, monkeypatch):
     size_bytes = sum(map(len, OBJECTS.values())) / len(OBJECTS)
-    monkeypatch.setattr(copy_job, "UNIT_BYTES", 1)
     monkeypatch.setattr(copy_job, "SET_BYTES", int(5 * size_bytes))
     for after in (25, 40, 60):
         lab = directory_lab(tmp_path / str(after), OBJECTS, **ONE_BATCH)

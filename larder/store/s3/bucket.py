@@ -29,8 +29,8 @@ from larder.config.urls import Access
 from larder.errors import LarderError, NotFoundError, ObjectError, StoreError
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.buckets import Bucket, RenewedKeys, SharedAccounts, connections
-from larder.store.calls import Call, broken
-from larder.store.http import Answer, BrokenError
+from larder.store.calls import Call, connection_errors
+from larder.store.http import Answer
 from larder.store.interrupt import grace
 from larder.store.s3.answers import (
     CHECKSUM_HINT,
@@ -255,10 +255,8 @@ class S3Bucket(Bucket[S3Account]):
     ) -> Answer:
         """Sign a request and send it; the answer may be an error."""
         target, sent = self._signed(method, call, query, headers, sha256, keys)
-        try:
+        with connection_errors(call):
             return self.account.http.request(method, target, sent, body)
-        except BrokenError as error:
-            raise broken(call, error) from error
 
     def _signed(
         self,

@@ -21,8 +21,7 @@ from larder.store.base import (
     WriteOptions,
 )
 from larder.store.buckets import BucketStore
-from larder.store.calls import AnswerReader, ByteRange, Call, broken, conflict
-from larder.store.http import BrokenError
+from larder.store.calls import AnswerReader, ByteRange, Call, conflict, connection_errors
 from larder.store.s3.answers import copy_source, document, element, etag_of, object_info
 from larder.store.s3.bucket import S3Bucket, if_match_header
 from larder.store.s3.listing import list_objects, list_uploads
@@ -84,10 +83,8 @@ class S3Store(BucketStore):
         calls = [(call, etag) for call, _, etag in wanted]
         with closing(self._bucket.get_each(calls, ahead)) as answers:
             for call, size_bytes, etag in wanted:
-                try:
+                with connection_errors(call):
                     answer = next(answers)
-                except BrokenError as error:
-                    raise broken(call, error) from error
                 data = answer.body
                 as_listed = answer.status == 200 and etag in ("", etag_of(answer.headers))
                 if data is None or len(data) != size_bytes or not as_listed:
