@@ -55,7 +55,8 @@ class Measured:
 def prepare_once(
     body: Body, fields: Mapping[str, Any], storage: str, picks: Picks
 ) -> Mapping[str, Any]:
-    """Prepare the body as it is after a change, in this process; returns a `Measured` as a dict.
+    """Prepare the body as it is after a change, in this process alone; returns a `Measured` as a
+    dict.
 
     Real files are already as they are after the change.
     """
@@ -76,7 +77,14 @@ def prepare_once(
         **fields,
     }
     shards = {"bytes": body.shard_bytes, **every.pop("shards", {})}
-    settings = run_settings(source, place / "storage", place / "configs", shards=shards, **every)
+    settings = run_settings(
+        source,
+        place / "storage",
+        place / "configs",
+        shards=shards,
+        cluster={"runner": {"workers": 1}},  # what other processes move is not counted
+        **every,
+    )
     _import_all(every)
     with watched() as peak, between(wrapped):
         start, cpu_start = perf_counter(), process_time()

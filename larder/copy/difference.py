@@ -78,6 +78,9 @@ def uncopied(
 ) -> Iterator[pa.RecordBatch]:
     """The objects that are not the same as their copies, according to the table above, by key.
 
+    So are those of which the record names another etag of the copy, and no checksum: they cannot be
+    read from it.
+
     Memory: that of `larder.manifest.sort.sort`. Inputs that come in the order of their keys are not
     sorted.
 
@@ -99,7 +102,18 @@ def uncopied(
         listing = ordered(Stream(OBJECTS, object_batches(mirrored)))
         streams = listing, Stream(OBJECTS, verified), Stream(OBJECTS, record)
         for piece in matches(ordered(Stream(DUE, objects)), *streams, md5=md5):
-            yield piece.objects.filter(pa.array(~piece.same))
+            yield piece.objects.filter(pa.array(~piece.same | _unreadable(piece)))
+
+
+def _unreadable(piece: Match) -> Flags:
+    """Objects of which no receipt names the etag of the copy, and one names another."""
+    receipts = piece.receipts
+    at = places(receipts.column("key"), piece.objects.column("key"))
+    of_other = equal_values(receipts, "etag", piece.objects, "etag", at)
+    of_other &= column_flags(pc.is_null(receipts.column("checksum")))
+    flags = np.zeros(piece.objects.num_rows, np.bool_)
+    flags[at[of_other]] = True
+    return flags & (piece.receipt < 0)
 
 
 def matches(objects: Stream, listing: Stream, *receipts: Stream, md5: bool) -> Iterator[Match]:

@@ -36,6 +36,17 @@ def test_a_copy_counts_as_long_as_a_receipt_fits_both_objects(tmp_path):
         assert sum(map(len, found)) == is_due
 
 
+@pytest.mark.parametrize(("checksum", "is_due"), [("crc32c:00000000", 0), (None, 1)])
+def test_a_copy_that_its_record_cannot_read_is_made_again(tmp_path, checksum, is_due):
+    source = ObjectInfo("k", 1, "0" * 32, 0)
+    row = {"key": "k", "size_bytes": 1, "etag": source.etag, "modified": 0, "mirror_etag": "m-1"}
+    record = pa.RecordBatch.from_pylist([{**row, "checksum": checksum}], schema=OBJECTS)
+    rows = uncopied(
+        due(object_batches([source])), [source], [], [record], md5=True, work_dir=tmp_path
+    )
+    assert sum(map(len, rows)) == is_due
+
+
 @pytest.mark.exhaustive
 def test_any_number_of_objects_fits_into_the_memory_of_a_sort(tmp_path):
     count, rows = 250_000, 50_000
