@@ -191,6 +191,7 @@ def copy_objects(
             receipts=_receipts(root, job, batch),
         ) as sets,
     ):
+        progress.advance("mirror", objects=sets.done.count, bytes=sets.done.bytes)
         stopped = ""
         try:
             copy_batch(

@@ -87,14 +87,17 @@ class Process:
     ) -> Any:
         """Call a function of a module; as part of a stage, its progress is passed on until it ends.
 
-        ``run.failed``: the process was killed.
+        ``run.failed``: the process was killed; the progress of its stage is taken back.
         """
         self.answered = False
+        objects = size_bytes = 0
         name = f"{function.__module__}:{function.__qualname__}"
         self._send(_Call(name, arguments, named, stage))
         while True:
             message = _read(self._stdout)
             if message is None:
+                if progress is not None:
+                    progress.advance(stage, objects=-objects, bytes=-size_bytes)
                 text = f"a process that Larder started ended with status {self.process.wait()}"
                 raise FatalError("run.failed", text, hint="run again to continue")
             self.answered = isinstance(message, _Done | _Failed)
@@ -103,6 +106,8 @@ class Process:
             if isinstance(message, _Failed):
                 raise message.error
             assert progress is not None, "only who has a progress tells of it"
+            if message.stage == stage:
+                objects, size_bytes = objects + message.objects, size_bytes + message.bytes
             try:
                 progress.advance(message.stage, objects=message.objects, bytes=message.bytes)
             except BaseException:

@@ -71,6 +71,8 @@ def test_processes_copy_each_object_once_however_often_they_are_killed(tmp_path,
         document = copy(lab.settings(), InlineRunner(2, kill))
         assert lab.there() == objects
     assert document["copied"] == {"count": 200, "bytes": 20_000}
+    mirror = document["stages"]["mirror"]
+    assert (mirror["objects"], mirror["bytes"]) == (200, 20_000)
     assert set(document["stages"]) == {"inventory", "compare", "mirror", "publish"}
     assert len(started) > 2
     assert not any(map(is_running, started))
