@@ -59,7 +59,7 @@ def copy_content(
         raise changed(way.where, info.size_bytes, len(data))
     crc32c = google_crc32c.value(data)
     read_crc32c = format_crc32c(crc32c)
-    kept = like.checksum if like else None
+    kept = like.checksum if like else crc32c_of(info.etag)
     _check_read(way, kept, read_crc32c)
     md5, compares_md5 = known_md5(source, info.etag), target.features.etag_is_md5
     content = Content(md5, kept, None, read_crc32c)

@@ -113,7 +113,7 @@ def brace_patterns(names: Sequence[str]) -> tuple[str, ...]:
     head = same.rstrip(_DIGITS)
     tail = names[0].removeprefix(head).lstrip(_DIGITS)
     numbers = [name.removeprefix(head).removesuffix(tail) for name in names]
-    if not all(map(str.isdecimal, numbers)):
+    if [f"{head}{number}{tail}" for number in numbers if number.isdecimal()] != [*names]:
         return tuple(names)
     return tuple(f"{head}{_braced(first, last)}{tail}" for first, last in _runs(numbers))
 

@@ -16,8 +16,9 @@ import sys
 import time
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -26,10 +27,20 @@ from larder.config.urls import Access, environment_endpoint
 from larder.disk import disk_errors
 from larder.errors import ConfigError, StoreError
 from larder.forking import lock_of_process
-from larder.store.base import BucketPrefix, Buffer, Features, ObjectInfo, Readable, Store, Writer
-from larder.store.calls import Call, RefusedKeysError
+from larder.store.base import (
+    AHEAD,
+    BucketPrefix,
+    Buffer,
+    Contents,
+    Features,
+    ObjectInfo,
+    Readable,
+    Store,
+    Writer,
+)
+from larder.store.calls import Call, RefusedKeysError, connection_errors
 from larder.store.etag_trust import etag_trust
-from larder.store.http import Http
+from larder.store.http import Answer, Http
 from larder.store.interrupt import Interrupt, in_thread, interrupted_by
 from larder.store.keys import check_key, folder_prefix
 from larder.store.retry import RetryPolicy
@@ -282,7 +293,7 @@ class BucketStore(Store):
         self._features = Features(
             replace_if_match=True,
             etag_is_md5=True,
-            reads_ahead=provider == "s3",
+            reads_ahead=True,
             etag_trust=etag_trust(provider, bucket, server, access.profile),
             place=BucketPrefix(provider, server, bucket, self._prefix),
         )
@@ -310,6 +321,33 @@ class BucketStore(Store):
             while data := source.read(PART_BYTES):
                 writer.write(data)
             return writer.commit()
+
+    def get_each(self, objects: Iterable[tuple[str, int, str]], ahead: int = AHEAD) -> Contents:
+        """What is not answered as expected, `get` reads."""
+        wanted = [(self._call(key), size_bytes, etag) for key, size_bytes, etag in objects]
+        calls = [(call, etag) for call, _, etag in wanted]
+        with closing(self._answers(calls, ahead)) as answers:
+            for call, size_bytes, etag in wanted:
+                with connection_errors(call):
+                    answer = next(answers)
+                data = answer.body
+                as_listed = answer.status == 200 and etag in ("", self._etag(answer, call))
+                if data is None or len(data) != size_bytes or not as_listed:
+                    answer.close()
+                    data = self.get(call.key, if_match=etag or None)
+                yield data
+
+    @abstractmethod
+    def _answers(self, calls: Iterable[tuple[Call, str]], ahead: int) -> Generator[Answer]:
+        """The answers to requests for objects with these etags, which may be errors or other
+        states of them.
+
+        BrokenError: there is no answer to the next.
+        """
+
+    @abstractmethod
+    def _etag(self, answer: Answer, call: Call) -> str:
+        """The etag of the object whose content was answered; empty if that does not say it."""
 
     @abstractmethod
     def _writer(self, key: str, like: ObjectInfo | None, parts: int) -> Writer:

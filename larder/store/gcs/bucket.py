@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -261,22 +261,34 @@ class GcsBucket(Bucket[GcsAccount]):
 
     def begin(self, request: Request, call: Call) -> Answer:
         """Send a request, and receive the headers of the answer; the caller closes it."""
-        account, path = self.account, request.path
-        query = {**request.query, **account.parameters}
-        if given := {name: text for name, text in query.items() if text is not None}:
-            path += ("&" if "?" in path else "?") + urlencode(given, quote_via=quote)
+        account, target = self.account, self._target(request)
 
         def send(keys: dict[str, str]) -> Answer:
             headers = {**keys, **request.headers}
             with connection_errors(call):
-                answer = account.http.request(
-                    request.method, account.http.path + path, headers, request.body
-                )
+                answer = account.http.request(request.method, target, headers, request.body)
             if answer.status // 100 == 2 or answer.status in request.accept:
                 return answer
             raise Response.of(answer, call).error()
 
         return account.headers.use(send, self.store_url)
+
+    def get_each(self, requests: Iterable[Request], ahead: int) -> Generator[Answer]:
+        """The answers to GET requests, which may be errors.
+
+        BrokenError: there is no answer to the next.
+        """
+        account = self.account
+        keys = account.headers.use(lambda keys: keys, self.store_url)
+        targets = ((self._target(each), {**keys, **each.headers}) for each in requests)
+        return account.http.get_each(targets, ahead)
+
+    def _target(self, request: Request) -> str:
+        account, path = self.account, request.path
+        query = {**request.query, **account.parameters}
+        if given := {name: text for name, text in query.items() if text is not None}:
+            path += ("&" if "?" in path else "?") + urlencode(given, quote_via=quote)
+        return account.http.path + path
 
     def send(self, request: Request, call: Call) -> Response:
         """Send a request, and receive the complete answer; see `begin`."""

@@ -13,7 +13,7 @@ is then asked for as well, of the same generation; for a whole object, at the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -97,16 +97,19 @@ def open_object(
 
 def _content(source: GcsObject, span: ByteRange) -> Answer | None:
     """The answer with the content; None if the object ends before the span begins."""
-    headers = {"Accept-Encoding": "gzip"}  # or GCS unpacks objects whose content encoding is gzip
-    if span.range:
-        headers["Range"] = span.range
-    request = Request("GET", source.path, {"alt": "media"}, headers, accept=(416,))
-    answer = source.bucket.begin(request, source.call)
+    answer = source.bucket.begin(_media(source, span.range), source.call)
     if answer.status == 416:
         answer.close()
         return None
     span.check(answer, source.call)
     return answer
+
+
+def _media(source: GcsObject, span: str = "") -> Request:
+    headers = {"Accept-Encoding": "gzip"}  # or GCS unpacks objects whose content encoding is gzip
+    if span:
+        headers["Range"] = span
+    return Request("GET", source.path, {"alt": "media"}, headers, accept=(416,))
 
 
 def _info(
@@ -176,6 +179,15 @@ class GcsStore(BucketStore):
     ) -> bytes:
         with open_object(self._object(key), ByteRange(offset, length), if_match) as reader:
             return b"".join(reader)
+
+    def _answers(self, calls: Iterable[tuple[Call, str]], ahead: int) -> Generator[Answer]:
+        return self._bucket.get_each(
+            (_media(GcsObject(self._bucket, call)) for call, _ in calls), ahead
+        )
+
+    def _etag(self, answer: Answer, call: Call) -> str:
+        info = info_of_headers(answer.headers, call.key)
+        return info.etag if info else ""
 
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
         """See `larder.store.base.Store.put`; the server verifies a CRC32C."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Unpack
 
 from larder.config.urls import DEFAULT_ACCESS, Access, cloud_of
 from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store.base import (
-    AHEAD,
     Buffer,
-    Contents,
     ObjectInfo,
     Readable,
     Reader,
@@ -21,7 +19,8 @@ from larder.store.base import (
     WriteOptions,
 )
 from larder.store.buckets import BucketStore
-from larder.store.calls import AnswerReader, ByteRange, Call, conflict, connection_errors
+from larder.store.calls import AnswerReader, ByteRange, Call, conflict
+from larder.store.http import Answer
 from larder.store.s3.answers import copy_source, document, element, etag_of, object_info
 from larder.store.s3.bucket import S3Bucket, if_match_header
 from larder.store.s3.listing import list_objects, list_uploads
@@ -77,20 +76,12 @@ class S3Store(BucketStore):
         span.check(answer, call)
         return AnswerReader(object_info(call, answer.headers), answer, span, call)
 
-    def get_each(self, objects: Iterable[tuple[str, int, str]], ahead: int = AHEAD) -> Contents:
-        """What is not answered as expected, `get` reads."""
-        wanted = [(self._call(key), size_bytes, etag) for key, size_bytes, etag in objects]
-        calls = [(call, etag) for call, _, etag in wanted]
-        with closing(self._bucket.get_each(calls, ahead)) as answers:
-            for call, size_bytes, etag in wanted:
-                with connection_errors(call):
-                    answer = next(answers)
-                data = answer.body
-                as_listed = answer.status == 200 and etag in ("", etag_of(answer.headers))
-                if data is None or len(data) != size_bytes or not as_listed:
-                    answer.close()
-                    data = self.get(call.key, if_match=etag or None)
-                yield data
+    def _answers(self, calls: Iterable[tuple[Call, str]], ahead: int) -> Generator[Answer]:
+        return self._bucket.get_each(calls, ahead)
+
+    def _etag(self, answer: Answer, call: Call) -> str:
+        del call
+        return etag_of(answer.headers)
 
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
         """See `larder.store.base.Store.put`: a single PUT; see `larder.store.s3.bucket`.

@@ -8,7 +8,7 @@ import pytest
 from larder.bounds import ByteBudget
 from larder.copy.allowance import CopyLimits
 from larder.copy.engine import copy_batch
-from larder.copy.object import WHOLE_BYTES, copy_object
+from larder.copy.object import WHOLE_BYTES, copy_content, copy_object
 from larder.copy.proof import CopiedObject, ObjectCopy
 from larder.errors import FatalError
 from larder.manifest.digest import format_crc32c
@@ -122,6 +122,15 @@ def test_a_bit_flipped_on_the_way_from_the_source_is_found(source, target, size_
     flipping.add("open", FlipBit())
     with larder_error("object.mismatch"):
         copy_object(ObjectCopy(flipping, info, target, "k"), LIMITS)
+    assert list(target.list()) == []
+
+
+def test_what_was_read_is_compared_with_a_crc32c_that_is_its_etag(source, tmp_path):
+    """As in GCS, of objects that were composed."""
+    info = source.put("k", b"right")._replace(etag=format_crc32c(google_crc32c.value(b"right")))
+    target = open_store(str(tmp_path))
+    with larder_error("object.mismatch"):
+        copy_content(ObjectCopy(source, info, target, "k"), b"wrong", None, LIMITS)
     assert list(target.list()) == []
 
 

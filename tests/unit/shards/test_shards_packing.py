@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 from column_format import Columns
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from larder.config.patterns import expand_braces
@@ -66,6 +66,7 @@ def test_patterns(numbers, patterns):
 
 
 @given(names=st.lists(st.text("ab0129.", min_size=1, max_size=6), max_size=5))
+@example(names=["0a", "0"])
 def test_names_that_differ_in_more_than_a_number_are_their_own_patterns(names):
     patterns = brace_patterns(names)
     assert [name for pattern in patterns for name in expand_braces(pattern)] == names
