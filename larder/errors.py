@@ -94,6 +94,7 @@ CODES: dict[str, str] = {
     "damage.manifest": "a manifest, an index or a document is invalid",
     "damage.foreign": "a file that nothing names, among those that are published",
     "version.missing": "no such version or tag",
+    "version.ambiguous": "several versions begin with the digits given",
     "version.split": "the version has no such split",
     "version.omitted": "the version omits samples that its shards contain",
     "run.interrupted": "the user interrupted the run",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from larder.errors import ConfigError, DamageError
+from larder.errors import DamageError
 from larder.pipeline.configs import emit_configs, location, submit_command
 from larder.pipeline.settings import Settings
 from larder.progress import NullProgress
@@ -15,10 +14,8 @@ from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
+from larder.versions.find import find_version, missing_version
 from larder.versions.publish import read_segment, read_version
-from larder.versions.tags import read_tag
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def emit(settings: Settings, name: str) -> dict[str, Any]:
@@ -26,10 +23,11 @@ def emit(settings: Settings, name: str) -> dict[str, Any]:
 
     Args:
         settings: Of the run that would prepare the dataset.
-        name: ID of the version, or a tag.
+        name: ID of the version, at least four of its first digits, or a tag.
 
     Raises:
-        ConfigError: ``version.missing``: no such version or tag; or as in the plan of a run.
+        ConfigError: ``version.missing``: no such version or tag; ``version.ambiguous``: several
+            versions begin so; or as in the plan of a run.
         DamageError: A document of the version is damaged or missing.
     """
     store = storage_of(settings.dataset, settings.cluster)
@@ -46,18 +44,15 @@ def emit(settings: Settings, name: str) -> dict[str, Any]:
 
 
 def published_version(store: Store, dataset: str, name: str) -> VersionDocument:
-    """The version with an ID or a tag; raises as `emit`."""
-    tag = read_tag(store, name) if _NAME.fullmatch(name) else None
-    id_ = tag.version if tag else name
-    version = read_version(store, id_) if _NAME.fullmatch(id_) else None
+    """The version with an ID, the beginning of one, or a tag; raises as `emit`."""
+    id_ = find_version(store, dataset, name)
+    version = read_version(store, id_)
     if version is None:
-        if tag:
-            message = f"it names version {id_}, which does not exist"
-            where, hint = object_url(store.url, layout.tag_key(name)), "see larder verify"
-            raise DamageError("damage.manifest", message, where=where, hint=hint)
-        message = f"there is no version or tag {name!r}"
-        hint = f"publish one with: larder prepare --dataset {dataset}"
-        raise ConfigError("version.missing", message, where=store.url, hint=hint)
+        if id_ == name:
+            raise missing_version(store, dataset, name)
+        message = f"it names version {id_}, which does not exist"
+        where, hint = object_url(store.url, layout.tag_key(name)), "see larder verify"
+        raise DamageError("damage.manifest", message, where=where, hint=hint)
     if (version.dataset, version.id) != (dataset, id_):
         message = f"it is that of version {version.id} of {version.dataset}"
         where = object_url(store.url, layout.version_key(id_))

@@ -19,10 +19,10 @@ from larder.errors import (
     SupersededError,
 )
 from larder.manifest.sealed import MAKE_AGAIN, from_plain, seal, unseal
-from larder.names import Digest, HexId
+from larder.names import FILE, Digest, HexId
 from larder.store import object_url
 from larder.store.base import Store
-from larder.store.own_files import published_file_errors, read_optional
+from larder.store.own_files import listed, published_file_errors, read_optional
 from larder.versions import layout
 from larder.versions.publish import KEPT, Conditions, not_kept
 
@@ -68,6 +68,13 @@ class Tag:
         if to.version != self.version:
             past = (*past, TagEntry(self.version, self.inputs))[-HISTORY:]
         return Tag(to.version, to.inputs, past)
+
+
+def tag_names(store: Store) -> list[str]:
+    """The names of all tags, in order."""
+    keys = (info.key.removeprefix(layout.TAGS_PREFIX) for info in listed(store, layout.TAGS_PREFIX))
+    names = (key.removesuffix(".json") for key in keys)
+    return [name for name in names if FILE.allows(name)]
 
 
 def read_tag(store: Store, tag: str) -> Tag | None:

@@ -1,0 +1,59 @@
+"""Finds a version by what a user calls it: its ID, the beginning of its ID, or a tag."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from larder.errors import ConfigError
+from larder.names import ID
+from larder.store.base import Store
+from larder.store.own_files import listed
+from larder.units import format_names, suggest
+from larder.versions import layout
+from larder.versions.tags import read_tag, tag_names
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_SHORT_ID = re.compile(r"[0-9a-f]{4,31}")
+_SHOWN_IDS = 3
+
+
+def find_version(store: Store, dataset: str, name: str) -> str:
+    """The ID of the version that a tag, an ID, or at least four digits of one name.
+
+    A tag comes first. Whether the version has its document is only known of what is given in part.
+    ``version.missing``: nothing has that name; ``version.ambiguous``: several IDs begin so.
+    """
+    if ID.allows(name):
+        return name
+    if _NAME.fullmatch(name) and (tag := read_tag(store, name)):
+        return tag.version
+    if _SHORT_ID.fullmatch(name):
+        matches = list(published_ids(store, name))
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            shown = format_names(matches, _SHOWN_IDS)
+            message = f"{len(matches):,} versions begin with {name}: {shown}"
+            hint = "give more digits"
+            raise ConfigError("version.ambiguous", message, where=store.url, hint=hint)
+    raise missing_version(store, dataset, name)
+
+
+def missing_version(store: Store, dataset: str, name: str) -> ConfigError:
+    """The refusal of a name, with what may have been meant."""
+    hint = f"publish one with: larder prepare --dataset {dataset}"
+    tags, versions = tag_names(store), list(published_ids(store))
+    if tags or versions:
+        names = [*tags, *versions, *(version[:8] for version in versions)]
+        hint = suggest(name, names, "tags and versions")
+    message = f"there is no version or tag {name!r}"
+    return ConfigError("version.missing", message, where=store.url, hint=hint)
+
+
+def published_ids(store: Store, prefix: str = "") -> Iterator[str]:
+    """The IDs of the versions that have their document, of those that begin so; in order."""
+    for info in listed(store, layout.version_prefix(prefix).rstrip("/")):
+        version = info.key.split("/")[1]
+        if ID.allows(version) and info.key == layout.version_key(version):
+            yield version
