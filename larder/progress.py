@@ -7,7 +7,7 @@ command line has one that draws.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from threading import Event, Lock
 from typing import Any, Protocol
@@ -43,6 +43,19 @@ class TimedProgress(Progress, Protocol):
         ``objects`` is the number of whatever the stage counts. If a stage is still running,
         ``seconds`` is the time until now.
         """
+
+
+def stages_since(
+    before: Mapping[str, Mapping[str, Any]], stages: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """What `TimedProgress.stages` says, without what it said before; stages that did nothing since
+    are left out.
+    """
+    since = {}
+    for name, each in stages.items():
+        earlier = before.get(name, {})
+        since[name] = {key: round(value - earlier.get(key, 0), 3) for key, value in each.items()}
+    return {name: each for name, each in since.items() if name not in before or any(each.values())}
 
 
 class NullProgress:

@@ -16,6 +16,7 @@ WIDTH = 80
 """Columns of what people read."""
 
 _SUGGESTED = 12
+_CHANGES = ("added", "changed", "relabelled", "moved", "removed", "unchanged")
 _UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGTP", start=1):
     _UNITS[f"{_letter}B"] = 1000**_power
@@ -59,6 +60,11 @@ def format_count(count: int, noun: str) -> str:
 def format_amount(amount: Mapping[str, int], noun: str = "object") -> str:
     """``12 objects, 3.4 MB``: of a document, with ``count`` and ``bytes``."""
     return f"{format_count(amount['count'], noun)}, {format_bytes(amount['bytes'])}"
+
+
+def format_changes(counts: Mapping[str, int]) -> str:
+    """``2 added, 10 unchanged``: numbers of samples by kind, without those that are 0."""
+    return ", ".join(f"{counts[kind]:,} {kind}" for kind in _CHANGES if counts.get(kind))
 
 
 def format_names(names: Sequence[str], most: int, *, total: int | None = None) -> str:

@@ -67,6 +67,12 @@ class TaskRunner:
     def progress(self) -> Progress:
         return current_progress()
 
+    @property
+    def flow_run(self) -> str:
+        context = FlowRunContext.get()
+        run = context.flow_run if context else None
+        return f"{run.name} {run.id}" if run else ""
+
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """Run one task in this process."""
         _forget_results()

@@ -23,6 +23,7 @@ from larder.segments.stores import storage_of
 from larder.store import object_url
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
+from larder.versions.runs import RunRecord
 
 _INTERRUPTED = "run.interrupted"
 
@@ -129,6 +130,18 @@ def _lineage(settings: Settings, facts: CardFacts) -> dict[str, str]:
         "shard format": ", ".join(facts.formats),
         "omitted rows": f"{version.omitted:,}",
         "skipped": f"{version.skipped:,}",
+        **_prepared(facts.run),
+    }
+
+
+def _prepared(run: RunRecord | None) -> dict[str, str]:
+    """When, where and with what the version was prepared, if that is recorded."""
+    if run is None:
+        return {}
+    packages = (f"{name} {version}" for name, version in run.packages.items())
+    return {
+        "prepared": f"{run.began} by {run.flow_run or run.command} on {run.host}",
+        "with": ", ".join(packages),
     }
 
 

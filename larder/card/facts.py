@@ -14,6 +14,7 @@ from larder.readers.split import SplitSamples
 from larder.store.base import Store
 from larder.versions.documents import VersionDocument
 from larder.versions.publish import read_segment, read_version
+from larder.versions.runs import RunRecord, read_runs
 from larder.versions.tags import TAG, read_tag
 
 BINS_PER_DOUBLING = 4
@@ -56,6 +57,7 @@ class CardFacts:
 
     Attributes:
         formats: The formats of its shards.
+        run: What is recorded of the run that published it; None if nothing is.
         previous: The version before it; None if there was none, or it is gone.
         kept_segments: Number of segments that both have.
         kept_samples: Number of samples in these.
@@ -64,6 +66,7 @@ class CardFacts:
     version: VersionDocument
     splits: Mapping[str, SplitFigures]
     formats: tuple[str, ...]
+    run: RunRecord | None
     previous: VersionDocument | None
     kept_segments: int
     kept_samples: int
@@ -81,7 +84,8 @@ def read_facts(
     store: Store, version: VersionDocument, samples: Mapping[str, SplitSamples]
 ) -> CardFacts:
     """Read the whole index of a version, in lots, and no shard."""
-    previous = _previous(store, version.id)
+    run = next((run for run in read_runs(store, version.id) if run.published), None)
+    previous = _previous(store, version.id, run)
     before = {use.id for use in previous.segments} if previous else set()
     segments = [(use, read_segment(store, use.id)) for use in version.segments]
     kept = [
@@ -94,6 +98,7 @@ def read_facts(
         version,
         {split: _figures(each, len(version.classes)) for split, each in samples.items()},
         tuple(dict.fromkeys(document.shape.format for _, document in segments if document)),
+        run,
         previous,
         len(kept),
         sum(kept),
@@ -115,8 +120,10 @@ def _figures(samples: SplitSamples, classes: int) -> SplitFigures:
     return SplitFigures(min(smallest), mean, max(largest), histogram, class_samples)
 
 
-def _previous(store: Store, version: str) -> VersionDocument | None:
-    """The version that the tag named before it named this one."""
+def _previous(store: Store, version: str, run: RunRecord | None) -> VersionDocument | None:
+    """The version that its run compared with, or that the tag named before it named this one."""
+    if run:
+        return read_version(store, run.previous) if run.previous else None
     tag = read_tag(store, TAG)
     named = [*(entry.version for entry in tag.history), tag.version] if tag else []
     place = named.index(version) if version in named else 0

@@ -15,7 +15,7 @@ import numpy as np
 from larder.card.facts import CardFacts
 from larder.card.pictures import Picture
 from larder.errors import printable
-from larder.units import format_bytes, format_count, format_names
+from larder.units import format_bytes, format_changes, format_count, format_names
 
 SHOWN_CLASSES = 1_000
 _NAMES = 10
@@ -199,10 +199,12 @@ def _changes(facts: CardFacts) -> list[Html]:
     if previous is None:
         return [element("p", "No previous version is known.")]
     samples = sum(split.samples for split in version.splits.values())
+    counts = format_changes(facts.run.changes) if facts.run else ""
     texts = [
         f"Since version {previous.id}: {format_count(facts.kept_samples, 'sample')} are in "
         f"{format_count(facts.kept_segments, 'segment')} of that version, "
-        f"{samples - facts.kept_samples:,} in new ones."
+        f"{samples - facts.kept_samples:,} in new ones.",
+        *([f"Samples: {counts}."] if counts else []),
     ]
     for verb, names in (
         ("added", sorted(set(version.classes) - set(previous.classes))),

@@ -148,6 +148,9 @@ _OUTDATED = """
     WHERE segment >= 0
 """
 
+_REMOVED = "SELECT key FROM packed ANTI JOIN compared USING (key) ORDER BY key LIMIT {most}"
+_KEYS = pa.schema([COMPARED.field("key")])
+
 _Numbers = npt.NDArray[np.int64]
 
 
@@ -168,8 +171,14 @@ class Changes:
     bad: int = 0
 
     @property
+    def differing(self) -> dict[str, int]:
+        """Those that differ, by kind."""
+        kinds = ("added", "changed", "relabelled", "moved", "removed")
+        return {kind: count for kind in kinds if (count := getattr(self, kind))}
+
+    @property
     def any(self) -> bool:
-        return any((self.added, self.changed, self.relabelled, self.moved, self.removed))
+        return bool(self.differing)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,6 +197,23 @@ class Comparison:
 
     def rows(self) -> Stream:
         return _rows(self.file)
+
+
+def changed_keys(
+    comparison: Comparison, previous: Previous, most: int, folder: Path
+) -> dict[str, tuple[str, ...]]:
+    """By kind, the keys of the first samples that differ: at most so many of each."""
+    keys: dict[str, list[str]] = {kind: [] for kind in comparison.changes.differing}
+    if "removed" in keys:
+        inputs = {"packed": previous.samples(), "compared": comparison.rows()}
+        statement = _REMOVED.format(most=most)
+        for batch in query(statement, inputs, _KEYS, work_dir=folder):
+            keys["removed"] += batch.column("key").to_pylist()
+    for batch in comparison.rows().batches:
+        for kind, some in keys.items():
+            rows = batch.filter(pc.equal(batch.column("kind"), kind))
+            some += rows.column("key")[: most - len(some)].to_pylist()
+    return {kind: tuple(some) for kind, some in keys.items()}
 
 
 def _rows(file: ManifestFile) -> Stream:

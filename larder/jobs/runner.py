@@ -48,6 +48,10 @@ class Runner(Protocol):
     def times(self) -> TimedProgress:
         """The times of the stages so far."""
 
+    @property
+    def flow_run(self) -> str:
+        """Name and ID of the orchestrator's run; empty without one."""
+
     def claim(self, dataset: str) -> AbstractContextManager[None]:
         """Keeps others from preparing a dataset within a ``with`` block, if it can."""
 
@@ -75,6 +79,8 @@ class InlineRunner:
     ``count`` batches run at most at once; ``stop`` stops the steps between two objects once it is
     set.
     """
+
+    flow_run = ""
 
     def __init__(
         self, count: int, progress: TimedProgress, stop: threading.Event | None = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -31,22 +31,24 @@ from larder.manifest.sealed import StoredFile
 from larder.pipeline.build import build
 from larder.pipeline.configs import emit_configs, pending_configs, submit_command
 from larder.pipeline.planning.checks import check_archived, checked_plan
-from larder.pipeline.planning.growth import weaker_segments
+from larder.pipeline.planning.growth import GrowthPlan, weaker_segments
 from larder.pipeline.planning.new_segment import PlannedSegment
 from larder.pipeline.planning.plan import Plan
 from larder.pipeline.planning.plan_report import plan_document
 from larder.pipeline.planning.source import inspect_source
 from larder.pipeline.run_report import built_document, reused_document
 from larder.pipeline.settings import Settings
-from larder.progress import StageTimes
+from larder.progress import StageTimes, stages_since
 from larder.segments.mirror import PLACE as MIRROR
 from larder.segments.mirror import mirror_route
-from larder.segments.segment_job import Job, NewSegment, put_work
+from larder.segments.segment_job import Job, NewSegment, open_root, put_work
 from larder.segments.stores import storage_of
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.publish import probe_conditions
+from larder.versions.runs import RunRecord, now, write_run
+from larder.versions.tags import TAG
 
 RESTARTS = 3
 """How often a run that is superseded starts again; so runs that keep moving the tag end."""
@@ -56,11 +58,13 @@ RESTARTS = 3
 class Planned:
     """The JSON document of a plan, and the job that executes it.
 
-    Without a job, that of a run that has nothing to do, or plans only.
+    Without a job, that of a run that has nothing to do, or plans only. ``record`` is what will be
+    recorded of the run, as far as the plan says it.
     """
 
     document: dict[str, Any]
     job: Job | None = None
+    record: RunRecord | None = None
 
 
 def prepare(
@@ -85,7 +89,7 @@ def prepare(
         planned = _planned(settings, runner, plan_only=plan_only)
         if planned.job is None:
             return planned.document
-        execute = partial(_execute, settings, planned.job, planned.document)
+        execute = partial(_execute, settings, planned.job, planned)
         return start(execute) if start else execute(runner)
 
 
@@ -97,6 +101,7 @@ def _planned(
     What is planned lies in a folder for temporary files, with the memory that the cluster file
     gives to tables; the job does not need it any more.
     """
+    began, before = now(), runner.times.stages()
     with scratch() as folder, tables_in(folder, settings.cluster.memory.tables_bytes):
         state = runner.run(inspect_source, settings, folder, compaction, plan_only)
         if state.published is not None:
@@ -111,13 +116,36 @@ def _planned(
             return Planned(plan_document(plan))
         check_archived(plan)
         job = begin(plan)  # which tries what a storage does about conditions, if nobody has
-        return Planned(plan_document(replace(plan, conditions=job.conditions)), job)
+        document = plan_document(replace(plan, conditions=job.conditions))
+        record = _record(settings, job, plan.growth, began)
+        return Planned(document, job, _timed(record, before, runner))
 
 
-def _execute(
-    settings: Settings, job: Job, document: Mapping[str, Any], runner: Runner
-) -> dict[str, Any]:
-    """Execute a plan, of which ``document`` is the JSON document.
+def _record(settings: Settings, job: Job, growth: GrowthPlan, began: str) -> RunRecord:
+    return RunRecord(
+        dataset=job.dataset.name,
+        version=job.version,
+        command="compact" if settings.compact else "prepare",
+        began=began,
+        published=not job.published,
+        tag=TAG,
+        before=job.expected,
+        after=job.version,
+        previous=growth.previous.version.id if growth.previous else None,
+        changes=asdict(growth.changes),
+        names=growth.names,
+    )
+
+
+def _timed(record: RunRecord, before: Mapping[str, Any], runner: Runner) -> RunRecord:
+    """The record with the time that stages took since ``before``."""
+    stages = stages_since(before, runner.times.stages())
+    times = {name: round(1000 * each["seconds"]) for name, each in stages.items()}
+    return replace(record, milliseconds={**record.milliseconds, **times})
+
+
+def _execute(settings: Settings, job: Job, planned: Planned, runner: Runner) -> dict[str, Any]:
+    """Execute a plan, whose job is given.
 
     If it is superseded, the source is listed again, and what is due then is executed. A compaction
     is not done again: what differs by then is added to its own result. ``run.interrupted``: the
@@ -125,23 +153,25 @@ def _execute(
     """
     for restart in range(1, RESTARTS + 1):
         try:
-            return _built(settings, job, document, runner)
+            return _built(settings, job, planned, runner)
         except SupersededError as error:
             why = printable(error.message)
             runner.progress.restart(f"{why}; starting again ({restart} of {RESTARTS})")
         planned = _planned(settings, runner, compaction=job.version if settings.compact else None)
         if planned.job is None:
             return planned.document
-        job, document = planned.job, planned.document
-    return _built(settings, job, document, runner)
+        job = planned.job
+    return _built(settings, job, planned, runner)
 
 
-def _built(
-    settings: Settings, job: Job, document: Mapping[str, Any], runner: Runner
-) -> dict[str, Any]:
+def _built(settings: Settings, job: Job, planned: Planned, runner: Runner) -> dict[str, Any]:
+    before = runner.times.stages()
     built = build(job, runner)
+    if (record := planned.record) and (record.published or record.before != record.after):
+        record = _timed(record, before, runner)
+        write_run(open_root(job), replace(record, flow_run=runner.flow_run))
     configs = runner.run(emit_configs, settings, built.version)
-    return built_document(settings, document, job.expected, built, configs, runner.times)
+    return built_document(settings, planned.document, job.expected, built, configs, runner.times)
 
 
 def begin(plan: Plan) -> Job:

@@ -11,6 +11,7 @@ from larder.jobs.runner import Execute, Runner, Start
 from larder.pipeline.prepare import prepare
 from larder.pipeline.run_report import run_lines
 from larder.pipeline.settings import Settings
+from larder.progress import stages_since
 
 _INTERRUPTED = "run.interrupted"
 
@@ -67,15 +68,7 @@ def _of_one(
     document: dict[str, Any], before: Mapping[str, Mapping[str, Any]], began_seconds: float
 ) -> dict[str, Any]:
     """The document of a dataset, without what was done for those before it."""
-    stages = {
-        name: {key: round(value - before[name][key], 3) for key, value in each.items()}
-        if name in before
-        else each
-        for name, each in document["stages"].items()
-    }
-    stages = {
-        name: each for name, each in stages.items() if name not in before or any(each.values())
-    }
+    stages = stages_since(before, document["stages"])
     seconds = round(document["seconds"] - began_seconds, 3)
     return {**document, "seconds": seconds, "stages": stages}
 

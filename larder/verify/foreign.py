@@ -58,9 +58,9 @@ def objects_of(
     named = set(named_by_document(version))
     yield from (ListedObject(info, "unused") for info in listed(root, layout.REPLACED_PREFIX))
     named.add(layout.card_key(version.id))
-    consumers = layout.consumers_prefix(version.id)
+    beside = layout.consumers_prefix(version.id), layout.runs_prefix(version.id)
     for info in listed(root, layout.version_prefix(version.id)):
-        is_named = info.key in named or info.key.startswith(consumers)
+        is_named = info.key in named or info.key.startswith(beside)
         yield ListedObject(info) if is_named else _unnamed(root, info)
     for segment in segments:
         yield from _of_segment(root, segment, named)

@@ -26,6 +26,7 @@
       readers/KIND/SPLIT.json  what readers other than Larder's need to know of a split
       consumers/NAME/          what a consumer reads from the storage, derived like the card
       card/card.html           a page about the version, derived from it and no part of it
+      runs/                    which runs published it or moved a tag to it; no part of it
     tags/NAME.json             movable names
 
 Every function returns a key relative to the dataset's root. Pure.
@@ -184,6 +185,16 @@ def card_key(version: str) -> str:
 def consumers_prefix(version: str) -> str:
     """Prefix of what emitting writes into the storage because a consumer reads it there."""
     return f"{version_prefix(version)}consumers/"
+
+
+def runs_prefix(version: str) -> str:
+    """Prefix of the records of runs."""
+    return f"{version_prefix(version)}runs/"
+
+
+def run_key(version: str, began: str, sha256: str) -> str:
+    """Key of the record of a run, which began at a time: so that they are listed in this order."""
+    return f"{runs_prefix(version)}{began.replace(':', '')}-{sha256[:16]}.json"
 
 
 def classes_key(version: str) -> str:

@@ -143,6 +143,7 @@ def test_what_changed_since_the_previous_version(tmp_path):
         f"Since version {first['version']}: 12 samples are in 1 segment of that version, 2 in new"
         " ones."
     )
+    assert "Samples: 2 added, 12 unchanged." in page.texts
     assert "Classes added: new." in page.texts
     assert ["train", "12", "14", "+2"] in [page.texts[n : n + 4] for n in range(len(page.texts))]
     of_first = Page(Path(card(lab.settings(), first["version"])["card"][7:]).read_text())

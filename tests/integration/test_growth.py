@@ -9,6 +9,7 @@ from pipeline_lab import DOCUMENT, Lab, opened, png, shard_names, write
 
 from larder.growth import content_check
 from larder.pipeline.run_report import run_lines
+from larder.versions.runs import read_runs
 from tests.support.checker import Published
 from tests.support.memory import forget
 from tests.support.runs import between
@@ -121,6 +122,28 @@ def test_a_run_says_what_changed_as_its_plan_does(tmp_path):
     again = source.lab.prepare()
     assert again["growth"] is None
     assert run_lines(again)
+
+
+def test_a_run_that_publishes_or_moves_the_tag_is_recorded(tmp_path):
+    source = Source(tmp_path, "memory", labels={"from": "folder"}, growth={"removals": "omit"})
+    objects = {f"{name}/{number}.txt": b"%d" % number for name in "ab" for number in range(3)}
+    grown = {**objects, "a/7.txt": b"new", "b/0.txt": b"other"}
+    del grown["a/1.txt"]
+    first, second = source.prepare(objects)["version"], source.prepare(grown)["version"]
+    assert source.prepare(grown)["status"] == "reused", "which is not recorded"
+    source.prepare(objects, growth={"mode": "rebuild"})  # back to the first
+    with between(), source.lab.opened_root() as root:
+        (prepared,) = read_runs(root, second)
+        made, again = read_runs(root, first)
+    assert (made.previous, made.before, made.after) == (None, None, first)
+    assert (len(made.names["added"]), made.changes["added"]) == (6, 6)
+    assert (prepared.previous, prepared.before, prepared.after) == (first, first, second)
+    assert prepared.names == {"added": ("a/7",), "changed": ("b/0",), "removed": ("a/1",)}
+    assert (again.before, again.after) == (second, first)
+    assert [each.published for each in (made, prepared, again)] == [True, True, False]
+    assert {each.command for each in (made, prepared, again)} == {"prepare"}
+    assert {"inventory", "shard", "publish"} <= set(prepared.milliseconds)
+    assert "larder-data" in prepared.packages
 
 
 MORE = {f"t/a/0{number}.txt": b"%d" % number * 400 for number in range(9)} | {

@@ -333,14 +333,14 @@ def check_blocks(arrays: Files) -> None:
     arrays["blocks"] = array_header(blocks.dtype, len(blocks)) + blocks.tobytes()
 
 
-DOCUMENTS = ("version.json", "segment.json", "latest.json", "conditions.json")
+DOCUMENTS = ("version.json", "segment.json", "latest.json", "conditions.json", "/runs/")
 
 
 def change(area: Path, files: Files, data: st.DataObject) -> None:
     kinds = [*DOCUMENTS, ".npz", ".npz", ".npz", ".npy", ".parquet"]
-    kinds = [kind for kind in kinds if any(path.endswith(kind) for path in files)]
+    kinds = [kind for kind in kinds if any(kind in path for path in files)]
     kind = data.draw(st.sampled_from(kinds))
-    path = data.draw(st.sampled_from(sorted(path for path in files if path.endswith(kind))))
+    path = data.draw(st.sampled_from(sorted(path for path in files if kind in path)))
     if path.endswith(".json"):
         plain = json.loads(files[path])
         for _ in range(data.draw(st.integers(1, 2))):

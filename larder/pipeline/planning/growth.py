@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from larder.config.models import Dataset
-from larder.growth.compare import Changes, Comparison, compare
+from larder.growth.compare import Changes, Comparison, changed_keys, compare
 from larder.growth.content_check import ObjectCheck
 from larder.growth.decision import Decision, SegmentState, decide
 from larder.growth.previous import Previous, PreviousSegment, is_first_build, read_previous
 from larder.growth.select import Selected, Selection, select_all
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
@@ -36,6 +38,7 @@ from larder.versions.identity import (
 )
 from larder.versions.index import listed_shards
 from larder.versions.omitted import Omitted, encode_omitted
+from larder.versions.runs import NAMES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +48,7 @@ class GrowthPlan:
     ``selected`` are the samples of the new segment; ``kept`` are the segments that it shares with
     the previous version, and ``omitted`` their rows that it omits (``omitted_file``: the same as a
     .npy file, if they are many). ``skipped`` is the number of bad samples that stay left out
-    without being tried again.
+    without being tried again. ``names`` are, by kind, the keys of the first samples that differ.
     """
 
     previous: Previous | None
@@ -56,6 +59,7 @@ class GrowthPlan:
     omitted: Mapping[tuple[str, str], Omitted]
     omitted_file: bytes | None
     skipped: int
+    names: Mapping[str, tuple[str, ...]]
 
 
 def find_previous(state: SourceState, root: Store) -> Previous | None:
@@ -116,7 +120,8 @@ def plan_growth(
     if previous is None:
         decision = decide((), Changes(added=order.samples), dataset.growth)
         changes = Changes(added=order.samples)
-        return GrowthPlan(None, decision, changes, select_all(order), (), {}, None, 0)
+        names = {"added": tuple(_first_keys(order))}
+        return GrowthPlan(None, decision, changes, select_all(order), (), {}, None, 0, names)
     comparison = _compare(state, previous, order, folder, progress)
     decision = decide(
         _states(previous, comparison),
@@ -142,7 +147,14 @@ def plan_growth(
         omitted=omitted,
         omitted_file=file,
         skipped=0 if decision.kind == "fresh" else comparison.changes.bad,
+        names=changed_keys(comparison, previous, NAMES, folder),
     )
+
+
+def _first_keys(order: SampleOrder) -> Iterator[str]:
+    rows = min(order.samples, NAMES)
+    for batch in read_manifest(order.file.path, SAMPLE_ORDER, columns=["key"], rows=rows):
+        yield from batch.column("key").to_pylist()
 
 
 def _compare(

@@ -19,6 +19,7 @@ from larder.source.inventory import SHOWN_KEYS, LeftOut
 from larder.units import (
     format_amount,
     format_bytes,
+    format_changes,
     format_count,
     format_names,
     format_seconds,
@@ -30,7 +31,6 @@ from larder.units import (
 SHOWN_LINES = 10
 SHOWN_CLASSES = 5
 
-_CHANGES = ("added", "changed", "relabelled", "moved", "removed", "unchanged")
 _READINGS = {
     "refused": ", which cannot be read before they are restored",
     "perhaps": ", some of which may be in an archive tier",
@@ -267,9 +267,7 @@ def _class_lines(classes: Mapping[str, Any] | None) -> list[str]:
 
 def changes(growth: Mapping[str, Any]) -> str:
     """``2 added, 10 unchanged, since version ID``, of the field ``growth`` of a document."""
-    counts = growth["samples"]
-    differing = [f"{counts[name]:,} {name}" for name in _CHANGES if counts[name]]
-    return f"{', '.join(differing)}, since version {growth['previous']}"
+    return f"{format_changes(growth['samples'])}, since version {growth['previous']}"
 
 
 def _segments(document: Mapping[str, Any]) -> str:

@@ -1,0 +1,118 @@
+"""The records of runs: what published a version or moved a tag, when, where and from what.
+
+They are beside the version and no part of it: nothing names them and no identity covers them, so
+that they may have what version.json cannot, such as times. A version is whole without them.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Annotated
+
+from larder.errors import DamageError
+from larder.manifest.digest import sha256_hex
+from larder.manifest.sealed import read_sealed, seal
+from larder.names import FileName, HexId, PlainName, Rule
+from larder.store import object_url
+from larder.store.base import Store
+from larder.store.own_files import listed, published_file_errors, read_optional
+from larder.versions import layout
+
+RUN_FORMAT = "larder-run-1"
+
+NAMES = 1_000
+"""Maximum number of samples of a kind whose keys are in a record."""
+
+_PACKAGES = ("larder-data", "lmdb", "numpy", "pillow", "pyarrow", "simplejpeg")
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+Time = Annotated[str, Rule("a time in UTC", r"\d{4}(?:-\d{2}){2}T\d{2}(?::\d{2}){2}Z")]
+
+
+def now() -> str:
+    """The time in UTC, by the clock of this machine."""
+    return time.strftime(_TIME, time.gmtime())
+
+
+def packages() -> dict[str, str]:
+    """The versions of Larder and of what encodes, as far as they are installed."""
+    versions = {}
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run that published a version or moved a tag.
+
+    Attributes:
+        version: The version beside which it is: that of ``after``, or of ``before`` if the tag was
+            deleted.
+        command: Its name, such as ``prepare``.
+        began: By the clock of its machine.
+        host: Name of its machine.
+        published: Whether it published the version, or only moved the tag.
+        packages: The versions of Larder and of what encodes, by the names of the packages.
+        flow_run: Name and ID of the flow run; empty if it was none.
+        tag: The tag that it moved; None if it moved none.
+        before: ID of the version that the tag named before; None if there was no tag.
+        after: ID of the version that it names since; None if it was deleted.
+        previous: ID of the version with which the samples were compared; None if there was none.
+        changes: Number of samples by kind; see `larder.growth.compare.Changes`.
+        names: By kind, the keys of the first `NAMES` of them.
+        milliseconds: How long each stage took.
+    """
+
+    dataset: PlainName
+    version: HexId
+    command: PlainName
+    began: Time = field(default_factory=now)
+    host: str = field(default_factory=platform.node)
+    published: bool = False
+    packages: Mapping[str, str] = field(default_factory=packages)
+    flow_run: str = ""
+    tag: FileName | None = None
+    before: HexId | None = None
+    after: HexId | None = None
+    previous: HexId | None = None
+    changes: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    milliseconds: Mapping[str, int] = field(default_factory=dict)
+    format: str = RUN_FORMAT
+
+
+def write_run(root: Store, record: RunRecord) -> str:
+    """Put a record beside its version; returns its key."""
+    data = seal(record)
+    key = layout.run_key(record.version, record.began, sha256_hex(data))
+    with published_file_errors():
+        root.put(key, data)
+    return key
+
+
+def read_run(root: Store, key: str) -> RunRecord | None:
+    """The record with a key; None if it is gone. DamageError: it is none of this version."""
+    data = read_optional(root, key)
+    if data is None:
+        return None
+    where = object_url(root.url, key)
+    record = read_sealed(RunRecord, data, where, RUN_FORMAT, hint="delete it; nothing needs it")
+    if not key.startswith(layout.runs_prefix(record.version)):
+        message = f"it is the record of version {record.version}"
+        raise DamageError("damage.manifest", message, where=where, hint="delete it")
+    return record
+
+
+def read_runs(root: Store, version: str) -> Iterator[RunRecord]:
+    """The records beside a version, the oldest first; those that are damaged are left out."""
+    for info in listed(root, layout.runs_prefix(version)):
+        with suppress(DamageError):
+            if record := read_run(root, info.key):
+                yield record
