@@ -189,8 +189,8 @@ def _check_server(named: bool) -> None:
             raise _server_error(error, named) from error
         try:
             client.raise_for_api_version_mismatch_once()
-        except RuntimeError as mismatch:
-            raise _server_error(mismatch, named) from mismatch
+        except (RuntimeError, HTTPError) as refused:
+            raise _server_error(refused, named) from refused
 
 
 @contextmanager
@@ -221,7 +221,7 @@ def _advice(error: BaseException, url: str) -> str:
         return f"use a server of Prefect {prefect.__version__} or newer"
     status = error.response.status_code if isinstance(error, HTTPStatusError) else None
     if status in _REFUSED:
-        return "put USER:PASSWORD into PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"
+        return "set PREFECT_API_AUTH_STRING to the server's USER:PASSWORD"
     if status in _NOT_THERE and "api" not in urlsplit(url).path.split("/"):
         return "end PREFECT_API_URL with /api"
     return "check PREFECT_API_URL and that its server runs"

@@ -58,7 +58,16 @@ def startup_seconds() -> float:
 
 
 def profiles_path() -> Path:
-    """Where Prefect keeps its profiles."""
+    """Where Prefect keeps its profiles.
+
+    Raises:
+        ConfigError: ``config.missing_variable``: nothing says where the user's files are.
+    """
+    try:
+        Path("~").expanduser()
+    except RuntimeError:
+        message, hint = "environment variable not set", "set it to a directory for Prefect's files"
+        raise ConfigError("config.missing_variable", message, where="HOME", hint=hint) from None
     home = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
     return Path(os.environ.get("PREFECT_PROFILES_PATH", home / "profiles.toml")).expanduser()
 

@@ -74,7 +74,6 @@ def main(arguments: Sequence[str]) -> int:
     if namespace.pool:
         return _until_interrupted(lambda: _work(namespace.pool))
     folder = FOLDER.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
     with _only_one(folder) as lock:
         address = f"http://{_HOST}:{_free_port(namespace.port)}"
         lock.write_text(address)
@@ -93,7 +92,14 @@ def _until_interrupted(serve: Callable[[], NoReturn]) -> int:
 @contextmanager
 def _only_one(folder: Path) -> Iterator[Path]:
     lock = folder / "serve.lock"
-    with lock.open("a") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        opened = lock.open("a")
+    except OSError as error:
+        hint = "the history of runs is kept there: make it a directory that you may write to"
+        message = f"cannot be written: {error.strerror}"
+        raise ConfigError("config.path", message, where=str(folder), hint=hint) from None
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

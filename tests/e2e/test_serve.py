@@ -14,6 +14,8 @@ import pytest
 from serving import FAST, OBJECT_BYTES, OBJECTS, SLOWER, Run, Serving, serving_in
 
 from flows.runs.deployments import IMAGE_DIRECTORY
+from flows.runs.prefect_settings import profiles_path
+from larder.errors import ConfigError
 from tests.support.commands import CHECKOUT, Workplace
 from tests.support.http_server import QuietHandler
 from tests.support.http_server import serving as serving_http
@@ -145,6 +147,13 @@ class OldServer(QuietHandler):
         self.answer(404 if body is None else 200, body or b"{}")
 
 
+class Closed(QuietHandler):
+    """Answers as a Prefect server that asks for a password."""
+
+    def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
+        self.answer(200 if self.path == "/api/health" else 401, b'"Unauthorized"')
+
+
 def test_deploying_needs_a_server_a_pool_and_different_names(reporting, prefect_server):
     (reporting.folder / "deployments").mkdir()
     shipped = (CHECKOUT / "deployments/prefect.yaml").read_text()
@@ -154,6 +163,10 @@ def test_deploying_needs_a_server_a_pool_and_different_names(reporting, prefect_
     assert "error[config.invalid_value]: PREFECT_API_URL: " in nowhere.err
     silent = reporting.run("--pool", "p", python=deploy, PREFECT_API_URL="http://127.0.0.1:9/api")
     assert "error[run.server]: http://127.0.0.1:9/api: " in silent.err
+    with serving_http(Closed) as url:
+        closed = reporting.run("--pool", "p", python=deploy, PREFECT_API_URL=f"{url}/api")
+        assert "error[run.server]: http://127.0.0.1:" in closed.err
+        assert "set PREFECT_API_AUTH_STRING" in closed.err
     with serving_http(OldServer) as url:
         for program in (("-m", "flows.prepare", "--dataset", "imagenet"), (*deploy, "--pool", "p")):
             old = reporting.run(python=program, PREFECT_API_URL=f"{url}/api")
@@ -207,6 +220,17 @@ def test_serving_needs_ps(tmp_path):
     done = Workplace(tmp_path).run(python=("-m", "flows.serve"), PATH="/nowhere")
     assert done.status == 2
     assert "error[config.missing_package]: " in done.err
+
+
+def test_serving_needs_a_folder_and_a_home(tmp_path, monkeypatch):
+    place = Workplace(tmp_path)
+    (tmp_path / "data").touch()
+    done = place.run(python=("-m", "flows.serve"))
+    assert (done.status, "error[config.path]: " in done.err) == (2, True)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    with pytest.raises(ConfigError, match="HOME: environment variable not set"):
+        profiles_path()
 
 
 def test_a_pool_of_kubernetes_gets_deployments_of_the_image(reporting, prefect_server):
