@@ -23,16 +23,17 @@ from flows.runs.page import summary
 
 
 @flow(name="deploy", flow_run_name="deploy to {pool}", persist_result=False)
-def deploy(pool: str, directory: str | None = None) -> dict[str, Any]:
+def deploy(pool: str, directory: str | None = None, team: str = "") -> dict[str, Any]:
     """Deploy again if the config folder has changed, so that forms offer new names.
 
     Args:
         pool: Name of the work pool.
         directory: Where the checkout is on the machines that run the flows.
+        team: A suffix of the deployments' names.
 
     Returns:
         What was deployed: ``pool``, ``names`` and ``workers``.
     """
-    deployed = deploy_all(pool, directory, changed_only=True)
+    deployed = deploy_all(pool, directory, team=team, changed_only=True)
     summary("deploy", deployed.lines())
     return asdict(deployed)

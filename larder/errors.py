@@ -62,6 +62,7 @@ CODES: dict[str, str] = {
     "config.prune": "a prune that is refused: no record of the source, or too many objects",
     "config.runner": "the cluster that runs the batches does not answer, or cannot do them",
     "config.work_pool": "Prefect has no work pool of that name",
+    "config.deployment": "a deployment of Prefect that belongs to another checkout or work pool",
     "config.path": "an unusable local path: not a directory, not absolute, or already taken",
     "object.missing": "the object does not exist",
     "object.changed": "the object changed since it was listed, or while it was read",

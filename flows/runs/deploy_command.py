@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -37,16 +38,26 @@ def main(arguments: Sequence[str]) -> int:
         action="store_true",
         help="do nothing if neither the file nor the names in configs/ have changed",
     )
+    flags.add_argument(
+        "--replace",
+        action="store_true",
+        help="take over deployments of another checkout or work pool; with LARDER_TEAM set, they "
+        "have other names",
+    )
     namespace = flags.parse_args(arguments)
     with need_server().guard():
         load_prefect()
         from flows.runs.flow_run import server_errors
 
         with server_errors():
-            from flows.runs.deployments import deploy_all
+            from flows.runs.deployments import TEAM, deploy_all
 
             deployed = deploy_all(
-                namespace.pool, namespace.directory, changed_only=namespace.changed_only
+                namespace.pool,
+                namespace.directory,
+                team=os.environ.get(TEAM, ""),
+                changed_only=namespace.changed_only,
+                replace=namespace.replace,
             )
     print_text("\n".join(deployed.lines()))
     return 0

@@ -180,12 +180,13 @@ def _work(pool: str) -> NoReturn:
 @contextmanager
 def _worker_of(pool: str, log: Path | None) -> Iterator[tuple[_Worker, Deployed]]:
     """Make a work pool of processes, deploy to it, and run its only worker."""
-    from flows.runs.deployments import crash_abandoned_runs, deploy_all, make_pool
+    from flows.runs.deployments import TEAM, crash_abandoned_runs, deploy_all, make_pool
 
     make_pool(pool)
     crash_abandoned_runs(pool, _ENDED)
     tell("deploying")
-    deployed = deploy_all(pool, changed_only=True)
+    team = os.environ.get(TEAM, "")
+    deployed = deploy_all(pool, team=team, changed_only=True, replace=log is not None)
     worker = _Worker(pool, log)
     try:
         yield worker, deployed

@@ -40,6 +40,10 @@ class PrefectServer:
         """Change something through its REST API."""
         self._request("PATCH", path, json.dumps(fields))
 
+    def delete(self, path: str) -> None:
+        """Delete something through its REST API."""
+        self._request("DELETE", path)
+
     def _request(self, method: str, path: str, body: str | None = None) -> Any:
         """The answer to a request, made again where the database was busy, as Prefect does."""
         headers = {"Content-Type": "application/json"}

@@ -196,10 +196,11 @@ def test_deploying_needs_a_server_a_pool_and_different_names(reporting, prefect_
         (True, "0 4 * * *"),
     ]
     prefect_server.post("/work_pools/", {"name": "q", "type": "process"})
-    moved = reporting.run("--pool", "q", "--directory", "/srv/larder", python=deploy)
+    moved = reporting.run("--pool", "q", "--replace", python=deploy)
     assert "they are no longer in the work pool p" in moved.out
     deployed = prefect_server.get("/deployments/name/deploy/deploy")
-    assert deployed["parameters"] == {"pool": "q", "directory": "/srv/larder"}
+    there = {"pool": "q", "directory": str(reporting.folder), "team": ""}
+    assert deployed["parameters"] == there
 
     twice = shipped.replace("- name: files", "- name: digits")
     where = "error[config.invalid_value]: deployments/prefect.yaml: "
@@ -240,8 +241,8 @@ def test_a_pool_of_kubernetes_gets_deployments_of_the_image(reporting, prefect_s
     pool = {"name": "k", "type": "kubernetes"}
     pool["base_job_template"] = json.loads(template.read_text())
     prefect_server.post("/work_pools/", pool)
-    done = reporting.run("--pool", "k", python=("-m", "flows.deploy"))
+    done = reporting.run("--pool", "k", python=("-m", "flows.deploy"), LARDER_TEAM="k")
     assert done.status == 0, done.err
-    deployment = prefect_server.get("/deployments/name/prepare/imagenet")
+    deployment = prefect_server.get("/deployments/name/prepare/imagenet-k")
     where = {"prefect.deployments.steps.set_working_directory": {"directory": IMAGE_DIRECTORY}}
     assert deployment["pull_steps"] == [where]

@@ -137,10 +137,10 @@ def test_runs_from_the_command_line_can_be_copied_in_the_ui(schemas):
 
 
 def test_the_shipped_deployments_say_what_exists():
-    from flows.runs.deployments import FILE, _entries
+    from flows.runs.deployments import FILE, _file, _name
 
     assert Path(FILE).is_file()
-    entries = _entries()
+    entries = [_name(entry) for entry in _file()["deployments"]]
     shipped = {path.stem for path in Path("configs/datasets").glob("*.yaml")}
     assert shipped <= {name.removeprefix("prepare/") for name in entries}
 
