@@ -146,9 +146,8 @@ def make_pool(name: str) -> None:
             client.create_work_pool(WorkPoolCreate(name=name, type="process"))
 
 
-def crash_abandoned_runs(pool: str, message: str) -> None:
-    """Set the runs of a work pool that were in progress when its only worker ended to Crashed."""
-    states = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+def crash_abandoned_runs(pool: str, message: str, *states: StateType) -> None:
+    """Set the runs of a work pool that its only worker has left in some states to Crashed."""
     unfinished = FlowRunFilter.model_validate({"state": {"type": {"any_": states}}})
     in_pool = WorkPoolFilter.model_validate({"name": {"any_": [pool]}})
     with get_client(sync_client=True) as client:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
+from prefect import get_client
+from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 
 from flows.runs.configure import OF_RUNS, SHOWN
@@ -102,6 +104,26 @@ def run_log() -> Iterator[RunLog]:
         for problem in error.problems:
             log.write(logging.ERROR, f"error[{problem.code}]: {problem}")
         raise
+
+
+@contextmanager
+def tagged(tag: str) -> Iterator[None]:
+    """Give the flow run a tag within a ``with`` block."""
+    change_tags(add={tag})
+    try:
+        yield
+    finally:
+        change_tags(remove={tag})
+
+
+def change_tags(*, add: Set[str] = frozenset(), remove: Set[str] = frozenset()) -> None:
+    """Change the tags of the flow run, by which the list of runs can be filtered."""
+    context = FlowRunContext.get()
+    assert context is not None, "this is a flow run"
+    assert context.flow_run is not None, "it has begun"
+    with suppress(Exception), get_client(sync_client=True) as client:
+        before = set(client.read_flow_run(context.flow_run.id).tags)
+        client.update_flow_run(context.flow_run.id, tags=sorted((before | add) - remove))
 
 
 def findings(document: Mapping[str, Any]) -> None:

@@ -180,10 +180,13 @@ def _work(pool: str) -> NoReturn:
 @contextmanager
 def _worker_of(pool: str, log: Path | None) -> Iterator[tuple[_Worker, Deployed]]:
     """Make a work pool of processes, deploy to it, and run its only worker."""
+    from prefect.client.schemas.objects import StateType
+
     from flows.runs.deployments import TEAM, crash_abandoned_runs, deploy_all, make_pool
 
     make_pool(pool)
-    crash_abandoned_runs(pool, _ENDED)
+    abandoned = StateType.PENDING, StateType.RUNNING, StateType.CANCELLING
+    crash_abandoned_runs(pool, _ENDED, *abandoned)
     tell("deploying")
     team = os.environ.get(TEAM, "")
     deployed = deploy_all(pool, team=team, changed_only=True, replace=log is not None)
@@ -195,7 +198,9 @@ def _worker_of(pool: str, log: Path | None) -> Iterator[tuple[_Worker, Deployed]
 
 
 class _Worker:
-    """The worker, started again if it dies. Its runs notice by themselves that it is gone."""
+    """The worker, started again if it dies. Its runs notice by themselves that it is gone, if they
+    have begun.
+    """
 
     def __init__(self, pool: str, log: Path | None) -> None:
         self.log = log
@@ -210,6 +215,10 @@ class _Worker:
         )
 
     def check(self) -> None:
+        from prefect.client.schemas.objects import StateType
+
+        from flows.runs.deployments import crash_abandoned_runs
+
         if self._service.status is None:
             return
         early = time.monotonic() - self._began < _SHORTEST_SECONDS
@@ -217,6 +226,7 @@ class _Worker:
             raise _ended("worker", self._service)
         self._ended_early = early
         tell(f"the worker ended with status {self._service.status}; starting another one")
+        crash_abandoned_runs(self._pool, _ENDED, StateType.PENDING)
         self._start()
 
     def stop(self) -> None:

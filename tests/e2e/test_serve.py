@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -116,11 +116,18 @@ def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(shared):
     run = serving.in_the_middle()
     (process,) = serving.processes("prefect.engine")
     (worker,) = serving.processes("worker start")
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    later = {"type": "SCHEDULED", "state_details": {"scheduled_time": tomorrow}}
+    pending = serving.server.submit("prepare/digits", {"dataset": "digits"}, state=later)
+    serving.server.post(f"/flow_runs/{pending['id']}/set_state", {"state": {"type": "PENDING"}})
     os.kill(worker, signal.SIGKILL)
     ended = serving.server.ended(run)
     assert ended["state_type"] == "CRASHED", ended["state"]
     wait_until(lambda: not is_running(process))
     serving.running.read_until("the worker ended with status -9; starting another one")
+    assert serving.server.ended(pending)["state_type"] == "CRASHED"
+    digits = serving.server.get("/deployments/name/prepare/digits")
+    assert digits["global_concurrency_limit"]["active_slots"] == 0
     serving.check_continued()
 
 
