@@ -37,12 +37,14 @@ class Pool:
         workers: Maximum number of batches at a time.
         together: That on one machine, whose memory and connections they share.
         elsewhere: They run in processes that know nothing of this one.
+        idle: Called while batches are waited for.
     """
 
     tasks: PoolOfTasks[Any]
     workers: int
     together: int
     elsewhere: bool = False
+    idle: Callable[[], None] = lambda: None
 
 
 class TaskRunner:
@@ -122,7 +124,7 @@ class TaskRunner:
                     if not under_way:
                         self._previous = ended
                         return results
-                    future = self._next(done)
+                    future = self._next(done, pool)
                     place, result = under_way.pop(future), _outcome(future)
                     if isinstance(result, Done):
                         result = self._told(result)
@@ -135,13 +137,14 @@ class TaskRunner:
                     wait(list(under_way))
                 raise
 
-    def _next(self, done: SimpleQueue[PrefectFuture[Any]]) -> PrefectFuture[Any]:
+    def _next(self, done: SimpleQueue[PrefectFuture[Any]], pool: Pool) -> PrefectFuture[Any]:
         """The next future that is done; an error once the run should end."""
         while True:
             try:
                 return done.get(timeout=POLL_SECONDS)
             except Empty:
                 current_progress()
+                pool.idle()
 
     def _told(self, done: Done) -> Any:
         """The result of a batch that ran elsewhere, whose progress is reported now."""

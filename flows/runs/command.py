@@ -12,7 +12,7 @@ from importlib import import_module
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from flows.runs.configure import has_server, prefect_ready
+from flows.runs.configure import check_runner, has_server, prefect_ready
 from larder.cli.exit import run
 from larder.cli.main import COMMANDS
 
@@ -43,6 +43,7 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
 
                 return call_flow(flow, parameters, operation, execute, display, named=ready())
 
+        check_runner(operation.runner)
         if has_server():
             return start(operation.compose)
         from larder.jobs.runner import InlineRunner

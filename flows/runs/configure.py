@@ -9,18 +9,22 @@ import atexit
 import gc
 import logging
 import os
+import socket
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from flows.runs.prefect_settings import load_prefect, profiles_path, startup_seconds
 from flows.runs.secrets import Hidden, auth_of
 from larder.errors import ConfigError
+from larder.packages import require
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
+    from larder.config.models import RunnerConfig
 
 SHOWN = "larder_shown"
 """Attribute of a log record that is shown to the user in another way."""
@@ -44,6 +48,8 @@ _RUN_LEVELS = {
 _API_URL = "PREFECT_API_URL"
 _AUTH = "PREFECT_API_AUTH_STRING"
 _SECRET = ("PREFECT_API_KEY", _AUTH)
+CONNECT_SECONDS = 10.0
+_HERE = ("127.0.0.1", "::1", "localhost")
 _LONGEST = 500
 """Maximum length of a line that is shown: Prefect logs complete events."""
 OF_RUNS = ("prefect.flow_runs", "prefect.task_runs")
@@ -146,6 +152,36 @@ def bypass_proxy() -> None:
     """Keep Prefect's client from using a proxy for a server on this machine."""
     for name in ("no_proxy", "NO_PROXY"):
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1")))
+
+
+def check_runner(runner: RunnerConfig) -> None:
+    """Refuse, before anything is listed, a cluster that could not run the batches.
+
+    Raises:
+        ConfigError: ``config.missing_package``; ``config.runner``: nothing listens at the address,
+            or workers there could not reach Prefect's server.
+    """
+    if runner.kind == "local":
+        return
+    require(runner.kind)
+    if not runner.address:
+        return
+    place = urlsplit(runner.address if "://" in runner.address else f"//{runner.address}")
+    server = urlsplit(_setting(_API_URL)).hostname or _HERE[0]
+    if server in _HERE and place.hostname not in _HERE:
+        message = "its workers cannot reach Prefect's server on this machine"
+        hint = "set PREFECT_API_URL to a server that they reach"
+        raise runner_refusal(runner.address, message, hint)
+    try:
+        socket.create_connection((place.hostname, place.port), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise runner_refusal(runner.address, f"does not answer: {error}") from None
+
+
+def runner_refusal(address: str | None, message: str, hint: str = "") -> ConfigError:
+    if address and not hint:
+        hint = "check cluster.runner.address, and that the cluster runs"
+    return ConfigError("config.runner", message, where=address or "this machine", hint=hint)
 
 
 def show_logs(say: Callable[[str], None], hidden: Hidden) -> None:

@@ -20,6 +20,7 @@ from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Crashed
 from prefect.utilities.urls import url_for
 
+from flows.runs.configure import check_runner
 from flows.runs.form import command_parameters, form_of
 from flows.runs.limits import bucket_limit, dataset_limit
 from flows.runs.page import RunLog, findings, run_log, skipped, summary
@@ -74,7 +75,7 @@ def flow_run(command: Command) -> Any:
 
             with (
                 nullcontext() if command.name in _CLAIMING else bucket(),
-                task_runner(pool_for(operation), claim, log.progress) as runner,
+                task_runner(pool_for(operation, log.say), claim, log.progress) as runner,
             ):
                 try:
                     document = execute(runner)
@@ -102,7 +103,10 @@ def _begun(command: Command) -> _Given:
     parameters = command_parameters(_context().parameters or {})
     plan_only = parameters.pop("plan", False)
     operation = command.operation(**parameters)
-    operation = operation.planning() if plan_only else operation
+    if plan_only:
+        operation = operation.planning()
+    else:
+        check_runner(operation.runner)
     return _Given(operation, operation.compose, None)
 
 

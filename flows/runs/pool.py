@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 from collections import Counter
@@ -19,40 +18,33 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from prefect.settings import get_current_settings
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
+from flows.runs.configure import CONNECT_SECONDS, runner_refusal
 from larder.bounds import batches_at_once
 from larder.cli.command import Operation
 from larder.config.models import Location
-from larder.errors import ConfigError
-from larder.packages import require
 from tasks.elsewhere import first_object, see_object
 from tasks.runner import Pool
 
-CONNECT_SECONDS = 10.0
 RAY_ATTEMPTS = 3
-_THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 
 
 @contextmanager
-def pool_for(operation: Operation) -> Iterator[Pool]:
+def pool_for(operation: Operation, say: Callable[[str], object] = str) -> Iterator[Pool]:
     """What the batches of an operation run in, for the duration of a ``with`` block.
 
-    ConfigError: ``config.missing_package``; ``config.runner``: the address does not answer, or the
-    workers there cannot reach the storage or Prefect's server.
+    ConfigError: ``config.runner``: it cannot be connected to, or the workers there cannot reach the
+    storage.
     """
     runner = operation.runner
     if runner.kind == "local":
         with ThreadPoolTaskRunner[Any](max_workers=operation.workers) as threads:
             yield Pool(threads, operation.workers, operation.workers)
         return
-    require(runner.kind)
     address = runner.address
-    if address:
-        _check_address(address)
     with (_dask if runner.kind == "dask" else _ray)(address, operation.workers) as opened:
-        tasks, machines, on_every_worker = opened
+        tasks, machines, on_every_worker, alive = opened
         if address and operation.storage.access.block is None:
             _check_workers(address, operation.storage, on_every_worker)
         most = max(machines.values(), default=1)
@@ -61,11 +53,29 @@ def pool_for(operation: Operation) -> Iterator[Pool]:
         if together < most:
             workers = min(workers, together * len(machines))
         together = min(workers, together)
-        yield Pool(tasks, workers, together, elsewhere=True)
+        idle = _saying(alive, f"{address or runner.kind} has no worker left: waiting for one", say)
+        yield Pool(tasks, workers, together, elsewhere=True, idle=idle)
 
 
-_Opened = tuple[TaskRunner[Any], Counter[str], Callable[..., Any]]
-"""A task runner, how much it can do at once on each machine, and what calls a function there."""
+def _saying(
+    alive: Callable[[], int], line: str, say: Callable[[str], object]
+) -> Callable[[], None]:
+    """Says a line whenever there are no workers any more."""
+    had_some = True
+
+    def idle() -> None:
+        nonlocal had_some
+        had_some, before = alive() > 0, had_some
+        if before and not had_some:
+            say(line)
+
+    return idle
+
+
+_Opened = tuple[TaskRunner[Any], Counter[str], Callable[..., Any], Callable[[], int]]
+"""A task runner, how much it can do at once on each machine, what calls a function there, and what
+counts the workers.
+"""
 
 
 @contextmanager
@@ -90,7 +100,7 @@ def _dask(address: str | None, workers: int) -> Iterator[_Opened]:
         machines = Counter[str]()
         for worker, threads in client.nthreads().items():
             machines[urlsplit(worker).hostname or ""] += threads
-        yield runner, machines, client.run
+        yield runner, machines, client.run, lambda: len(client.nthreads())
 
 
 @contextmanager
@@ -111,15 +121,19 @@ def _ray(address: str | None, workers: int) -> Iterator[_Opened]:
             connected = _connected_to_ray(runner, stack, address)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray has replaced it
-        nodes: list[Mapping[str, Any]] = [node for node in ray.nodes() if node["Alive"]]
-        machines = Counter({node["NodeID"]: int(node["Resources"].get("CPU", 0)) for node in nodes})
+
+        def processors() -> Counter[str]:
+            nodes: list[Mapping[str, Any]] = [node for node in ray.nodes() if node["Alive"]]
+            return Counter({each["NodeID"]: int(each["Resources"].get("CPU", 0)) for each in nodes})
+
+        machines = processors()
 
         def on_every_node(function: Callable[..., Any], *arguments: Any) -> None:
             call = ray.remote(num_cpus=0)(function)
             each = [call.options(scheduling_strategy=OnNode(node, soft=False)) for node in machines]
             ray.get([there.remote(*arguments) for there in each])
 
-        yield connected, machines, on_every_node
+        yield connected, machines, on_every_node, lambda: processors().total()
 
 
 def _connected_to_ray(
@@ -145,20 +159,7 @@ def _connecting(address: str | None) -> Iterator[None]:
         if "Traceback" in reason:  # that of Ray's server
             reason = reason.rpartition("\n")[2]
         message = f"{'cannot connect' if address else 'no workers start'}: {reason}"
-        raise _refusal(address, message) from error
-
-
-def _check_address(address: str) -> None:
-    """Refuse an address where nothing listens, and a server that workers there cannot reach."""
-    place = urlsplit(address if "://" in address else f"//{address}")
-    server = urlsplit(str(get_current_settings().api.url))
-    if server.hostname in _THIS_MACHINE and place.hostname not in _THIS_MACHINE:
-        hint = "set PREFECT_API_URL to a server that they reach"
-        raise _refusal(address, "its workers cannot reach Prefect's server on this machine", hint)
-    try:
-        socket.create_connection((place.hostname, place.port), CONNECT_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise _refusal(address, f"does not answer: {error}") from None
+        raise runner_refusal(address, message) from error
 
 
 def _check_workers(address: str, storage: Location, on_every_worker: Callable[..., Any]) -> None:
@@ -169,10 +170,4 @@ def _check_workers(address: str, storage: Location, on_every_worker: Callable[..
             "every worker needs Larder with the same packages, and the storage under the same URL: "
             "a bucket, or a path that all machines share"
         )
-        raise _refusal(address, f"a worker cannot read the storage: {error}", hint) from error
-
-
-def _refusal(address: str | None, message: str, hint: str = "") -> ConfigError:
-    if address and not hint:
-        hint = "check cluster.runner.address, and that the cluster runs"
-    return ConfigError("config.runner", message, where=address or "this machine", hint=hint)
+        raise runner_refusal(address, f"a worker cannot read the storage: {error}", hint) from error

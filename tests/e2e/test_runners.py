@@ -43,22 +43,26 @@ needs_both = pytest.mark.usefixtures("_installed")
 class DaskCluster:
     """A scheduler and two workers, without nannies, which would replace one that is killed."""
 
-    def __init__(self, folder: Path, stack: ExitStack, server: PrefectServer) -> None:
+    def __init__(
+        self, folder: Path, stack: ExitStack, server: PrefectServer, workers: int = 2
+    ) -> None:
         self._folder, self._stack, self._server = folder, stack, server
         where = folder / "scheduler.json"
         self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", where)
         wait_until(where.exists)
-        self.workers = [
-            self._start("worker", "--nthreads", "1", "--no-nanny", "--no-dashboard", where)
-            for _ in range(2)
-        ]
+        self.workers = [self.start_worker() for _ in range(workers)]
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        where = self._folder / "scheduler.json"
+        return self._start("worker", "--nthreads", "1", "--no-nanny", "--no-dashboard", where)
 
     @property
     def address(self) -> str:
         import distributed
 
         with distributed.Client(scheduler_file=self._folder / "scheduler.json") as client:
-            client.wait_for_workers(len(self.workers), timeout=60)
+            if self.workers:
+                client.wait_for_workers(len(self.workers), timeout=60)
             address: str = client.scheduler.address
             return address
 
@@ -137,6 +141,34 @@ def test_a_worker_that_does_not_see_the_storage(reporting, named, dask):
     assert done.status == 2, done.err
     assert done.document["error"]["code"] == "config.runner"
     assert done.document["error"]["where"] == dask.address
+
+
+@pytest.mark.exhaustive
+@needs_both
+def test_a_cluster_without_workers_is_named_and_waited_for(
+    tmp_path_factory, reporting, prefect_server, named
+):
+    with ExitStack() as stack:
+        folder = tmp_path_factory.mktemp("none")
+        dask = DaskCluster(folder, stack, prefect_server, workers=0)
+        flags = ("--set", "cluster.runner.kind=dask", "--set")
+        running = reporting.start(
+            "--dataset", named(), *flags, f"cluster.runner.address={dask.address}"
+        )
+        running.read_until(f"warning: {dask.address} has no worker left")
+        dask.start_worker()
+        done = running.wait()
+        assert done.status == 0, done.err
+
+
+@needs_both
+def test_an_address_where_nothing_listens_is_found_before_the_listing(reporting, named):
+    where = f"127.0.0.1:{free_port()}"
+    kind = ("--set", "cluster.runner.kind=dask", "--set", f"cluster.runner.address={where}")
+    for server in (reporting.environment["PREFECT_API_URL"], ""):
+        done = reporting.run("--dataset", named(), *kind, PREFECT_API_URL=server)
+        assert (done.status, done.err.splitlines()) == (2, [done.err.strip()])
+        assert f"error[config.runner]: {where}: does not answer" in done.err
 
 
 @needs_both

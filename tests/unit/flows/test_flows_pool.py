@@ -9,17 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.runs import pool
+from flows.runs.configure import check_runner
 from flows.runs.pool import pool_for
 from larder.bounds import STREAM_BYTES
 from larder.cli.command import Operation
 from larder.config.models import Location, RunnerConfig
 from larder.errors import ConfigError
 from tasks.elsewhere import first_object, see_object
-
-SERVER = "http://127.0.0.1:4200/api"
 
 
 def operation(storage: str = "memory://here", **runner: Any) -> Operation:
@@ -31,13 +29,14 @@ def operation(storage: str = "memory://here", **runner: Any) -> Operation:
 
 
 def refused(**runner: Any) -> ConfigError:
-    with (
-        temporary_settings({PREFECT_API_URL: SERVER}),
-        pytest.raises(ConfigError) as caught,
-        pool_for(operation(**runner)),
-    ):
-        pass
+    with pytest.raises(ConfigError) as caught:
+        check_runner(RunnerConfig(**runner))
     return caught.value
+
+
+@pytest.fixture(autouse=True)
+def _server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:4200/api")
 
 
 def test_threads_are_as_many_as_there_are_batches_at_once():
@@ -56,10 +55,9 @@ def test_batches_elsewhere_have_room_in_the_memory_of_each_machine(
 
     @contextmanager
     def dask(*_: Any) -> Iterator[Any]:
-        yield None, Counter({"one": 16, "two": 16}), None
+        yield None, Counter({"one": 16, "two": 16}), None, None
 
     monkeypatch.setattr(pool, "_dask", dask)
-    monkeypatch.setattr(pool, "require", lambda _: None)
     small = replace(operation(kind="dask", workers=limit), memory=streams * STREAM_BYTES)
     with pool_for(small) as opened:
         assert (opened.workers, opened.together) == (workers, together)
@@ -77,7 +75,7 @@ def test_a_missing_package_is_named_with_its_extra(kind, monkeypatch):
 @pytest.mark.parametrize("scheme", ["", "tcp://", "ray://"])
 @pytest.mark.parametrize("kind", ["dask", "ray"])
 def test_an_address_where_nothing_listens(kind, scheme, monkeypatch):
-    monkeypatch.setattr("flows.runs.pool.require", lambda _: None)
+    monkeypatch.setattr("flows.runs.configure.require", lambda _: None)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"{scheme}127.0.0.1:{closed.getsockname()[1]}"
     error = refused(kind=kind, address=address)
@@ -85,7 +83,7 @@ def test_an_address_where_nothing_listens(kind, scheme, monkeypatch):
 
 
 def test_workers_elsewhere_need_a_server_that_they_reach(monkeypatch):
-    monkeypatch.setattr("flows.runs.pool.require", lambda _: None)
+    monkeypatch.setattr("flows.runs.configure.require", lambda _: None)
     error = refused(kind="dask", address="192.0.2.1:8786")
     assert (error.code, error.where) == ("config.runner", "192.0.2.1:8786")
     assert "PREFECT_API_URL" in error.hint
