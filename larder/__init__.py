@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from larder.readers.options import Images, Reading, Shuffle
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from larder.readers.loader import Loader
     from larder.readers.mix import Mix
 
-__all__ = ["__version__", "mix", "open", "prepare"]
+__all__ = ["Images", "Reading", "Shuffle", "__version__", "mix", "open", "prepare"]
 
 __version__ = "0.1.0"
 

@@ -65,8 +65,8 @@ _FILE_SYSTEMS = {
 """Of each file system: its rule, its name, and what to look after."""
 
 _MEASURE = """\
-python -m timeit -n 1 -r 1 -s 'import larder' \
-'for batch in larder.open().loader("SPLIT", batch_size=256, shuffle=True, order="full"): pass'"""
+python -m timeit -n 1 -r 1 -s 'from larder import Shuffle, open' \
+'for batch in open().loader("SPLIT", batch_size=256, shuffle=Shuffle("full")): pass'"""
 
 _BARE_SHARDS = frozenset({"file", "fast_file", "pipe"})
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
+
 from larder.cache.fetch import cache_directory, fetch_file
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.record import CacheFileFacts
@@ -25,12 +27,13 @@ from larder.readers.emitted import job_location
 from larder.readers.keep import KeptShards
 from larder.readers.launcher import rank_of
 from larder.readers.loader import BatchSource, CacheSource, Loader, OnError, ShardSource
+from larder.readers.options import Check, Images, Reading, Shuffle, refuse_moved
 from larder.readers.order import Even
 from larder.readers.sagemaker import pipe_samples, with_shards
 from larder.readers.samples import Sample
 from larder.readers.schedule import choice, invalid, schedule_of, whole
 from larder.readers.shared import read_shared_tag, read_shared_version
-from larder.readers.split import Check, SplitSamples
+from larder.readers.split import SplitSamples
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.units import format_count, format_names, parse_bytes
@@ -289,30 +292,24 @@ class Data:
         copy_version(store, self._document, version_files(store, self._document), root)
         return root / layout.version_prefix(self.version)
 
+    @refuse_moved
     def loader(
         self,
         split: str,
         *,
         batch_size: int | None = None,
         batch_size_per_rank: int | None = None,
-        shuffle: bool = False,
+        shuffle: bool | Shuffle = False,
         seed: int = 0,
+        even: Even = "pad",
         rank: int | None = None,
         world: int | None = None,
-        order: str | None = None,
-        window: int | None = None,
-        lanes: int | None = None,
-        even: Even = "pad",
-        decode: bool | Collection[str] = False,
+        decode: bool | Collection[str] | Images = False,
         size: int | None = None,
-        masks: Sequence[str] = (),
         transforms: Mapping[str, Callable[[Any], Any]] | None = None,
         columns: Sequence[str] | None = None,
-        keep: str | Path | None = None,
-        keep_bytes: int | str | None = None,
-        check: Check = "always",
         on_error: OnError = "raise",
-        memory_bytes: int | str = "512 MB",
+        reading: Reading = Reading(),
     ) -> Loader:
         """The batches of a split for one rank, from its cache if it has one, else from its shards.
 
@@ -326,43 +323,29 @@ class Data:
             batch_size: Samples of a batch, of all ranks together: a multiple of ``world``.
             batch_size_per_rank: Instead, samples of a rank's part of a batch. Another number of
                 ranks makes other batches of it, and is refused on resuming.
-            shuffle: Another order in every epoch; without it, the order of the version.
+            shuffle: Another order in every epoch; without it, the order of the version. A
+                `larder.Shuffle` says which kind of order.
             seed: At least 0.
+            even: What becomes of the samples that make no whole batch. ``pad``: a smaller batch, in
+                which samples are repeated until it is a multiple of ``world``. ``drop``: they are
+                left out; `Loader.dropped` says how many. ``error``: refuse.
             rank: Number of this process, from 0. With None, and of ``world``, both are those that
                 torchrun, mpirun, srun, SageMaker or Kubeflow have given this process; 0 of 1 if it
                 was started by none of them.
             world: The number of all processes that train together.
-            order: ``full`` shuffles all samples, and is the default from a cache or from shards in
-                a directory. ``window``, the default from shards in a bucket or kept, shuffles
-                shards, and samples within a window, so that shards are read one after the other.
-            window: Samples of a window, a multiple of ``batch_size``; by default about 4,096, or
-                fewer that have 256 MB.
-            lanes: How many shards are read at a time, by all ranks together: a divisor of
-                ``batch_size``, by default at most 64. If it is a multiple of ``world``, a shard is
-                read by one rank.
-            even: What becomes of the samples that make no whole batch. ``pad``: a smaller batch, in
-                which samples are repeated until it is a multiple of ``world``. ``drop``: they are
-                left out; `Loader.dropped` says how many. ``error``: refuse.
             decode: Decode images to arrays: all of them, or the parts with these extensions. They
-                are under ``image``, whatever their extension; ``seg.png`` under ``image.seg``.
+                are under ``image``, whatever their extension; ``seg.png`` under ``image.seg``. A
+                `larder.Images` names masks.
             size: Scale and crop them to squares of so many pixels; see
                 `larder.readers.batches.Decoding`. Not for a decoded cache, whose images are arrays.
-            masks: Extensions of images whose pixels are numbers, besides those that the version
-                names: they are decoded to the same numbers, in one channel.
             transforms: By name, functions that are called with each value, and whose results take
                 their place.
             columns: The names that every batch has, also a part's extension; None for the names
                 that its samples have.
-            keep: A directory where whole shards are kept; see `samples_of`. A cache needs none.
-            keep_bytes: Most bytes of the shards kept there.
-            check: When what is read is compared with its checksum; see `samples_of`. Of a cache,
-                ``once`` compares its files when it is opened.
             on_error: ``skip`` counts and names samples that are damaged or cannot be decoded, in
                 `Loader.skipped`. Others of the rank's part of the batch are repeated in their
                 place, so that all ranks have equally many batches and samples.
-            memory_bytes: Bound of the samples that are read ahead from shards, such as ``2 GB``, by
-                all workers of the rank together; a batch is read even if it is larger. Decoded
-                batches come on top, two of them.
+            reading: What is kept on a disk, checked, and read ahead: a `larder.Reading`.
 
         Raises:
             ConfigError: ``version.split``: unknown split; ``config.invalid_value``: a value outside
@@ -372,29 +355,21 @@ class Data:
         """
         facts = self._split(split)
         rank, world, _ = rank_of(rank, world)
-        memory = _bytes(memory_bytes, "memory_bytes")
+        memory = _bytes(reading.memory_bytes, "memory_bytes")
         choice("on_error", on_error, get_args(OnError))
-        samples = self.samples_of(split, keep=keep, keep_bytes=keep_bytes, check=check)
-        if shuffle and order in (None, "full"):
-            # A cache decides alone: whether shards are local takes the index of every segment,
-            # which has to have the samples that are shuffled.
-            at_once = self._is_cached(split) or (keep is None and samples.has_shards_local)
-            order = order or ("full" if at_once else "window")
+        samples = self._read_as(reading, split)
         schedule = schedule_of(
             (self.dataset, self.version, split),
             facts,
             batch_size=batch_size,
             batch_size_per_rank=batch_size_per_rank,
-            shuffle=shuffle,
+            shuffle=self._shuffle(shuffle, samples, reading),
             seed=seed,
             world=world,
-            order=order,
-            window=window,
-            lanes=lanes,
             even=even,
         )
-        decoding = Decoding(decode, size, transforms or {}, columns=columns, masks=masks)
-        source = self._source(samples, check)
+        decoding = _decoding(decode, size, transforms, columns)
+        source = self._source(samples, reading.check)
         return Loader(
             source,
             schedule,
@@ -424,29 +399,28 @@ class Data:
 
         return BatchDataset(self.loader(split, **options))
 
+    @refuse_moved
     def torch_samples(
         self,
         split: str,
         *,
-        decode: bool | Collection[str] = False,
+        decode: bool | Collection[str] | Images = False,
         size: int | None = None,
-        masks: Sequence[str] = (),
         transforms: Mapping[str, Callable[[Any], Any]] | None = None,
         columns: Sequence[str] | None = None,
-        check: Check = "always",
-        **kept: Any,
+        reading: Reading = Reading(),
     ) -> SampleDataset:
         """The samples of a split by number for PyTorch: a map-style Dataset.
 
         For samplers of your own; DataLoader reads a batch at once. Arguments and errors are those
-        of `loader`; ``kept`` are ``keep`` and ``keep_bytes``.
+        of `loader`.
         """
         require_module("torch", "torch")
         from larder.readers.torch import SampleDataset
 
-        samples = self.samples_of(split, check=check, **kept)
-        decoding = Decoding(decode, size, transforms or {}, columns=columns, masks=masks)
-        source = self._source(samples, check)
+        samples = self._read_as(reading, split)
+        decoding = _decoding(decode, size, transforms, columns)
+        source = self._source(samples, reading.check)
         return SampleDataset(source, len(samples), self._checked(decoding, samples, source))
 
     def tf(self, split: str, *, columns: Sequence[str] | None = None, **options: Any) -> Any:
@@ -544,6 +518,26 @@ class Data:
                 reader.close()
             raise
 
+    def _read_as(self, reading: Reading, split: str) -> SplitSamples:
+        keep, keep_bytes, check = reading.keep, reading.keep_bytes, reading.check
+        return self.samples_of(split, keep=keep, keep_bytes=keep_bytes, check=check)
+
+    def _shuffle(self, given: bool | Shuffle, samples: SplitSamples, reading: Reading) -> Shuffle:
+        """The order that was given, or that of this split by default."""
+        if not isinstance(given, bool | np.bool_ | Shuffle):
+            raise invalid(f"{given!r} is no shuffle", "shuffle", "give True or a larder.Shuffle")
+        if not given:
+            return Shuffle("sequential")
+        shuffle = given if isinstance(given, Shuffle) else Shuffle()
+        if shuffle.kind not in (None, "full"):
+            choice("shuffle", shuffle.kind, ("full", "window"))
+            return shuffle
+        # A cache decides alone: whether shards are local takes the index of every segment, which
+        # has to have the samples that are shuffled.
+        cached = self._is_cached(samples.split)
+        at_once = cached or (reading.keep is None and samples.has_shards_local)
+        return replace(shuffle, kind=shuffle.kind or ("full" if at_once else "window"))
+
     def _source(self, samples: SplitSamples, check: Check) -> BatchSource:
         """What the samples of a split are read from by number."""
         if not self._is_cached(samples.split):
@@ -604,6 +598,16 @@ class Data:
     @property
     def _where(self) -> str:
         return f"{self._access.root}@{self.version}"
+
+
+def _decoding(
+    decode: bool | Collection[str] | Images,
+    size: int | None,
+    transforms: Mapping[str, Callable[[Any], Any]] | None,
+    columns: Sequence[str] | None,
+) -> Decoding:
+    images = decode if isinstance(decode, Images) else Images(decode)
+    return Decoding(images.parts, size, transforms or {}, columns=columns, masks=images.masks)
 
 
 def _bytes(value: int | str, where: str) -> int:

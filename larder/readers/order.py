@@ -30,8 +30,8 @@ import numpy.typing as npt
 
 from larder.forking import cached_property
 from larder.manifest.digest import canonical_json
+from larder.readers.options import Kind
 
-Kind = Literal["sequential", "full", "window"]
 Even = Literal["pad", "drop", "error"]
 Numbers = npt.NDArray[np.int64]
 Words = tuple[int, ...]

@@ -8,11 +8,11 @@ from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any, Final, Protocol, get_args
 
 from larder.errors import ConfigError
+from larder.readers.options import Kind, Shuffle
 from larder.readers.order import (
     Division,
     Even,
     Full,
-    Kind,
     Numbers,
     Order,
     Sequential,
@@ -33,15 +33,6 @@ class WindowIndex(Protocol):
     @property
     def shard_samples(self) -> Numbers:
         """The number of samples of each shard, in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shuffle:
-    """A kind of order; a window of samples and its lanes only if that is what it is."""
-
-    kind: Kind
-    window: int | None = None
-    lanes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +107,9 @@ def schedule_of(
     *,
     batch_size: int | None,
     batch_size_per_rank: int | None,
-    shuffle: bool,
+    shuffle: Shuffle,
     seed: int,
     world: int,
-    order: str | None,
-    window: int | None,
-    lanes: int | None,
     even: Even,
 ) -> Schedule:
     """Check what a loader is asked for; ``names`` are those of dataset, version and split."""
@@ -132,25 +120,21 @@ def schedule_of(
     if even == "error" and samples % size:
         message = f"{format_count(samples, 'sample')} are no whole number of batches of {size:,}"
         raise invalid(message, split, "use even='pad' or 'drop', or another batch_size")
-    kind: Kind = "sequential"
-    if shuffle or order is not None:
-        choice("order", order, ("full", "window"))
-        if not shuffle:
-            raise invalid(f"{order} is an order of a shuffle", "order", "use shuffle=True")
-        kind = "full" if order == "full" else "window"
-    if kind == "window":
+    if shuffle.kind == "window":
+        window, lanes = shuffle.window, shuffle.lanes
         window = default_window(size, facts.bytes / samples) if window is None else window
         lanes = default_lanes(size, shards) if lanes is None else lanes
-    chosen = checked_shuffle(Shuffle(kind, window, lanes), size, shards)
-    return Schedule(*names, samples, shards, seed, chosen, size, even)
+        shuffle = Shuffle("window", window, lanes)
+    shuffle = checked_shuffle(shuffle, size, shards)
+    return Schedule(*names, samples, shards, seed, shuffle, size, even)
 
 
 def checked_shuffle(shuffle: Shuffle, batch_size: int, shards: int) -> Shuffle:
-    choice("order", shuffle.kind, get_args(Kind))
+    choice("shuffle", shuffle.kind, get_args(Kind))
     if shuffle.kind != "window":
         if shuffle.window is not None or shuffle.lanes is not None:
-            hint = "leave them out, or use shuffle=True and order='window'"
-            raise invalid(f"the order {shuffle.kind} has no window and no lanes", "order", hint)
+            hint = "leave them out, or give larder.Shuffle('window', ...)"
+            raise invalid(f"the order {shuffle.kind} has no window and no lanes", "shuffle", hint)
         return shuffle
     window = whole("window", shuffle.window, 1)
     lanes = whole("lanes", shuffle.lanes, 1, shards)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from larder.packages import missing_package
 from larder.readers.access import DatasetAccess
 from larder.readers.keep import KeptShards
 from larder.readers.numbers import Array, checked_numbers
+from larder.readers.options import Check
 from larder.readers.samples import Sample
 from larder.readers.schedule import choice
 from larder.readers.segment import LiveSamples, Span
@@ -35,8 +36,6 @@ from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import existing_segment
 
 T = TypeVar("T")
-
-Check = Literal["always", "once", "never"]
 
 THREADS = 8
 """So many requests are made at once; all splits of a process share the threads."""

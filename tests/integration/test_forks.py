@@ -84,7 +84,7 @@ def test_a_forked_child_reads_while_threads_of_the_parent_do(tmp_path, request, 
     if form == "kept":
         (tmp_path / "keep").mkdir()
         (tmp_path / "keep" / ("0" * 64)).write_bytes(b"of the user")
-        options |= {"keep": tmp_path / "keep", "keep_bytes": "1 MB"}
+        options |= {"reading": larder.Reading(keep=tmp_path / "keep", keep_bytes="1 MB")}
 
     def opened() -> Any:
         return larder.open(f"{lab.storage}/larder/d").loader("train", batch_size=4, **options)

@@ -16,8 +16,10 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images
 
 import larder
+from larder import Images, Reading, Shuffle
 from larder.errors import ConfigError, DamageError, FatalError
 from larder.readers import split
+from larder.readers.options import MOVED
 from tests.support.errors import larder_error
 
 OBJECTS = images("abc", each=9)
@@ -73,7 +75,7 @@ def test_orders_and_lanes_have_defaults(lab, without_cache):
     for one in (lab, without_cache):
         loader = opened(one).loader("train", batch_size=6, shuffle=True)
         assert loader.state_dict()["order"] == {"kind": "full", "window": None, "lanes": None}
-        window = opened(one).loader("train", batch_size=6, shuffle=True, order="window")
+        window = opened(one).loader("train", batch_size=6, shuffle=Shuffle("window"))
         order = window.state_dict()["order"]
         assert order["kind"] == "window"
         assert 6 % order["lanes"] == order["window"] % 6 == 0
@@ -83,10 +85,10 @@ def test_a_state_of_a_tag_names_the_version_and_serves_any_form(lab, without_cac
     """What reads from shards goes on in the order of what read from a bucket or a cache."""
     data = opened(without_cache)
     ranks = [
-        data.loader("train", batch_size=6, shuffle=True, order="window", rank=rank, world=2)
+        data.loader("train", batch_size=6, shuffle=Shuffle("window"), rank=rank, world=2)
         for rank in range(2)
     ]
-    whole = data.loader("train", batch_size=6, shuffle=True, order="window")
+    whole = data.loader("train", batch_size=6, shuffle=Shuffle("window"))
     expected = keys(whole)
     taken = [[next(batches)["key"] for batches in map(iter, ranks)]]
     state = json.loads(json.dumps(ranks[0].state_dict()))
@@ -202,9 +204,11 @@ WRONG = {
     "rank": {"rank": 2, "world": 2},
     "world": {"world": 0},
     "on_error": {"on_error": "ignore"},
-    "check": {"check": "sometimes"},
-    "memory_bytes": {"memory_bytes": "much"},
-    "keep_bytes": {"keep_bytes": "1 GB"},
+    "check": {"reading": Reading(check="sometimes")},
+    "memory_bytes": {"reading": Reading(memory_bytes="much")},
+    "keep_bytes": {"reading": Reading(keep_bytes="1 GB")},
+    "shuffle": {"shuffle": Shuffle("random")},
+    "masks": {"decode": Images(False, ["png"])},
     "size": {"size": 10},
     "transforms": {"transforms": {"jpeg": len}},
 }
@@ -221,6 +225,19 @@ def test_wrong_options_are_refused(lab, without_cache, where):
     refused(without_cache, where, **WRONG[where])
 
 
+@pytest.mark.parametrize("name", MOVED)
+def test_an_argument_that_moved_is_refused_with_its_new_place(lab, name):
+    for method in (opened(lab).loader, opened(lab).torch_samples):
+        with larder_error("config.invalid_value", name) as caught:
+            method("train", **{name: "window"})
+        assert "larder." in caught.value.hint
+
+
+@pytest.mark.parametrize("shuffle", ["window", 1, None])
+def test_a_shuffle_is_true_or_a_value(lab, shuffle):
+    refused(lab, "shuffle", shuffle=shuffle)
+
+
 def test_a_size_is_for_images_that_are_decoded_when_they_are_read(lab, without_cache):
     refused(lab, "size", decode=True, size=5)
     loader = opened(without_cache).loader("train", batch_size=4, decode=True, size=5)
@@ -229,7 +246,6 @@ def test_a_size_is_for_images_that_are_decoded_when_they_are_read(lab, without_c
 
 def test_bytes_may_be_numbers_of_numpy(without_cache, tmp_path):
     data, number = opened(without_cache), np.int64(1 << 20)
-    loader = data.loader(
-        "train", batch_size=4, keep=tmp_path, keep_bytes=number, memory_bytes=number
-    )
+    reading = Reading(keep=tmp_path, keep_bytes=number, memory_bytes=number)
+    loader = data.loader("train", batch_size=4, reading=reading)
     assert len(keys(loader)) == 5

@@ -11,6 +11,7 @@ from required import nightly, turn
 import larder
 from larder.readers.loader import Loader
 from larder.readers.mix import Mix
+from larder.readers.options import Shuffle
 from tests.support.numbered import NumberedSamples, loader_of
 
 pytestmark = pytest.mark.timeout(900)  # 500 trials take minutes where other tests run beside them
@@ -26,11 +27,10 @@ def options(draw: st.DrawFn, **fixed: Any) -> dict[str, Any]:
     shards = draw(
         st.lists(st.integers(1, 30), min_size=1, max_size=6).filter(lambda n: sum(n) > 12)
     )
-    order = draw(st.sampled_from(["full", "window", None]))
-    window = {"window": BATCH * draw(st.integers(1, 3))} if order == "window" else {}
-    shuffle = order is not None
+    kind = draw(st.sampled_from(["full", "window", "sequential"]))
+    shuffle = Shuffle(kind, BATCH * draw(st.integers(1, 3)) if kind == "window" else None)
     choices = {"seed": draw(st.integers(0, 5)), "even": draw(st.sampled_from(["pad", "drop"]))}
-    return {"shards": shards, "order": order, "shuffle": shuffle, **window, **choices, **fixed}
+    return {"shards": shards, "shuffle": shuffle, **choices, **fixed}
 
 
 def made(rank: int, world: int, *, shards: list[int], **given: Any) -> Loader:

@@ -7,6 +7,7 @@ import numpy as np
 
 from larder.errors import DamageError
 from larder.readers.loader import Loader, ShardSource
+from larder.readers.options import Shuffle
 from larder.readers.order import Numbers
 from larder.readers.samples import Sample
 from larder.readers.schedule import schedule_of
@@ -48,10 +49,8 @@ def loader_of(samples: NumberedSamples, **options: Any) -> Loader:
     shards = samples.shard_samples
     facts = SplitFacts(int(shards.sum()), len(shards), 10 * int(shards.sum()), ())
     names = ("toy", options.pop("version", VERSION), options.pop("split", "train"))
-    given: dict[str, Any] = dict.fromkeys(
-        ("batch_size", "batch_size_per_rank", "window", "lanes")
-    ) | {"shuffle": True, "seed": 7, "even": "pad", "world": world}
-    given["order"] = "full" if options.get("shuffle", True) else None
+    given: dict[str, Any] = dict.fromkeys(("batch_size", "batch_size_per_rank"))
+    given |= {"shuffle": Shuffle("full"), "seed": 7, "even": "pad", "world": world}
     schedule = schedule_of(names, facts, **given | options)
     source = ShardSource(samples)  # type: ignore[arg-type]
     return Loader(source, schedule, samples, rank=rank, world=world, **loading)  # type: ignore[arg-type]

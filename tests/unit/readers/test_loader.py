@@ -12,13 +12,14 @@ import pytest
 import larder
 from larder.errors import ConfigError, DamageError, ObjectError
 from larder.readers.batches import Decoding
+from larder.readers.options import Shuffle
 from larder.readers.schedule import Schedule
 from tests.support.errors import larder_error
 from tests.support.numbered import NumberedSamples, loader_of
 from tests.support.processes import run_python, wait_until
 
 SHARDS = (20, 30, 10, 40)
-GIVEN = {"batch_size": 8, "order": "window", "window": 16, "lanes": 4}
+GIVEN = {"batch_size": 8, "shuffle": Shuffle("window", 16, 4)}
 
 
 def keys(loader):
@@ -157,10 +158,11 @@ def test_samples_are_dropped_or_refused():
 
 
 @pytest.mark.parametrize("world", [1, 4, 32])
-@pytest.mark.parametrize("order", ["full", "window", None])
-def test_a_batch_may_be_larger_than_the_split(order, world):
-    given = {"order": order, "shuffle": order is not None, "batch_size": 32, "world": world}
-    given |= {"window": 32, "lanes": 1} if order == "window" else {}
+@pytest.mark.parametrize(
+    "shuffle", [Shuffle("full"), Shuffle("window", 32, 1), Shuffle("sequential")]
+)
+def test_a_batch_may_be_larger_than_the_split(shuffle, world):
+    given = {"shuffle": shuffle, "batch_size": 32, "world": world}
     ranks = [loader_of(NumberedSamples([2, 3]), rank=rank, **given) for rank in range(world)]
     for _ in range(2):
         (shares,) = zip(*map(keys, ranks), strict=True)
@@ -282,14 +284,12 @@ WRONG = [
     ("train", {"batch_size": 101, "even": "error"}),
     *[("seed", {"batch_size": 8, "seed": value}) for value in (-1, True, None, 1.5)],
     ("even", {"batch_size": 8, "even": "no"}),
-    ("order", {"batch_size": 8, "order": "random"}),
-    *[("order", {"batch_size": 8, "shuffle": False, "order": name}) for name in ("full", "window")],
-    ("order", {"batch_size": 8, "window": 16}),
-    ("order", {"batch_size": 8, "shuffle": False, "order": "window", "lanes": 2}),
-    ("window", {**GIVEN, "window": 12}),
-    ("lanes", {**GIVEN, "lanes": 3}),
-    ("lanes", {**GIVEN, "lanes": 8}),
-    ("lanes", {**GIVEN, "lanes": 0}),
+    ("shuffle", {"batch_size": 8, "shuffle": Shuffle("full", window=16)}),
+    ("window", {"batch_size": 8, "shuffle": Shuffle("window", window=12)}),
+    *[
+        ("lanes", {"batch_size": 8, "shuffle": Shuffle("window", lanes=lanes)})
+        for lanes in (0, 3, 8)
+    ],
 ]
 
 
