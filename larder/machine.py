@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import resource
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -15,6 +17,9 @@ Read = Callable[[str], str]
 _LEAST_BYTES = 128 * 1024**2
 _MOST_BYTES = 2 * 1024**3
 _SHARE = 8
+
+_OPEN_FILES = 65_536
+"""More are never needed, and programs that close what they might have open take long."""
 
 _CGROUPS = "/sys/fs/cgroup"
 
@@ -92,6 +97,17 @@ def keep_memory_small() -> None:
     for name, (option, value) in _MALLOC.items():
         if mallopt and name not in os.environ:
             mallopt(option, value)
+
+
+def raise_open_files() -> None:
+    """Let this process have as many files and connections open as the system allows; for programs
+    of Larder's own, as some systems give a process 256 until it asks for more.
+    """
+    limit, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _OPEN_FILES if allowed == resource.RLIM_INFINITY else min(allowed, _OPEN_FILES)
+    if limit != resource.RLIM_INFINITY and limit < most:
+        with suppress(OSError, ValueError):  # macOS allows less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, allowed))
 
 
 def small_memory_environment() -> dict[str, str]:

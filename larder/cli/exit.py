@@ -14,7 +14,7 @@ from larder.cli.output import discard, print_json, tell
 from larder.cli.signals import HINT, INTERRUPTED, conclude, interrupting, process
 from larder.errors import Failure, FatalError, LarderError, ProblemsError
 from larder.jobs.results import RefusedError, RunError
-from larder.machine import keep_memory_small
+from larder.machine import keep_memory_small, raise_open_files
 from larder.packages import missing_package
 
 DEBUG = "LARDER_DEBUG"
@@ -35,6 +35,7 @@ def run(main: Callable[[], int], *, json: bool | None = None) -> int:
     """
     as_json = "--json" in sys.argv[1:] if json is None else json
     keep_memory_small()
+    raise_open_files()
     try:
         with interrupting(json=as_json):
             status = _status(main, as_json)

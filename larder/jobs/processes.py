@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from larder.errors import FatalError
-from larder.machine import share_machine, small_memory_environment
+from larder.machine import raise_open_files, share_machine, small_memory_environment
 from larder.progress import CancellableProgress, NullProgress, Progress
 
 _PACKAGES = Path(__file__).parents[2]
@@ -200,6 +200,7 @@ class _Reports(NullProgress):
 def serve(together: int) -> None:
     """Do the calls that come on stdin, until it is closed."""
     share_machine(together)
+    raise_open_files()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may be written where the messages go

@@ -102,6 +102,20 @@ def test_arrow_has_the_allocator_of_the_c_library_unless_told_otherwise(given, p
     assert done.stdout.strip() == pool, done.stderr
 
 
+_OPEN_FILES = """
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
+from larder.machine import raise_open_files
+setrlimit(RLIMIT_NOFILE, (64, min(getrlimit(RLIMIT_NOFILE)[1], 4096)))
+raise_open_files()
+print(getrlimit(RLIMIT_NOFILE) == (getrlimit(RLIMIT_NOFILE)[1],) * 2)
+"""
+
+
+def test_as_many_files_may_be_open_as_the_system_allows():
+    done = run_python("-c", _OPEN_FILES)
+    assert done.stdout.strip() == "True", done.stderr
+
+
 _NUMPY = """
 from pathlib import Path
 from larder.machine import keep_memory_small
