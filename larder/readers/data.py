@@ -20,6 +20,7 @@ from larder.packages import require_module
 from larder.readers.access import DatasetAccess
 from larder.readers.batches import Decoding
 from larder.readers.cache import CacheReader
+from larder.readers.choice import Weights, Where, choice_of
 from larder.readers.columns import check_list
 from larder.readers.determined import check_emitted
 from larder.readers.download import download_version
@@ -27,8 +28,9 @@ from larder.readers.emitted import job_location
 from larder.readers.keep import KeptShards
 from larder.readers.launcher import rank_of
 from larder.readers.loader import BatchSource, CacheSource, Loader, OnError, ShardSource
+from larder.readers.numbers import Array
 from larder.readers.options import Check, Images, Reading, Shuffle, refuse_moved
-from larder.readers.order import Even
+from larder.readers.order import Choice, Even, epoch_words
 from larder.readers.sagemaker import pipe_samples, with_shards
 from larder.readers.samples import Sample
 from larder.readers.schedule import choice, invalid, schedule_of, whole
@@ -123,6 +125,23 @@ class Data:
     def classes(self) -> tuple[str, ...]:
         """Names of the classes in the order of their numbers; empty without labels."""
         return self._document.classes
+
+    def labels(self, split: str) -> Array:
+        """The number of the class of each sample of a split, in order, or -1; int64.
+
+        Reads the index of the split, but no shard.
+
+        Raises:
+            ConfigError: ``version.split``: unknown split.
+            DamageError: A document or an index is damaged.
+        """
+        self._split(split)
+        return self.samples_of(split).labels()
+
+    def keys(self, split: str) -> list[str]:
+        """The key of each sample of a split, in order, from its index; errors as of `labels`."""
+        self._split(split)
+        return self.samples_of(split).keys()
 
     @property
     def splits(self) -> Mapping[str, SplitFacts]:
@@ -304,6 +323,9 @@ class Data:
         even: Even = "pad",
         rank: int | None = None,
         world: int | None = None,
+        where: Where | None = None,
+        limit: float | None = None,
+        weights: Weights | None = None,
         decode: bool | Collection[str] | Images = False,
         size: int | None = None,
         transforms: Mapping[str, Callable[[Any], Any]] | None = None,
@@ -333,6 +355,16 @@ class Data:
                 torchrun, mpirun, srun, SageMaker or Kubeflow have given this process; 0 of 1 if it
                 was started by none of them.
             world: The number of all processes that train together.
+            where: Which samples: by ``label``, names or numbers of classes, by ``key``, globs, or
+                both, such as ``{"label": ["cat", 3], "key": "train/**"}``; or a function that is
+                called with `larder.readers.choice.Rows` and returns an array of booleans; or the
+                numbers of the samples. None for all.
+            limit: At most so many of them, or as a float such as 0.1 the fraction: a random choice
+                by the seed, of which a smaller one is a part.
+            weights: Draw samples with replacement, others in every epoch, as many as there are: an
+                array with a weight for each sample of the split, or ``"balanced"``, so that each
+                class comes as often as any other. In an epoch each sample, and each class, comes as
+                often as its weight says, rounded up or down.
             decode: Decode images to arrays: all of them, or the parts with these extensions. They
                 are under ``image``, whatever their extension; ``seg.png`` under ``image.seg``. A
                 `larder.Images` names masks.
@@ -358,9 +390,14 @@ class Data:
         memory = _bytes(reading.memory_bytes, "memory_bytes")
         choice("on_error", on_error, get_args(OnError))
         samples = self._read_as(reading, split)
+        words = epoch_words(self.version, split, whole("seed", seed, 0), 0, "limit")
+        chosen = Choice(facts.samples)
+        if any(given is not None for given in (where, limit, weights)):
+            chosen = choice_of(samples, self.classes, words, where, limit, weights)
         schedule = schedule_of(
             (self.dataset, self.version, split),
             facts,
+            chosen,
             batch_size=batch_size,
             batch_size_per_rank=batch_size_per_rank,
             shuffle=self._shuffle(shuffle, samples, reading),

@@ -285,8 +285,9 @@ class Loader:
         most = 1
         for _, of_window in groupby(numbers, lambda number: number // window):
             first, *others = of_window
-            shares = division.shares(order, first, [first, *others][-1] + 1, self.rank)
-            shares = shares[:: numbers.step]
+            stop = [first, *others][-1] + 1
+            shares = division.shares(order, first, stop, self.rank)[:: numbers.step]
+            shares = [share % schedule.choice.samples for share in shares]
             sizes = [self._bytes(share) for share in shares]
             while shares:
                 fitting = int(np.searchsorted(np.cumsum(sizes), limit, "right"))

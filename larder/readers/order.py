@@ -30,7 +30,6 @@ import numpy.typing as npt
 
 from larder.forking import cached_property
 from larder.manifest.digest import canonical_json
-from larder.readers.options import Kind
 
 Even = Literal["pad", "drop", "error"]
 Numbers = npt.NDArray[np.int64]
@@ -41,8 +40,82 @@ MOST_LANES = 64
 WINDOW_SAMPLES = 4_096
 WINDOW_BYTES = 256 * 10**6
 
+_POINT = 1 << 20
+"""What draws one sample, of weights that add up to a whole number of them: sums are exact."""
+
 _WORDS = 16
 _DIGESTS = (b"larder order 1", b"larder order 2")
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The samples of a split that are in an order, and how often.
+
+    Each takes 8 bytes of memory, and 12 more with weights. The number of a draw is that of its
+    sample, and for each time that the sample was drawn before in the epoch, the number of samples
+    of the split more: no two are the same, and without weights a draw is a sample.
+
+    Attributes:
+        samples: How many the split has.
+        numbers: Those that are chosen, in ascending order; None for all.
+        weights: Of each that is chosen, to be drawn with replacement; None to have each once.
+        labels: With weights, the classes of the samples: each class is drawn as often as its
+            samples together are to be, but for less than one time.
+    """
+
+    samples: int
+    numbers: Numbers | None = None
+    weights: npt.NDArray[np.float64] | None = None
+    labels: npt.NDArray[np.int32] | None = None
+
+    def __len__(self) -> int:
+        """The number of samples that an epoch has."""
+        return self.samples if self.numbers is None else len(self.numbers)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether an epoch has each sample of the split once."""
+        return self.numbers is None and self.weights is None
+
+    @cached_property
+    def digest(self) -> str:
+        """Of what is chosen, not of the function that chose it; empty if that is all."""
+        if self.is_all:
+            return ""
+        digest = hashlib.sha256(f"{len(self)} of {self.samples}".encode())
+        for name, array in (("<i8", self.numbers), ("<f8", self.weights)):
+            digest.update(b"" if array is None else array.astype(name).tobytes())
+        return digest.hexdigest()[:32]
+
+    def draws(self, words: Words) -> Numbers:
+        """What an epoch has, in ascending order; with weights it follows from random numbers.
+
+        Samples are in a random order within their class, where every one takes a length in
+        proportion to its weight, and points are a unit apart from a random one on: each draws the
+        sample that it is in (systematic sampling; Madow, 1949). So every sample, and every class,
+        is drawn as often as its weight says, rounded up or down.
+        """
+        numbers = np.arange(self.samples) if self.numbers is None else self.numbers
+        if self.weights is None:
+            return numbers
+        order = np.argsort(hashed(numbers, words[0]))
+        if self.labels is not None:
+            order = order[np.argsort(self.labels[order], kind="stable")]
+        ends = np.cumsum(self.weights[order])
+        ends = np.rint(ends / ends[-1] * len(self) * _POINT).astype(np.int64)
+        ends = (ends + words[1] % _POINT) // _POINT
+        counts = np.empty_like(ends)
+        counts[order] = np.diff(ends, prepend=0)
+        times = np.arange(len(self)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.sort(np.repeat(numbers, counts) + self.samples * times)
+
+    def in_shards(self, draws: Numbers, shard_samples: Numbers) -> tuple[Numbers, Numbers]:
+        """Draws in the order of their shards, and how many each shard has; a sample that is drawn
+        again is so after all others of its shard.
+        """
+        shards = np.searchsorted(np.cumsum(shard_samples), draws % self.samples, side="right")
+        counts = np.bincount(shards, minlength=len(shard_samples))
+        return draws[np.argsort(shards, kind="stable")], counts
 
 
 class Order(Protocol):
@@ -198,6 +271,17 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Chosen:
+    """An order of as many draws."""
+
+    order: Order
+    draws: Numbers
+
+    def numbers(self, start: int, stop: int) -> Numbers:
+        return self.draws[self.order.numbers(start, stop)]
+
+
+@dataclass(frozen=True, slots=True)
 class Division:
     """How an epoch is divided into batches, and each batch among the ranks.
 
@@ -239,7 +323,7 @@ class Division:
         return batch[rank * size : (rank + 1) * size]
 
 
-def epoch_words(version: str, split: str, seed: int, epoch: int, kind: Kind) -> Words:
+def epoch_words(version: str, split: str, seed: int, epoch: int, kind: str) -> Words:
     """Two BLAKE2b digests, as numbers, of what the order is for."""
     message = canonical_json([version, split, seed, epoch, kind])
     digests = (hashlib.blake2b(message, person=name).digest() for name in _DIGESTS)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
+from functools import partial
 from typing import Any, Final, Protocol, get_args
 
 from larder.errors import ConfigError
 from larder.readers.options import Kind, Shuffle
 from larder.readers.order import (
+    Choice,
+    Chosen,
     Division,
     Even,
     Full,
@@ -42,7 +45,7 @@ class Schedule:
     dataset: str
     version: str
     split: str
-    samples: int
+    choice: Choice
     shards: int
     seed: int
     shuffle: Shuffle
@@ -50,17 +53,23 @@ class Schedule:
     even: Even
 
     def division(self, world: int) -> Division:
-        return Division(self.samples, self.batch_size, world, self.even)
+        return Division(len(self.choice), self.batch_size, world, self.even)
 
     def order(self, epoch: int, index: WindowIndex) -> Order:
         kind, window, lanes = astuple(self.shuffle)
-        words = epoch_words(self.version, self.split, self.seed, epoch, kind)
+        words = partial(epoch_words, self.version, self.split, self.seed, epoch)
+        draws = None if self.choice.is_all else self.choice.draws(words("choice"))
+        order: Order
         if kind == "sequential":
-            return Sequential()
-        if kind == "full":
-            return Full(self.samples, words)
-        shards = tuple(int(count) for count in index.shard_samples)
-        return Window(shards, self.batch_size, window, lanes, words)
+            order = Sequential()
+        elif kind == "full":
+            order = Full(len(self.choice), words(kind))
+        else:
+            counts = index.shard_samples
+            if draws is not None:
+                draws, counts = self.choice.in_shards(draws, counts)
+            order = Window(tuple(counts.tolist()), self.batch_size, window, lanes, words(kind))
+        return order if draws is None else Chosen(order, draws)
 
     def state(self, epoch: int, batches: int) -> dict[str, Any]:
         """What an epoch goes on from, as JSON."""
@@ -68,10 +77,9 @@ class Schedule:
 
     @property
     def _facts(self) -> dict[str, Any]:
-        facts = asdict(self)
-        order = facts.pop("shuffle")
-        del facts["samples"], facts["shards"]  # they follow from the version
-        return facts | {"order": order}
+        names = ("dataset", "version", "split", "seed", "batch_size", "even")
+        facts = {name: getattr(self, name) for name in names} | {"order": asdict(self.shuffle)}
+        return facts if self.choice.is_all else facts | {"choice": self.choice.digest}
 
     def resumed(self, state: Any, world: int) -> tuple[Schedule, int, int]:
         """The schedule with the order of a state, its epoch and its delivered batches.
@@ -79,6 +87,7 @@ class Schedule:
         Raises:
             ConfigError: ``config.invalid_value``: it is no state, or that of other batches.
         """
+        _check_choice(state, self._facts)
         check_state(state, self.state(0, 0), "loader")
         for name, value in self._facts.items():
             if name != "order" and state[name] != value:
@@ -101,9 +110,16 @@ class Schedule:
         return schedule, epoch, batches
 
 
+def _check_choice(state: Any, facts: Mapping[str, Any]) -> None:
+    if isinstance(state, Mapping) and state.get("choice") != facts.get("choice"):
+        message = "the state is of other samples of the split than this loader has"
+        raise invalid(message, "state", "give the same where, limit, weights and seed")
+
+
 def schedule_of(
     names: tuple[str, str, str],
     facts: SplitFacts,
+    chosen: Choice,
     *,
     batch_size: int | None,
     batch_size_per_rank: int | None,
@@ -113,7 +129,7 @@ def schedule_of(
     even: Even,
 ) -> Schedule:
     """Check what a loader is asked for; ``names`` are those of dataset, version and split."""
-    split, samples, shards = names[-1], facts.samples, facts.shards
+    split, samples, shards = names[-1], len(chosen), facts.shards
     seed = whole("seed", seed, 0)
     size = _batch_size(batch_size, batch_size_per_rank, world)
     choice("even", even, get_args(Even))
@@ -122,11 +138,11 @@ def schedule_of(
         raise invalid(message, split, "use even='pad' or 'drop', or another batch_size")
     if shuffle.kind == "window":
         window, lanes = shuffle.window, shuffle.lanes
-        window = default_window(size, facts.bytes / samples) if window is None else window
+        window = default_window(size, facts.bytes / facts.samples) if window is None else window
         lanes = default_lanes(size, shards) if lanes is None else lanes
         shuffle = Shuffle("window", window, lanes)
     shuffle = checked_shuffle(shuffle, size, shards)
-    return Schedule(*names, samples, shards, seed, shuffle, size, even)
+    return Schedule(*names, chosen, shards, seed, shuffle, size, even)
 
 
 def checked_shuffle(shuffle: Shuffle, batch_size: int, shards: int) -> Shuffle:

@@ -66,13 +66,10 @@ class LiveSamples:
     def __len__(self) -> int:
         return self._rows - self._omitted.count
 
-    def stored_bytes(self, numbers: Array, mapped: Mapper) -> Array:
-        """The bytes of the parts of samples, given their numbers in ascending order; int64."""
-        stored, _ = self.measures(numbers, mapped)
-        return stored
-
     def measures(self, numbers: Array, mapped: Mapper) -> tuple[Array, Array]:
-        """The same, and the labels of the samples, or -1; int64."""
+        """The bytes of the parts of samples, and their labels or -1, given their numbers in
+        ascending order; int64.
+        """
         places = self.index.places(self.row_numbers(numbers), mapped)
         sums = np.bincount(places.owners, places.parts["length"], len(places.rows))
         return sums.astype(np.int64), places.rows["label"].astype(np.int64)

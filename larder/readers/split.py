@@ -168,23 +168,45 @@ class SplitSamples(Sequence[Sample]):
         """
         wanted = checked_numbers(numbers, len(self), "sample")
         unique, places = np.unique(wanted, return_inverse=True)
-        mapped = _process(os.getpid()).threads.map
-        sizes = [
-            segment.stored_bytes(inside, mapped) for segment, inside, _ in self._segments_of(unique)
-        ]
-        stored: Array = np.concatenate([np.zeros(0, np.int64), *sizes])[places]
-        return stored
+        stored, _ = self.measures_of(unique)
+        return stored[places]
+
+    def labels(self) -> Array:
+        """The number of the class of each sample, or -1; int64. Reads the index, but no shard."""
+        return np.concatenate([np.zeros(0, np.int64), *(labels for _, labels in self.measures())])
+
+    def keys(self) -> list[str]:
+        """The key of each sample. Reads the index, but no shard."""
+        return [key for numbers in self.lots() for key in self.keys_of(numbers)]
+
+    def lots(self) -> Iterator[Array]:
+        """The numbers of all samples in order, so many at a time as the index is read in."""
+        for start in range(0, len(self), _LOT_ROWS):
+            yield np.arange(start, min(start + _LOT_ROWS, len(self)))
 
     def measures(self) -> Iterator[tuple[Array, Array]]:
-        """The stored bytes of all samples, and their labels or -1, in order and in lots; int64.
+        """Those of all samples, in order and in lots."""
+        return map(self.measures_of, self.lots())
 
-        Reads the whole index, but no shard.
+    def measures_of(self, numbers: Array) -> tuple[Array, Array]:
+        """The stored bytes of samples, and their labels or -1, given their numbers in ascending
+        order; int64.
         """
         mapped = _process(os.getpid()).threads.map
-        for start in range(0, len(self), _LOT_ROWS):
-            numbers = np.arange(start, min(start + _LOT_ROWS, len(self)))
-            for segment, inside, _ in self._segments_of(numbers):
-                yield segment.measures(inside, mapped)
+        pairs = [
+            segment.measures(inside, mapped) for segment, inside, _ in self._segments_of(numbers)
+        ]
+        stored, labels = zip(*pairs, strict=True) if pairs else ((), ())
+        none = np.zeros(0, np.int64)
+        return np.concatenate([none, *stored]), np.concatenate([none, *labels])
+
+    def keys_of(self, numbers: Array) -> list[str]:
+        """The keys of samples, given their numbers in ascending order."""
+        return [
+            key
+            for segment, inside, _ in self._segments_of(numbers)
+            for key in segment.index.keys(segment.row_numbers(inside))
+        ]
 
     def indexed(self, numbers: Array) -> Iterator[IndexedSample]:
         """The entries of samples in the index, given their numbers in ascending order."""

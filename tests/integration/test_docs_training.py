@@ -87,6 +87,18 @@ def test_plain_python(labs):
     assert sorted(box for (box,) in names["boxes"]) == list(range(40))
 
 
+def test_samples_are_chosen(labs):
+    names: dict[str, Any] = {}
+    exec(section("Choosing samples"), names)
+    data = names["data"]
+    assert names["keys"] == [sample.key for sample in data.samples("train")]
+    loaders = [names[name] for name in ("some", "large", "few", "balanced", "rare")]
+    assert [len(loader) for loader in loaders] == [8, 38, 4, 38, 38]
+    assert {label for batch in loaders[0] for label in batch["label"].tolist()} == {0, 3}
+    labels = np.concatenate([batch["label"] for batch in names["balanced"]])
+    assert np.bincount(labels).tolist() == [60] * 5
+
+
 def test_each_node_downloads_once(labs, monkeypatch, tmp_path):
     (config,) = labs["halves"].output.rglob("experiment.yaml")
     monkeypatch.setenv("DET_EXPERIMENT_CONFIG", json.dumps(YAML(typ="safe").load(config)))

@@ -71,6 +71,38 @@ def test_a_loader_from_a_cache_does_not_open_the_index_of_shards(lab, monkeypatc
     assert len(list(chain(*keys(loader)))) == 18
 
 
+@pytest.mark.parametrize("form", ["cache", "shards"])
+def test_training_takes_the_samples_that_are_chosen(lab, without_cache, form):
+    data = opened(lab if form == "cache" else without_cache)
+    assert data.keys("train") == [sample.key for sample in data.samples("train")]
+    assert data.labels("train").tolist() == [sample.label for sample in data.samples("train")]
+    given = {"batch_size": 2, "where": {"label": "b", "key": "**/0[0-7]"}}
+    for kind in ("full", "window"):
+        ranks = [
+            data.loader("train", shuffle=Shuffle(kind), **given, rank=n, world=2) for n in range(2)
+        ]
+        taken = sorted(chain(*chain(*map(keys, ranks))))
+        assert taken == [
+            key for key in data.keys("train") if key.startswith("b/") and "8" not in key
+        ]
+    many = data.loader("train", batch_size=9, where={"label": "b"}, weights=[*range(18)])
+    assert {key[:2] for key in chain(*keys(many))} == {"b/"}
+    loader = data.loader("train", batch_size=3, limit=0.5, weights="balanced")
+    labels = np.concatenate([batch["label"] for batch in loader])
+    assert (len(labels), abs(int(np.diff(np.bincount(labels))[0]))) == (9, 1)
+
+
+def test_labels_and_keys_are_read_from_the_index(without_cache, monkeypatch):
+    def refused(*_: object) -> None:
+        raise AssertionError("a shard was read")
+
+    monkeypatch.setattr(split.SplitSamples, "_read", refused)
+    data = opened(without_cache)
+    assert data.labels("validation").dtype == np.int64
+    assert len(data.keys("validation")) == 9
+    data.loader("train", batch_size=2, where={"label": "a"}, limit=4, weights="balanced")
+
+
 def test_orders_and_lanes_have_defaults(lab, without_cache):
     for one in (lab, without_cache):
         loader = opened(one).loader("train", batch_size=6, shuffle=True)

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ import larder
 from larder.readers.loader import Loader
 from larder.readers.mix import Mix
 from larder.readers.options import Shuffle
+from larder.readers.order import Choice
 from tests.support.numbered import NumberedSamples, loader_of
 
 pytestmark = pytest.mark.timeout(900)  # 500 trials take minutes where other tests run beside them
@@ -19,6 +21,18 @@ pytestmark = pytest.mark.timeout(900)  # 500 trials take minutes where other tes
 TRIALS = 500 if nightly() else 40
 BATCH = 12
 WORLDS = (1, 2, 3, 4, 6, 12)
+
+
+@st.composite
+def chosen(draw: st.DrawFn, samples: int) -> Choice:
+    """Some samples of a split, each once an epoch, or with weights."""
+    every = st.integers(0, samples - 1)
+    numbers = np.array(sorted(draw(st.sets(every, min_size=13, max_size=samples))), np.int64)
+    weights = None
+    if draw(st.booleans()):
+        size = len(numbers)
+        weights = np.array(draw(st.lists(st.integers(1, 9), min_size=size, max_size=size)), float)
+    return Choice(samples, numbers, weights)
 
 
 @st.composite
@@ -30,6 +44,8 @@ def options(draw: st.DrawFn, **fixed: Any) -> dict[str, Any]:
     kind = draw(st.sampled_from(["full", "window", "sequential"]))
     shuffle = Shuffle(kind, BATCH * draw(st.integers(1, 3)) if kind == "window" else None)
     choices = {"seed": draw(st.integers(0, 5)), "even": draw(st.sampled_from(["pad", "drop"]))}
+    if draw(st.booleans()):
+        choices["chosen"] = draw(chosen(sum(shards)))
     return {"shards": shards, "shuffle": shuffle, **choices, **fixed}
 
 

@@ -2,19 +2,21 @@
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from larder.readers.options import Kind, Shuffle
 from larder.readers.order import (
+    Choice,
     Division,
     Even,
     Full,
-    Kind,
     Order,
     Sequential,
     Window,
@@ -22,6 +24,7 @@ from larder.readers.order import (
     default_window,
     epoch_words,
 )
+from larder.readers.schedule import Schedule
 
 WORLDS = (1, 2, 3, 4, 6, 8, 12)
 
@@ -114,6 +117,35 @@ def test_a_rank_of_any_world_goes_on_with_the_same_batches(case, data):
     flat = [sample for batch in joined for sample in batch]
     assert flat == case.numbers[: division.batches * case.batch_size]
     assert division.dropped == case.samples - len(flat) == case.samples % case.batch_size
+
+
+@given(cases(), st.data())
+def test_an_epoch_has_what_is_chosen_as_often_as_its_weight_says(case, data):
+    numbers = np.array(sorted(data.draw(st.sets(st.integers(0, case.samples - 1), min_size=1))))
+    weights = labels = None
+    if data.draw(st.booleans()):
+        of_each = {"min_size": len(numbers), "max_size": len(numbers)}
+        weight = st.floats(0, 1e9).filter(lambda weight: weight == 0 or weight > 1e-9)
+        weights = np.array(data.draw(st.lists(weight, **of_each).filter(any)))
+        labels = np.array(data.draw(st.lists(st.integers(-1, 4), **of_each)), np.int32)
+    choice = Choice(case.samples, numbers, weights, labels)
+    shuffle = Shuffle(case.kind, *((case.window, case.lanes) if case.kind == "window" else ()))
+    schedule = Schedule("d", "ab" * 16, "train", choice, 0, case.seed, shuffle, 1, "pad")
+    index = SimpleNamespace(shard_samples=np.array(case.shards))
+    order = replace(schedule, batch_size=case.batch_size).order(3, index)
+    draws = order.numbers(0, len(choice))
+    assert len(set(draws.tolist())) == len(numbers) == len(draws), "no two draws are the same"
+    counts = np.bincount(draws % case.samples, minlength=case.samples)[numbers]
+    if weights is None:
+        assert (counts == 1).all()
+        return
+    expected = weights / weights.sum() * len(numbers)
+    assert (abs(counts - expected) < 1 + 1e-6).all()
+    for label in range(-1, 5):
+        inside = labels == label
+        assert abs(counts[inside].sum() - expected[inside].sum()) < 1 + 1e-6
+    again = np.sort(draws // case.samples)
+    assert again[-1] == counts.max() - 1, "the draws of a sample are counted"
 
 
 @given(cases(), cases())

@@ -1,6 +1,6 @@
 """Samples that are their numbers, in memory, and loaders of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from larder.errors import DamageError
 from larder.readers.loader import Loader, ShardSource
 from larder.readers.options import Shuffle
-from larder.readers.order import Numbers
+from larder.readers.order import Choice, Numbers
 from larder.readers.samples import Sample
 from larder.readers.schedule import schedule_of
 from larder.versions.documents import SplitFacts
@@ -24,11 +24,22 @@ class NumberedSamples:
         reads: How many samples each call has read.
     """
 
-    def __init__(self, shards: Sequence[int], *, bad: Iterable[int] = (), each: int = 10) -> None:
+    def __init__(
+        self,
+        shards: Sequence[int],
+        *,
+        bad: Iterable[int] = (),
+        each: int = 10,
+        labelled: bool = True,
+    ) -> None:
         self.shard_samples = np.array(shards)
         self.bad = set(bad)
         self.reads: list[int] = []
         self._each = each
+        self._labelled = labelled
+
+    def __len__(self) -> int:
+        return int(self.shard_samples.sum())
 
     def batch(self, numbers: Sequence[int] | Numbers) -> list[Sample]:
         self.reads.append(len(numbers))
@@ -36,6 +47,19 @@ class NumberedSamples:
             if int(number) in self.bad:
                 raise DamageError("damage.record", "a part differs", where=f"shard#{number}")
         return [Sample(f"{n:06}", n, {"txt": b"%d" % n}) for n in map(int, numbers)]
+
+    def lots(self) -> Iterator[Numbers]:
+        yield from np.array_split(np.arange(len(self)), 3)
+
+    def labels(self) -> Numbers:
+        """Three classes, whatever `batch` has for a label."""
+        return self.measures_of(np.arange(len(self)))[1]
+
+    def measures_of(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
+        return self.stored_bytes(numbers), numbers % 3 if self._labelled else numbers * 0 - 1
+
+    def keys_of(self, numbers: Numbers) -> list[str]:
+        return [f"{number:06}" for number in numbers.tolist()]
 
     def stored_bytes(self, numbers: Sequence[int] | Numbers) -> Numbers:
         return np.full(len(numbers), self._each)
@@ -51,6 +75,7 @@ def loader_of(samples: NumberedSamples, **options: Any) -> Loader:
     names = ("toy", options.pop("version", VERSION), options.pop("split", "train"))
     given: dict[str, Any] = dict.fromkeys(("batch_size", "batch_size_per_rank"))
     given |= {"shuffle": Shuffle("full"), "seed": 7, "even": "pad", "world": world}
-    schedule = schedule_of(names, facts, **given | options)
+    chosen = options.pop("chosen", Choice(facts.samples))
+    schedule = schedule_of(names, facts, chosen, **given | options)
     source = ShardSource(samples)  # type: ignore[arg-type]
     return Loader(source, schedule, samples, rank=rank, world=world, **loading)  # type: ignore[arg-type]
