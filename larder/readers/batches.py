@@ -144,6 +144,13 @@ class Decoding:
             raise invalid("no part is an image file that could be scaled", "size", hint)
         return decoding
 
+    def reads(self, parts: Collection[str]) -> set[str]:
+        """Those of the names of a batch that it takes values from."""
+        if self.columns is None:
+            return set(parts)
+        columns = self._columns(parts)
+        return {part for name in self.columns for part in columns.get(name, [name])}
+
     def __call__(
         self, batch: Batch, on_error: Callable[[ObjectError], None] | None = None
     ) -> Batch:

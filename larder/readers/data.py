@@ -373,7 +373,7 @@ class Data:
             transforms: By name, functions that are called with each value, and whose results take
                 their place.
             columns: The names that every batch has, also a part's extension; None for the names
-                that its samples have.
+                that its samples have. Parts of no name are not read.
             on_error: ``skip`` counts and names samples that are damaged or cannot be decoded, in
                 `Loader.skipped`. Others of the rank's part of the batch are repeated in their
                 place, so that all ranks have equally many batches and samples.
@@ -406,14 +406,14 @@ class Data:
             even=even,
         )
         decoding = _decoding(decode, size, transforms, columns)
-        source = self._source(samples, reading.check)
+        source, decoding = self._source(samples, reading.check, decoding)
         return Loader(
             source,
             schedule,
             samples,
             rank=rank,
             world=world,
-            decode=self._checked(decoding, samples, source),
+            decode=decoding,
             memory_bytes=memory,
             on_error=on_error,
         )
@@ -457,8 +457,8 @@ class Data:
 
         samples = self._read_as(reading, split)
         decoding = _decoding(decode, size, transforms, columns)
-        source = self._source(samples, reading.check)
-        return SampleDataset(source, len(samples), self._checked(decoding, samples, source))
+        source, decoding = self._source(samples, reading.check, decoding)
+        return SampleDataset(source, len(samples), decoding)
 
     def tf(self, split: str, *, columns: Sequence[str] | None = None, **options: Any) -> Any:
         """The batches of a split as a ``tf.data.Dataset``.
@@ -575,20 +575,25 @@ class Data:
         at_once = cached or (reading.keep is None and samples.has_shards_local)
         return replace(shuffle, kind=shuffle.kind or ("full" if at_once else "window"))
 
-    def _source(self, samples: SplitSamples, check: Check) -> BatchSource:
-        """What the samples of a split are read from by number."""
-        if not self._is_cached(samples.split):
-            return ShardSource(samples)
-        once, always = check == "once", check == "always"
-        return CacheSource(self.cache(samples.split, verify=once, check_records=always))
-
-    def _checked(self, decoding: Decoding, samples: SplitSamples, source: BatchSource) -> Decoding:
-        """With the version's masks, and only if all names exist."""
-        if decoding == Decoding():
-            return decoding
+    def _source(
+        self, samples: SplitSamples, check: Check, decoding: Decoding
+    ) -> tuple[BatchSource, Decoding]:
+        """What the samples of a split are read from by number: of its parts those that are decoded,
+        with the version's masks, or handed over; and only if all names exist.
+        """
         cache = self._document.cache if self._is_cached(samples.split) else None
+        source: BatchSource = ShardSource(samples)
+        if cache is not None:
+            once, always = check == "once", check == "always"
+            records = self.cache(samples.split, verify=once, check_records=always)
+            source = CacheSource(records)
+        if decoding == Decoding():
+            return source, decoding
         as_files = decoding.images and (cache is None or cache.kind == "encoded")
-        return decoding.checked(source.names, samples.uses if as_files else ())
+        decoding = decoding.checked(source.names, samples.uses if as_files else ())
+        if decoding.columns is not None:
+            source = source.of(decoding.reads(source.names))
+        return source, decoding
 
     def _is_cached(self, split: str) -> bool:
         return self._document.cache is not None and split in self._document.cache.splits

@@ -56,6 +56,9 @@ class BatchSource(Protocol):
     def names(self) -> Collection[str]:
         """What a batch may have."""
 
+    def of(self, names: Collection[str]) -> BatchSource:
+        """The same, of which no more than these is read."""
+
     def batches(self, shares: Sequence[Numbers]) -> list[Batch]:
         """The batches of samples with these numbers."""
 
@@ -66,8 +69,12 @@ class BatchSource(Protocol):
 class ShardSource:
     """Reads samples from shards."""
 
-    def __init__(self, samples: SplitSamples) -> None:
+    def __init__(self, samples: SplitSamples, parts: Collection[str] | None = None) -> None:
         self._samples = samples
+        self._parts = parts
+
+    def of(self, names: Collection[str]) -> ShardSource:
+        return ShardSource(self._samples, frozenset(names) - {KEY, LABEL})
 
     @property
     def names(self) -> Collection[str]:
@@ -75,27 +82,32 @@ class ShardSource:
         return {KEY, LABEL, *exts - {LABEL_EXT}} if self._samples.is_labelled else {KEY, *exts}
 
     def batches(self, shares: Sequence[Numbers]) -> list[Batch]:
-        samples = self._samples.batch(np.concatenate(shares))
+        samples = self._samples.batch(np.concatenate(shares), self._parts)
         ends = np.cumsum([len(share) for share in shares]).tolist()
         starts = [0, *ends[:-1]]
         return [batch_of(samples[start:end]) for start, end in zip(starts, ends, strict=True)]
 
     def stored_bytes(self, numbers: Numbers) -> Numbers | None:
-        return self._samples.stored_bytes(numbers)
+        return self._samples.stored_bytes(numbers, self._parts)
 
 
 class CacheSource:
     """Reads records from a cache."""
 
-    def __init__(self, records: CacheReader) -> None:
+    def __init__(self, records: CacheReader, fields: Sequence[str] | None = None) -> None:
         self._records = records
+        self._fields = fields
+
+    def of(self, names: Collection[str]) -> CacheSource:
+        fields = [name for name in self.names if name in names or name == KEY]
+        return CacheSource(self._records, fields)
 
     @property
     def names(self) -> Collection[str]:
         return self._records.schema.names
 
     def batches(self, shares: Sequence[Numbers]) -> list[Batch]:
-        return [self._records.batch(share) for share in shares]
+        return [self._records.batch(share, fields=self._fields) for share in shares]
 
     def stored_bytes(self, numbers: Numbers) -> Numbers | None:
         return None

@@ -39,6 +39,9 @@ from larder.versions.omitted import Omitted
 SPAN_BYTES = 8 << 20
 """At most as much is read with one request, unless a part is larger."""
 
+Exts = frozenset[str]
+"""The extensions of the parts that are read."""
+
 ReadAll = Callable[["LiveSamples", str, Sequence[IndexedSample]], Sequence[dict[str, bytes]]]
 """Reads samples of one shard, given its name, with its format's reader."""
 
@@ -66,11 +69,13 @@ class LiveSamples:
     def __len__(self) -> int:
         return self._rows - self._omitted.count
 
-    def measures(self, numbers: Array, mapped: Mapper) -> tuple[Array, Array]:
+    def measures(
+        self, numbers: Array, mapped: Mapper, exts: Exts | None = None
+    ) -> tuple[Array, Array]:
         """The bytes of the parts of samples, and their labels or -1, given their numbers in
         ascending order; int64.
         """
-        places = self.index.places(self.row_numbers(numbers), mapped)
+        places = self._places(self.row_numbers(numbers), mapped, exts)
         sums = np.bincount(places.owners, places.parts["length"], len(places.rows))
         return sums.astype(np.int64), places.rows["label"].astype(np.int64)
 
@@ -94,17 +99,26 @@ class LiveSamples:
             start += shard.samples
         return []
 
-    def locate(self, numbers: Array, unchecked: Array, mapped: Mapper) -> LocatedSamples:
+    def locate(
+        self, numbers: Array, unchecked: Array, mapped: Mapper, exts: Exts | None = None
+    ) -> LocatedSamples:
         """Look samples up in the index.
 
         Args:
             numbers: Their numbers in ascending order.
             unchecked: Of each, whether its parts are to be compared with their checksums.
             mapped: What calls the function that reads a block of the index.
+            exts: The extensions of the parts to read; None for all parts.
         """
         rows = self.row_numbers(numbers)
-        places = self.index.places(rows, mapped)
+        places = self._places(rows, mapped, exts)
         return LocatedSamples(self, rows, places, unchecked[places.owners])
+
+    def _places(self, rows: Array, mapped: Mapper, exts: Exts | None) -> Places:
+        places = self.index.places(rows, mapped)
+        if exts is None:
+            return places
+        return places.of([number for number, ext in enumerate(self.index.exts) if ext in exts])
 
     def shard_key(self, name: str) -> str:
         return layout.shard_key(self.document.id, self.split, name)

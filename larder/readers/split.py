@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -23,9 +23,9 @@ from larder.readers.numbers import Array, checked_numbers
 from larder.readers.options import Check
 from larder.readers.samples import Sample
 from larder.readers.schedule import choice
-from larder.readers.segment import LiveSamples, Span
+from larder.readers.segment import Exts, LiveSamples, Span
 from larder.samples.decoders import IMAGES
-from larder.samples.indexed import IndexedSample, SampleReader
+from larder.samples.indexed import IndexedPart, IndexedSample, SampleReader
 from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
@@ -83,7 +83,7 @@ class SplitSamples(Sequence[Sample]):
         self._access = access
         self._check = check
         self._loaded: tuple[Store, list[LiveSamples], Array] | None = None
-        self._checked: _Flags | None = None
+        self._checked: dict[Exts | None, _Flags] = {}
         self._kept = kept
         self._etags: dict[str, str] = {}
         self._open: tuple[int, str, int, SampleReader] | None = None
@@ -111,7 +111,9 @@ class SplitSamples(Sequence[Sample]):
         (sample,) = self.batch([number])
         return sample
 
-    def batch(self, numbers: Sequence[int] | Array) -> list[Sample]:
+    def batch(
+        self, numbers: Sequence[int] | Array, parts: Collection[str] | None = None
+    ) -> list[Sample]:
         """Several samples at once: the fastest way to read.
 
         Neighbours in a shard are read with one request, of at most 8 MiB, and eight requests are
@@ -119,6 +121,7 @@ class SplitSamples(Sequence[Sample]):
 
         Args:
             numbers: Numbers of samples, in any order; duplicates are allowed.
+            parts: Extensions of the parts to read, if not all.
 
         Returns:
             The samples in the order of ``numbers``.
@@ -134,7 +137,7 @@ class SplitSamples(Sequence[Sample]):
         """
         wanted = checked_numbers(numbers, len(self), "sample")
         unique, places = np.unique(wanted, return_inverse=True)
-        samples = self._read(unique)
+        samples = self._read(unique, None if parts is None else frozenset(parts))
         return [samples[place] for place in places.tolist()]
 
     def __iter__(self) -> Iterator[Sample]:
@@ -148,7 +151,7 @@ class SplitSamples(Sequence[Sample]):
             numbers = np.arange(start, min(start + _LOT_SAMPLES, stop))
             ends = np.cumsum(self.stored_bytes(numbers))
             count = max(1, int(np.searchsorted(ends, _LOT_BYTES, "right")))
-            yield from self._read(numbers[:count])
+            yield from self._read(numbers[:count], None)
             start += count
 
     @property
@@ -161,14 +164,16 @@ class SplitSamples(Sequence[Sample]):
         _, segments, _ = self._parts
         return np.concatenate([np.zeros(0, np.int64), *(one.shard_samples() for one in segments)])
 
-    def stored_bytes(self, numbers: Sequence[int] | Array) -> Array:
-        """The bytes that the parts of each of some samples take, for numbers as in `batch`; int64.
+    def stored_bytes(
+        self, numbers: Sequence[int] | Array, parts: Collection[str] | None = None
+    ) -> Array:
+        """The bytes that the parts of each of some samples take, as `batch` reads them; int64.
 
         Reads the index, but no shard.
         """
         wanted = checked_numbers(numbers, len(self), "sample")
         unique, places = np.unique(wanted, return_inverse=True)
-        stored, _ = self.measures_of(unique)
+        stored, _ = self.measures_of(unique, None if parts is None else frozenset(parts))
         return stored[places]
 
     def labels(self) -> Array:
@@ -188,14 +193,13 @@ class SplitSamples(Sequence[Sample]):
         """Those of all samples, in order and in lots."""
         return map(self.measures_of, self.lots())
 
-    def measures_of(self, numbers: Array) -> tuple[Array, Array]:
+    def measures_of(self, numbers: Array, exts: Exts | None = None) -> tuple[Array, Array]:
         """The stored bytes of samples, and their labels or -1, given their numbers in ascending
         order; int64.
         """
         mapped = _process(os.getpid()).threads.map
-        pairs = [
-            segment.measures(inside, mapped) for segment, inside, _ in self._segments_of(numbers)
-        ]
+        segments = self._segments_of(numbers)
+        pairs = [segment.measures(inside, mapped, exts) for segment, inside, _ in segments]
         stored, labels = zip(*pairs, strict=True) if pairs else ((), ())
         none = np.zeros(0, np.int64)
         return np.concatenate([none, *stored]), np.concatenate([none, *labels])
@@ -252,7 +256,7 @@ class SplitSamples(Sequence[Sample]):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        return state | {"_loaded": None, "_open": None, "_checked": None}
+        return state | {"_loaded": None, "_open": None, "_checked": {}}
 
     @property
     def _parts(self) -> tuple[Store, list[LiveSamples], Array]:
@@ -278,8 +282,6 @@ class SplitSamples(Sequence[Sample]):
                 message = f"split {self.split!r} has {starts[-1]} samples instead of {len(self)}"
                 where = object_url(store.url, layout.version_key(self._version.id))
                 raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
-            if self._check == "once":
-                self._checked = _Flags(len(self))
             loaded = self._loaded = store, segments, starts
         return loaded
 
@@ -295,32 +297,37 @@ class SplitSamples(Sequence[Sample]):
             if start < stop:
                 yield segment, numbers[start:stop] - first, numbers[start:stop]
 
-    def _read(self, numbers: Array) -> list[Sample]:
+    def _read(self, numbers: Array, exts: Exts | None) -> list[Sample]:
         """Samples in ascending order; once more if they are damaged, as a store may err once."""
         try:
-            return self._read_once(numbers)
+            return self._read_once(numbers, exts)
         except (DamageError, ObjectError):
-            return self._read_once(numbers)
+            return self._read_once(numbers, exts)
 
-    def _read_once(self, numbers: Array) -> list[Sample]:
+    def _read_once(self, numbers: Array, exts: Exts | None) -> list[Sample]:
         threads = _process(os.getpid()).threads
         lots = [
-            segment.locate(inside, self._unchecked(every), threads.map)
+            segment.locate(inside, self._unchecked(every, exts), threads.map, exts)
             for segment, inside, every in self._segments_of(numbers)
         ]
         spans = [span for lot in lots for span in lot.spans()]
         list((threads.map if len(spans) > 1 else map)(self._read_span, spans))
-        samples = [sample for lot in lots for sample in lot.finish(self._read_shard)]
-        if self._checked is not None:
-            self._checked.set(numbers)
+        read_all = partial(self._read_shard, exts)
+        samples = [sample for lot in lots for sample in lot.finish(read_all)]
+        if self._check == "once":
+            self._checked_of(exts).set(numbers)
         return samples
 
-    def _unchecked(self, numbers: Array) -> Array:
+    def _unchecked(self, numbers: Array, exts: Exts | None) -> Array:
         if self._kept is not None and self._check == "once":
             return np.zeros(len(numbers), np.bool_)
-        if self._checked is not None:
-            return ~self._checked.get(numbers)
+        if self._check == "once":
+            return ~self._checked_of(exts).get(numbers)
         return np.full(len(numbers), self._check == "always")
+
+    def _checked_of(self, exts: Exts | None) -> _Flags:
+        """Of which samples the parts with these extensions were compared."""
+        return self._checked.setdefault(exts, _Flags(len(self)))
 
     def _read_span(self, span: Span) -> None:
         segment = span.samples.live
@@ -384,7 +391,7 @@ class SplitSamples(Sequence[Sample]):
 
     def _is_readable(self, segment: LiveSamples, number: int) -> bool:
         def read(segment: LiveSamples, name: str, samples: Sequence[IndexedSample]) -> Any:
-            reading = partial(self._read_opened, segment.document, samples)
+            reading = partial(self._read_opened, segment.document, samples, None)
             return self._read_copy(segment, name, reading)
 
         lot = segment.locate(np.array([number]), np.ones(1, np.bool_), map)
@@ -397,14 +404,23 @@ class SplitSamples(Sequence[Sample]):
         return True
 
     def _read_shard(
-        self, segment: LiveSamples, name: str, samples: Sequence[IndexedSample]
+        self,
+        exts: Exts | None,
+        segment: LiveSamples,
+        name: str,
+        samples: Sequence[IndexedSample],
     ) -> list[dict[str, bytes]]:
         """The parts of samples of one shard, in its order, by its format's reader."""
-        reading = partial(self._read_opened, segment.document, samples)
+        reading = partial(self._read_opened, segment.document, samples, exts)
         return self._with_shard(segment, name, reading)
 
     def _read_opened(
-        self, segment: SegmentDocument, samples: Sequence[IndexedSample], store: Store, key: str
+        self,
+        segment: SegmentDocument,
+        samples: Sequence[IndexedSample],
+        exts: Exts | None,
+        store: Store,
+        key: str,
     ) -> list[dict[str, bytes]]:
         """The reader stays open for the samples that follow."""
         process = _process(os.getpid())
@@ -415,7 +431,7 @@ class SplitSamples(Sequence[Sample]):
                     reader.close()
                 self._open = None
                 reader = _open(segment, store, key)
-            contents = [dict(reader.read(sample)) for sample in samples]
+            contents = [dict(reader.read(sample, _parts(sample, exts))) for sample in samples]
             self._open = process.pid, key, samples[-1].offset + 1, reader
         return contents
 
@@ -447,6 +463,10 @@ class _Process:
 def _process(pid: int) -> _Process:
     """The threads of this process, which start when they are needed."""
     return _Process(pid)
+
+
+def _parts(sample: IndexedSample, exts: Exts | None) -> list[IndexedPart] | None:
+    return None if exts is None else [part for part in sample.parts if part.ext in exts]
 
 
 def _open(segment: SegmentDocument, store: Store, key: str) -> SampleReader:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import mmap  # noqa: F401 - numpy imports it, but in a thread, while another may fork
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,6 +114,12 @@ class Places(NamedTuple):
     def owners(self) -> Array:
         """For each part, the number of its sample among these; int64."""
         return np.repeat(np.arange(len(self.rows)), self.part_counts)
+
+    def of(self, exts: Sequence[int]) -> Places:
+        """Those with the parts of these extensions alone, given by their numbers."""
+        kept = np.isin(self.parts["ext"], exts)
+        counts = np.bincount(self.owners[kept], minlength=len(self.rows))
+        return Places(self.rows, counts, self.parts[kept])
 
 
 class Shard(NamedTuple):

@@ -115,6 +115,36 @@ def test_by_number_in_every_format(tmp_path, name):
         assert samples.has_shards_local
 
 
+@pytest.mark.parametrize("name", ["webdataset", "parquet", "tfrecord"])
+def test_parts_that_nobody_asks_for_are_not_read(tmp_path, name):
+    large = {f"a/{n}.bin": bytes([n]) * 50_000 for n in range(6)}
+    small = {f"a/{n}.txt": b"%d" % n for n in range(6)}
+    shards = {"format": name, "samples_per_shard": 3}
+    lab = directory_lab(
+        tmp_path, large | small, **{**FIELDS, "shards": shards, "splits": {"train": "**"}}
+    )
+    lab.prepare()
+    for shard in data_of(lab).shards("train"):  # damage that is noticed where it is read
+        content = Path(shard).read_bytes()
+        for n in range(6):
+            content = content.replace(bytes([n]) * 9_000, b"?" * 9_000)
+        Path(shard).write_bytes(content)
+    data = data_of(lab)
+    samples = data.samples_of("train")
+    with pytest.raises(DamageError):
+        samples.batch([0, 5])
+    expected = [{"txt": b"%d" % n} for n in range(6)]
+    assert [sample.parts for sample in samples.batch(range(6), parts=["txt"])] == expected
+    assert samples.stored_bytes([5, 0], parts=["txt", "none"]).tolist() == [1, 1]
+    for check in ("always", "once"):
+        reading = larder.Reading(check=check)
+        loader = data.loader("train", batch_size=4, columns=["txt", "key"], reading=reading)
+        for _ in range(2):
+            batches = list(loader)
+            assert [text for batch in batches for text in batch["txt"]] == [*small.values()]
+            assert list(batches[0]) == ["txt", "key"]
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     return grown(tmp_path_factory.mktemp("lab"))

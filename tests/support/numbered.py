@@ -41,7 +41,7 @@ class NumberedSamples:
     def __len__(self) -> int:
         return int(self.shard_samples.sum())
 
-    def batch(self, numbers: Sequence[int] | Numbers) -> list[Sample]:
+    def batch(self, numbers: Sequence[int] | Numbers, parts: Any = None) -> list[Sample]:
         self.reads.append(len(numbers))
         for number in numbers:
             if int(number) in self.bad:
@@ -61,7 +61,7 @@ class NumberedSamples:
     def keys_of(self, numbers: Numbers) -> list[str]:
         return [f"{number:06}" for number in numbers.tolist()]
 
-    def stored_bytes(self, numbers: Sequence[int] | Numbers) -> Numbers:
+    def stored_bytes(self, numbers: Sequence[int] | Numbers, parts: Any = None) -> Numbers:
         return np.full(len(numbers), self._each)
 
 

@@ -197,7 +197,7 @@ def test_a_sample_that_cannot_be_read_is_an_error_or_skipped():
 @pytest.mark.parametrize("bad", [set(), set(range(50))])
 def test_a_shard_that_was_replaced_is_not_skipped(bad):
     class Replaced(NumberedSamples):
-        def batch(self, numbers):
+        def batch(self, numbers, parts=None):
             samples = super().batch(numbers)
             if 77 in numbers:
                 raise DamageError("damage.digest", "the shard was replaced", where="shard")
@@ -244,7 +244,7 @@ def test_an_iteration_may_be_collected_by_one_of_its_threads():
     forgotten, collected = threading.Event(), threading.Event()
 
     class Collecting(NumberedSamples):
-        def batch(self, numbers):
+        def batch(self, numbers, parts=None):
             if threading.current_thread().name.startswith("larder") and len(numbers) > 8:
                 assert forgotten.wait(60)
                 gc.collect()
