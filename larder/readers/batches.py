@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from larder.errors import ObjectError
 from larder.machine import usable_cores
 from larder.packages import failed_import, is_installed, require_module
 from larder.readers.columns import check_columns, check_list
+from larder.readers.order import Numbers
 from larder.readers.samples import Sample
 from larder.readers.schedule import invalid, whole
 from larder.samples.decoders import IMAGES_ONLY, MASK, Decoders
@@ -73,6 +75,19 @@ def batch_of(samples: Sequence[Sample]) -> Batch:
     return batch
 
 
+class Draws(NamedTuple):
+    """What the random numbers of each sample of a batch follow from: its number as a draw."""
+
+    seed: int
+    epoch: int
+    numbers: Numbers
+
+    def generator(self, row: int) -> np.random.Generator:
+        return np.random.default_rng((self.seed, self.epoch, int(self.numbers[row])))
+
+
+Map = Callable[[dict[str, Any], np.random.Generator], Mapping[str, Any]]
+
 _Parts = dict[str, list[str]]
 """By the name of a value in a batch, the parts of which one is what a sample has."""
 
@@ -98,6 +113,8 @@ class Decoding:
         masks: Extensions of images whose pixels are numbers: their elements, of palettes the
             numbers, are kept, in shape (height, width, 1).
         decoders: Which parts are images or masks by other rules.
+        map: A function of a sample, a dictionary of those of the values that it has, and of a
+            generator of random numbers. What it returns is the sample in the batch.
 
     Raises:
         ConfigError: ``config.invalid_value``: ``size`` without ``images``, or not from 1 to 16,384;
@@ -112,6 +129,7 @@ class Decoding:
     columns: Sequence[str] | None = None
     masks: Sequence[str] = ()
     decoders: Decoders = IMAGES_ONLY
+    map: Map | None = None
 
     def __post_init__(self) -> None:
         check_list(self.images, "decode")
@@ -123,11 +141,7 @@ class Decoding:
             if value and not self.images:
                 raise invalid("it is of what is decoded", name, "give decode=True, too")
         if self.images:
-            require_module("jpeg", "PIL")
-            _simplejpeg()
-            from PIL import Image
-
-            Image.preinit()  # not in a thread: a child that is forked meanwhile would wait for it
+            load_decoders()
 
     def checked(self, parts: Collection[str], uses: Iterable[DecoderUse] = ()) -> Decoding:
         """The same with the rules of a version, if samples may have all that it names."""
@@ -152,7 +166,10 @@ class Decoding:
         return {part for name in self.columns for part in columns.get(name, [name])}
 
     def __call__(
-        self, batch: Batch, on_error: Callable[[ObjectError], None] | None = None
+        self,
+        batch: Batch,
+        on_error: Callable[[ObjectError], None] | None = None,
+        draws: Draws | None = None,
     ) -> Batch:
         """The batch with its parts decoded, by threads.
 
@@ -163,12 +180,13 @@ class Decoding:
             batch: What `batch_of` or the cache of a split returns; not modified.
             on_error: Called with the error of each sample that cannot be decoded, which is then
                 left out of the batch. Without it, the first error is raised.
+            draws: Of the samples, for the generators of ``map``.
 
         Raises:
             ObjectError: ``sample.undecodable`` names the sample and the part, also if a function of
-                ``transforms`` raises an exception.
-            ConfigError: ``config.invalid_value``: a sample has two parts for one name;
-                ``config.missing_package``: an import fails.
+                ``transforms`` or ``map`` raises an exception.
+            ConfigError: ``config.invalid_value``: a sample has two parts for one name, or ``map``
+                returns no dictionary; ``config.missing_package``: an import fails.
         """
         columns = self._columns(batch)
         if self.columns is not None:
@@ -180,18 +198,23 @@ class Decoding:
             for name, parts in columns.items()
             if len(parts) != 1 or self._decodes(parts[0]) or name in self.transforms
         }
-        if not made and self.columns is None:
+        row = partial(self._decode_row, batch, columns, made)
+        if self.map is not None:
+            made = {}
+            draws = draws or Draws(0, 0, np.arange(count))
+            row = partial(self._map_row, batch, columns, made, draws)
+        elif not made and self.columns is None:
             return batch
         pool = _pool(os.getpid(), self.threads or max(1, usable_cores() // _processes))
-        errors = list(pool.map(partial(self._decode_row, batch, columns, made), range(count)))
+        errors = list(pool.map(row, range(count)))
         for error in filter(None, errors):
             if on_error is None:
                 raise error
             on_error(error)
         kept = [n for n, error in enumerate(errors) if error is None] if any(errors) else None
         return {
-            name: made[name].values(kept) if name in made else chosen(batch[parts[0]], kept)
-            for name, parts in columns.items()
+            name: made[name].values(kept) if name in made else chosen(batch[columns[name][0]], kept)
+            for name in (columns if self.map is None else made)
         }
 
     def _columns(self, parts: Collection[str]) -> _Parts:
@@ -217,6 +240,27 @@ class Decoding:
             return error
         return None
 
+    def _map_row(
+        self, batch: Batch, columns: _Parts, made: dict[str, _Column], draws: Draws, number: int
+    ) -> ObjectError | None:
+        """Decode a sample, and put what the function returns; returns its error."""
+        assert self.map is not None, "there is a function"
+        key, count = batch[KEY][number], len(batch[KEY])
+        mapped: Any
+        try:
+            values = {name: self._value(batch, name, columns[name], number) for name in columns}
+            sample = {name: value for name, value in values.items() if value is not None}
+            with decoding(key, _HINT, "its function in map fails"):
+                mapped = self.map(sample, draws.generator(number))
+        except ObjectError as error:
+            return error
+        if not isinstance(mapped, Mapping):
+            message = f"it returned {type(mapped).__name__} for sample {key}"
+            raise invalid(message, "map", "return the sample, or another dictionary")
+        for name, value in mapped.items():
+            made.setdefault(name, _Column(count)).put(number, value)
+        return None
+
     def _value(self, batch: Batch, name: str, parts: Sequence[str], number: int) -> Any:
         given = [part for part in parts if batch[part][number] is not None]
         if not given:
@@ -229,10 +273,12 @@ class Decoding:
         if self._decodes(part):
             decode = decode_mask if self.decoders.is_mask(_ext(part)) else decode_image
             value = decode(value, where, self.size)
-        if name not in self.transforms:
+        if name not in self.transforms and self.map is None:
             return value
         if isinstance(value, np.ndarray) and not value.flags.writeable:
             value = value.copy()
+        if name not in self.transforms:
+            return value
         with decoding(where, _HINT, "its function in transforms fails"):
             return self.transforms[name](value)
 
@@ -253,7 +299,7 @@ class _Column:
         self._count = count
         self._array: Array | None = None
         self._lock = threading.Lock()
-        self._others: dict[int, Any] = {}
+        self._others: dict[int, Any] = dict.fromkeys(range(count))
 
     def put(self, number: int, value: Any) -> None:
         if isinstance(value, _ARRAYS) and value.nbytes * self._count <= _ARRAY_BYTES:
@@ -263,15 +309,16 @@ class _Column:
             array = self._array
             if (array.shape[1:], array.dtype) == (value.shape, value.dtype):
                 array[number] = value
+                self._others.pop(number, None)
                 return
         self._others[number] = value
 
     def values(self, numbers: Sequence[int] | None = None) -> Any:
         """All values, or those of some samples: one array if they are alike, else a list."""
         array = self._array
-        if array is not None and not self._others:
-            return array if numbers is None else array[numbers]
         every = range(self._count) if numbers is None else numbers
+        if array is not None and self._others.keys().isdisjoint(every):
+            return array if numbers is None else array[numbers]
         values = [
             self._others[n] if array is None or n in self._others else array[n] for n in every
         ]
@@ -283,6 +330,19 @@ class _Column:
         return np.stack(values) if isinstance(values[0], _ARRAYS) else torch.stack(values)
 
 
+def load_decoders() -> None:
+    """Not in a thread: a child that is forked meanwhile would wait for it.
+
+    Raises:
+        ConfigError: ``config.missing_package``.
+    """
+    require_module("jpeg", "PIL")
+    _simplejpeg()
+    from PIL import Image
+
+    Image.preinit()
+
+
 def decode_image(data: bytes | Array, where: str, size: int | None = None) -> Array:
     """The pixels of an image as uint8 (height, width, 3); with ``size``, (size, size, 3).
 
@@ -291,7 +351,7 @@ def decode_image(data: bytes | Array, where: str, size: int | None = None) -> Ar
     """
     data = bytes(data)
     with decoding(where, _HINT):
-        if size and data.startswith(_JPEG) and (pixels := _scaled_jpeg(data, size)) is not None:
+        if size and (pixels := _scaled_jpeg(data, size, size)) is not None:
             from PIL import Image
 
             if min(pixels.shape[:2]) == size:
@@ -301,12 +361,60 @@ def decode_image(data: bytes | Array, where: str, size: int | None = None) -> Ar
         return _by_pillow(data, size)
 
 
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom of a piece of an image, in pixels."""
+
+
+def decode_piece(
+    data: bytes | Array, where: str, size: int, choose: Callable[[int, int], Box]
+) -> Array:
+    """A piece of an image, scaled to (size, size, 3): a JPEG is decoded to little more than that.
+
+    Args:
+        data: The file.
+        where: Of an error.
+        size: Pixels of a side.
+        choose: What says which piece, given the width and the height.
+
+    Raises:
+        ObjectError: As `decode_image`.
+    """
+    data = bytes(data)
+    with decoding(where, _HINT), open_image(io.BytesIO(data)) as image, discarding(image):
+        _check_bytes(image)
+        width, height = image.size
+        box = choose(width, height)
+        least = ceil(width * size / (box[2] - box[0])), ceil(height * size / (box[3] - box[1]))
+        pixels = _scaled_jpeg(data, *least)
+        if pixels is None:
+            image.draft("RGB", least)
+            load(image)
+            pixels = decoded(image, channels=3)
+        across, down = pixels.shape[1] / width, pixels.shape[0] / height
+        return scaled(
+            pixels, size, (box[0] * across, box[1] * down, box[2] * across, box[3] * down)
+        )
+
+
+def scaled(pixels: Array, size: int, box: Box) -> Array:
+    """The square that a piece of an image, given as an array, is scaled to."""
+    from PIL import Image
+
+    image = Image.fromarray(pixels)
+    box = (*box[:2], min(box[2], image.width), min(box[3], image.height))  # not rounded up
+    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
+
+
+def _check_bytes(image: Image.Image) -> None:
+    dtype = form_of(image).dtype
+    if dtype != "uint8":
+        way = "name it in masks, or others in decode, and decode it in transforms"
+        raise BadImageError(f"its elements are {dtype}: {way}")
+
+
 def _by_pillow(data: bytes, size: int | None) -> Array:
     with open_image(io.BytesIO(data)) as image, discarding(image):
-        dtype = form_of(image).dtype
-        if dtype != "uint8":
-            way = "name it in masks, or others in decode, and decode it in transforms"
-            raise BadImageError(f"its elements are {dtype}: {way}")
+        _check_bytes(image)
         if size:
             image.draft("RGB", (size, size))
         load(image)
@@ -341,15 +449,16 @@ def decode_mask(data: bytes | Array, where: str, size: int | None = None) -> Arr
     return square
 
 
-def _scaled_jpeg(data: bytes, size: int) -> Array | None:
-    """A JPEG in the smallest size that libjpeg can decode it to at once, at least ``size``; None if
-    Pillow has to decode it: others than grey and YCbCr, damaged ones, or without simplejpeg.
+def _scaled_jpeg(data: bytes, width: int, height: int) -> Array | None:
+    """A JPEG in the smallest size that libjpeg can decode it to at once, at least as wide and high;
+    None if Pillow has to decode it: others than grey and YCbCr, damaged ones, or without
+    simplejpeg.
     """
     simplejpeg = _simplejpeg()
-    if simplejpeg is None:
+    if simplejpeg is None or not data.startswith(_JPEG):
         return None
     try:
-        pixels: Array = simplejpeg.decode_jpeg(data, "RGB", min_height=size, min_width=size)
+        pixels: Array = simplejpeg.decode_jpeg(data, "RGB", min_height=height, min_width=width)
     except ValueError:
         return None
     return pixels
@@ -378,6 +487,15 @@ def _square(image: Image.Image, size: int) -> Array:
     left, top = (width - side) / 2, (height - side) / 2
     box = (left, top, left + side, top + side)
     return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
+
+
+def rows_of(batch: Batch) -> list[dict[str, Any]]:
+    """The samples of a batch, each a dictionary of those of the values that it has."""
+    rows = zip(*batch.values(), strict=True)
+    return [
+        {name: value for name, value in zip(batch, row, strict=True) if value is not None}
+        for row in rows
+    ]
 
 
 def chosen(values: Any, numbers: list[int] | None) -> Any:

@@ -12,15 +12,14 @@ from larder.units import format_names
 _MOST_NAMES = 20
 
 
-def select(
-    batch: Mapping[str, Any], columns: Sequence[str] | None
-) -> Mapping[str, Any] | tuple[Any, ...]:
-    """The values with these names, as a tuple; the whole batch if ``columns`` is None.
+def select(batch: Any, columns: Sequence[str] | None) -> Any:
+    """The values with these names, as a tuple; the whole batch if ``columns`` is None, or if a
+    function has made it.
 
     Raises:
         ConfigError: ``config.invalid_value``: the batch has no such value.
     """
-    if columns is None:
+    if columns is None or not isinstance(batch, Mapping):
         return batch
     check_columns(batch, columns)
     return tuple(batch[name] for name in columns)

@@ -18,7 +18,7 @@ from larder.config.urls import check_url
 from larder.errors import ConfigError, DamageError, StoreError
 from larder.packages import require_module
 from larder.readers.access import DatasetAccess
-from larder.readers.batches import Decoding
+from larder.readers.batches import Decoding, Map
 from larder.readers.cache import CacheReader
 from larder.readers.choice import Weights, Where, choice_of
 from larder.readers.columns import check_list
@@ -330,6 +330,8 @@ class Data:
         size: int | None = None,
         transforms: Mapping[str, Callable[[Any], Any]] | None = None,
         columns: Sequence[str] | None = None,
+        map: Map | None = None,
+        collate: Callable[[list[dict[str, Any]]], Any] | None = None,
         on_error: OnError = "raise",
         reading: Reading = Reading(),
     ) -> Loader:
@@ -374,6 +376,14 @@ class Data:
                 their place.
             columns: The names that every batch has, also a part's extension; None for the names
                 that its samples have. Parts of no name are not read.
+            map: A function of a sample, which is a dictionary of those of the values that it has,
+                decoded and transformed, with ``key`` and ``label``; and of a
+                ``numpy.random.Generator``, which follows from the seed, the epoch and the number of
+                the sample, and with ``weights`` from how often it was drawn before: the results are
+                the same for any number of ranks and workers, also after resuming. The dictionary
+                that it returns is the sample in the batch. Several threads call it at once.
+            collate: A function of the list of these dictionaries of a batch, whose result is the
+                batch; without it, arrays and tensors of one shape are stacked.
             on_error: ``skip`` counts and names samples that are damaged or cannot be decoded, in
                 `Loader.skipped`. Others of the rank's part of the batch are repeated in their
                 place, so that all ranks have equally many batches and samples.
@@ -405,7 +415,7 @@ class Data:
             world=world,
             even=even,
         )
-        decoding = _decoding(decode, size, transforms, columns)
+        decoding = _decoding(decode, size, transforms, columns, map)
         source, decoding = self._source(samples, reading.check, decoding)
         return Loader(
             source,
@@ -416,6 +426,7 @@ class Data:
             decode=decoding,
             memory_bytes=memory,
             on_error=on_error,
+            collate=collate,
         )
 
     def torch(self, split: str, **options: Any) -> BatchDataset:
@@ -647,9 +658,12 @@ def _decoding(
     size: int | None,
     transforms: Mapping[str, Callable[[Any], Any]] | None,
     columns: Sequence[str] | None,
+    map: Map | None = None,
 ) -> Decoding:
     images = decode if isinstance(decode, Images) else Images(decode)
-    return Decoding(images.parts, size, transforms or {}, columns=columns, masks=images.masks)
+    return Decoding(
+        images.parts, size, transforms or {}, columns=columns, masks=images.masks, map=map
+    )
 
 
 def _bytes(value: int | str, where: str) -> int:

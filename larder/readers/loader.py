@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from larder.errors import DamageError, Failure, Failures, FatalError, LarderError, ObjectError
-from larder.readers.batches import KEY, LABEL, Batch, batch_of, chosen
+from larder.readers.batches import KEY, LABEL, Batch, Draws, batch_of, chosen, rows_of
 from larder.readers.cache import CacheReader
 from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
 from larder.readers.schedule import Schedule, WindowIndex, invalid, whole
@@ -38,15 +38,19 @@ class Decode(Protocol):
     """Makes of a batch what training gets; without ``on_error`` a bad sample raises its error."""
 
     def __call__(
-        self, batch: Batch, on_error: Callable[[ObjectError], None] | None = None
+        self,
+        batch: Batch,
+        on_error: Callable[[ObjectError], None] | None = None,
+        draws: Draws | None = None,
     ) -> Batch: ...
 
 
 class _Made(NamedTuple):
     """A batch, and the samples that were left out of it."""
 
-    batch: Batch
+    batch: Any
     skipped: Sequence[Failure]
+    draws: Numbers
 
 
 class BatchSource(Protocol):
@@ -143,6 +147,7 @@ class Loader:
         decode: Decode | None,
         memory_bytes: int,
         on_error: OnError,
+        collate: Callable[[list[dict[str, Any]]], Any] | None = None,
     ) -> None:
         self.epoch = 0
         self.batches = 0
@@ -158,6 +163,7 @@ class Loader:
         self._decode = decode
         self._memory_bytes = memory_bytes
         self._on_error = on_error
+        self._collate = collate
 
     def __repr__(self) -> str:
         """What it has the batches of, and for which rank."""
@@ -235,9 +241,9 @@ class Loader:
         """
         with closing(_ahead(self._decoding(_ahead(self._read(numbers))))) as batches:
             for decoding in batches:
-                batch, skipped = decoding.result()
-                self.skipped.add(*skipped)
-                yield batch
+                made = decoding.result()
+                self.skipped.add(*made.skipped)
+                yield made.batch
 
     def skip(self, batches: int) -> None:
         """Go on after as many batches, without reading them; it may end in a later epoch.
@@ -282,7 +288,7 @@ class Loader:
             yield self._read_group(shares)
 
     def _groups(self, numbers: range) -> Iterator[list[Numbers]]:
-        """The rank's shares of batches, together as many as fit into half of the memory.
+        """The rank's draws of batches, together as many as fit into half of the memory.
 
         They are of one window, whose samples are next to each other in the shards. The first group
         is a single batch, because training waits for it.
@@ -297,9 +303,8 @@ class Loader:
         most = 1
         for _, of_window in groupby(numbers, lambda number: number // window):
             first, *others = of_window
-            stop = [first, *others][-1] + 1
-            shares = division.shares(order, first, stop, self.rank)[:: numbers.step]
-            shares = [share % schedule.choice.samples for share in shares]
+            shares = division.shares(order, first, [first, *others][-1] + 1, self.rank)
+            shares = shares[:: numbers.step]
             sizes = [self._bytes(share) for share in shares]
             while shares:
                 fitting = int(np.searchsorted(np.cumsum(sizes), limit, "right"))
@@ -316,12 +321,13 @@ class Loader:
         return self._ordered[1]
 
     def _bytes(self, share: Numbers) -> float:
-        stored = self._source.stored_bytes(share)
+        stored = self._source.stored_bytes(share % self._schedule.choice.samples)
         return float("inf") if stored is None else int(stored.sum())
 
     def _read_group(self, shares: Sequence[Numbers]) -> list[_Made]:
         try:
-            return [_Made(batch, ()) for batch in self._source.batches(shares)]
+            batches = self._batches(shares)
+            return [_Made(batch, (), share) for batch, share in zip(batches, shares, strict=True)]
         except DamageError as error:
             if self._on_error == "raise" or error.code == _WHOLE:
                 raise
@@ -329,8 +335,12 @@ class Loader:
             return [made for share in shares for made in self._read_group([share])]
         (share,) = shares
         readable, skipped = self._readable(share)
-        (batch,) = self._source.batches([readable])
-        return [_Made(_filled(batch, len(share)), skipped)]
+        share = np.resize(readable, len(share))
+        return [_Made(batch, skipped, share) for batch in self._batches([share])]
+
+    def _batches(self, shares: Sequence[Numbers]) -> list[Batch]:
+        samples = self._schedule.choice.samples
+        return self._source.batches([share % samples for share in shares])
 
     def _readable(self, share: Numbers) -> tuple[Numbers, list[Failure]]:
         """The samples of a share that can be read, and those that cannot."""
@@ -339,7 +349,7 @@ class Loader:
         error: LarderError | None = None
         for number in share.tolist():
             try:
-                self._source.batches([np.array([number])])
+                self._batches([np.array([number])])
                 readable.append(number)
             except DamageError as damage:
                 if damage.code == _WHOLE:
@@ -354,29 +364,32 @@ class Loader:
         """The batches, each as soon as its decoding began, so that no thread waits for the last
         sample of a batch before the next one begins.
         """
+        epoch = self.epoch
         with _Threads(groups, 2, "larder-batch") as threads:
             for group in groups:
                 for made in group:
-                    yield threads.submit(self._decode_batch, *made)
+                    yield threads.submit(self._decode_batch, epoch, made)
 
-    def _decode_batch(self, batch: Batch, skipped: Sequence[Failure]) -> _Made:
+    def _decode_batch(self, epoch: int, made: _Made) -> _Made:
+        batch, skipped, numbers = made
         errors: list[ObjectError] = []
         if self._decode is not None:
-            size = _size(batch)
-            batch = self._decode(batch, None if self._on_error == "raise" else errors.append)
-            if len(errors) == size:
+            draws = Draws(self._schedule.seed, epoch, numbers)
+            on_error = None if self._on_error == "raise" else errors.append
+            batch = self._decode(batch, on_error, draws)
+            if len(errors) == len(numbers):
                 raise errors[-1]
-            batch = _filled(batch, size) if errors else batch
-        return _Made(batch, [*skipped, *(Failure.of(error.where, error) for error in errors)])
+            if errors:
+                batch = _filled(batch, len(numbers) - len(errors), len(numbers))
+        if self._collate is not None:
+            batch = self._collate(rows_of(batch))
+        failures = [*skipped, *(Failure.of(error.where, error) for error in errors)]
+        return made._replace(batch=batch, skipped=failures)
 
 
-def _size(batch: Batch) -> int:
-    return len(batch[KEY]) if KEY in batch else len(next(iter(batch.values())))
-
-
-def _filled(batch: Batch, size: int) -> Batch:
+def _filled(batch: Batch, samples: int, size: int) -> Batch:
     """The batch with its samples repeated in order until it has as many."""
-    rows = np.resize(np.arange(_size(batch)), size).tolist()
+    rows = np.resize(np.arange(samples), size).tolist()
     return {name: chosen(values, rows) for name, values in batch.items()}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -39,6 +39,8 @@ def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
         raise invalid(message, "batch_size", "use even='pad'")
     with closing(loader.read(range(1))) as batches:
         first = next(batches)
+    if not isinstance(first, Mapping):
+        raise invalid(f"it returned {type(first).__name__}", "collate", "return a dictionary")
     names = list(first) if columns is None else list(columns)
     check_columns(first, names)
     specs = {name: _spec(name, first[name]) for name in names}

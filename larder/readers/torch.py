@@ -10,7 +10,7 @@ import numpy as np
 import torch.utils.data
 
 from larder.errors import Failures
-from larder.readers.batches import Batch, share_cores
+from larder.readers.batches import Batch, rows_of, share_cores
 from larder.readers.loader import BatchSource, Decode, Loader
 from larder.readers.schedule import invalid, whole
 
@@ -294,9 +294,4 @@ class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
             share_cores(worker.num_workers)
         if self._decode is not None:
             batch = self._decode(batch)
-        names = list(batch)
-        rows = zip(*batch.values(), strict=True)
-        return [
-            {name: value for name, value in zip(names, row, strict=True) if value is not None}
-            for row in rows
-        ]
+        return rows_of(batch)

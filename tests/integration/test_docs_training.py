@@ -87,6 +87,16 @@ def test_plain_python(labs):
     assert sorted(box for (box,) in names["boxes"]) == list(range(40))
 
 
+def test_functions_of_a_sample(labs):
+    names: dict[str, Any] = {}
+    exec(section("Functions of a sample"), names)
+    shapes = [next(iter(names[name]))["image"].shape for name in ("varied", "train", "validation")]
+    assert shapes == [(32, 8, 8, 3), (32, 224, 224, 3), (32, 224, 224, 3)]
+    key_lists, images = zip(*names["pairs"], strict=True)
+    assert sum(map(len, key_lists)) == 300
+    assert images[0].shape == (32, 32, 32, 3)
+
+
 def test_samples_are_chosen(labs):
     names: dict[str, Any] = {}
     exec(section("Choosing samples"), names)

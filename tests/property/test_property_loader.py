@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from required import nightly, turn
 
 import larder
+from larder.readers.batches import Decoding
 from larder.readers.loader import Loader
 from larder.readers.mix import Mix
 from larder.readers.options import Shuffle
@@ -49,8 +50,15 @@ def options(draw: st.DrawFn, **fixed: Any) -> dict[str, Any]:
     return {"shards": shards, "shuffle": shuffle, **choices, **fixed}
 
 
+def varied(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {"key": f"{sample['key']} {rng.integers(1 << 40)}"}
+
+
 def made(rank: int, world: int, *, shards: list[int], **given: Any) -> Loader:
-    return loader_of(NumberedSamples(shards), batch_size=BATCH, rank=rank, world=world, **given)
+    decode = Decoding(map=varied)
+    return loader_of(
+        NumberedSamples(shards), batch_size=BATCH, rank=rank, world=world, decode=decode, **given
+    )
 
 
 def mixed(rank: int, world: int, *, parts: list[dict[str, Any]], seed: int) -> Mix:

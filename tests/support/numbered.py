@@ -67,7 +67,7 @@ class NumberedSamples:
 
 def loader_of(samples: NumberedSamples, **options: Any) -> Loader:
     """A loader, with the options of `larder.readers.data.Data.loader`."""
-    loading = {"decode": None, "memory_bytes": 1_000, "on_error": "raise"}
+    loading = {"decode": None, "memory_bytes": 1_000, "on_error": "raise", "collate": None}
     loading |= {name: options.pop(name) for name in list(options) if name in loading}
     rank, world = options.pop("rank", 0), options.pop("world", 1)
     shards = samples.shard_samples

@@ -13,6 +13,7 @@ import larder
 from larder.errors import ConfigError, DamageError, ObjectError
 from larder.readers.batches import Decoding
 from larder.readers.options import Shuffle
+from larder.readers.order import Choice
 from larder.readers.schedule import Schedule
 from tests.support.errors import larder_error
 from tests.support.numbered import NumberedSamples, loader_of
@@ -225,6 +226,70 @@ def test_a_sample_that_cannot_be_decoded_is_an_error_or_skipped():
     assert sorted({int(n) for batch in batches for n in batch}) == list(range(0, 100, 2))
     assert loader.skipped.count == 50
     assert loader.skipped.shown[0].key.endswith(".txt")
+
+
+def varied(sample, rng):
+    number = int(sample["txt"])
+    if number == 13:
+        raise ValueError("no sample of mine")
+    return {
+        "key": sample["key"],
+        "pair": np.array([number, rng.integers(1 << 40)]),
+        **({"odd": number} if number % 2 else {}),
+    }
+
+
+def test_a_function_makes_the_same_samples_for_any_workers_ranks_and_skips():
+    def made(rank=0, world=1, **options):
+        options = {"batch_size": 8, "decode": Decoding(map=varied), "on_error": "skip", **options}
+        return loader_of(NumberedSamples(SHARDS), rank=rank, world=world, **options)
+
+    def pairs(batches):
+        return {tuple(pair) for batch in batches for pair in batch["pair"].tolist()}
+
+    whole = made()
+    first, second = pairs(whole), pairs(whole)
+    assert {number for number, _ in first} == set(range(100)) - {13}
+    assert whole.skipped.shown[0].key == "000013"
+    assert not first & second, "other numbers in every epoch"
+    assert not first & pairs(made(seed=8))
+    for other in (made(batch_size=20), made(shuffle=Shuffle("window", 16))):
+        assert pairs(other) == first
+    assert pairs([batch for rank in range(4) for batch in made(rank, 4)]) == first
+    assert pairs([batch for n in range(3) for batch in made().read(range(n, 13, 3))]) == first
+    resumed = made()
+    resumed.skip(13 + 6)
+    assert pairs(resumed) < second
+    with larder_error("sample.undecodable", "000013"):
+        pairs(made(on_error="raise"))
+    odd = next(iter(made()))["odd"]
+    assert [value is None for value in odd] == [int(n) % 2 == 0 for n in next(iter(made()))["key"]]
+
+
+def test_a_sample_that_is_drawn_again_is_another_one():
+    weights = Choice(100, weights=np.where(np.arange(100) == 7, 1e6, 1))
+    loader = loader_of(
+        NumberedSamples(SHARDS), batch_size=50, decode=Decoding(map=varied), chosen=weights
+    )
+    pairs = [tuple(pair) for batch in loader for pair in batch["pair"].tolist()]
+    assert len(set(pairs)) == 100
+    assert sum(number == 7 for number, _ in pairs) > 98
+
+
+def test_a_function_may_make_the_batch_of_the_samples():
+    def collate(samples):
+        return [sorted(sample) for sample in samples], len(samples)
+
+    decode = Decoding(map=varied, columns=["txt", "key"])
+    loader = loader_of(NumberedSamples([12]), batch_size=4, decode=decode, collate=collate)
+    names, counts = zip(*loader, strict=True)
+    assert counts == (4, 4, 4)
+    assert {tuple(each) for batch in names for each in batch} == {
+        ("key", "pair"),
+        ("key", "odd", "pair"),
+    }
+    wrong = loader_of(NumberedSamples([2]), batch_size=1, decode=Decoding(map=lambda *_: None))
+    assert refused(keys, wrong) == "map"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,99 @@
+"""Functions for ``map`` of a loader that vary images at random."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from larder.cache.fields import field_name
+from larder.readers.batches import MOST_PIXELS, Box, decode_piece, load_decoders, scaled
+from larder.readers.schedule import invalid, whole
+from larder.samples.images import is_image
+
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RandomResizedCrop:
+    """A random piece of an image, scaled to a square, and mirrored every other time.
+
+    What training on ImageNet does (Szegedy et al., "Going deeper with convolutions", 2014), with
+    the numbers of torchvision: the piece has 8 to 100 percent of the image, at 3:4 to 4:3. The
+    image is a file, as without ``decode``, or an array. Of a JPEG, only so many pixels are decoded
+    as the piece needs. The result is under the name that decoded images have, such as ``image``, as
+    uint8 of shape (size, size, 3). Needs the extra ``jpeg``.
+
+    Args:
+        size: Pixels of a side.
+        part: The name of the value, such as ``left.jpg``; None for the only image of the sample.
+        scale: The least and the largest part of the image's area.
+        ratio: The least and the largest ratio of width to height.
+        mirror: How often the piece is mirrored, left to right.
+    """
+
+    size: int
+    part: str | None = None
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    mirror: float = 0.5
+
+    def __post_init__(self) -> None:
+        load_decoders()
+        whole("size", self.size, 1, MOST_PIXELS)
+        for name, (least, most), end in (
+            ("scale", self.scale, 1.0),
+            ("ratio", self.ratio, math.inf),
+        ):
+            if not 0 < least <= most <= end:
+                raise invalid(f"{least} to {most} is no range of numbers above 0", name)
+
+    def __call__(self, sample: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        """The sample with the piece in place of its image.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: it has no such part, or several images.
+            ObjectError: ``sample.undecodable``.
+        """
+        part = self._part(sample)
+        value = sample[part]
+
+        def choose(width: int, height: int) -> Box:
+            return self._box(width, height, rng)
+
+        if isinstance(value, np.ndarray) and value.ndim == 3:
+            height, width, _ = value.shape
+            pixels, name = scaled(value, self.size, choose(width, height)), part
+        else:
+            pixels = decode_piece(value, f"{sample['key']}.{part}", self.size, choose)
+            name = field_name(part, "decoded")
+        if rng.random() < self.mirror:
+            pixels = pixels[:, ::-1]
+        others = {other: value for other, value in sample.items() if other != part}
+        return {name: np.ascontiguousarray(pixels), **others}
+
+    def _part(self, sample: Mapping[str, Any]) -> str:
+        parts = [name for name in sample if name.partition(".")[0] == "image" or is_image(name)]
+        if self.part is not None:
+            parts = [self.part] if self.part in sample else []
+        if len(parts) != 1:
+            message = f"sample {sample['key']} has {len(parts)} such images: {', '.join(parts)}"
+            raise invalid(message, "part", "name the one to cut, such as part='jpg'")
+        return parts[0]
+
+    def _box(self, width: int, height: int, rng: np.random.Generator) -> Box:
+        lowest, highest = math.log(self.ratio[0]), math.log(self.ratio[1])
+        for _ in range(_TRIES):
+            area = width * height * rng.uniform(*self.scale)
+            ratio = math.exp(rng.uniform(lowest, highest))
+            across, down = math.sqrt(area * ratio), math.sqrt(area / ratio)
+            if across <= width and down <= height:
+                left, top = rng.uniform(0, width - across), rng.uniform(0, height - down)
+                return left, top, left + across, top + down
+        ratio = min(max(width / height, self.ratio[0]), self.ratio[1])  # an image that is too long
+        across, down = min(width, height * ratio), min(height, width / ratio)
+        left, top = (width - across) / 2, (height - down) / 2
+        return left, top, left + across, top + down
