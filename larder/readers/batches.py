@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib import import_module
-from math import ceil
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -57,6 +56,9 @@ _HINT: Final = "replace it at the source and prepare again, or read with on_erro
 _JPEG: Final = b"\xff\xd8\xff"
 _ARRAYS: Final = np.ndarray | np.generic
 _ARRAY_BYTES: Final = 1 << 30
+
+_HALVINGS: Final = 3
+"""So often a JPEG can be halved while it is decoded; other fractions take longer than the whole."""
 
 MOST_PIXELS: Final = 16_384
 """Of a side of a square that images are scaled to."""
@@ -384,7 +386,9 @@ def decode_piece(
         _check_bytes(image)
         width, height = image.size
         box = choose(width, height)
-        least = ceil(width * size / (box[2] - box[0])), ceil(height * size / (box[3] - box[1]))
+        spare = min(box[2] - box[0], box[3] - box[1]) / size
+        halvings = sum(2**n <= spare for n in range(1, _HALVINGS + 1))
+        least = width >> halvings, height >> halvings
         pixels = _scaled_jpeg(data, *least)
         if pixels is None:
             image.draft("RGB", least)

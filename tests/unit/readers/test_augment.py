@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from larder.readers import batches
 from larder.readers.augment import RandomResizedCrop
 from larder.readers.batches import Decoding, Draws, batch_of
 from larder.readers.samples import Sample
@@ -27,7 +28,10 @@ def encoded(image, format="JPEG"):
 
 @pytest.mark.parametrize("size", [32, 224])
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (60, 80), (900, 20)])
-def test_a_file_and_its_array_give_the_same_piece(width, height, size):
+@pytest.mark.parametrize("decoder", ["simplejpeg", "pillow"])
+def test_a_file_and_its_array_give_the_same_piece(width, height, size, decoder, monkeypatch):
+    if decoder == "pillow":
+        monkeypatch.setattr(batches, "_simplejpeg", lambda: None)
     image = gradient(width, height)
     crop = RandomResizedCrop(size)
     for seed in range(5):
@@ -39,6 +43,20 @@ def test_a_file_and_its_array_give_the_same_piece(width, height, size):
             assert of_file["image"].shape == (size, size, 3)
             difference = of_file["image"].astype(int) - of_array["image"]
             assert np.abs(difference).mean() < 4, "but for the way it is scaled"
+
+
+@pytest.mark.parametrize("size", [300, 180, 90, 40])
+def test_a_jpeg_is_halved_as_often_as_its_piece_allows(size, monkeypatch):
+    sizes, decode = [], batches.scaled
+    monkeypatch.setattr(
+        batches, "scaled", lambda *given: sizes.append(given[0].shape) or decode(*given)
+    )
+    whole = RandomResizedCrop(size, scale=(1, 1), ratio=(4 / 3, 4 / 3))
+    for simplejpeg in (True, False):
+        if not simplejpeg:
+            monkeypatch.setattr(batches, "_simplejpeg", lambda: None)
+        whole({"key": "k", "jpg": encoded(gradient(500, 375))}, np.random.default_rng(0))
+    assert {shape[0] for shape in sizes} == {{300: 375, 180: 188, 90: 94, 40: 47}[size]}
 
 
 def test_pieces_vary_within_their_bounds():
