@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -243,12 +243,12 @@ def _array(slot: _Slot, value: Value) -> Array:
     return array
 
 
-def empty_columns(fields: Iterable[Field], rows: int) -> dict[str, Column]:
+def empty_columns(
+    fields: Iterable[Field], rows: int, empty: Callable[..., Array] = np.empty
+) -> dict[str, Column]:
     """Columns for `Codec.decode_into`: an array if values can be stacked, else a list of None."""
     return {
-        field.name: np.empty((rows, *field.shape), field.dtype)
-        if field.stackable
-        else [None] * rows
+        field.name: empty((rows, *field.shape), field.dtype) if field.stackable else [None] * rows
         for field in fields
     }
 

@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -63,12 +63,15 @@ class _Failed(NamedTuple):
 
 
 class Process:
-    """A process that does one call after the other; ``together``: one of so many, which share what
-    the machine has.
+    """A process that does one call after the other.
+
+    Args:
+        together: It is one of so many, which share what the machine has.
+        descriptors: Files of this process that it has, too, under the same numbers.
     """
 
-    def __init__(self, together: int = 1) -> None:
-        self.process = _start(together)
+    def __init__(self, together: int = 1, descriptors: Collection[int] = ()) -> None:
+        self.process = _start(together, descriptors)
         assert self.process.stdin is not None, "it has pipes"
         assert self.process.stdout is not None, "it has pipes"
         self._stdin: IO[bytes] = self.process.stdin
@@ -89,10 +92,20 @@ class Process:
 
         ``run.failed``: the process was killed; the progress of its stage is taken back.
         """
-        self.answered = False
-        objects = size_bytes = 0
+        self.submit(function, *arguments, stage=stage, **named)
+        return self.result(progress, stage)
+
+    def submit(
+        self, function: Callable[..., Any], *arguments: Any, stage: str = "", **named: Any
+    ) -> None:
+        """Have it call a function after those of before; `result` waits for each in turn."""
         name = f"{function.__module__}:{function.__qualname__}"
         self._send(_Call(name, arguments, named, stage))
+
+    def result(self, progress: Progress | None = None, stage: str = "") -> Any:
+        """What the first call returned that nobody has waited for; see `call`."""
+        self.answered = False
+        objects = size_bytes = 0
         while True:
             message = _read(self._stdout)
             if message is None:
@@ -128,6 +141,12 @@ class Process:
         self.process.kill()
         self.process.wait()
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: keep nothing of it open, or it would outlive its parent."""
+        with open(os.devnull, "r+b") as nothing:
+            for pipe in (self._stdin, self._stdout):
+                os.dup2(nothing.fileno(), pipe.fileno(), inheritable=False)
+
     def _send(self, message: Any) -> None:
         with suppress(BrokenPipeError):  # `_read` finds out
             _write(self._stdin, message)
@@ -140,7 +159,7 @@ class Process:
         self.answered = message is not None
 
 
-def _start(together: int = 1) -> subprocess.Popen[bytes]:
+def _start(together: int = 1, descriptors: Collection[int] = ()) -> subprocess.Popen[bytes]:
     """This module as a program, out of reach of the terminal's Ctrl-C."""
     paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(  # noqa: S603 - a module of this package
@@ -153,6 +172,7 @@ def _start(together: int = 1) -> subprocess.Popen[bytes]:
             "PYTHONPATH": os.pathsep.join(paths),
         },
         start_new_session=True,
+        pass_fds=tuple(descriptors),
     )
 
 
@@ -234,7 +254,7 @@ def _receive(
             stop.set()
         else:
             calls.put(message)
-    if busy.is_set():
+    if busy.is_set() or not calls.empty():
         os._exit(1)  # nobody waits for anything any more: as if it were killed
     calls.put(None)
 

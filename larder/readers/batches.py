@@ -49,6 +49,9 @@ label, absent if none has one. Each part is under its extension: a list of bytes
 samples without it, until it is decoded. The part ``cls`` is left out if there are labels.
 """
 
+Empty = Callable[[tuple[int, ...], Any], Array]
+"""As `numpy.empty`."""
+
 KEY: Final = "key"
 LABEL: Final = "label"
 
@@ -172,6 +175,7 @@ class Decoding:
         batch: Batch,
         on_error: Callable[[ObjectError], None] | None = None,
         draws: Draws | None = None,
+        empty: Empty = np.empty,
     ) -> Batch:
         """The batch with its parts decoded, by threads.
 
@@ -183,6 +187,7 @@ class Decoding:
             on_error: Called with the error of each sample that cannot be decoded, which is then
                 left out of the batch. Without it, the first error is raised.
             draws: Of the samples, for the generators of ``map``.
+            empty: Makes the arrays that values are put into.
 
         Raises:
             ObjectError: ``sample.undecodable`` names the sample and the part, also if a function of
@@ -196,7 +201,7 @@ class Decoding:
             columns = {name: every.get(name, []) for name in self.columns}
         count = len(batch[KEY])
         made = {
-            name: _Column(count)
+            name: _Column(count, empty)
             for name, parts in columns.items()
             if len(parts) != 1 or self._decodes(parts[0]) or name in self.transforms
         }
@@ -204,11 +209,13 @@ class Decoding:
         if self.map is not None:
             made = {}
             draws = draws or Draws(0, 0, np.arange(count))
-            row = partial(self._map_row, batch, columns, made, draws)
+            column = partial(_Column, count, empty)
+            row = partial(self._map_row, batch, columns, made, column, draws)
         elif not made and self.columns is None:
             return batch
-        pool = _pool(os.getpid(), self.threads or max(1, usable_cores() // _processes))
-        errors = list(pool.map(row, range(count)))
+        threads = self.threads or max(1, usable_cores() // _processes)
+        mapped = map if threads == 1 else _pool(os.getpid(), threads).map
+        errors = list(mapped(row, range(count)))
         for error in filter(None, errors):
             if on_error is None:
                 raise error
@@ -243,11 +250,17 @@ class Decoding:
         return None
 
     def _map_row(
-        self, batch: Batch, columns: _Parts, made: dict[str, _Column], draws: Draws, number: int
+        self,
+        batch: Batch,
+        columns: _Parts,
+        made: dict[str, _Column],
+        column: Callable[[], _Column],
+        draws: Draws,
+        number: int,
     ) -> ObjectError | None:
         """Decode a sample, and put what the function returns; returns its error."""
         assert self.map is not None, "there is a function"
-        key, count = batch[KEY][number], len(batch[KEY])
+        key = batch[KEY][number]
         mapped: Any
         try:
             values = {name: self._value(batch, name, columns[name], number) for name in columns}
@@ -260,7 +273,7 @@ class Decoding:
             message = f"it returned {type(mapped).__name__} for sample {key}"
             raise invalid(message, "map", "return the sample, or another dictionary")
         for name, value in mapped.items():
-            made.setdefault(name, _Column(count)).put(number, value)
+            made.setdefault(name, column()).put(number, value)
         return None
 
     def _value(self, batch: Batch, name: str, parts: Sequence[str], number: int) -> Any:
@@ -297,8 +310,9 @@ class _Column:
     in one array. There is none if it would be too large for memory, and others may be smaller.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, empty: Empty) -> None:
         self._count = count
+        self._empty = empty
         self._array: Array | None = None
         self._lock = threading.Lock()
         self._others: dict[int, Any] = dict.fromkeys(range(count))
@@ -307,7 +321,7 @@ class _Column:
         if isinstance(value, _ARRAYS) and value.nbytes * self._count <= _ARRAY_BYTES:
             with self._lock:
                 if self._array is None:
-                    self._array = np.empty((self._count, *value.shape), value.dtype)
+                    self._array = self._empty((self._count, *value.shape), value.dtype)
             array = self._array
             if (array.shape[1:], array.dtype) == (value.shape, value.dtype):
                 array[number] = value

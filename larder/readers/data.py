@@ -36,6 +36,7 @@ from larder.readers.samples import Sample
 from larder.readers.schedule import choice, invalid, schedule_of, whole
 from larder.readers.shared import read_shared_tag, read_shared_version
 from larder.readers.split import SplitSamples
+from larder.readers.workers import MOST_WORKERS
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.units import format_count, format_names, parse_bytes
@@ -333,6 +334,7 @@ class Data:
         map: Map | None = None,
         collate: Callable[[list[dict[str, Any]]], Any] | None = None,
         on_error: OnError = "raise",
+        workers: int | None = None,
         reading: Reading = Reading(),
     ) -> Loader:
         """The batches of a split for one rank, from its cache if it has one, else from its shards.
@@ -387,6 +389,11 @@ class Data:
             on_error: ``skip`` counts and names samples that are damaged or cannot be decoded, in
                 `Loader.skipped`. Others of the rank's part of the batch are repeated in their
                 place, so that all ranks have equally many batches and samples.
+            workers: Processes that decode ahead into memory that they share with this one: their
+                functions have to be of a module that can be imported. 0 for threads of this
+                process. By default as many as its part of the machine's cores less one, or 0: for
+                fewer than 1,000 samples, if there is nothing to decode, for functions that are
+                defined here, and for an iteration that takes two batches.
             reading: What is kept on a disk, checked, and read ahead: a `larder.Reading`.
 
         Raises:
@@ -427,6 +434,7 @@ class Data:
             memory_bytes=memory,
             on_error=on_error,
             collate=collate,
+            workers=None if workers is None else whole("workers", workers, 0, MOST_WORKERS),
         )
 
     def torch(self, split: str, **options: Any) -> BatchDataset:
@@ -496,9 +504,7 @@ class Data:
         split: str,
         *,
         columns: Sequence[str] | None = None,
-        workers: int = 1,
-        use_multiprocessing: bool = False,
-        max_queue_size: int = 10,
+        max_queue_size: int | None = None,
         **options: Any,
     ) -> BatchSequence:
         """The batches of a split as a ``keras.utils.PyDataset``, for ``model.fit``.
@@ -507,27 +513,18 @@ class Data:
             split: Name of the split.
             columns: Names of the values that Keras gets, in order, such as ``("image", "label")``;
                 None for a dictionary of all.
-            workers: Of ``keras.utils.PyDataset``: threads or processes that read batches.
-            use_multiprocessing: Of ``keras.utils.PyDataset``.
-            max_queue_size: Of ``keras.utils.PyDataset``: batches that are read ahead.
+            max_queue_size: Batches that are read ahead; by default two for each process, at least
+                10.
             options: As of `loader`.
 
         Raises:
-            ConfigError: ``config.missing_package``: Keras is not installed;
-                ``config.invalid_value``: ``on_error="skip"`` with processes; or as `loader`.
+            ConfigError: ``config.missing_package``: Keras is not installed; or as `loader`.
         """
-        if use_multiprocessing and options.get("on_error") == "skip":
-            message = "nobody would know of the samples that processes of Keras skip"
-            raise invalid(message, "use_multiprocessing", "leave it out: threads decode at once")
         require_module("tensorflow", "keras")
         from larder.readers.keras import BatchSequence
 
         return BatchSequence(
-            self.loader(split, columns=columns, **options),
-            columns,
-            workers=workers,
-            use_multiprocessing=use_multiprocessing,
-            max_queue_size=max_queue_size,
+            self.loader(split, columns=columns, **options), columns, max_queue_size
         )
 
     def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:

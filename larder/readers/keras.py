@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Any
 
 import keras
@@ -16,8 +15,8 @@ from larder.readers.schedule import invalid
 class BatchSequence(keras.utils.PyDataset):
     """The batches of one rank by number, for ``model.fit``.
 
-    Batches may be read in any order, by several threads or processes: see ``workers`` and
-    ``use_multiprocessing`` of ``keras.utils.PyDataset``. Every epoch has an order of its own. Keras
+    Batches may be read in any order, by several threads: one for each process of the loader, which
+    waits for it. Every epoch has an order of its own. Keras
     does not say which epoch it is, and ends one when it builds the model: with ``callback()`` among
     the callbacks, its epoch N is that of the loader. To go on in the middle of an epoch, or to take
     fewer steps than there are, train from ``data.tf``.
@@ -26,11 +25,14 @@ class BatchSequence(keras.utils.PyDataset):
         batches: The loader.
         columns: Names of the values that Keras gets, in order, such as ``("image", "label")``;
             None for a dictionary of all.
-        options: Of ``keras.utils.PyDataset``.
+        max_queue_size: Batches that are read ahead; by default two for each process, at least 10.
     """
 
-    def __init__(self, batches: Loader, columns: Sequence[str] | None, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self, batches: Loader, columns: Sequence[str] | None, max_queue_size: int | None = None
+    ) -> None:
+        workers = max(1, batches.workers)
+        super().__init__(workers, max_queue_size=max_queue_size or max(10, 2 * workers))
         self.batches = batches
         self._columns = columns
 
@@ -49,8 +51,7 @@ class BatchSequence(keras.utils.PyDataset):
         if self.batches.batches:
             message = f"the state is after {self.batches.batches} batches of an epoch"
             raise invalid(message, "state", "train from data.tf, or with a state between epochs")
-        with closing(self.batches.read(range(number, number + 1))) as batches:
-            return select(next(batches), self._columns)
+        return select(self.batches.batch(number), self._columns)
 
     def callback(self) -> keras.callbacks.Callback:
         """For ``model.fit``: every epoch is the loader's, from ``initial_epoch`` on."""

@@ -19,16 +19,19 @@ class Launcher(NamedTuple):
     rank: str
     world: str
     local: str
+    local_world: str = ""
 
 
 _SLURM: Final = Launcher("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
 
+_OF_MPI: Final = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+
 LAUNCHERS: Final = (
-    Launcher("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    Launcher("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    Launcher("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    Launcher("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),
-    Launcher("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
+    Launcher("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    Launcher(*(f"OMPI_COMM_WORLD_{each}" for each in _OF_MPI)),
+    Launcher("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    Launcher(*(f"MV2_COMM_WORLD_{each}" for each in _OF_MPI)),
+    Launcher("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
     _SLURM,
 )
 """torchrun, PyTorchJobs of Kubeflow, and Determined; Open MPI; MPICH; MVAPICH; Horovod; srun.
@@ -64,6 +67,14 @@ def rank_of(rank: Any, world: Any) -> Rank:
         raise invalid(message, "rank" if world is None else "world", "give both, or neither")
     world = whole("world", world, 1)
     return Rank(whole("rank", rank, 0, world - 1), world)
+
+
+def ranks_of_machine() -> int:
+    """How many processes of this machine train together, which share its cores. srun gives each
+    cores of its own.
+    """
+    sizes = (os.environ.get(each.local_world, "") for each in LAUNCHERS if each.local_world)
+    return max(1, next((int(size) for size in sizes if size.isdecimal()), 1))
 
 
 def _launched() -> Rank:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import pickle
 import threading
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
@@ -14,11 +16,26 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from larder.errors import DamageError, Failure, Failures, FatalError, LarderError, ObjectError
-from larder.readers.batches import KEY, LABEL, Batch, Draws, batch_of, chosen, rows_of
+from larder.forking import cached_property
+from larder.machine import usable_cores
+from larder.readers.batches import (
+    KEY,
+    LABEL,
+    Batch,
+    Decoding,
+    Draws,
+    Empty,
+    batch_of,
+    chosen,
+    rows_of,
+)
 from larder.readers.cache import CacheReader
+from larder.readers.launcher import ranks_of_machine
 from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
 from larder.readers.schedule import Schedule, WindowIndex, invalid, whole
+from larder.readers.slots import IS_SUPPORTED
 from larder.readers.split import SplitSamples
+from larder.readers.workers import Slots, Stream, Work, begun_in_parent, crew
 from larder.samples.naming import LABEL_EXT
 from larder.units import format_count
 
@@ -26,9 +43,20 @@ OnError = Literal["raise", "skip"]
 
 _T = TypeVar("_T")
 
+_logger = logging.getLogger("larder")
+
+_IMPORTED = "define its functions in a module that can be imported, or give workers=0"
+
 _WHOLE = "damage.digest"
 """A shard was replaced, or a file of the index is damaged: nothing of it is skipped. Neither is a
 shard that is gone or refused, an `ObjectError`."""
+
+_FEW_SAMPLES = 1_000
+_FEW_BATCHES = 8
+_LOOK = 2
+"""Processes are for more samples than that. While they start, the first batches are made by
+threads, and none is started for an iteration that takes no more than so many.
+"""
 
 _GROUP_BYTES = 64 << 20
 """Without a window more at once saves no requests, and takes memory that is costly to get first."""
@@ -42,6 +70,7 @@ class Decode(Protocol):
         batch: Batch,
         on_error: Callable[[ObjectError], None] | None = None,
         draws: Draws | None = None,
+        empty: Empty = np.empty,
     ) -> Batch: ...
 
 
@@ -57,13 +86,17 @@ class BatchSource(Protocol):
     """What batches are read from."""
 
     @property
+    def is_decoded(self) -> bool:
+        """Whether reading is all that there is to do: it copies the arrays of a batch."""
+
+    @property
     def names(self) -> Collection[str]:
         """What a batch may have."""
 
     def of(self, names: Collection[str]) -> BatchSource:
         """The same, of which no more than these is read."""
 
-    def batches(self, shares: Sequence[Numbers]) -> list[Batch]:
+    def batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[Batch]:
         """The batches of samples with these numbers."""
 
     def stored_bytes(self, numbers: Numbers) -> Numbers | None:
@@ -72,6 +105,8 @@ class BatchSource(Protocol):
 
 class ShardSource:
     """Reads samples from shards."""
+
+    is_decoded = False
 
     def __init__(self, samples: SplitSamples, parts: Collection[str] | None = None) -> None:
         self._samples = samples
@@ -85,7 +120,7 @@ class ShardSource:
         exts = self._samples.exts
         return {KEY, LABEL, *exts - {LABEL_EXT}} if self._samples.is_labelled else {KEY, *exts}
 
-    def batches(self, shares: Sequence[Numbers]) -> list[Batch]:
+    def batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[Batch]:
         samples = self._samples.batch(np.concatenate(shares), self._parts)
         ends = np.cumsum([len(share) for share in shares]).tolist()
         starts = [0, *ends[:-1]]
@@ -97,6 +132,8 @@ class ShardSource:
 
 class CacheSource:
     """Reads records from a cache."""
+
+    is_decoded = True
 
     def __init__(self, records: CacheReader, fields: Sequence[str] | None = None) -> None:
         self._records = records
@@ -110,8 +147,9 @@ class CacheSource:
     def names(self) -> Collection[str]:
         return self._records.schema.names
 
-    def batches(self, shares: Sequence[Numbers]) -> list[Batch]:
-        return [self._records.batch(share, fields=self._fields) for share in shares]
+    def batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[Batch]:
+        records, fields = self._records, self._fields
+        return [records.batch(share, fields=fields, empty=empty) for share in shares]
 
     def stored_bytes(self, numbers: Numbers) -> Numbers | None:
         return None
@@ -123,7 +161,8 @@ class Loader:
     An iteration is an epoch: ``len(loader)`` batches, or those that a state or `skip` has left of
     it. Once the last one was delivered, the next iteration is the next epoch, with another order;
     one that was left before that is begun again. While a batch is used the next ones are read and
-    decoded, by threads that end with the iteration. Iterate once at a time.
+    decoded: by threads that end with the iteration, or by processes that end with the program.
+    Iterate once at a time.
 
     Every rank has equally many batches with equally many samples, whatever was skipped. It can be
     pickled if the functions that decode can.
@@ -148,6 +187,7 @@ class Loader:
         memory_bytes: int,
         on_error: OnError,
         collate: Callable[[list[dict[str, Any]]], Any] | None = None,
+        workers: int | None = 0,
     ) -> None:
         self.epoch = 0
         self.batches = 0
@@ -164,6 +204,13 @@ class Loader:
         self._memory_bytes = memory_bytes
         self._on_error = on_error
         self._collate = collate
+        self._given_workers = workers
+        self._work: tuple[Schedule, Work | None] | None = None
+        self.together = 1
+        """Of so many loaders that are iterated together, this is one."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_work": None, "_ordered": None}
 
     def __repr__(self) -> str:
         """What it has the batches of, and for which rank."""
@@ -199,7 +246,7 @@ class Loader:
                 ``run.incomplete``: there were fewer batches than ``len(loader)``.
         """
         iteration = self.begin()
-        with closing(self.read(range(self.batches, len(self)))) as batches:
+        with closing(self.ahead(range(self.batches, len(self)))) as batches:
             for number, batch in enumerate(batches, self.batches + 1):
                 self.check(iteration)
                 self.batches = number
@@ -245,6 +292,91 @@ class Loader:
                 self.skipped.add(*made.skipped)
                 yield made.batch
 
+    def ahead(self, numbers: range) -> Generator[Batch]:
+        """As `read`, but by other processes where that is worth it: see ``workers`` of
+        `larder.readers.data.Data.loader`.
+        """
+        count = self.workers
+        work = self._pickled() if count else None
+        few = _FEW_BATCHES if self._given_workers is None and not crew().has(count) else 0
+        few = few if work else len(numbers)
+        threads, rest = self.read(numbers[:few]), numbers[few:]
+        stream: Stream | None = None
+        try:
+            for taken, batch in enumerate(threads):
+                if taken == _LOOK and work and rest:
+                    stream = self._stream(work, rest)
+                yield batch
+            if work and rest and stream is None:
+                stream = self._stream(work, rest)
+            for batch, skipped in stream or ():
+                self.skipped.add(*skipped)
+                yield batch
+        finally:
+            threads.close()
+            if stream is not None:
+                stream.close()
+
+    def batch(self, number: int) -> Batch:
+        """A batch of this epoch, for threads that wait for several at once; as `ahead` has it."""
+        work = self._pickled() if self.workers else None
+        numbers = range(number, number + 1)
+        if work is None:
+            with closing(self.read(numbers)) as batches:
+                return next(batches)
+        batch: Batch
+        with closing(self._stream(work, numbers)) as stream:
+            batch, skipped = next(stream)
+        self.skipped.add(*skipped)
+        return batch
+
+    @cached_property
+    def workers(self) -> int:
+        """How many processes decode for this one; 0: its threads do."""
+        if self._given_workers is not None:
+            if self._given_workers and not IS_SUPPORTED:
+                message = "this system has no memory that processes share without files"
+                raise invalid(message, "workers", "give workers=0, for threads")
+            return self._given_workers
+        is_busy = self._source.is_decoded or self._collate or self._decode not in (None, Decoding())
+        if not IS_SUPPORTED or not is_busy or len(self) * self.batch_size < _FEW_SAMPLES:
+            return 0
+        return max(0, usable_cores() // ranks_of_machine() - 1)
+
+    def make(
+        self, epoch: int, numbers: range, slots: Slots
+    ) -> Generator[tuple[Batch, Sequence[Failure]]]:
+        """In such a process: the batches with these numbers, with arrays that ``slots`` makes."""
+        self.epoch = epoch
+        groups = self._read(numbers, slots)
+        # Values that are only copied go where the batch is when its turn has come.
+        with closing(groups if self._source.is_decoded else _ahead(groups)) as groups:
+            for group in groups:
+                for made in group:
+                    batch, skipped, _ = self._decode_batch(epoch, made, slots.empty)
+                    yield batch, skipped
+
+    def _stream(self, work: Work, numbers: range) -> Stream:
+        lanes = max(1, self.workers // self.together)
+        return crew().stream(work._replace(epoch=self.epoch), numbers, self.workers, lanes)
+
+    def _pickled(self) -> Work | None:
+        """What other processes make batches from; None if they cannot, and need not."""
+        if self._work is None or self._work[0] is not self._schedule:
+            try:
+                data = pickle.dumps(self)
+                reason = "it has a function of __main__" if b"__main__" in data else ""
+            except Exception as error:  # noqa: BLE001 - of functions and objects of any kind
+                reason = f"it cannot be pickled: {error}"
+            work = None if reason else Work(os.urandom(8).hex(), data, 0, self._schedule.split)
+            if reason and self._given_workers:
+                raise invalid(f"{reason}: processes cannot load the loader", "workers", _IMPORTED)
+            if reason:
+                text = "threads make the batches of %s, as %s; %s"
+                _logger.warning(text, self._schedule.split, reason, _IMPORTED)
+            self._work = self._schedule, work
+        return self._work[1]
+
     def skip(self, batches: int) -> None:
         """Go on after as many batches, without reading them; it may end in a later epoch.
 
@@ -283,9 +415,9 @@ class Loader:
         epochs, batches = divmod(self.batches + batches, max(1, len(self)))
         return self.epoch + epochs, batches
 
-    def _read(self, numbers: range) -> Generator[list[_Made]]:
+    def _read(self, numbers: range, slots: Slots | None = None) -> Generator[list[_Made]]:
         for shares in self._groups(numbers):
-            yield self._read_group(shares)
+            yield self._read_group(shares, slots.empty if slots else np.empty)
 
     def _groups(self, numbers: range) -> Iterator[list[Numbers]]:
         """The rank's draws of batches, together as many as fit into half of the memory.
@@ -297,7 +429,7 @@ class Loader:
         order = self._order()
         division = schedule.division(self.world)
         window = max(1, (schedule.shuffle.window or WINDOW_SAMPLES) // schedule.batch_size)
-        limit = self._memory_bytes / numbers.step / 2
+        limit = self._memory_bytes / numbers.step / self.together / 2
         if schedule.shuffle.kind != "window":
             limit = min(limit, _GROUP_BYTES)
         most = 1
@@ -324,9 +456,9 @@ class Loader:
         stored = self._source.stored_bytes(share % self._schedule.choice.samples)
         return float("inf") if stored is None else int(stored.sum())
 
-    def _read_group(self, shares: Sequence[Numbers]) -> list[_Made]:
+    def _read_group(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[_Made]:
         try:
-            batches = self._batches(shares)
+            batches = self._batches(shares, empty)
             return [_Made(batch, (), share) for batch, share in zip(batches, shares, strict=True)]
         except DamageError as error:
             if self._on_error == "raise" or error.code == _WHOLE:
@@ -338,9 +470,9 @@ class Loader:
         share = np.resize(readable, len(share))
         return [_Made(batch, skipped, share) for batch in self._batches([share])]
 
-    def _batches(self, shares: Sequence[Numbers]) -> list[Batch]:
+    def _batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[Batch]:
         samples = self._schedule.choice.samples
-        return self._source.batches([share % samples for share in shares])
+        return self._source.batches([share % samples for share in shares], empty)
 
     def _readable(self, share: Numbers) -> tuple[Numbers, list[Failure]]:
         """The samples of a share that can be read, and those that cannot."""
@@ -370,13 +502,13 @@ class Loader:
                 for made in group:
                     yield threads.submit(self._decode_batch, epoch, made)
 
-    def _decode_batch(self, epoch: int, made: _Made) -> _Made:
+    def _decode_batch(self, epoch: int, made: _Made, empty: Empty = np.empty) -> _Made:
         batch, skipped, numbers = made
         errors: list[ObjectError] = []
         if self._decode is not None:
             draws = Draws(self._schedule.seed, epoch, numbers)
             on_error = None if self._on_error == "raise" else errors.append
-            batch = self._decode(batch, on_error, draws)
+            batch = self._decode(batch, on_error, draws, empty)
             if len(errors) == len(numbers):
                 raise errors[-1]
             if errors:
@@ -438,5 +570,4 @@ def _ahead(items: Generator[_T]) -> Generator[_T]:
             following = thread.submit(made)
             yield from item
             if process != os.getpid():
-                message = "the iteration began in the parent process, whose threads read for it"
-                raise invalid(message, "iteration", "iterate anew in this process")
+                raise begun_in_parent()

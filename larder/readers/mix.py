@@ -43,6 +43,8 @@ class Mix:
         weighted = list(loaders)
         _check(weighted)
         self._loaders = [loader for loader, _ in weighted]
+        for loader in self._loaders:
+            loader.together = len(weighted)
         self._weights = [float(weight) for _, weight in weighted]
         self._seed = whole("seed", seed, 0, 2**64 - 1)
         total = sum(map(len, self._loaders))

@@ -81,6 +81,7 @@ MOVED: Final = {
     "keep_bytes": "reading=larder.Reading(keep_bytes=...)",
     "check": "reading=larder.Reading(check=...)",
     "memory_bytes": "reading=larder.Reading(memory_bytes=...)",
+    "use_multiprocessing": "workers=..., the processes that decode",
 }
 
 

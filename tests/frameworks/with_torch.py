@@ -39,6 +39,8 @@ def orders(data: larder.readers.data.Data) -> dict[str, Any]:
         found[f"{method} {workers}"] = [keys(batches), keys(batches)]
     batches = data.torch("train", **OPTIONS).loader()
     found["threads"] = [keys(batches), keys(batches)]
+    batches = data.torch("train", workers=2, **OPTIONS).loader()
+    found["processes"] = [keys(batches), keys(batches)]
     dataset = data.torch("train", **OPTIONS)
     plain = DataLoader(dataset, batch_size=None, num_workers=2)
     found["counted"] = counted(data)

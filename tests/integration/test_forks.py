@@ -70,9 +70,12 @@ def forked(child: Callable[[], object], number: int) -> int | None:
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it has threads
 @pytest.mark.timeout(3600 if FORKS > 20 else 300)
-@pytest.mark.exhaustive(after=1)
-@pytest.mark.parametrize("form", ["cache", "shards", "kept", "bucket"])
-def test_a_forked_child_reads_while_threads_of_the_parent_do(tmp_path, request, form):
+@pytest.mark.exhaustive(after=2)
+@pytest.mark.parametrize(
+    ("form", "workers"),
+    [("cache", 0), ("cache", 2), ("shards", 0), ("shards", 2), ("kept", 0), ("bucket", 0)],
+)
+def test_a_forked_child_reads_while_threads_of_the_parent_do(tmp_path, request, form, workers):
     decoded = {"cache": {"records": "decoded"}, "validate": "decode"}
     fields = decoded if form == "cache" else {"cache": None}
     lab = directory_lab(tmp_path, IMAGES, shards={"samples_per_shard": 4}, **fields)
@@ -81,6 +84,7 @@ def test_a_forked_child_reads_while_threads_of_the_parent_do(tmp_path, request, 
         lab = Lab(lab.source, f"s3://{bucket}", lab.output, lab.fields)
     lab.prepare()
     options: dict[str, Any] = {} if form == "cache" else {"decode": True, "size": 32}
+    options["workers"] = workers
     if form == "kept":
         (tmp_path / "keep").mkdir()
         (tmp_path / "keep" / ("0" * 64)).write_bytes(b"of the user")

@@ -262,7 +262,7 @@ def test_an_argument_that_moved_is_refused_with_its_new_place(lab, name):
     for method in (opened(lab).loader, opened(lab).torch_samples):
         with larder_error("config.invalid_value", name) as caught:
             method("train", **{name: "window"})
-        assert "larder." in caught.value.hint
+        assert caught.value.hint == f"give {MOVED[name]}"
 
 
 @pytest.mark.parametrize("shuffle", ["window", 1, None])

@@ -47,6 +47,7 @@ def options(draw: st.DrawFn, **fixed: Any) -> dict[str, Any]:
     choices = {"seed": draw(st.integers(0, 5)), "even": draw(st.sampled_from(["pad", "drop"]))}
     if draw(st.booleans()):
         choices["chosen"] = draw(chosen(sum(shards)))
+    choices["workers"] = draw(st.sampled_from([0, 2]))
     return {"shards": shards, "shuffle": shuffle, **choices, **fixed}
 
 
@@ -56,6 +57,8 @@ def varied(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 
 def made(rank: int, world: int, *, shards: list[int], **given: Any) -> Loader:
     decode = Decoding(map=varied)
+    if rank:
+        given["workers"] = 0  # one rank may have processes, others have threads
     return loader_of(
         NumberedSamples(shards), batch_size=BATCH, rank=rank, world=world, decode=decode, **given
     )

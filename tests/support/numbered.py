@@ -65,9 +65,20 @@ class NumberedSamples:
         return np.full(len(numbers), self._each)
 
 
+def number_of(key: str) -> np.int64:
+    """That at the end of a key, for processes, which have to import it."""
+    return np.int64(key.rpartition("-")[2])
+
+
 def loader_of(samples: NumberedSamples, **options: Any) -> Loader:
     """A loader, with the options of `larder.readers.data.Data.loader`."""
-    loading = {"decode": None, "memory_bytes": 1_000, "on_error": "raise", "collate": None}
+    loading = {
+        "decode": None,
+        "memory_bytes": 1_000,
+        "on_error": "raise",
+        "collate": None,
+        "workers": 0,
+    }
     loading |= {name: options.pop(name) for name in list(options) if name in loading}
     rank, world = options.pop("rank", 0), options.pop("world", 1)
     shards = samples.shard_samples

@@ -23,6 +23,11 @@ SHARDS = (20, 30, 10, 40)
 GIVEN = {"batch_size": 8, "shuffle": Shuffle("window", 16, 4)}
 
 
+@pytest.fixture(params=[0, 2], ids=["threads", "processes"])
+def workers(request):
+    return request.param
+
+
 def keys(loader):
     return [batch["key"] for batch in loader]
 
@@ -34,8 +39,8 @@ def refused(call, *arguments, **options):
     return caught.value.where
 
 
-def test_an_epoch_is_followed_by_the_next_in_another_order():
-    loader = loader_of(NumberedSamples(SHARDS), batch_size=8)
+def test_an_epoch_is_followed_by_the_next_in_another_order(workers):
+    loader = loader_of(NumberedSamples(SHARDS), batch_size=8, workers=workers)
     assert len(loader) == 13
     first = [(batch["key"], batch["label"].tolist(), batch["txt"]) for batch in loader]
     numbers = [number for _, labels, _ in first for number in labels]
@@ -51,11 +56,11 @@ def test_an_epoch_is_followed_by_the_next_in_another_order():
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_training_that_counts_its_batches_has_every_epoch(mixed):
+def test_training_that_counts_its_batches_has_every_epoch(mixed, workers):
     """It takes as many as there are, and never asks for one more."""
 
     def made():
-        loader = loader_of(NumberedSamples(SHARDS), batch_size=8)
+        loader = loader_of(NumberedSamples(SHARDS), batch_size=8, workers=workers)
         return larder.mix([(loader, 1)]) if mixed else loader
 
     whole, loader, batches = made(), made(), []
@@ -73,9 +78,12 @@ def test_training_that_counts_its_batches_has_every_epoch(mixed):
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_an_epoch_that_was_left_begins_anew_where_it_began(mixed):
+def test_an_epoch_that_was_left_begins_anew_where_it_began(mixed, workers):
     def made():
-        loaders = [loader_of(NumberedSamples(SHARDS), batch_size=8, seed=seed) for seed in (7, 8)]
+        loaders = [
+            loader_of(NumberedSamples(SHARDS), batch_size=8, seed=seed, workers=workers)
+            for seed in (7, 8)
+        ]
         return larder.mix([(each, 1) for each in loaders]) if mixed else loaders[0]
 
     whole, loader = made(), made()
@@ -144,8 +152,8 @@ def test_parts_of_the_batches_are_read_without_counting():
     assert [parts[number % 3][number // 3] for number in range(13)] == whole
 
 
-def test_a_loader_is_pickled_with_where_it_is():
-    loader = loader_of(NumberedSamples(SHARDS), **GIVEN)
+def test_a_loader_is_pickled_with_where_it_is(workers):
+    loader = loader_of(NumberedSamples(SHARDS), **GIVEN, workers=workers)
     loader.skip(4)
     assert keys(pickle.loads(pickle.dumps(loader))) == keys(loader)
 
@@ -174,12 +182,13 @@ def test_a_batch_may_be_larger_than_the_split(shuffle, world):
     assert keys(none) == []
 
 
-def test_a_sample_that_cannot_be_read_is_an_error_or_skipped():
+def test_a_sample_that_cannot_be_read_is_an_error_or_skipped(workers):
     bad = {3, 50}
     with pytest.raises(DamageError):
-        keys(loader_of(NumberedSamples(SHARDS, bad=bad), batch_size=8))
+        keys(loader_of(NumberedSamples(SHARDS, bad=bad), batch_size=8, workers=workers))
     whole = keys(loader_of(NumberedSamples(SHARDS), batch_size=8))
-    loader = loader_of(NumberedSamples(SHARDS, bad=bad), batch_size=8, on_error="skip")
+    given = {"batch_size": 8, "on_error": "skip", "workers": workers}
+    loader = loader_of(NumberedSamples(SHARDS, bad=bad), **given)
     names = {f"{number:06}" for number in bad}
     for batch, expected in zip(keys(loader), whole, strict=True):
         good = [key for key in expected if key not in names]
@@ -187,10 +196,10 @@ def test_a_sample_that_cannot_be_read_is_an_error_or_skipped():
     assert loader.skipped.count == 2
     assert {failure.key for failure in loader.skipped.shown} == {"sample 3", "sample 50"}
     bad = {int(whole[-1][0])}
-    last = loader_of(NumberedSamples(SHARDS, bad=bad), batch_size=8, on_error="skip")
+    last = loader_of(NumberedSamples(SHARDS, bad=bad), **given)
     counts = [last.skipped.count for _ in last]
     assert counts == [0] * 12 + [1], "when its batch is delivered"
-    none = loader_of(NumberedSamples(SHARDS, bad=range(100)), batch_size=8, on_error="skip")
+    none = loader_of(NumberedSamples(SHARDS, bad=range(100)), **given)
     with pytest.raises(DamageError):
         keys(none)
 
@@ -215,9 +224,9 @@ def odd_refused(value):
     return np.array(int(value))
 
 
-def test_a_sample_that_cannot_be_decoded_is_an_error_or_skipped():
+def test_a_sample_that_cannot_be_decoded_is_an_error_or_skipped(workers):
     decode = Decoding(transforms={"txt": odd_refused})
-    given = {"batch_size": 20, "decode": decode}
+    given = {"batch_size": 20, "decode": decode, "workers": workers}
     with pytest.raises(ObjectError):
         keys(loader_of(NumberedSamples(SHARDS), **given))
     loader = loader_of(NumberedSamples(SHARDS), **given, on_error="skip")
@@ -295,8 +304,8 @@ def test_a_function_may_make_the_batch_of_the_samples():
 @pytest.mark.parametrize(
     "move", [lambda each: each.skip(1), iter, lambda each: each.load_state_dict(each.state_dict())]
 )
-def test_an_iteration_ends_with_an_error_when_the_loader_is_moved(move):
-    loader = loader_of(NumberedSamples(SHARDS), batch_size=8)
+def test_an_iteration_ends_with_an_error_when_the_loader_is_moved(move, workers):
+    loader = loader_of(NumberedSamples(SHARDS), batch_size=8, workers=workers)
     batches = iter(loader)
     next(batches)
     moved = move(loader)
@@ -328,15 +337,16 @@ def test_an_iteration_may_be_collected_by_one_of_its_threads():
 
 
 ALIVE = """
-import os
+import os, sys
 from tests.support.numbered import NumberedSamples, loader_of
-os.batches = iter(loader_of(NumberedSamples([40]), batch_size=4))  # outlives most modules
+loader = loader_of(NumberedSamples([40]), batch_size=4, workers=int(sys.argv[1]))
+os.batches = iter(loader)  # outlives most modules
 next(os.batches)
 """
 
 
-def test_a_program_may_end_with_an_iteration():
-    done = run_python("-c", ALIVE)
+def test_a_program_may_end_with_an_iteration(workers):
+    done = run_python("-c", ALIVE, workers)
     assert (done.returncode, done.stderr) == (0, "")
 
 

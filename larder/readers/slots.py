@@ -1,0 +1,118 @@
+"""Batches in memory that two processes share: one writes them, the other uses them in place.
+
+The memory is a file without a name (memfd_create), which the system frees with the last process
+that has it, whatever was killed. It is none of the files of /dev/shm, nor limited by its size.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_SLOT_BYTES = 1 << 36
+"""Of the file; memory is what was written alone."""
+
+_GROWTH_BYTES = 1 << 20
+_ALIGNMENT = 64
+
+IS_SUPPORTED = hasattr(os, "memfd_create")
+
+
+class Layout(NamedTuple):
+    """Where a value is in a slot: its pickled form, then the arrays that it refers to."""
+
+    spans: list[tuple[int, int]]
+    bytes: int
+
+
+class SharedMemory:
+    """Slots of any size, which both processes number from 0; as one of them has them."""
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        created = descriptor is None
+        self.descriptor = os.memfd_create("larder-batches") if descriptor is None else descriptor
+        self._mapped: dict[int, mmap.mmap] = {}
+        if created:
+            self.slot(0, 1)
+
+    def slot(self, number: int, size_bytes: int) -> Array:
+        """A slot of at least so many bytes. The side that writes to it is the one that grows it."""
+        mapped = self._mapped.get(number)
+        if mapped is None or len(mapped) < size_bytes:
+            length = max(1, -(-size_bytes // _GROWTH_BYTES)) * _GROWTH_BYTES
+            start = number * _SLOT_BYTES
+            if os.fstat(self.descriptor).st_size < start + length:
+                os.ftruncate(self.descriptor, start + length)
+            mapped = self._mapped[number] = mmap.mmap(self.descriptor, length, offset=start)
+        return np.frombuffer(mapped, np.uint8)
+
+    def close(self) -> None:
+        """Forget it; arrays that are in use keep their memory."""
+        self._mapped.clear()
+        os.close(self.descriptor)
+
+
+class SlotWriter:
+    """Arrays that are made in a slot, as far as it has room, and then the value that has them."""
+
+    def __init__(self, memory: SharedMemory, number: int, size_bytes: int) -> None:
+        self._memory = memory
+        self._number = number
+        self._slot = memory.slot(number, size_bytes)
+        self._lock = threading.Lock()
+        self._used = 0
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """As `numpy.empty`."""
+        dtype = np.dtype(dtype)
+        size_bytes = math.prod(shape) * dtype.itemsize
+        with self._lock:
+            start = self._start(size_bytes)
+        if dtype.hasobject or start + size_bytes > len(self._slot):
+            return np.empty(shape, dtype)
+        return np.ndarray(shape, dtype, self._slot, start)
+
+    def write(self, value: Any) -> Layout:
+        """Pickle a value into the slot: its arrays are copied there, unless that is where they are.
+
+        Both processes are Larder, of which one has started the other.
+        """
+        buffers: list[pickle.PickleBuffer] = []
+        body = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+        base, size_bytes = self._slot.ctypes.data, len(self._slot)
+        copied: list[tuple[int, Array]] = []
+        spans = []
+        contents: list[bytes | memoryview] = [body, *(buffer.raw() for buffer in buffers)]
+        for each in contents:
+            content = np.frombuffer(each, np.uint8)
+            start = content.ctypes.data - base
+            if not 0 <= start < size_bytes:
+                start = self._start(len(content))
+                copied.append((start, content))
+            spans.append((start, len(content)))
+        slot = self._memory.slot(self._number, self._used)
+        for start, content in copied:
+            slot[start : start + len(content)] = content
+        return Layout(spans, self._used)
+
+    def _start(self, size_bytes: int) -> int:
+        start = -(-self._used // _ALIGNMENT) * _ALIGNMENT
+        self._used = start + size_bytes
+        return start
+
+
+def read_value(slot: Array, layout: Layout, copy: Callable[[Array], Array] | None = None) -> Any:
+    """The value in a slot. Its arrays are those in the slot, and keep ``slot`` alive; or copies."""
+    body, *arrays = [slot[start : start + length] for start, length in layout.spans]
+    # Between two processes of one run, of which one has started the other.
+    buffers = [copy(each) if copy else each for each in arrays]
+    return pickle.loads(body.data, buffers=buffers)  # noqa: S301

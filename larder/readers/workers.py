@@ -1,0 +1,455 @@
+"""The processes that make batches for the loaders of this one, ahead of training and in order.
+
+All loaders of a process share them. Each takes every n-th batch of an iteration, writes it to a
+slot of the memory that it shares with this process, and goes on with the next one as long as a
+slot is free: training only takes batches, where they are. No thread of this process is needed for
+that. A process that was killed is replaced, and makes the batch that it was at once more.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import sys
+import weakref
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import cycle
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from larder.errors import ConfigError, FatalError, LarderError
+from larder.forking import leave_to_parent, lock_of_process
+from larder.jobs.processes import Process
+from larder.readers.launcher import ranks_of_machine
+from larder.readers.schedule import invalid
+from larder.readers.slots import Array, Layout, SharedMemory, SlotWriter, read_value
+
+_SLOTS = 3
+"""Of a process, for an iteration: one that is written, one that waits, one that is used."""
+
+MOST_WORKERS = 1_024
+_MOST_LOADERS = 64
+_CLOSED = 512
+
+_HINT = "if memory is short, give the loader fewer workers; go on from the last state"
+
+
+class Work(NamedTuple):
+    """What a process makes batches from: a loader, pickled, which ``token`` stands for once it was
+    sent, and an epoch of it.
+    """
+
+    token: str
+    loader: bytes
+    epoch: int
+    where: str
+
+
+class _Given(NamedTuple):
+    """A loader, pickled, and what it is loaded with."""
+
+    loader: bytes
+    path: list[str]
+    environment: dict[str, str]
+
+
+class Slots(Protocol):
+    """What makes the arrays of a batch, as `numpy.empty` does."""
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array: ...
+
+
+# In a process of the crew.
+
+_loaders: dict[str, Any] = {}
+_streams: dict[int, tuple[_Slot, Generator[Any]]] = {}
+_memories: dict[int, SharedMemory] = {}
+
+
+class _Slot:
+    """The slot of the batch that is made now; it grows to what a batch of the iteration takes."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self.writer: SlotWriter | None = None
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        return np.empty(shape, dtype) if self.writer is None else self.writer.empty(shape, dtype)
+
+
+def begin(stream: int, token: str, given: _Given | None, epoch: int, numbers: range) -> None:
+    """Begin to make the batches of an epoch with these numbers."""
+    if given is not None:
+        sys.path[:] = given.path
+        os.environ.update(given.environment)
+        if len(_loaders) == _MOST_LOADERS:
+            _loaders.clear()
+        try:
+            _loaders[token] = pickle.loads(given.loader)  # noqa: S301 - from the parent process
+        except LarderError:
+            raise
+        except Exception as error:  # noqa: BLE001 - of modules of the user
+            message = f"a process cannot load the loader: {type(error).__name__}: {error}"
+            hint = "give workers=0, or functions of a module that can be imported"
+            raise ConfigError("config.invalid_value", message, where="workers", hint=hint) from None
+    slot = _Slot()
+    _streams[stream] = slot, _loaders[token].make(epoch, numbers, slot)
+
+
+def make(stream: int, descriptor: int, number: int) -> Layout | None:
+    """Write the next batch of an iteration to a slot; None if it failed or has ended."""
+    if descriptor not in _memories:
+        _memories[descriptor] = SharedMemory(descriptor)
+    memory = _memories[descriptor]
+    if stream not in _streams or _closed(memory)[stream % _CLOSED] == stream:
+        return None
+    slot, batches = _streams[stream]
+    slot.writer = SlotWriter(memory, number, slot.size_bytes)
+    try:
+        layout = slot.writer.write(next(batches))
+    except BaseException:
+        end(stream)
+        raise
+    finally:
+        slot.writer = None
+    slot.size_bytes = max(slot.size_bytes, layout.bytes)
+    return layout
+
+
+def end(stream: int) -> None:
+    """Stop what reads ahead for an iteration."""
+    if stream in _streams:
+        _streams.pop(stream)[1].close()
+
+
+def _closed(memory: SharedMemory) -> Array:
+    """The last iterations that have ended, which calls that were submitted before cannot say."""
+    return memory.slot(0, 1)[: _CLOSED * 8].view(np.int64)
+
+
+# In the process that trains.
+
+
+class _Worker:
+    """A process of the crew, and the calls of all iterations that it has to answer, in order."""
+
+    def __init__(self, number: int, together: int) -> None:
+        self.memory = SharedMemory()
+        self.free: list[int] = []
+        self._number = number
+        self._together = together
+        self._slots = 0
+        self._lock = lock_of_process()
+        self._lanes: list[_Lane] = []
+        self._closing: deque[_Lane] = deque()
+        self._calls: deque[tuple[_Lane, bool]] = deque()
+        self._sent: set[str] = set()
+        self._lost: tuple[int, int] | None = None
+        self._process: Process | None = None
+        self._is_over = False
+
+    @property
+    def load(self) -> int:
+        return len(self._calls)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """For one thread at a time. An interrupt, after which half of something may have been sent
+        or received, ends the process: the next one begins anew.
+        """
+        with self._lock:
+            try:
+                self._tidy()
+                yield
+            except BaseException:
+                self._stop()
+                raise
+
+    def slot(self) -> int:
+        """One that no iteration has; 0 says which have ended."""
+        if not self.free:
+            self._slots += 1
+            self.free.append(self._slots)
+        return self.free.pop()
+
+    def open(self, lane: _Lane) -> None:
+        while self._process and self._calls and self._calls[0][0] not in self._lanes:
+            self.receive()  # of iterations that have ended, so that their slots are used again
+        self._lanes.append(lane)
+        if self._process is not None:
+            self._begin(self._process, lane)
+
+    def make(self, lane: _Lane, slot: int) -> None:
+        """Have it make a batch, which the iteration already waits for."""
+        if self._process is None:
+            self._running()
+        else:
+            self._make(self._process, lane, slot)
+
+    def receive(self) -> None:
+        """Wait for the next answer, and give it to its iteration."""
+        process, (lane, is_batch) = self._running(), self._calls[0]
+        try:
+            answer = process.result()
+        except FatalError as error:
+            answer = error
+            if not process.answered:
+                self._stop()
+                self._count_loss(lane, error)
+                return
+        except BaseException as error:
+            if not process.answered:
+                raise
+            answer = error
+        self._calls.popleft()
+        if is_batch or answer is not None:
+            lane.answer(answer, is_batch)
+
+    def close(self, lane: _Lane) -> None:
+        """End an iteration. The garbage collector may do so in a thread that has the lock: whoever
+        takes it next does the rest. At the end of the program there is nothing left to do.
+        """
+        if self._is_over:
+            return
+        _closed(self.memory)[lane.stream % _CLOSED] = lane.stream
+        self._closing.append(lane)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._tidy()
+            finally:
+                self._lock.release()
+
+    def stop(self) -> None:
+        self._is_over = True
+        self._stop()
+
+    def leave_to_parent(self) -> None:
+        self._is_over = True
+        if self._process is not None:
+            self._process.leave_to_parent()
+
+    def _tidy(self) -> None:
+        while self._closing:
+            lane = self._closing.popleft()
+            if lane in self._lanes:
+                self._lanes.remove(lane)
+                self.free += lane.left()
+                if self._process is None:
+                    self.free += lane.waiting
+                else:
+                    self._process.submit(end, lane.stream)
+                    self._calls.append((lane, False))
+
+    def _running(self) -> Process:
+        """The process; a new one gets what the one before has not answered."""
+        if self._process is None:
+            self._sent.clear()
+            process = self._process = Process(self._together, [self.memory.descriptor])
+            for lane in self._lanes:
+                self._begin(process, lane)
+                for slot in lane.waiting:
+                    self._make(process, lane, slot)
+        return self._process
+
+    def _begin(self, process: Process, lane: _Lane) -> None:
+        token, pickled, epoch, _ = lane.work
+        if len(self._sent) == _MOST_LOADERS and token not in self._sent:
+            self._sent.clear()
+        is_sent = token in self._sent
+        given = None if is_sent else _Given(pickled, list(sys.path), dict(os.environ))
+        self._sent.add(token)
+        process.submit(begin, lane.stream, token, given, epoch, lane.numbers[lane.answered :])
+        self._calls.append((lane, False))
+
+    def _make(self, process: Process, lane: _Lane, slot: int) -> None:
+        process.submit(make, lane.stream, self.memory.descriptor, slot)
+        self._calls.append((lane, True))
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.process.kill()
+            process.close()
+        for lane in {lane for lane, _ in self._calls if lane not in self._lanes}:
+            self.free += lane.waiting
+        self._calls.clear()
+
+    def _count_loss(self, lane: _Lane, error: FatalError) -> None:
+        """Fail an iteration if two processes ended at the same batch of it."""
+        place, before = (lane.stream, lane.answered), self._lost
+        self._lost = place
+        if place == before:
+            batch = lane.numbers[min(lane.answered, len(lane.numbers) - 1)]
+            message = f"worker {self._number} ended twice at batch {batch}: {error.message}"
+            where = lane.work.where
+            lane.answer(FatalError("run.failed", message, where=where, hint=_HINT), False)
+
+
+class _Lane:
+    """The batches of an iteration that one process makes.
+
+    Attributes:
+        waiting: The slots of the batches that it was asked for, and has not answered.
+    """
+
+    def __init__(self, worker: _Worker, stream: int, work: Work, numbers: range) -> None:
+        self.stream = stream
+        self.work = work
+        self.numbers = numbers
+        self.answered = 0
+        self.waiting: deque[int] = deque()
+        self._worker = worker
+        self._free: list[int] = []
+        self._ready: deque[tuple[int, Any]] = deque()
+        self._is_closed = False
+
+    def open(self) -> None:
+        with self._worker.locked():
+            self._worker.open(self)
+            self._free += [self._worker.slot() for _ in range(min(_SLOTS, len(self.numbers)))]
+            self._ask()
+
+    def answer(self, answer: Any, is_batch: bool) -> None:
+        """Take a batch, or what went wrong."""
+        slot = 0
+        if is_batch:
+            self.answered += 1
+            slot = self.waiting.popleft()
+        if self._is_closed and slot:
+            self._worker.free.append(slot)
+        else:
+            self._ready.append((slot, answer))
+
+    def take(self) -> Any:
+        """The next batch. Its slot is free again as soon as nobody refers to it."""
+        with self._worker.locked():
+            self._ask()
+            while not self._ready:
+                self._worker.receive()
+            slot, layout = self._ready.popleft()
+        if not isinstance(layout, Layout):
+            raise layout
+        memory = self._worker.memory.slot(slot, layout.bytes)
+        if self._left and not (self._free or self._ready or self.waiting):
+            value = read_value(memory, layout, np.copy)  # as training keeps all batches
+            self._release(slot)
+            return value
+        weakref.finalize(memory, self._release, slot).atexit = False
+        return read_value(memory, layout)
+
+    def left(self) -> list[int]:
+        """The slots that nobody uses any more once it is closed."""
+        return [*self._free, *(slot for slot, _ in self._ready if slot)]
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._worker.close(self)
+
+    @property
+    def _left(self) -> int:
+        """How many batches it was not asked for yet."""
+        return len(self.numbers) - self.answered - len(self.waiting)
+
+    def _ask(self) -> None:
+        while self._free and self._left:
+            slot = self._free.pop()
+            self.waiting.append(slot)
+            self._worker.make(self, slot)
+
+    def _release(self, slot: int) -> None:
+        (self._worker.free if self._is_closed else self._free).append(slot)
+
+
+class Stream:
+    """The batches of an iteration, in order; it has to be closed."""
+
+    def __init__(self, lanes: Sequence[_Lane]) -> None:
+        self._lanes = lanes
+        self._left = sum(len(lane.numbers) for lane in lanes)
+        self._turns = cycle(lanes)
+        self._process = os.getpid()
+        try:
+            for lane in lanes:
+                lane.open()
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Any:
+        if self._process != os.getpid():
+            raise begun_in_parent()
+        if not self._left:
+            raise StopIteration
+        self._left -= 1
+        return next(self._turns).take()
+
+    def close(self) -> None:
+        lanes, self._lanes, self._left = self._lanes, (), 0
+        for lane in lanes:
+            lane.close()
+
+
+class Crew:
+    """The processes of this one: started when an iteration needs them, ended with the program."""
+
+    def __init__(self) -> None:
+        self._lock = lock_of_process()
+        self._workers: list[_Worker] = []
+        self._streams = 0
+
+    def has(self, count: int) -> bool:
+        """Whether so many were started."""
+        return len(self._workers) >= count
+
+    def stream(self, work: Work, numbers: range, count: int, lanes: int) -> Stream:
+        """Have ``lanes`` of so many processes make the batches with these numbers, from now on."""
+        with self._lock:
+            while not self.has(count):
+                self._workers.append(_Worker(len(self._workers), count * ranks_of_machine()))
+            self._streams += 1
+            stream = self._streams
+        workers = sorted(self._workers[:count], key=lambda each: each.load)
+        workers = workers[: min(lanes, len(numbers))]
+        each = len(workers)
+        return Stream(
+            [_Lane(one, stream, work, numbers[place::each]) for place, one in enumerate(workers)]
+        )
+
+    def stop(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+
+    def leave_to_parent(self) -> None:
+        for worker in self._workers:
+            worker.leave_to_parent()
+
+
+_crew = Crew()
+
+
+def crew() -> Crew:
+    """The one of this process."""
+    return _crew
+
+
+def _forked() -> None:
+    global _crew
+    leave_to_parent(_crew)
+    _crew.leave_to_parent()
+    _crew = Crew()
+
+
+os.register_at_fork(after_in_child=_forked)
+atexit.register(lambda: _crew.stop())
+
+
+def begun_in_parent() -> ConfigError:
+    message = "the iteration began in the parent process, which reads for it"
+    return invalid(message, "iteration", "iterate anew in this process")

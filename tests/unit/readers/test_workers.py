@@ -1,0 +1,223 @@
+"""The processes of loaders: killed, interrupted, left; what they hand over; when there are none."""
+
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from larder.readers import loader as loaders
+from larder.readers import workers
+from larder.readers.batches import Decoding
+from larder.readers.launcher import ranks_of_machine
+from larder.readers.slots import SharedMemory, SlotWriter, read_value
+from tests.support.errors import larder_error
+from tests.support.numbered import NumberedSamples, loader_of
+from tests.support.processes import children, is_running, run_python, wait_until
+
+SHARDS = (200, 30, 170)
+
+
+def made(count=2, transform=None, **options):
+    decode = None if transform is None else Decoding(transforms={"txt": transform})
+    given = {"batch_size": 8, "workers": count, "decode": decode} | options
+    return loader_of(NumberedSamples(SHARDS), **given)
+
+
+def keys(batches):
+    return [batch["key"] for batch in batches]
+
+
+def pixels(value):
+    return np.full((4, 4), int(value) % 256, np.uint8)
+
+
+def of_other_sizes(value):
+    return np.arange(int(value) % 3)
+
+
+def killing(value):
+    if int(value) == 77:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return value
+
+
+def failing(value):
+    raise MemoryError(value.decode())
+
+
+def processes():
+    return [each for each in children(os.getpid()) if is_running(each)]
+
+
+@pytest.mark.parametrize("transform", [None, pixels, of_other_sizes])
+def test_batches_that_training_keeps_stay_as_they_were(transform):
+    """More of them than there are slots."""
+    kept, expected = list(made(2, transform)), list(made(0, transform))
+    for one, other in zip(kept, expected, strict=True):
+        assert one["key"] == other["key"]
+        assert np.array_equal(one["label"], other["label"])
+        assert type(one["txt"]) is type(other["txt"])
+        for value, same in zip(one["txt"], other["txt"], strict=True):
+            assert np.array_equal(value, same)
+        one["label"] += 1  # they may be changed, as those of threads
+
+
+def test_a_process_that_was_killed_is_replaced():
+    loader, read = made(), []
+    for number, batch in enumerate(loader):
+        if number in (0, 7, 8, 30):
+            os.kill(processes()[0], signal.SIGKILL)
+        read.append(batch["key"])
+    assert read == keys(made(0))
+
+
+def test_a_process_that_is_killed_again_is_an_error_that_names_the_batch():
+    loader, read = made(2, killing), []
+    expected = keys(made(0))
+    with larder_error("run.failed", "train") as caught:
+        read += [batch["key"] for batch in loader]
+    batch = next(number for number, names in enumerate(expected) if "000077" in names)
+    assert f"batch {batch}:" in caught.value.message
+    assert loader.batches == batch
+    assert keys(made()) == expected, "others go on"
+
+
+def test_other_errors_are_those_of_the_process():
+    with pytest.raises(MemoryError, match=r"^[0-9]+$"):
+        list(made(2, failing))
+
+
+def test_iterations_that_are_left_give_their_memory_back():
+    loader, crew = made(), workers.crew()
+    next(iter(loader))
+    list(loader)
+    before = [each._slots for each in crew._workers]
+    for _ in range(20):
+        next(iter(loader))
+    gc.collect()
+    list(loader)
+    assert [each._slots for each in crew._workers] == before
+    assert len(processes()) == len(before), "all loaders share them"
+
+
+def test_an_interrupt_may_come_at_any_time():
+    loader = made()
+    expected = keys(made(0)) * 400
+    read = []
+
+    def train():
+        for _ in range(400):
+            loader.go_to(0, 0)
+            read.extend(batch["key"] for batch in loader)
+
+    threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    assert read == expected[: len(read)]
+    loader.go_to(0, 0)
+    assert keys(loader) == keys(made(0))
+
+
+ORPHANS = """
+import os, sys
+from tests.support.numbered import NumberedSamples, loader_of
+from tests.support.processes import children
+batches = iter(loader_of(NumberedSamples([400]), batch_size=4, workers=2))
+next(batches)
+print(*children(os.getpid()), flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_nothing_is_left_of_a_program_that_was_killed():
+    before = set(os.listdir("/dev/shm"))
+    done = run_python("-c", ORPHANS)
+    assert done.returncode == -signal.SIGKILL
+    started = [int(pid) for pid in done.stdout.split()]
+    assert len(started) == 2
+    wait_until(lambda: not any(map(is_running, started)))
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if "larder" in name]
+
+
+def test_functions_that_only_this_process_has_are_for_its_threads(caplog, monkeypatch):
+    with larder_error("config.invalid_value", "workers"):
+        list(made(2, lambda value: value))
+    monkeypatch.setattr(loaders, "_FEW_SAMPLES", 0)
+    monkeypatch.setattr(loaders, "usable_cores", lambda: 3)
+    local = made(None, lambda value: value)
+    with caplog.at_level(logging.WARNING, "larder"):
+        assert keys(local) == keys(made(0))
+    assert "threads make the batches" in caplog.text
+    monkeypatch.setattr(sys.modules["__main__"], "odd", pixels, raising=False)
+    monkeypatch.setattr(pixels, "__module__", "__main__")
+    monkeypatch.setattr(pixels, "__qualname__", "odd")
+    with larder_error("config.invalid_value", "workers"):
+        list(made(2, pixels))
+
+
+def test_by_default_there_are_processes_for_what_takes_long(monkeypatch):
+    monkeypatch.setattr(loaders, "usable_cores", lambda: 8)
+    assert made(None, pixels).workers == 0, "a few hundred samples"
+    monkeypatch.setattr(loaders, "_FEW_SAMPLES", 0)
+    assert made(None).workers == 0, "nothing is decoded"
+    assert made(None, pixels).workers == 7
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert made(None, pixels).workers == 3
+    assert ranks_of_machine() == 2
+    monkeypatch.setattr(loaders, "usable_cores", lambda: 2)
+    assert made(None, pixels).workers == 0
+
+
+def test_processes_start_only_for_those_who_take_more_than_a_look(monkeypatch):
+    monkeypatch.setattr(loaders, "_FEW_SAMPLES", 0)
+    monkeypatch.setattr(loaders, "usable_cores", lambda: 3)
+    monkeypatch.setattr(workers, "_crew", workers.Crew())
+    loader, expected = made(None, pixels), keys(made(0))
+    for _, _ in zip(range(2), loader, strict=False):
+        assert not workers.crew().has(1)
+    assert keys(loader) == expected
+    assert workers.crew().has(2)
+    assert keys(loader) != expected
+    workers.crew().stop()
+
+
+def test_a_value_of_any_kind_goes_through_a_slot():
+    memory = SharedMemory()
+    other = SharedMemory(os.dup(memory.descriptor))
+    value = {
+        "key": ["a", "b"],
+        "bytes": [b"", None, b"x" * 3_000_000],
+        "empty": np.zeros((0, 3)),
+        "ragged": [np.arange(3), np.ones((2, 2), np.float16)],
+        "objects": np.array([{"a": 1}, None], object),
+        "strided": np.arange(20).reshape(4, 5)[:, ::2],
+    }
+    layouts = []
+    for slot in (1, 2):
+        writer = SlotWriter(memory, slot, 4096)
+        value["made"] = writer.empty((3, 5), np.int32)
+        value["made"][:] = slot
+        value["large"] = writer.empty((1 << 20,), np.int32)
+        value["large"][:] = slot
+        layouts.append(writer.write(value))
+    for slot, layout in enumerate(layouts, 1):
+        for copy in (None, np.copy):
+            read = read_value(other.slot(slot, layout.bytes), layout, copy)
+            assert list(read) == list(value)
+            assert (read["made"] == slot).all()
+            assert (read["large"] == slot).all()
+            assert read["bytes"] == value["bytes"]
+            for name in ("empty", "objects", "strided"):
+                assert np.array_equal(read[name], value[name])
+            assert [each.dtype for each in read["ragged"]] == [np.int64, np.float16]
+    assert all(start % 64 == 0 for start, _ in layouts[0].spans)
+    spans = sorted(layouts[0].spans)
+    assert all(start + length <= after for (start, length), (after, _) in pairwise(spans))
+    memory.close()
+    other.close()
