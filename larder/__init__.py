@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from larder.readers.data import Data
     from larder.readers.loader import Loader
-    from larder.readers.mix import Mix
+    from larder.readers.mix import By, Mix
 
 __all__ = ["Images", "Reading", "Shuffle", "__version__", "mix", "open", "prepare"]
 
@@ -71,26 +71,36 @@ def open(
 
 
 def mix(
-    loaders: Iterable[tuple[Loader, float]], *, seed: int = 0, batches: int | None = None
+    loaders: Iterable[tuple[Loader, float]],
+    *,
+    seed: int = 0,
+    batches: int | None = None,
+    by: By = "batch",
 ) -> Mix:
-    """Mix the batches of several loaders: each batch is of one, chosen at random by its weight.
+    """Mix several loaders into one, which gives batches or samples of each by its weight.
 
-    Which loader is next follows from the seed and the number of the batch alone, so it is the same
-    on every rank. An epoch of the mix ends after ``batches``. A loader whose own epoch ends before
-    goes on with its next one. It is resumed like a loader, with another number of ranks, too.
+    An epoch has as many of each loader as its weight says, rounded to whole ones, in a random order
+    that follows from the seed and the number of the epoch alone. A loader whose own epoch ends
+    before goes on with its next one, also within a batch, whatever its ``even`` is. The mix is a
+    loader: it is resumed like one, with another number of ranks, too, and workers divide its
+    batches.
 
     Args:
-        loaders: Loaders of the same rank, and the weight of each: any numbers above 0.
-        seed: From 0 to 2**64 - 1.
+        loaders: Loaders as they were made, of the same rank, ``batch_size``, ``on_error`` and
+            ``collate``, and the weight of each: any numbers above 0. Each decodes its own samples.
+            The largest ``memory_bytes`` of them is that of all together.
+        seed: At least 0.
         batches: Batches of an epoch; by default as many as epochs of all loaders have together.
+        by: ``batch``: a batch is of one loader. ``sample``: it has samples of several.
 
     Raises:
-        ConfigError: ``config.invalid_value``: no loader, or one twice; loaders of different ranks;
-            a weight, a seed or a number of batches outside its range.
+        ConfigError: ``config.invalid_value``: no loader, or one twice; loaders of different ranks
+            or options; a weight, a seed or a number of batches outside its range; or an epoch is
+            too short for the weight of a loader.
     """
     from larder.readers.mix import Mix
 
-    return Mix(loaders, seed=seed, batches=batches)
+    return Mix(loaders, seed=seed, batches=batches, by=by)
 
 
 def prepare(

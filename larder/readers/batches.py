@@ -173,7 +173,7 @@ class Decoding:
     def __call__(
         self,
         batch: Batch,
-        on_error: Callable[[ObjectError], None] | None = None,
+        on_error: Callable[[int, ObjectError], None] | None = None,
         draws: Draws | None = None,
         empty: Empty = np.empty,
     ) -> Batch:
@@ -184,8 +184,8 @@ class Decoding:
 
         Args:
             batch: What `batch_of` or the cache of a split returns; not modified.
-            on_error: Called with the error of each sample that cannot be decoded, which is then
-                left out of the batch. Without it, the first error is raised.
+            on_error: Called with the row and the error of each sample that cannot be decoded, which
+                is then left out of the batch. Without it, the first error is raised.
             draws: Of the samples, for the generators of ``map``.
             empty: Makes the arrays that values are put into.
 
@@ -216,10 +216,11 @@ class Decoding:
         threads = self.threads or max(1, usable_cores() // _processes)
         mapped = map if threads == 1 else _pool(os.getpid(), threads).map
         errors = list(mapped(row, range(count)))
-        for error in filter(None, errors):
-            if on_error is None:
-                raise error
-            on_error(error)
+        for number, error in enumerate(errors):
+            if error is not None:
+                if on_error is None:
+                    raise error
+                on_error(number, error)
         kept = [n for n, error in enumerate(errors) if error is None] if any(errors) else None
         return {
             name: made[name].values(kept) if name in made else chosen(batch[columns[name][0]], kept)
@@ -505,6 +506,23 @@ def _square(image: Image.Image, size: int) -> Array:
     left, top = (width - side) / 2, (height - side) / 2
     box = (left, top, left + side, top + side)
     return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
+
+
+def joined(pieces: Sequence[tuple[Sequence[int], Batch]], empty: Empty = np.empty) -> Batch:
+    """The batch that has the samples of several in the order of the rows that are given for them,
+    and None for values that a batch does not have.
+    """
+    if len(pieces) == 1:
+        return pieces[0][1]
+    order = sorted(row for rows, _ in pieces for row in rows)
+    places = {row: place for place, row in enumerate(order)}
+    columns: dict[str, _Column] = {}
+    for rows, batch in pieces:
+        for name, values in batch.items():
+            column = columns.setdefault(name, _Column(len(order), empty))
+            for row, value in zip(rows, values, strict=True):
+                column.put(places[row], value)
+    return {name: column.values() for name, column in columns.items()}
 
 
 def rows_of(batch: Batch) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from larder.readers.download import download_version
 from larder.readers.emitted import job_location
 from larder.readers.keep import KeptShards
 from larder.readers.launcher import rank_of
-from larder.readers.loader import BatchSource, CacheSource, Loader, OnError, ShardSource
+from larder.readers.loader import BatchSource, CacheSource, Collate, Loader, OnError, ShardSource
 from larder.readers.numbers import Array
 from larder.readers.options import Check, Images, Reading, Shuffle, refuse_moved
 from larder.readers.order import Choice, Even, epoch_words
@@ -332,7 +332,7 @@ class Data:
         transforms: Mapping[str, Callable[[Any], Any]] | None = None,
         columns: Sequence[str] | None = None,
         map: Map | None = None,
-        collate: Callable[[list[dict[str, Any]]], Any] | None = None,
+        collate: Collate | None = None,
         on_error: OnError = "raise",
         workers: int | None = None,
         reading: Reading = Reading(),
@@ -495,9 +495,9 @@ class Data:
             LarderError: The first batch cannot be read or decoded.
         """
         require_module("tensorflow", "tensorflow")
-        from larder.readers.tf import dataset
+        from larder.readers.tf import counted_dataset
 
-        return dataset(self.loader(split, columns=columns, **options), columns)
+        return counted_dataset(self.loader(split, columns=columns, **options), columns)
 
     def keras(
         self,
@@ -590,7 +590,7 @@ class Data:
         with the version's masks, or handed over; and only if all names exist.
         """
         cache = self._document.cache if self._is_cached(samples.split) else None
-        source: BatchSource = ShardSource(samples)
+        source: ShardSource | CacheSource = ShardSource(samples)
         if cache is not None:
             once, always = check == "once", check == "always"
             records = self.cache(samples.split, verify=once, check_records=always)

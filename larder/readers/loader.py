@@ -31,8 +31,9 @@ from larder.readers.batches import (
 )
 from larder.readers.cache import CacheReader
 from larder.readers.launcher import ranks_of_machine
-from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
-from larder.readers.schedule import Schedule, WindowIndex, invalid, whole
+from larder.readers.options import Shuffle
+from larder.readers.order import WINDOW_SAMPLES, Division, Numbers, Order
+from larder.readers.schedule import invalid, whole
 from larder.readers.slots import IS_SUPPORTED
 from larder.readers.split import SplitSamples
 from larder.readers.workers import Slots, Stream, Work, begun_in_parent, crew
@@ -40,6 +41,7 @@ from larder.samples.naming import LABEL_EXT
 from larder.units import format_count
 
 OnError = Literal["raise", "skip"]
+Collate = Callable[[list[dict[str, Any]]], Any]
 
 _T = TypeVar("_T")
 
@@ -63,12 +65,14 @@ _GROUP_BYTES = 64 << 20
 
 
 class Decode(Protocol):
-    """Makes of a batch what training gets; without ``on_error`` a bad sample raises its error."""
+    """Makes of a batch what training gets. ``on_error`` is called with the row and the error of a
+    bad sample; without it, the error is raised.
+    """
 
     def __call__(
         self,
-        batch: Batch,
-        on_error: Callable[[ObjectError], None] | None = None,
+        batch: Any,
+        on_error: Callable[[int, ObjectError], None] | None = None,
         draws: Draws | None = None,
         empty: Empty = np.empty,
     ) -> Batch: ...
@@ -93,11 +97,8 @@ class BatchSource(Protocol):
     def names(self) -> Collection[str]:
         """What a batch may have."""
 
-    def of(self, names: Collection[str]) -> BatchSource:
-        """The same, of which no more than these is read."""
-
-    def batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[Batch]:
-        """The batches of samples with these numbers."""
+    def batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> Sequence[Any]:
+        """The batches of samples with these numbers, which are for a `Decode`."""
 
     def stored_bytes(self, numbers: Numbers) -> Numbers | None:
         """How much each sample takes; None if it is not worth reading several batches at once."""
@@ -113,6 +114,7 @@ class ShardSource:
         self._parts = parts
 
     def of(self, names: Collection[str]) -> ShardSource:
+        """The same, of which no more than these is read."""
         return ShardSource(self._samples, frozenset(names) - {KEY, LABEL})
 
     @property
@@ -140,6 +142,7 @@ class CacheSource:
         self._fields = fields
 
     def of(self, names: Collection[str]) -> CacheSource:
+        """The same, of which no more than these is read."""
         fields = [name for name in self.names if name in names or name == KEY]
         return CacheSource(self._records, fields)
 
@@ -153,6 +156,54 @@ class CacheSource:
 
     def stored_bytes(self, numbers: Numbers) -> Numbers | None:
         return None
+
+
+class Plan(Protocol):
+    """What the batches of every epoch follow from: `larder.readers.schedule.Schedule`, or that of a
+    mix.
+    """
+
+    @property
+    def name(self) -> str:
+        """What it is about."""
+
+    @property
+    def split(self) -> str:
+        """The same in a word, for errors."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def samples(self) -> int:
+        """How many there are; the number of a draw modulo that is the one of its sample."""
+
+    @property
+    def batch_size(self) -> int: ...
+
+    @property
+    def shuffle(self) -> Shuffle: ...
+
+    def division(self, world: int) -> Division: ...
+
+    def order(self, epoch: int, index: Any) -> Order: ...
+
+    def state(self, epoch: int, batches: int) -> dict[str, Any]: ...
+
+    def resumed(self, state: Any, world: int) -> tuple[Any, int, int]: ...
+
+
+class Parts(NamedTuple):
+    """What a loader is made of."""
+
+    source: BatchSource
+    schedule: Plan
+    index: Any
+    decode: Decode | None
+    memory_bytes: int
+    on_error: OnError
+    collate: Collate | None
+    workers: int | None
 
 
 class Loader:
@@ -178,15 +229,15 @@ class Loader:
     def __init__(
         self,
         source: BatchSource,
-        schedule: Schedule,
-        index: WindowIndex,
+        schedule: Plan,
+        index: Any,
         *,
         rank: int,
         world: int,
         decode: Decode | None,
         memory_bytes: int,
         on_error: OnError,
-        collate: Callable[[list[dict[str, Any]]], Any] | None = None,
+        collate: Collate | None = None,
         workers: int | None = 0,
     ) -> None:
         self.epoch = 0
@@ -194,7 +245,7 @@ class Loader:
         self.skipped = Failures()
         self._start = 0, 0
         self._iteration = 0
-        self._ordered: tuple[tuple[Schedule, int], Order] | None = None
+        self._ordered: tuple[tuple[Plan, int], Order] | None = None
         self.rank = rank
         self.world = world
         self._source = source
@@ -204,22 +255,23 @@ class Loader:
         self._memory_bytes = memory_bytes
         self._on_error = on_error
         self._collate = collate
-        self._given_workers = workers
-        self._work: tuple[Schedule, Work | None] | None = None
-        self.together = 1
-        """Of so many loaders that are iterated together, this is one."""
+        self._workers = workers
+        self._work: tuple[Plan, Work | None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_work": None, "_ordered": None}
 
     def __repr__(self) -> str:
         """What it has the batches of, and for which rank."""
-        schedule = self._schedule
         batches = format_count(len(self), "batch")
-        return (
-            f"<larder.Loader {schedule.dataset}@{schedule.version} {schedule.split}:"
-            f" rank {self.rank} of {self.world}, {batches}>"
-        )
+        ranks = f"rank {self.rank} of {self.world}"
+        return f"<larder.Loader {self._schedule.name}: {ranks}, {batches}>"
+
+    @property
+    def parts(self) -> Parts:
+        """What it is made of, for a mix."""
+        names = (f"_{name}" for name in Parts._fields)
+        return Parts(*(getattr(self, name) for name in names))
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""
@@ -298,7 +350,7 @@ class Loader:
         """
         count = self.workers
         work = self._pickled() if count else None
-        few = _FEW_BATCHES if self._given_workers is None and not crew().has(count) else 0
+        few = _FEW_BATCHES if self._workers is None and not crew().has(count) else 0
         few = few if work else len(numbers)
         threads, rest = self.read(numbers[:few]), numbers[few:]
         stream: Stream | None = None
@@ -333,11 +385,11 @@ class Loader:
     @cached_property
     def workers(self) -> int:
         """How many processes decode for this one; 0: its threads do."""
-        if self._given_workers is not None:
-            if self._given_workers and not IS_SUPPORTED:
+        if self._workers is not None:
+            if self._workers and not IS_SUPPORTED:
                 message = "this system has no memory that processes share without files"
                 raise invalid(message, "workers", "give workers=0, for threads")
-            return self._given_workers
+            return self._workers
         is_busy = self._source.is_decoded or self._collate or self._decode not in (None, Decoding())
         if not IS_SUPPORTED or not is_busy or len(self) * self.batch_size < _FEW_SAMPLES:
             return 0
@@ -357,8 +409,7 @@ class Loader:
                     yield batch, skipped
 
     def _stream(self, work: Work, numbers: range) -> Stream:
-        lanes = max(1, self.workers // self.together)
-        return crew().stream(work._replace(epoch=self.epoch), numbers, self.workers, lanes)
+        return crew().stream(work._replace(epoch=self.epoch), numbers, self.workers)
 
     def _pickled(self) -> Work | None:
         """What other processes make batches from; None if they cannot, and need not."""
@@ -369,7 +420,7 @@ class Loader:
             except Exception as error:  # noqa: BLE001 - of functions and objects of any kind
                 reason = f"it cannot be pickled: {error}"
             work = None if reason else Work(os.urandom(8).hex(), data, 0, self._schedule.split)
-            if reason and self._given_workers:
+            if reason and self._workers:
                 raise invalid(f"{reason}: processes cannot load the loader", "workers", _IMPORTED)
             if reason:
                 text = "threads make the batches of %s, as %s; %s"
@@ -429,7 +480,7 @@ class Loader:
         order = self._order()
         division = schedule.division(self.world)
         window = max(1, (schedule.shuffle.window or WINDOW_SAMPLES) // schedule.batch_size)
-        limit = self._memory_bytes / numbers.step / self.together / 2
+        limit = self._memory_bytes / numbers.step / 2
         if schedule.shuffle.kind != "window":
             limit = min(limit, _GROUP_BYTES)
         most = 1
@@ -453,7 +504,7 @@ class Loader:
         return self._ordered[1]
 
     def _bytes(self, share: Numbers) -> float:
-        stored = self._source.stored_bytes(share % self._schedule.choice.samples)
+        stored = self._source.stored_bytes(share % self._schedule.samples)
         return float("inf") if stored is None else int(stored.sum())
 
     def _read_group(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[_Made]:
@@ -470,8 +521,8 @@ class Loader:
         share = np.resize(readable, len(share))
         return [_Made(batch, skipped, share) for batch in self._batches([share])]
 
-    def _batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[Batch]:
-        samples = self._schedule.choice.samples
+    def _batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> Sequence[Any]:
+        samples = self._schedule.samples
         return self._source.batches([share % samples for share in shares], empty)
 
     def _readable(self, share: Numbers) -> tuple[Numbers, list[Failure]]:
@@ -487,7 +538,7 @@ class Loader:
                 if damage.code == _WHOLE:
                     raise
                 error = damage
-                skipped.append(Failure.of(f"sample {number}", error))
+                skipped.append(Failure.of(f"sample {number % self._schedule.samples}", error))
         if not readable and error is not None:
             raise error
         return np.array(readable), skipped
@@ -504,18 +555,18 @@ class Loader:
 
     def _decode_batch(self, epoch: int, made: _Made, empty: Empty = np.empty) -> _Made:
         batch, skipped, numbers = made
-        errors: list[ObjectError] = []
+        errors: dict[int, ObjectError] = {}
         if self._decode is not None:
             draws = Draws(self._schedule.seed, epoch, numbers)
-            on_error = None if self._on_error == "raise" else errors.append
+            on_error = None if self._on_error == "raise" else errors.__setitem__
             batch = self._decode(batch, on_error, draws, empty)
             if len(errors) == len(numbers):
-                raise errors[-1]
+                raise errors[max(errors)]
             if errors:
                 batch = _filled(batch, len(numbers) - len(errors), len(numbers))
         if self._collate is not None:
             batch = self._collate(rows_of(batch))
-        failures = [*skipped, *(Failure.of(error.where, error) for error in errors)]
+        failures = [*skipped, *(Failure.of(error.where, error) for error in errors.values())]
         return made._replace(batch=batch, skipped=failures)
 
 

@@ -1,169 +1,351 @@
-"""Several loaders as one: a random one gives the next batch, the same on every rank."""
+"""Several loaders as one, whose batches are of all of them by their weights.
+
+What comes next follows from the seed and the number of the epoch, as in an order of one split: so
+ranks and workers divide the batches of a mix, and training goes on with them, as with those of any
+loader. Each loader gives its samples in its own orders, epoch after epoch, without an end.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
-from copy import copy
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from larder.readers.batches import Batch
-from larder.readers.loader import Loader
-from larder.readers.order import Numbers, hashed
-from larder.readers.schedule import check_state, invalid, state_hint, whole
+from larder.errors import ObjectError
+from larder.forking import cached_property
+from larder.readers.batches import Batch, Draws, Empty, joined
+from larder.readers.loader import BatchSource, Decode, Loader
+from larder.readers.options import Shuffle
+from larder.readers.order import Division, Full, Numbers, Order, epoch_words
+from larder.readers.schedule import (
+    Schedule,
+    WindowIndex,
+    check_state,
+    choice,
+    invalid,
+    state_hint,
+    whole,
+)
+from larder.units import format_count
 
-FORMAT: Final = "larder-mix-1"
+FORMAT: Final = "larder-mix-2"
 
-_MOST_SKIPPED: Final = 1 << 22
+By = Literal["batch", "sample"]
+
 _MOST_WEIGHT: Final = 1e30
 
 
-class Mix:
-    """The batches of several loaders, as `larder.mix` makes it; it is used like a loader.
-
-    Each batch is of one loader, which is chosen at random by its weight. The choice follows from
-    the seed and the number of the batch alone, so it is the same on every rank. An epoch ends after
-    ``len(mix)`` batches. A loader whose own epoch ends goes on with its next one, in another order;
-    when an epoch of the mix ends, its loaders go on where they are.
-
-    Attributes:
-        epoch: The number of the epoch, from 0.
-        batches: How many batches of this epoch were delivered.
-    """
+class Mix(Loader):
+    """The batches of several loaders, as `larder.mix` makes it; it is used like a loader."""
 
     def __init__(
-        self, loaders: Iterable[tuple[Loader, float]], *, seed: int, batches: int | None
+        self,
+        loaders: Iterable[tuple[Loader, float]],
+        *,
+        seed: int,
+        batches: int | None,
+        by: By,
     ) -> None:
-        self.epoch = 0
-        self.batches = 0
         weighted = list(loaders)
         _check(weighted)
-        self._loaders = [loader for loader, _ in weighted]
-        for loader in self._loaders:
-            loader.together = len(weighted)
-        self._weights = [float(weight) for _, weight in weighted]
-        self._seed = whole("seed", seed, 0, 2**64 - 1)
-        total = sum(map(len, self._loaders))
-        self._length = total if batches is None else whole("batches", batches, 1)
-        self._start: list[tuple[int, int]] = []
+        choice("by", by, get_args(By))
+        first, *_ = mixed = [loader for loader, _ in weighted]
+        parts = [loader.parts for loader in mixed]
+        schedule = MixSchedule(
+            tuple(part.schedule for part in parts if isinstance(part.schedule, Schedule)),
+            tuple(float(weight) for _, weight in weighted),
+            whole("seed", seed, 0),
+            sum(map(len, mixed)) if batches is None else whole("batches", batches, 1),
+            by,
+        )
+        schedule.check()
+        super().__init__(
+            _Sources([part.source for part in parts], schedule.starts),
+            schedule,
+            [part.index for part in parts],
+            rank=first.rank,
+            world=first.world,
+            decode=_Decodes([part.decode for part in parts]),
+            memory_bytes=max(part.memory_bytes for part in parts),
+            on_error=parts[0].on_error,
+            collate=parts[0].collate,
+            workers=parts[0].workers,
+        )
 
-    def __len__(self) -> int:
-        """The number of batches of an epoch."""
-        return self._length
 
-    def __iter__(self) -> Iterator[Batch]:
-        """The batches of an epoch.
+@dataclass(frozen=True, slots=True)
+class MixSchedule:
+    """The batches of every epoch of a mix, for any number of ranks.
 
-        Raises:
-            ConfigError: ``config.invalid_value``: a loader was moved or iterated meanwhile.
-            LarderError: As of its loaders.
-        """
-        self._begin()
-        with ExitStack() as stack:
-            streams = [stack.enter_context(closing(_endless(each))) for each in self._loaders]
-            for choice in self._choices(self.batches, len(self)).tolist():
-                batch = next(streams[choice])
-                self.batches += 1
-                yield batch
-        self.go_to(*self._after(0))
+    A sample has its number in its split, after those of the splits before.
+    """
 
-    def go_to(self, epoch: int, batches: int) -> None:
-        """Go on, or begin again, after so many batches of an epoch, from where the loaders are."""
-        self.epoch, self.batches = epoch, batches
-        self._start = []
+    schedules: tuple[Schedule, ...]
+    weights: tuple[float, ...]
+    seed: int
+    batches: int
+    by: By
 
-    def skip(self, batches: int) -> None:
-        """Go on after as many batches, without reading them; it may end in a later epoch."""
-        batches = whole("batches", batches, 0, _MOST_SKIPPED)
-        choices = self._choices(self.batches, self.batches + batches)
-        for loader, count in zip(
-            self._loaders, np.bincount(choices, minlength=len(self._loaders)), strict=True
-        ):
-            loader.skip(count)
-        self.go_to(*self._after(batches))
+    @property
+    def name(self) -> str:
+        return f"a mix of {format_count(len(self.schedules), 'loader')}"
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where training is, with the states of the loaders: see `Loader.state_dict`."""
-        loaders = [loader.state_dict() for loader in self._loaders]
-        epoch, batches = self._after(0)
-        place = {"epoch": epoch, "batches": batches, "loaders": loaders}
-        return {"format": FORMAT, **self._facts, **place}
+    @property
+    def split(self) -> str:
+        return "mix"
 
-    def load_state_dict(self, state: Any) -> None:
-        """Go on with the batch after the last one that was delivered when the state was taken.
+    @property
+    def samples(self) -> int:
+        return sum(schedule.samples for schedule in self.schedules)
 
-        Raises:
-            ConfigError: ``config.invalid_value``: not the state of a mix; or of one with another
-                seed, other weights or another length; or that of a loader is refused.
-        """
-        check_state(state, self.state_dict(), "mix")
+    @property
+    def starts(self) -> Numbers:
+        """The number of the first sample of each split."""
+        ends = np.cumsum([schedule.samples for schedule in self.schedules], dtype=np.int64)
+        return np.concatenate([[0], ends[:-1]])
+
+    @property
+    def batch_size(self) -> int:
+        return self.schedules[0].batch_size
+
+    @property
+    def shuffle(self) -> Shuffle:
+        """How samples that are read together lie: in windows if they do for any of the loaders."""
+        windows = [schedule.shuffle.window for schedule in self.schedules]
+        window = max((window for window in windows if window), default=None)
+        return Shuffle("window", window) if window else Shuffle("full")
+
+    @property
+    def run(self) -> int:
+        """So many samples, one after the other, are of one loader."""
+        return self.batch_size if self.by == "batch" else 1
+
+    @property
+    def runs(self) -> Numbers:
+        """How many runs of each loader an epoch has."""
+        total = self.batches * self.batch_size // self.run
+        ends = np.cumsum([weight / math.fsum(self.weights) for weight in self.weights])
+        runs: Numbers = np.diff(np.rint(ends / ends[-1] * total).astype(np.int64), prepend=0)
+        return runs
+
+    def check(self) -> None:
+        for number, runs in enumerate(self.runs.tolist(), start=1):
+            if not runs:
+                hint = "give it a larger weight, leave it out, or use by='sample' or more batches"
+                message = (
+                    f"an epoch of {self.batches:,} batches has no {self.by} of loader {number}"
+                )
+                raise invalid(message, "loaders", hint)
+
+    def division(self, world: int) -> Division:
+        return Division(self.batches * self.batch_size, self.batch_size, world, "error")
+
+    def order(self, epoch: int, indexes: Sequence[WindowIndex]) -> MixOrder:
+        runs = self.runs
+        total = int(runs.sum())
+        words = epoch_words("mix", self.by, self.seed, epoch, "mix")
+        sources = np.repeat(np.arange(len(runs)), runs)[Full(total, words).numbers(0, total)]
+        before = np.empty_like(sources)
+        before[np.argsort(sources, kind="stable")] = np.concatenate([*map(np.arange, runs)])
+        firsts = [epoch * count * self.run for count in runs.tolist()]
+        return MixOrder(self, tuple(indexes), sources, before, firsts)
+
+    def state(self, epoch: int, batches: int) -> dict[str, Any]:
+        """What an epoch goes on from, as JSON."""
+        loaders = [schedule.state(0, 0) for schedule in self.schedules]
+        place = {"epoch": epoch, "batches": batches}
+        return {"format": FORMAT, **self._facts, "loaders": loaders, **place}
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        names = ("seed", "by")
+        facts = {name: getattr(self, name) for name in names}
+        return facts | {"weights": list(self.weights), "length": self.batches}
+
+    def resumed(self, state: Any, world: int) -> tuple[MixSchedule, int, int]:
+        """As `Schedule.resumed`, also for the orders of the loaders."""
+        check_state(state, self.state(0, 0), "mix")
         for name, value in self._facts.items():
             if state[name] != value:
                 message = f"the state has {name} {state[name]}, this mix {value}"
                 raise invalid(message, "state", f"make a mix with the same {name}")
-        epoch = whole("epoch", state["epoch"], 0)
-        batches = whole("batches", state["batches"], 0, len(self))
-        if not isinstance(state["loaders"], list) or len(state["loaders"]) != len(self._loaders):
+        states = state["loaders"]
+        if not isinstance(states, list) or len(states) != len(self.schedules):
             raise invalid("the state is of other loaders", "state", state_hint("mix"))
-        for loaders in [copy(loader) for loader in self._loaders], self._loaders:  # all or none
-            for loader, its_state in zip(loaders, state["loaders"], strict=True):
-                loader.load_state_dict(its_state)
-        self.go_to(epoch + batches // len(self), batches % len(self))
+        pairs = zip(self.schedules, states, strict=True)
+        schedules = tuple(schedule.resumed(one, world)[0] for schedule, one in pairs)
+        epoch = whole("epoch", state["epoch"], 0)
+        batches = whole("batches", state["batches"], 0, self.batches)
+        return replace(self, schedules=schedules), epoch, batches
 
-    def _begin(self) -> None:
-        """Go to where an iteration begins, with all loaders."""
-        parts: list[Loader | Mix] = [self, *self._loaders]
-        if not self._start or self.batches == len(self):
-            self.epoch, self.batches = self._after(0)
-            self._start = [(part.epoch, part.batches) for part in parts]
-        start = self._start
-        for part, place in zip(parts, start, strict=True):
-            part.go_to(*place)
-        self._start = start
 
-    def _after(self, batches: int) -> tuple[int, int]:
-        """As `Loader` has it."""
-        epochs, batches = divmod(self.batches + batches, len(self))
-        return self.epoch + epochs, batches
+@dataclass(frozen=True)
+class MixOrder:
+    """The samples of an epoch of a mix.
+
+    Attributes:
+        sources: The loader of each run.
+        before: How many runs of its loader there are before each.
+        firsts: Of each loader, how many samples it has given in the epochs before.
+    """
+
+    schedule: MixSchedule
+    indexes: tuple[WindowIndex, ...]
+    sources: Numbers
+    before: Numbers
+    firsts: Sequence[int]
+    _orders: dict[int, tuple[int, Order]] = field(default_factory=dict)
+
+    def numbers(self, start: int, stop: int) -> Numbers:
+        runs, inside = np.divmod(np.arange(start, stop), self.schedule.run)
+        sources = self.sources[runs]
+        places = self.before[runs] * self.schedule.run + inside
+        draws = np.empty_like(places)
+        for source in sorted(set(sources.tolist())):
+            (rows,) = np.nonzero(sources == source)
+            first = self.firsts[source] + int(places[rows[0]])
+            draws[rows] = self._draws(source, first, first + len(rows))
+        return draws
+
+    def _draws(self, source: int, first: int, stop: int) -> Numbers:
+        """What a loader has at consecutive places of all its epochs. The number of a draw is made
+        anew from that of its sample in the mix, and from how often it may have been drawn before.
+        """
+        schedule = self.schedule.schedules[source]
+        length, pieces = len(schedule.choice), []
+        most = 1 if schedule.choice.weights is None else length
+        while first < stop:
+            epoch, start = divmod(first, length)
+            end = min(length, start + stop - first)
+            drawn = self._order(source, epoch).numbers(start, end)
+            times, numbers = np.divmod(drawn, schedule.samples)
+            times += epoch * most
+            pieces.append(numbers + self._starts[source] + times * self.schedule.samples)
+            first += end - start
+        return np.concatenate(pieces)
+
+    def _order(self, source: int, epoch: int) -> Order:
+        """That of a loader's epoch, which is made once."""
+        made = self._orders.get(source)
+        if made is None or made[0] != epoch:
+            order = self.schedule.schedules[source].order(epoch, self.indexes[source])
+            made = self._orders[source] = epoch, order
+        return made[1]
+
+    @cached_property
+    def _starts(self) -> Numbers:
+        return self.schedule.starts
+
+
+class _Part(NamedTuple):
+    """Rows of a batch that are of one loader."""
+
+    source: int
+    rows: Numbers
+    batch: Batch
+
+
+class _Sources:
+    """The sources of several loaders. A batch is a list of parts, until `_Decodes` joins them."""
+
+    def __init__(self, sources: Sequence[BatchSource], starts: Numbers) -> None:
+        self._sources = sources
+        self._starts = starts
 
     @property
-    def _facts(self) -> dict[str, Any]:
-        return {"seed": self._seed, "weights": self._weights, "length": self._length}
+    def names(self) -> Collection[str]:
+        return {name for source in self._sources for name in source.names}
 
-    def _choices(self, start: int, stop: int) -> Numbers:
-        """The loaders of batches, which are counted from the start of this epoch."""
-        steps = np.arange(start, stop) + self.epoch * len(self)
-        uniform = (hashed(steps, self._seed) >> np.uint64(11)) * 2.0**-53
-        bounds = np.cumsum(self._weights)[:-1] / math.fsum(self._weights)
-        return np.searchsorted(bounds, uniform, side="right")
+    @property
+    def is_decoded(self) -> bool:
+        return all(source.is_decoded for source in self._sources)
+
+    def batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[Any]:
+        parts: list[list[_Part]] = [[] for _ in shares]
+        of_shares = [np.searchsorted(self._starts, share, side="right") - 1 for share in shares]
+        for number, source in enumerate(self._sources):
+            rows = [np.flatnonzero(sources == number) for sources in of_shares]
+            asked = [place for place, inside in enumerate(rows) if len(inside)]
+            start = self._starts[number]
+            numbers = [shares[place][rows[place]] - start for place in asked]
+            batches = source.batches(numbers, empty) if numbers else []
+            for place, batch in zip(asked, batches, strict=True):
+                parts[place].append(_Part(number, rows[place], batch))
+        return parts
+
+    def stored_bytes(self, numbers: Numbers) -> Numbers | None:
+        sources = np.searchsorted(self._starts, numbers, side="right") - 1
+        stored = np.zeros(len(numbers), np.int64)
+        is_known = False
+        for number in sorted(set(sources.tolist())):
+            rows = np.flatnonzero(sources == number)
+            of_part = self._sources[number].stored_bytes(numbers[rows] - self._starts[number])
+            if of_part is not None:
+                stored[rows], is_known = of_part, True
+        return stored if is_known else None
 
 
-def _endless(loader: Loader) -> Generator[Batch]:
-    while True:
-        yield from loader
+class _Decodes:
+    """Decodes the parts of a batch as their loaders do, and joins them."""
+
+    def __init__(self, decodes: Sequence[Decode | None]) -> None:
+        self._decodes = decodes
+
+    def __call__(
+        self,
+        batch: Any,
+        on_error: Callable[[int, ObjectError], None] | None = None,
+        draws: Draws | None = None,
+        empty: Empty = np.empty,
+    ) -> Batch:
+        pieces: list[tuple[list[int], Batch]] = []
+        for source, rows, part in batch:
+            errors: dict[int, ObjectError] = {}
+            decode = self._decodes[source]
+            if decode is not None:
+                part_draws = draws and draws._replace(numbers=draws.numbers[rows])
+                part = decode(part, on_error and errors.__setitem__, part_draws, empty)
+            if on_error is not None:
+                for row, error in errors.items():
+                    on_error(int(rows[row]), error)
+            kept = [row for number, row in enumerate(rows.tolist()) if number not in errors]
+            pieces.append((kept, part))
+        return joined(pieces, empty)
 
 
 def _check(weighted: Sequence[Any]) -> None:
     if not weighted:
         raise invalid("there is no loader to mix", "loaders")
     for pair in weighted:
-        if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], Loader)):
+        if not (isinstance(pair, tuple | list) and len(pair) == 2 and type(pair[0]) is Loader):
             hint = "give pairs such as (data.loader('train', batch_size=256), 0.7)"
             raise invalid(f"{pair!r} is not a loader and its weight", "loaders", hint)
-        weight = pair[1]
+        loader, weight = pair
         number = isinstance(weight, Real) and not isinstance(weight, bool)
         if not number or not 0 < weight <= _MOST_WEIGHT:
             message = f"{weight!r} is no weight: a number above 0, at most {_MOST_WEIGHT:g}"
             raise invalid(message, "loaders")
-        if not len(pair[0]):
+        if not len(loader):
             raise invalid("a loader has no batches", "loaders", "leave it out")
-    if len({id(loader) for loader, _ in weighted}) < len(weighted):
+        if loader.epoch or loader.batches:
+            hint = "give it as it was made: the state of the mix is that of all"
+            raise invalid("a loader was iterated or moved", "loaders", hint)
+    mixed = [loader for loader, _ in weighted]
+    if len({id(loader) for loader in mixed}) < len(mixed):
         raise invalid("a loader is there twice", "loaders", "give it once, with its whole weight")
-    ranks = {(loader.rank, loader.world) for loader, _ in weighted}
+    ranks = {(loader.rank, loader.world) for loader in mixed}
     if len(ranks) > 1:
         listed = ", ".join(f"rank {rank} of {world}" for rank, world in sorted(ranks))
         raise invalid(f"the loaders are of different ranks: {listed}", "loaders")
+    for name, values in (
+        ("batch_size", [loader.batch_size for loader in mixed]),
+        ("on_error", [loader.parts.on_error for loader in mixed]),
+        ("collate", [loader.parts.collate for loader in mixed]),
+        ("workers", [loader.parts.workers for loader in mixed]),
+    ):
+        if any(value != values[0] for value in values):
+            raise invalid(f"the loaders differ in {name}", "loaders", f"give all the same {name}")

@@ -52,6 +52,15 @@ class Schedule:
     batch_size: int
     even: Even
 
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}@{self.version} {self.split}"
+
+    @property
+    def samples(self) -> int:
+        """How many samples the split has, chosen or not."""
+        return self.choice.samples
+
     def division(self, world: int) -> Division:
         return Division(len(self.choice), self.batch_size, world, self.even)
 

@@ -63,6 +63,14 @@ def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
     return batches.with_options(options)
 
 
+def counted_dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
+    """The same, of a loader that nobody moves: every epoch has as many batches as any other, which
+    Keras wants to know before the first one.
+    """
+    cardinality = tf.data.experimental.assert_cardinality(len(loader))
+    return dataset(loader, columns).apply(cardinality)
+
+
 def _check_names(batch: Batch, specs: dict[str, Any]) -> None:
     for name in batch:
         if name not in specs:

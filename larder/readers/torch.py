@@ -79,7 +79,6 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         """
         if iterator._auto_collation:
             raise invalid(_SIZED, "batch_size", "give DataLoader batch_size=None")
-        _check_divisible(self.batches)
         if getattr(previous, "_finished", False) and not previous._is_counted:
             self.batches.go_to(int(self._place[0]) + 1, 0)
         iterator._is_counted = iterator._has_batch = False
@@ -106,8 +105,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
 
         Raises:
             ConfigError: ``config.invalid_value``: ``persistent_workers`` or ``in_order=False``,
-                with which batches come that this process does not know of; ``batch_size``; or
-                workers for a mix.
+                with which batches come that this process does not know of; or ``batch_size``.
         """
         return BatchLoader(self, num_workers=num_workers, **options)
 
@@ -171,7 +169,6 @@ class BatchLoader(torch.utils.data.DataLoader[Batch]):
                 raise invalid(message, option, "leave it out, or use torch's DataLoader")
         collate = options.pop("collate_fn", None) or torch.utils.data.default_convert
         if options.get("num_workers"):
-            _check_divisible(dataset.batches)
             dataset, collate = _Reporting(dataset.batches), partial(_collated, collate)
         super().__init__(dataset, batch_size=None, collate_fn=collate, **options)
 
@@ -212,12 +209,6 @@ class _Reporting(BatchDataset):
 def _collated(collate: Callable[[Batch], Any], pair: tuple[Batch, Failures]) -> Any:
     batch, failures = pair
     return collate(batch), failures
-
-
-def _check_divisible(batches: Any) -> None:
-    if not isinstance(batches, Loader):
-        message = "workers cannot divide the batches of a mix"
-        raise invalid(message, "num_workers", "use num_workers=0")
 
 
 def _follow() -> None:

@@ -408,15 +408,15 @@ class Crew:
         """Whether so many were started."""
         return len(self._workers) >= count
 
-    def stream(self, work: Work, numbers: range, count: int, lanes: int) -> Stream:
-        """Have ``lanes`` of so many processes make the batches with these numbers, from now on."""
+    def stream(self, work: Work, numbers: range, count: int) -> Stream:
+        """Have so many processes make the batches with these numbers, from now on."""
         with self._lock:
             while not self.has(count):
                 self._workers.append(_Worker(len(self._workers), count * ranks_of_machine()))
             self._streams += 1
             stream = self._streams
         workers = sorted(self._workers[:count], key=lambda each: each.load)
-        workers = workers[: min(lanes, len(numbers))]
+        workers = workers[: len(numbers)]
         each = len(workers)
         return Stream(
             [_Lane(one, stream, work, numbers[place::each]) for place, one in enumerate(workers)]

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import larder
 from larder.errors import ConfigError
+from larder.readers.keras import BatchSequence
 from tests.support.numbered import number_of
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 7}
@@ -130,6 +131,16 @@ def in_order(data: larder.readers.data.Data) -> list[list[str]]:
     return [first, [sequence[number]["key"] for number in range(len(sequence))]]
 
 
+def mixed(data: larder.readers.data.Data) -> list[list[Any]]:
+    """The second epoch of a mix, by the number of its batches and one after the other."""
+    loaders = [data.loader(split, **OPTIONS, columns=["key"]) for split in ("train", "plain")]
+    mix = larder.mix(zip(loaders, (2, 1), strict=True), batches=7, by="sample")
+    sequence = BatchSequence(mix, ("key",))
+    sequence.callback().on_epoch_begin(1, {})
+    by_number = [sequence[number][0] for number in reversed(range(len(sequence)))]
+    return [by_number[::-1], [batch["key"] for batch in mix]]
+
+
 def main(url: str) -> dict[str, Any]:
     data = larder.open(url)
     loader = data.loader("train", **OPTIONS)
@@ -173,6 +184,8 @@ def main(url: str) -> dict[str, Any]:
             for world in (1, 2)
         ],
         "between": refusal(lambda: between_epochs(data)[0]),
+        "mixed": mixed(data),
+        "cardinality": [int(dataset.cardinality()), len(loader)],
         "trained": {workers: trained(data, workers) for workers in (0, 2)},
     }
 

@@ -156,7 +156,6 @@ def refused(data: larder.readers.data.Data) -> list[str]:
         lambda: dataset.loader(batch_size=4),
         lambda: dataset.set_epoch(True),
         lambda: dataset.set_epoch(-1),
-        lambda: BatchDataset(larder.mix([(dataset.batches, 1)])).loader(2),
         lambda: moved(dataset),
         lambda: next(iter(DataLoader(dataset, batch_size=2, num_workers=1))),
         lambda: lost(data),
@@ -216,6 +215,21 @@ def odd_refused(part: Any) -> Any:
     return part
 
 
+def mixed(data: larder.readers.data.Data) -> list[list[list[str]]]:
+    """Two epochs of a mix, read by threads, and by workers that go on with a state."""
+
+    def made(workers: int) -> Any:
+        loaders = [data.loader(split, **OPTIONS, columns=["key"]) for split in ("train", "plain")]
+        mix = larder.mix(zip(loaders, (2, 1), strict=True), batches=7, by="sample")
+        return BatchDataset(mix).loader(workers)
+
+    threads, workers, others = made(0), made(2), made(3)
+    wanted = keys(threads) + keys(threads)
+    delivered = keys(workers) + keys(islice(workers, 3))
+    others.load_state_dict(json.loads(json.dumps(workers.state_dict())))
+    return [wanted, delivered + keys(others)]
+
+
 def skipped(data: larder.readers.data.Data) -> list[Any]:
     """What the training process knows of samples that were skipped, in two epochs."""
     counts = []
@@ -256,6 +270,7 @@ def main(url: str) -> dict[str, Any]:
         "refused": refused(data),
         "after_counting": after_counting(data.torch("train", **OPTIONS)),
         "skipped": skipped(data),
+        "mixed": mixed(data),
         **tensors(data),
         "batch": {name: described(value) for name, value in batch.items()},
     }

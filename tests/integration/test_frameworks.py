@@ -100,9 +100,15 @@ def test_tensors_of_functions_are_stacked(of_torch):
 
 
 def test_what_torch_cannot_go_on_with_is_refused(of_torch):
-    lost = of_torch["refused"].pop(10)
+    lost = of_torch["refused"].pop(9)
     assert lost == "run.incomplete"
-    assert of_torch["refused"] == ["config.invalid_value"] * 11 + ["TypeError"] * 3
+    assert of_torch["refused"] == ["config.invalid_value"] * 10 + ["TypeError"] * 3
+
+
+def test_a_mix_is_the_same_for_any_workers_also_when_it_goes_on(of_torch):
+    wanted, resumed = of_torch["mixed"]
+    assert len(wanted) == 14
+    assert resumed == wanted
 
 
 def test_workers_of_torch_read_the_epoch_after_one_that_was_counted(of_torch):
@@ -162,6 +168,17 @@ def test_keras_has_the_epochs_of_the_loader_from_any_one_on(of_tensorflow, addre
     epochs = [[int(key[-2:]) for key in batch["key"]] for _ in range(2) for batch in loader]
     assert of_tensorflow["from_epoch"][workers] == epochs
     assert of_tensorflow["between"] == "config.invalid_value state"
+
+
+def test_tensorflow_knows_how_long_an_epoch_is(of_tensorflow):
+    cardinality, length = of_tensorflow["cardinality"]
+    assert cardinality == length
+
+
+def test_keras_reads_a_mix_by_number(of_tensorflow):
+    by_number, in_order = of_tensorflow["mixed"]
+    assert len(by_number) == 7
+    assert by_number == in_order
 
 
 def test_a_strategy_of_tensorflow_does_not_divide_what_is_divided(of_tensorflow):

@@ -64,9 +64,9 @@ def made(rank: int, world: int, *, shards: list[int], **given: Any) -> Loader:
     )
 
 
-def mixed(rank: int, world: int, *, parts: list[dict[str, Any]], seed: int) -> Mix:
+def mixed(rank: int, world: int, *, parts: list[dict[str, Any]], **given: Any) -> Mix:
     weighted = [(made(rank, world, **part), weight) for weight, part in enumerate(parts, start=1)]
-    return larder.mix(weighted, seed=seed)
+    return larder.mix(weighted, batches=8, **given)
 
 
 def delivered(ranks: list[Loader] | list[Mix], stop: int) -> list[tuple[int, list[str]]]:
@@ -118,7 +118,12 @@ def test_a_run_goes_on_with_the_same_batches(given, data):
 
 @seed(turn())
 @settings(max_examples=TRIALS // 5)
-@given(st.lists(options(), min_size=1, max_size=3), st.integers(0, 9), st.data())
+@given(
+    st.lists(options(), min_size=1, max_size=3),
+    st.integers(0, 9),
+    st.sampled_from(["batch", "sample"]),
+    st.data(),
+)
 @pytest.mark.exhaustive
-def test_a_mix_goes_on_with_the_same_batches(parts, seed, data):
-    goes_on(mixed, {"parts": parts, "seed": seed}, data)
+def test_a_mix_goes_on_with_the_same_batches(parts, seed, by, data):
+    goes_on(mixed, {"parts": parts, "seed": seed, "by": by}, data)

@@ -4,6 +4,7 @@ import gc
 import json
 import pickle
 import threading
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -457,21 +458,61 @@ def of_labels(*labels, **options):
     ]
 
 
-def test_a_mix_chooses_by_weight_and_the_same_on_every_rank():
-    mixes = []
-    for rank in range(2):
-        loaders = of_labels(("a", 40), ("b", 4_000), rank=rank, world=2)
-        mixes.append(larder.mix(zip(loaders, (3, 1), strict=True), seed=5, batches=1_000))
-    lengths = []
-    for mix in mixes:
-        assert len([batch["key"] for batch in mix]) == len(mix) == 1_000
-        lengths.append(
-            [each["epoch"] * 10 + each["batches"] for each in mix.state_dict()["loaders"][:1]]
+@pytest.mark.parametrize("by", ["batch", "sample"])
+def test_a_mix_has_exactly_as_much_of_each_as_its_weight_says(by):
+    def ranks(world):
+        for rank in range(world):
+            given = {"batch_size": 4, "rank": rank, "world": world}
+            loaders = [
+                loader_of(NumberedSamples([length]), split=name, decode=named(name), **given)
+                for name, length in (("a", 40), ("b", 4_000))
+            ]
+            yield larder.mix(zip(loaders, (3, 1), strict=True), seed=5, batches=100, by=by)
+
+    def named(name):
+        return Decoding(transforms={"txt": lambda value: (name, int(value))})
+
+    (whole,) = ranks(1)
+    batches = [batch["txt"] for batch in whole]
+    shares = [[one["txt"], other["txt"]] for one, other in zip(*ranks(2), strict=True)]
+    assert batches == [one + other for one, other in shares]
+    numbers = sorted(number for batch in batches for name, number in batch if name == "a")
+    assert len(batches) == len(whole) == 100
+    assert len(numbers) == 300
+    assert set(np.bincount(numbers).tolist()) == {7, 8}, "epoch after epoch"
+    of_each = {sum(name == "a" for name, _ in batch) for batch in batches}
+    assert (of_each == {0, 4}) == (by == "batch")
+    assert (whole.epoch, whole.batches) == (1, 0)
+
+
+def test_each_loader_of_a_mix_decodes_its_own_samples():
+    one, other = (
+        loader_of(
+            NumberedSamples([20], bad=[3] if length == 1 else ()),
+            batch_size=10,
+            split=f"s{length}",
+            decode=Decoding(transforms={"txt": partial(np.full, length)}, map=varied_in(length)),
+            on_error="skip",
         )
-    assert lengths[0] == lengths[1]
-    assert 700 < lengths[0][0] < 800, "three in four, in some 75 epochs of a"
-    assert mixes[0].state_dict() == mixes[1].state_dict()
-    assert (mixes[0].epoch, mixes[0].batches) == (1, 0)
+        for length in (1, 2)
+    )
+    mix = larder.mix([(one, 1), (other, 1)], by="sample")
+    batches = [list(zip(batch["key"], batch["of"], strict=True)) for batch in mix]
+    assert [len(batch) for batch in batches] == [10] * 4
+    assert {of for batch in batches for _, of in batch} == {1, 2}
+    assert {name for failure in mix.skipped.shown for name in [failure.key]} == {
+        "sample 3",
+        "000005",
+    }
+
+
+def varied_in(length):
+    def vary(sample, rng):
+        if length == 2 and sample["key"] == "000005":
+            raise ValueError("no sample of mine")
+        return {"key": sample["key"], "of": np.int64(length)}
+
+    return vary
 
 
 def test_an_epoch_of_a_mix_is_as_long_as_those_of_its_loaders():
@@ -479,6 +520,28 @@ def test_an_epoch_of_a_mix_is_as_long_as_those_of_its_loaders():
     assert len(larder.mix([(one, 0.7), (other, 0.3)], seed=7)) == 30
 
 
+def test_workers_divide_the_batches_of_a_mix_which_is_pickled():
+    one, other = of_labels(("a", 40), ("b", 80))
+    mix = pickle.loads(pickle.dumps(larder.mix([(one, 0.7), (other, 0.3)], by="sample")))
+    parts = [[batch["key"] for batch in mix.read(range(first, 30, 4))] for first in range(4)]
+    whole = keys(mix)
+    assert [parts[number % 4][number // 4] for number in range(30)] == whole
+
+
+def test_a_mix_of_many_loaders_reads_within_one_bound():
+    samples = NumberedSamples([400], each=10)
+    loaders = [loader_of(samples, batch_size=8, split=str(n), memory_bytes=800) for n in range(40)]
+    mix = larder.mix([(loader, 1) for loader in loaders], by="sample", batches=100)
+    batches = iter(mix)
+    next(batches)
+    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("larder-")]
+    assert sum("decode" not in name and "samples" not in name for name in names) <= 3
+    assert len(list(batches)) == 99
+    assert sum(samples.reads) == 800
+    assert max(samples.reads) <= 40
+
+
+DIFFER = ({"batch_size": 8}, {"on_error": "skip"}, {"collate": list})
 TOO_LARGE = (float("nan"), float("inf"), 1.7e308, 10**400)
 
 
@@ -495,27 +558,36 @@ def test_weights_may_be_numbers_of_numpy():
 def test_a_mix_that_makes_no_sense_is_refused():
     one, other = of_labels(("a", 40), ("b", 80))
     (elsewhere,) = of_labels(("c", 8), rank=1, world=2)
+    (moved,) = of_labels(("d", 8))
+    moved.skip(1)
+    same = {"batch_size": 4, "split": "e"}
     for loaders in (
         [],
         [(one, 1), (one, 1)],
         [(one, 1), (elsewhere, 1)],
         [one, other],
         [(one, 1), (larder.mix([(other, 1)]), 1)],
+        [(one, 1), (other, 1e-9)],
+        [(one, 1), (moved, 1)],
+        *[
+            [(one, 1), (loader_of(NumberedSamples([8]), **{**same, **differs}), 1)]
+            for differs in DIFFER
+        ],
         [(one, 1, 1)],
         *[[(one, weight), (other, 1)] for weight in (0, -1, True, "1", *TOO_LARGE)],
     ):
         assert refused(larder.mix, loaders) == "loaders"
     (empty,) = of_labels(("a", 3), even="drop")
     assert refused(larder.mix, [(empty, 1)]) == "loaders"
-    assert refused(larder.mix([(one, 1)]).skip, 10**13) == "batches"
+    assert refused(larder.mix, [(one, 1)], by="epoch") == "by"
     assert refused(larder.mix, [(one, 1)], seed=-1) == "seed"
     assert refused(larder.mix, [(one, 1)], batches=0) == "batches"
 
 
 def test_a_mix_refuses_the_state_of_another():
-    def mixed(seed=1, weight=2.0, split="a", batches=20):
+    def mixed(seed=1, weight=2.0, split="a", batches=20, by="batch"):
         one, other = of_labels((split, 40), ("b", 80))
-        return larder.mix([(one, 1), (other, weight)], seed=seed, batches=batches)
+        return larder.mix([(one, 1), (other, weight)], seed=seed, batches=batches, by=by)
 
     mix = mixed()
     mix.skip(7)
@@ -523,7 +595,8 @@ def test_a_mix_refuses_the_state_of_another():
     again = mixed()
     again.load_state_dict(state)
     assert [batch["key"] for batch in again] == [batch["key"] for batch in mix]
-    for other in (mixed(seed=2), mixed(weight=3.0), mixed(split="c"), mixed(batches=21)):
+    for change in ({"seed": 2}, {"weight": 3.0}, {"split": "c"}, {"batches": 21}, {"by": "sample"}):
+        other = mixed(**change)
         assert refused(other.load_state_dict, state) == "state"
     assert refused(mixed().load_state_dict, state | {"loaders": state["loaders"][:1]}) == "state"
     assert refused(mixed().load_state_dict, state | {"batches": 21}) == "batches"

@@ -204,7 +204,7 @@ def test_samples_that_cannot_be_decoded_may_be_left_out():
     good = encoded(picture(9, 9))
     samples = [sample(f"{n}", n, jpg=good if n % 2 else b"bad", json=b"") for n in range(5)]
     errors: list[ObjectError] = []
-    batch = Decoding(images=True)(batch_of(samples), errors.append)
+    batch = Decoding(images=True)(batch_of(samples), lambda row, error: errors.append(error))
     assert batch["key"] == ["1", "3"]
     assert batch["label"].tolist() == [1, 3]
     assert batch["image"].shape == (2, 9, 9, 3)
@@ -241,7 +241,7 @@ def test_arrays_alike_become_one_array(limit, bad, other, monkeypatch):
     monkeypatch.setattr(batches, "_ARRAY_BYTES", limit)
     samples = [sample(f"{n}", n=f"{n}".encode()) for n in range(5)]
     decoding = Decoding(transforms={"n": made}, threads=3)
-    values = decoding(batch_of(samples), lambda error: None)["n"]
+    values = decoding(batch_of(samples), lambda row, error: None)["n"]
     kept = [n for n in range(5) if n not in bad]
     assert [value[0] for value in values] == kept
     assert isinstance(values, np.ndarray) == (not other - bad)
@@ -253,7 +253,7 @@ def test_what_a_function_raises_names_the_sample_and_may_be_skipped():
     with larder_error("sample.undecodable", "a.json") as caught:
         decoding(batch)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    assert decoding(batch, lambda error: None) == {"key": ["b"], "json": [0.5]}
+    assert decoding(batch, lambda row, error: None) == {"key": ["b"], "json": [0.5]}
 
 
 @pytest.mark.parametrize("size", [None, 4, 9])
@@ -329,7 +329,9 @@ def test_a_function_that_cannot_import_is_not_the_fault_of_a_sample():
         import no_such_module_here  # noqa: F401
 
     with larder_error("config.missing_package"):
-        Decoding(transforms={"txt": imports})(batch_of([sample("a", txt=b"")]), lambda error: None)
+        Decoding(transforms={"txt": imports})(
+            batch_of([sample("a", txt=b"")]), lambda row, error: None
+        )
 
 
 def test_processes_that_share_the_cores_decode_with_their_part_of_them(monkeypatch):
