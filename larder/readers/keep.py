@@ -5,6 +5,9 @@ has it. When room is needed, those that were used least recently are removed, by
 which readers set. One that a process reads at that moment is read to the end: the system keeps a
 file that is open. Whoever needs it next downloads it again.
 
+The documents and the index of each version are beside them, so that a version of which all shards
+are there is read without its storage.
+
 The file ``.larder-kept`` in the directory has the name of every shard before it is downloaded to
 it. Nothing else is ever removed, whatever it is called; and what others have put there under a
 shard's name is read only if it is that shard.
@@ -21,16 +24,21 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 
 from larder.disk import DRAFT_PREFIX, disk_errors, sha256_file
-from larder.errors import ConfigError, NotFoundError
+from larder.errors import ConfigError, NotFoundError, StoreError
 from larder.manifest.sealed import StoredFile
 from larder.store import open_store
 from larder.store.base import Store
 from larder.store.download import download_once, free_room, locked, removed_if_abandoned
+from larder.versions import layout
+from larder.versions.copying import copy_version
+from larder.versions.documents import VersionDocument
+from larder.versions.publish import read_version
 
 T = TypeVar("T")
 
 _LOCK = ".keep.lock"
 _RECORD = ".larder-kept"
+_VERSION = ".larder-version-"
 _SHARD = re.compile(r"[0-9a-f]{64}(\.\w+)?")
 _WAIT_SECONDS = 0.05
 
@@ -89,6 +97,23 @@ class KeptShards:
                 return reading(copies, name)
             except (FileNotFoundError, NotFoundError):
                 continue
+
+    def documents(self, store: Store, version: VersionDocument) -> Store:
+        """Where the documents and the index of a version are read: in the directory, to which they
+        are copied first; or where they are, if it takes no files.
+        """
+        root = self._directory / f"{_VERSION}{version.id}"
+        copies = open_store(str(root))
+        try:
+            is_there = (root / layout.version_key(version.id)).is_file()
+            if not is_there or read_version(copies, version.id) != version:
+                files = [file for file in version.files if file.role in ("rows", "omitted")]
+                copy_version(store, version, files, root)
+        except (ConfigError, StoreError) as error:
+            if error.code not in ("config.path", "store.full"):
+                raise
+            return store
+        return copies
 
     def _verify(self, path: Path, sha256: str) -> None:
         """Compare a file that Larder has not put there with the digest of the shard, once."""

@@ -9,6 +9,7 @@ share what it names, each of them once, for a minute.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from larder.disk import disk_errors, write_file
-from larder.errors import ConfigError, DamageError, StoreError
+from larder.errors import ConfigError, DamageError, RetryableError, StoreError
 from larder.manifest.digest import sha256_hex
 from larder.readers.launcher import LAUNCHERS, is_numbered_only
 from larder.store.base import Store
@@ -42,7 +43,12 @@ def read_shared_version(store: Store, version: str, directory: Path) -> VersionD
     path = _path(store, directory, version)
 
     def read() -> VersionDocument | None:
-        return _version(path) or read_version(store, version, partial(write_file, path))
+        try:
+            return _version(path) or read_version(store, version, partial(write_file, path))
+        except RetryableError:  # nobody answers, and a version is most likely what it was
+            if (document := _version(path, math.inf)) is None:
+                raise
+            return document
 
     return _through_file(path, read, partial(read_version, store, version))
 
@@ -93,10 +99,10 @@ def _through_file(path: Path, read: Callable[[], T], read_alone: Callable[[], T]
         return read_alone()
 
 
-def _version(path: Path) -> VersionDocument | None:
+def _version(path: Path, seconds: float = _VERSION_SECONDS) -> VersionDocument | None:
     """What another process has read a moment ago, if it is whole."""
     try:
-        if time.time() - path.stat().st_mtime > _VERSION_SECONDS:
+        if time.time() - path.stat().st_mtime > seconds:
             return None
         return parse_document(VersionDocument, path.read_bytes(), str(path))
     except (OSError, DamageError):

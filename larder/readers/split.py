@@ -243,9 +243,14 @@ class SplitSamples(Sequence[Sample]):
     @cached_property
     def _documents(self) -> list[SegmentDocument]:
         """Those of the segments that have the split."""
-        store = self._access.store()
+        store = self._store_of_documents
         documents = (existing_segment(store, use.id) for use in self._version.segments)
         return [document for document in documents if self.split in document.splits]
+
+    @property
+    def _store_of_documents(self) -> Store:
+        store = self._access.store()
+        return store if self._kept is None else self._kept.documents(store, self._version)
 
     def shard_files(self) -> Iterator[StoredFile]:
         """All files of the shards of the split in order."""
@@ -264,7 +269,8 @@ class SplitSamples(Sequence[Sample]):
         loaded = self._loaded
         if loaded is None:  # two threads may do this at the same time, with the same result
             store = self._access.store()
-            omitted = read_omitted(store, self._version)
+            documents = self._store_of_documents
+            omitted = read_omitted(documents, self._version)
             directory, classes = self._access.cache_dir, len(self._version.classes)
             segments = [
                 LiveSamples(
@@ -272,7 +278,7 @@ class SplitSamples(Sequence[Sample]):
                     self.split,
                     omitted.get((document.id, self.split), Omitted.none()),
                     SegmentIndex(
-                        store, document.file("rows"), directory, document.samples, classes
+                        documents, document.file("rows"), directory, document.samples, classes
                     ),
                 )
                 for document in self._documents

@@ -21,18 +21,21 @@ import pytest
 from pipeline_lab import Lab, directory_lab
 
 import larder
-from larder.errors import ConfigError, DamageError, LarderError, NotFoundError
+from larder import Reading
+from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, RetryableError
 from larder.readers import shared
+from larder.readers.access import DatasetAccess
 from larder.readers.data import Data
 from larder.readers.samples import Sample
 from larder.readers.split import SplitSamples
 from larder.shards.formats import FORMATS
 from larder.store import open_store
+from larder.store.delegate import DelegatingStore
 from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
 from tests.support.errors import larder_error
 from tests.support.servers import S3Server
-from tests.support.stores import Fail, FaultyStore, FlipBit
+from tests.support.stores import Fail, FaultyStore, FlipBit, unavailable
 
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 GONE = ("a/03.bin", "b/05.bin", "c/00.bin")
@@ -347,6 +350,36 @@ def test_ranks_of_a_launcher_share_what_a_tag_names(tmp_path, s3_env, variable, 
         assert other.opened_by(1) == second, "it shares nothing with the first launcher"
         assert one.opened_by(0) == second, "a rank that opens the tag again reads it"
         assert one.opened_by(1) == second
+
+
+class Silent(DelegatingStore):
+    """Of a server that does not answer."""
+
+    def around(self, method: str, key: str, call: Any, **options: Any) -> Any:
+        raise unavailable().error
+
+
+def test_a_version_whose_shards_are_kept_needs_no_server(tmp_path, s3_env, monkeypatch):
+    lab = bucket_lab(s3_env, tmp_path)
+    lab.prepare()
+    lab.remove(*GONE)
+    address = f"{lab.storage}/larder/d@{lab.prepare()['version']}"
+    keep, options = tmp_path / "keep", {"cache_dir": tmp_path / "cache"}
+    wanted = list(larder.open(address, **options).samples_of("train", keep=keep))
+    (path,) = (tmp_path / "cache").glob("*.json")
+    os.utime(path, (0, 0))  # long ago
+    store = DatasetAccess.store
+    monkeypatch.setattr(DatasetAccess, "store", lambda access: Silent(store(access)))
+    data = larder.open(address, **options)
+    assert list(data.samples_of("train", keep=keep)) == wanted
+    loader = data.loader("train", batch_size=4, where={"key": "a/*"}, reading=Reading(keep=keep))
+    assert [key for batch in loader for key in batch["key"]] == [
+        sample.key for sample in wanted if sample.key.startswith("a/")
+    ]
+    with pytest.raises(RetryableError):
+        list(data.samples_of("validation", keep=keep))
+    with pytest.raises(RetryableError):
+        larder.open(address, cache_dir=tmp_path / "other")
 
 
 def test_ranks_that_start_together_read_a_tag_once(tmp_path, s3_env, monkeypatch):
