@@ -14,9 +14,11 @@ S3 server, ``radosgw`` or ``rclone``, or from files in the page cache.
   ``first batch`` is counted from opening the version, or from making the peer's dataset.
 - random: 1,000 samples by number, of which boto3 and curl are told the ranges.
 - decode: an epoch of arrays of 224 x 224 pixels: the square in the middle, scaled by Pillow. Two
-  workers, or threads of the process in ours, SPDL's and ``decoding alone``, which has the images in
-  memory. Ours also with simplejpeg; from images whose shorter side was made 224 pixels when
-  they were packed; and from a cache of such images, decoded. CPU is that of workers, too.
+  workers, or threads of the process in SPDL's and ``decoding alone``, which has the images in
+  memory. Ours also by threads; with simplejpeg; from images whose shorter side was made 224 pixels
+  when they were packed; and from a cache of such images, decoded. CPU is that of workers, too.
+- train: a small network of PyTorch, and one of Keras, over images packed small: the part of an
+  epoch that it waits, for a batch or for the interpreter lock. torch's DataLoader reads the files.
 
 The peers need the packages of benchmarks/requirements-read.txt, best in an environment of their
 own; those that are not there are left out.
@@ -54,7 +56,7 @@ from benchmarks.harness import (
 )
 from benchmarks.images import DISTINCT, photograph
 from benchmarks.reading import ours, peers
-from benchmarks.reading.peers import DATALOADER, LITDATA, MDS, SPDL, WEBDATASET
+from benchmarks.reading.peers import DATALOADER, KERAS, LITDATA, MDS, SPDL, WEBDATASET
 from larder.packages import is_installed
 from larder.pipeline.prepare import prepare
 from tests.support.runs import run_settings
@@ -291,12 +293,17 @@ def in_parallel(folder: Path, ranges: list[tuple[str, str, int, int]]) -> Measur
 def decode(body: Body, kind: str, runs: int) -> Iterator[Figure]:
     """Arrays of images, from files."""
     del kind
-    pixels = {"decode": True, "size": peers.SIZE}
+    pixels = {"decode": True, "size": peers.SIZE, "workers": WORKERS}
     forms: dict[str, tuple[str, dict[str, Any], bool]] = {
         OURS: ("packed", pixels, False),
+        f"{OURS}, threads": ("packed", {**pixels, "workers": 0}, False),
         f"{OURS}, simplejpeg": ("packed", pixels, True),
         f"{OURS}, packed small": ("small", pixels, True),
-        f"{OURS}, decoded cache": ("decoded", {"transforms": {"image": ours.middle}}, False),
+        f"{OURS}, decoded cache": (
+            "decoded",
+            {"transforms": {"image": ours.middle}, "workers": 0},
+            False,
+        ),
     }
     if not is_installed("simplejpeg"):
         raise SystemExit("decode: simplejpeg is not installed: pip install -e '.[jpeg]'")
@@ -312,7 +319,7 @@ def decode(body: Body, kind: str, runs: int) -> Iterator[Figure]:
             if peer in body.installed and (peer == SPDL or DATALOADER in body.installed)
         },
     }
-    targets = zip(forms, (1.05, 1 / 1.25, 1 / 4, 1 / 8), strict=True)
+    targets = zip(forms, (1.05, None, 1 / 1.25, 1 / 4, 1 / 8), strict=True)
     cases = {
         f"images to 224 pixels, {name}: seconds": {
             "key": "seconds",
@@ -337,7 +344,38 @@ def decoding_alone(files: str) -> Measured:
     return {"seconds": perf_counter() - start, "cpu": process_time() - cpu}
 
 
-BODIES = {"stream": stream, "random": at_random, "decode": decode}
+def train(body: Body, kind: str, runs: int) -> Iterator[Figure]:
+    """The part of an epoch that a loop waits. The Python of the peers has the frameworks."""
+    del kind
+    loops = {
+        loop: f"{OURS}, {loop}"
+        for loop, framework in (("torch", DATALOADER), ("keras", KERAS))
+        if framework in body.installed
+    }
+    ask = partial(ask_program, body.python, "benchmarks.reading.training")
+    given = {"url": body.versions["small"], "files": str(body.files), "samples": body.samples}
+    turns: dict[str, Callable[[], Measured]] = {}
+    for loop, name in loops.items():
+        request = {**given, "loop": loop, "peer": OURS}
+        turns[name] = partial(ask, {**request, "ours": 1})
+        turns[f"{name}, threads"] = partial(ask, {**request, "ours": 0})
+    if "torch" in loops:
+        turns[DATALOADER] = partial(
+            ask, {**given, "loop": "torch", "peer": DATALOADER, "workers": 1}
+        )
+    cases = {
+        f"waiting for a batch, {loop}: part of an epoch": {
+            "key": "waiting",
+            "ours": name,
+            "limit": 0.02,
+            "target": 1.0,
+        }
+        for loop, name in loops.items()
+    }
+    yield from figures_of(turns, runs, cases)
+
+
+BODIES = {"stream": stream, "random": at_random, "decode": decode, "train": train}
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from benchmarks.harness import installed
 
 WEBDATASET, CONNECTOR = "webdataset", "s3torchconnector"
 MDS, LITDATA, SPDL, DATALOADER = "MosaicML Streaming", "LitData", "SPDL", "torch DataLoader"
+KERAS = "Keras"
 
 PACKAGES = {
     WEBDATASET: "webdataset",
@@ -31,6 +32,7 @@ PACKAGES = {
     LITDATA: "litdata",
     SPDL: "spdl-core",
     DATALOADER: "torch",
+    KERAS: "keras",
 }
 
 BATCH = 64

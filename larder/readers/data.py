@@ -424,6 +424,12 @@ class Data:
         )
         decoding = _decoding(decode, size, transforms, columns, map)
         source, decoding = self._source(samples, reading.check, decoding)
+        pin = None
+        if reading.pin:
+            require_module("torch", "torch")
+            from larder.readers.torch import pinning
+
+            pin = pinning()
         return Loader(
             source,
             schedule,
@@ -435,6 +441,7 @@ class Data:
             on_error=on_error,
             collate=collate,
             workers=None if workers is None else whole("workers", workers, 0, MOST_WORKERS),
+            pin=pin,
         )
 
     def torch(self, split: str, **options: Any) -> BatchDataset:

@@ -204,6 +204,7 @@ class Parts(NamedTuple):
     on_error: OnError
     collate: Collate | None
     workers: int | None
+    pin: Callable[[Any], Any] | None
 
 
 class Loader:
@@ -239,6 +240,7 @@ class Loader:
         on_error: OnError,
         collate: Collate | None = None,
         workers: int | None = 0,
+        pin: Callable[[Any], Any] | None = None,
     ) -> None:
         self.epoch = 0
         self.batches = 0
@@ -256,10 +258,11 @@ class Loader:
         self._on_error = on_error
         self._collate = collate
         self._workers = workers
+        self._pin = pin
         self._work: tuple[Plan, Work | None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_work": None, "_ordered": None}
+        return self.__dict__ | {"_work": None, "_ordered": None, "_pin": None}
 
     def __repr__(self) -> str:
         """What it has the batches of, and for which rank."""
@@ -298,7 +301,10 @@ class Loader:
                 ``run.incomplete``: there were fewer batches than ``len(loader)``.
         """
         iteration = self.begin()
-        with closing(self.ahead(range(self.batches, len(self)))) as batches:
+        ahead = self.ahead(range(self.batches, len(self)))
+        if self._pin is not None:
+            ahead = _ahead(_each(self._pin, ahead))
+        with closing(ahead) as batches:
             for number, batch in enumerate(batches, self.batches + 1):
                 self.check(iteration)
                 self.batches = number
@@ -606,6 +612,11 @@ class _Threads:
 def _shut_down(pool: ThreadPoolExecutor, process: int) -> None:
     if process == os.getpid():
         pool.shutdown(wait=False)
+
+
+def _each(function: Callable[[_T], _T], items: Generator[_T]) -> Generator[_T]:
+    with closing(items):
+        yield from map(function, items)
 
 
 def _ahead(items: Generator[_T]) -> Generator[_T]:

@@ -74,6 +74,7 @@ class Mix(Loader):
             on_error=parts[0].on_error,
             collate=parts[0].collate,
             workers=parts[0].workers,
+            pin=parts[0].pin,
         )
 
 

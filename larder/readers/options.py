@@ -63,13 +63,16 @@ class Reading:
             Of a cache, ``once`` compares its files when it is opened.
         memory_bytes: Bound of the samples that are read ahead from shards, such as ``"2 GB"``, by
             all workers of the rank together; a batch is read even if it is larger. Decoded batches
-            come on top, two of them.
+            come on top: two of threads, up to three of each process.
+        pin: Copy batches ahead to memory that a GPU reads by itself, as tensors of PyTorch: for
+            ``tensor.to(device, non_blocking=True)``.
     """
 
     keep: str | Path | None = None
     keep_bytes: int | str | None = None
     check: Check = "always"
     memory_bytes: int | str = "512 MB"
+    pin: bool = False
 
 
 MOVED: Final = {

@@ -34,6 +34,8 @@ def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
             or type; or there is no batch.
         LarderError: The first batch cannot be read or decoded.
     """
+    if loader.parts.pin:
+        raise invalid("PyTorch's memory is not for TensorFlow", "pin", "leave it out")
     if not len(loader):
         message = "there is no batch that element_spec could follow from"
         raise invalid(message, "batch_size", "use even='pad'")

@@ -211,6 +211,24 @@ def _collated(collate: Callable[[Batch], Any], pair: tuple[Batch, Failures]) -> 
     return collate(batch), failures
 
 
+def pinning() -> Callable[[Any], Any]:
+    """What copies the arrays of a batch to pinned memory of PyTorch, which does not hold the lock.
+
+    PyTorch uses that memory again when a GPU has read it, which it knows of its own alone.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: there is no GPU.
+    """
+    if not torch.cuda.is_available():
+        raise invalid("PyTorch has no GPU on this machine", "pin", "leave it out")
+    return _pinned
+
+
+def _pinned(batch: Any) -> Any:
+    tensors = torch.utils.data.default_convert(batch)
+    return torch.utils.data._utils.pin_memory.pin_memory(tensors)
+
+
 def _follow() -> None:
     """Have the iterators of DataLoader, and those of torchdata, say what they deliver.
 

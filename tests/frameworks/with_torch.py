@@ -160,6 +160,7 @@ def refused(data: larder.readers.data.Data) -> list[str]:
         lambda: next(iter(DataLoader(dataset, batch_size=2, num_workers=1))),
         lambda: lost(data),
         lambda: over(data),
+        lambda: data.torch("train", reading=larder.Reading(pin=True), **OPTIONS),
     ):
         try:
             call()

@@ -102,7 +102,7 @@ def test_tensors_of_functions_are_stacked(of_torch):
 def test_what_torch_cannot_go_on_with_is_refused(of_torch):
     lost = of_torch["refused"].pop(9)
     assert lost == "run.incomplete"
-    assert of_torch["refused"] == ["config.invalid_value"] * 10 + ["TypeError"] * 3
+    assert of_torch["refused"] == ["config.invalid_value"] * 11 + ["TypeError"] * 3
 
 
 def test_a_mix_is_the_same_for_any_workers_also_when_it_goes_on(of_torch):

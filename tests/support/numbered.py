@@ -78,6 +78,7 @@ def loader_of(samples: NumberedSamples, **options: Any) -> Loader:
         "on_error": "raise",
         "collate": None,
         "workers": 0,
+        "pin": None,
     }
     loading |= {name: options.pop(name) for name in list(options) if name in loading}
     rank, world = options.pop("rank", 0), options.pop("world", 1)

@@ -124,6 +124,20 @@ def test_an_interrupt_may_come_at_any_time():
     assert keys(loader) == keys(made(0))
 
 
+def test_what_pins_a_batch_is_called_ahead_by_a_thread_of_this_process():
+    threads = set()
+
+    def pinned(batch):
+        threads.add(threading.current_thread())
+        return batch | {"pinned": True}
+
+    loader = made(2, pin=pinned)
+    for number, batch in enumerate(loader, 1):
+        assert batch["pinned"]
+        assert loader.batches == number, "what was delivered counts"
+    assert threading.current_thread() not in threads
+
+
 ORPHANS = """
 import os, sys
 from tests.support.numbered import NumberedSamples, loader_of
