@@ -491,8 +491,8 @@ class Data:
 
         Args:
             split: Name of the split.
-            columns: Names of the values that an element has, in order, as a tuple; None for a
-                dictionary of all.
+            columns: Names of the values that an element has, in order, as a tuple, also of those
+                that ``map`` or ``collate`` makes; None for a dictionary of all.
             options: As of `loader`.
 
         Raises:
@@ -504,7 +504,7 @@ class Data:
         require_module("tensorflow", "tensorflow")
         from larder.readers.tf import counted_dataset
 
-        return counted_dataset(self.loader(split, columns=columns, **options), columns)
+        return counted_dataset(self.loader(split, **_reading(columns, options)), columns)
 
     def keras(
         self,
@@ -518,8 +518,8 @@ class Data:
 
         Args:
             split: Name of the split.
-            columns: Names of the values that Keras gets, in order, such as ``("image", "label")``;
-                None for a dictionary of all.
+            columns: Names of the values that Keras gets, in order, such as ``("image", "label")``,
+                also of those that ``map`` or ``collate`` makes; None for a dictionary of all.
             max_queue_size: Batches that are read ahead; by default two for each process, at least
                 10.
             options: As of `loader`.
@@ -530,9 +530,7 @@ class Data:
         require_module("tensorflow", "keras")
         from larder.readers.keras import BatchSequence
 
-        return BatchSequence(
-            self.loader(split, columns=columns, **options), columns, max_queue_size
-        )
+        return BatchSequence(self.loader(split, **_reading(columns, options)), columns, max_queue_size)
 
     def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:
         """The cache of a split; its files are downloaded first unless they are in a directory.
@@ -655,6 +653,14 @@ class Data:
     @property
     def _where(self) -> str:
         return f"{self._access.root}@{self.version}"
+
+
+def _reading(columns: Sequence[str] | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a loader of which a framework takes some columns: no others are read, unless
+    functions of the user make them.
+    """
+    is_made = options.get("map") or options.get("collate")
+    return options if is_made else {"columns": columns, **options}
 
 
 def _decoding(

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import larder
 from larder.errors import ConfigError
+from larder.readers.augment import RandomResizedCrop
 from larder.readers.keras import BatchSequence
 from tests.support.numbered import number_of
 
@@ -185,6 +186,9 @@ def main(url: str) -> dict[str, Any]:
         ],
         "between": refusal(lambda: between_epochs(data)[0]),
         "mixed": mixed(data),
+        "mapped": spec(
+            data.tf("plain", columns=("image", "label"), map=RandomResizedCrop(6), **OPTIONS)
+        ),
         "cardinality": [int(dataset.cardinality()), len(loader)],
         "trained": {workers: trained(data, workers) for workers in (0, 2)},
     }

@@ -170,6 +170,10 @@ def test_keras_has_the_epochs_of_the_loader_from_any_one_on(of_tensorflow, addre
     assert of_tensorflow["between"] == "config.invalid_value state"
 
 
+def test_tensorflow_has_what_a_function_makes(of_tensorflow):
+    assert of_tensorflow["mapped"] == [["uint8", None, 6, 6, 3], ["int64", None]]
+
+
 def test_tensorflow_knows_how_long_an_epoch_is(of_tensorflow):
     cardinality, length = of_tensorflow["cardinality"]
     assert cardinality == length
