@@ -530,7 +530,9 @@ class Data:
         require_module("tensorflow", "keras")
         from larder.readers.keras import BatchSequence
 
-        return BatchSequence(self.loader(split, **_reading(columns, options)), columns, max_queue_size)
+        return BatchSequence(
+            self.loader(split, **_reading(columns, options)), columns, max_queue_size
+        )
 
     def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:
         """The cache of a split; its files are downloaded first unless they are in a directory.

@@ -70,6 +70,18 @@ def number_of(key: str) -> np.int64:
     return np.int64(key.rpartition("-")[2])
 
 
+def varied(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """A pair of the number of a sample and a random one, for processes; sample 13 fails."""
+    number = int(sample["txt"])
+    if number == 13:
+        raise ValueError("no sample of mine")
+    return {
+        "key": sample["key"],
+        "pair": np.array([number, rng.integers(1 << 40)]),
+        **({"odd": number} if number % 2 else {}),
+    }
+
+
 def loader_of(samples: NumberedSamples, **options: Any) -> Loader:
     """A loader, with the options of `larder.readers.data.Data.loader`."""
     loading = {

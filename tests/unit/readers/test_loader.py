@@ -17,7 +17,7 @@ from larder.readers.options import Shuffle
 from larder.readers.order import Choice
 from larder.readers.schedule import Schedule
 from tests.support.errors import larder_error
-from tests.support.numbered import NumberedSamples, loader_of
+from tests.support.numbered import NumberedSamples, loader_of, varied
 from tests.support.processes import run_python, wait_until
 
 SHARDS = (20, 30, 10, 40)
@@ -238,17 +238,6 @@ def test_a_sample_that_cannot_be_decoded_is_an_error_or_skipped(workers):
     assert loader.skipped.shown[0].key.endswith(".txt")
 
 
-def varied(sample, rng):
-    number = int(sample["txt"])
-    if number == 13:
-        raise ValueError("no sample of mine")
-    return {
-        "key": sample["key"],
-        "pair": np.array([number, rng.integers(1 << 40)]),
-        **({"odd": number} if number % 2 else {}),
-    }
-
-
 def test_a_function_makes_the_same_samples_for_any_workers_ranks_and_skips():
     def made(rank=0, world=1, **options):
         options = {"batch_size": 8, "decode": Decoding(map=varied), "on_error": "skip", **options}
@@ -263,7 +252,7 @@ def test_a_function_makes_the_same_samples_for_any_workers_ranks_and_skips():
     assert whole.skipped.shown[0].key == "000013"
     assert not first & second, "other numbers in every epoch"
     assert not first & pairs(made(seed=8))
-    for other in (made(batch_size=20), made(shuffle=Shuffle("window", 16))):
+    for other in (made(batch_size=20), made(shuffle=Shuffle("window", 16)), made(workers=2)):
         assert pairs(other) == first
     assert pairs([batch for rank in range(4) for batch in made(rank, 4)]) == first
     assert pairs([batch for n in range(3) for batch in made().read(range(n, 13, 3))]) == first
@@ -339,7 +328,7 @@ def test_an_iteration_may_be_collected_by_one_of_its_threads():
 
 ALIVE = """
 import os, sys
-from tests.support.numbered import NumberedSamples, loader_of
+from tests.support.numbered import NumberedSamples, loader_of, varied
 loader = loader_of(NumberedSamples([40]), batch_size=4, workers=int(sys.argv[1]))
 os.batches = iter(loader)  # outlives most modules
 next(os.batches)
