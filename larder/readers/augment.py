@@ -15,6 +15,8 @@ from larder.readers.schedule import invalid, whole
 from larder.samples.images import is_image
 
 _TRIES = 10
+_LOG_RATIO = math.log(4 / 3)
+"""Of width to height: at most that, at least 3 to 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +33,20 @@ class RandomResizedCrop:
         size: Pixels of a side.
         part: The name of the value, such as ``left.jpg``; None for the only image of the sample.
         scale: The least and the largest part of the image's area.
-        ratio: The least and the largest ratio of width to height.
         mirror: How often the piece is mirrored, left to right.
     """
 
     size: int
     part: str | None = None
     scale: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
     mirror: float = 0.5
 
     def __post_init__(self) -> None:
         load_decoders()
         whole("size", self.size, 1, MOST_PIXELS)
-        for name, (least, most), end in (
-            ("scale", self.scale, 1.0),
-            ("ratio", self.ratio, math.inf),
-        ):
-            if not 0 < least <= most <= end:
-                raise invalid(f"{least} to {most} is no range of numbers above 0", name)
+        least, most = self.scale
+        if not 0 < least <= most <= 1:
+            raise invalid(f"{least} to {most} is no part of an area", "scale", "write (0.08, 1.0)")
 
     def __call__(self, sample: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         """The sample with the piece in place of its image.
@@ -85,15 +82,14 @@ class RandomResizedCrop:
         return parts[0]
 
     def _box(self, width: int, height: int, rng: np.random.Generator) -> Box:
-        lowest, highest = math.log(self.ratio[0]), math.log(self.ratio[1])
         for _ in range(_TRIES):
             area = width * height * rng.uniform(*self.scale)
-            ratio = math.exp(rng.uniform(lowest, highest))
+            ratio = math.exp(rng.uniform(-_LOG_RATIO, _LOG_RATIO))
             across, down = math.sqrt(area * ratio), math.sqrt(area / ratio)
             if across <= width and down <= height:
                 left, top = rng.uniform(0, width - across), rng.uniform(0, height - down)
                 return left, top, left + across, top + down
-        ratio = min(max(width / height, self.ratio[0]), self.ratio[1])  # an image that is too long
+        ratio = math.exp(np.clip(math.log(width / height), -_LOG_RATIO, _LOG_RATIO))  # too long
         across, down = min(width, height * ratio), min(height, width / ratio)
         left, top = (width - across) / 2, (height - down) / 2
         return left, top, left + across, top + down

@@ -88,32 +88,37 @@ def choice_of(
 
 def _matching(samples: SplitSamples, classes: Sequence[str], where: Where) -> Numbers:
     """The samples that are asked for, in ascending order."""
+    chosen: Numbers
     if callable(where) or isinstance(where, Mapping):
         test = where if callable(where) else _test(where, classes)
         lots = (Rows(samples, numbers) for numbers in samples.lots())
-        chosen = np.concatenate([rows.numbers[_mask(test(rows), rows)] for rows in lots])
+        chosen = np.concatenate([_masked(rows.numbers, test(rows)) for rows in lots])
+    elif np.asarray(where).dtype == np.bool_:
+        chosen = _masked(np.arange(len(samples)), where)
     else:
-        chosen = np.unique(checked_numbers(where, len(samples), "sample"))
+        try:
+            chosen = np.unique(checked_numbers(where, len(samples), "sample"))
+        except (IndexError, TypeError) as error:
+            hint = "give numbers of samples, or write {'label': 'cat'} or {'key': 'train/**'}"
+            raise invalid(str(error), "where", hint) from None
     if not len(chosen):
         raise invalid(f"it is true for none of {len(samples):,} samples", "where")
     return chosen
 
 
-def _mask(mask: npt.ArrayLike, rows: Rows) -> Array:
+def _masked(numbers: Numbers, mask: npt.ArrayLike) -> Numbers:
     array = np.asarray(mask)
-    if array.dtype != np.bool_ or array.shape != rows.numbers.shape:
-        message = f"it returned {array.dtype} of shape {array.shape}"
-        hint = f"return an array of booleans, of shape {rows.numbers.shape} here"
-        raise invalid(message, "where", hint)
-    return array
+    if array.dtype != np.bool_ or array.shape != numbers.shape:
+        message = f"{array.dtype} of shape {array.shape} does not say which samples"
+        raise invalid(message, "where", f"it takes booleans, of shape {numbers.shape} here")
+    chosen: Numbers = numbers[array]
+    return chosen
 
 
 def _test(where: Mapping[str, Any], classes: Sequence[str]) -> Callable[[Rows], Array]:
     if not where or not set(where) <= {"label", "key"}:
         hint = "write {'label': ['cat', 3], 'key': 'train/**'}, or either of them"
-        raise invalid(
-            f"{format_names(sorted(map(str, where)), _MOST_NAMES)} are no columns", "where", hint
-        )
+        raise invalid(f"{list(where)} are no columns of the index", "where", hint)
     labels = None
     if "label" in where:
         labels = [_class(label, classes) for label in _listed(where["label"])]
@@ -134,11 +139,8 @@ def _class(label: Any, classes: Sequence[str]) -> int:
     if not isinstance(label, str):
         return whole("where", label, 0, len(classes) - 1)
     if label not in classes:
-        raise invalid(
-            f"there is no class {label!r}",
-            "where",
-            f"they are: {format_names(classes, _MOST_NAMES)}",
-        )
+        hint = f"the classes are: {format_names(classes, _MOST_NAMES)}"
+        raise invalid(f"there is no class {label!r}", "where", hint)
     return classes.index(label)
 
 

@@ -362,7 +362,7 @@ class Data:
             where: Which samples: by ``label``, names or numbers of classes, by ``key``, globs, or
                 both, such as ``{"label": ["cat", 3], "key": "train/**"}``; or a function that is
                 called with `larder.readers.choice.Rows` and returns an array of booleans; or the
-                numbers of the samples. None for all.
+                numbers of the samples, or booleans. None for all.
             limit: At most so many of them, or as a float such as 0.1 the fraction: a random choice
                 by the seed, of which a smaller one is a part.
             weights: Draw samples with replacement, others in every epoch, as many as there are: an

@@ -16,7 +16,6 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import numpy as np
 
 from larder.errors import ObjectError
-from larder.forking import cached_property
 from larder.readers.batches import Batch, Draws, Empty, joined
 from larder.readers.loader import BatchSource, Decode, Loader
 from larder.readers.options import Shuffle
@@ -53,29 +52,25 @@ class Mix(Loader):
         weighted = list(loaders)
         _check(weighted)
         choice("by", by, get_args(By))
-        first, *_ = mixed = [loader for loader, _ in weighted]
-        parts = [loader.parts for loader in mixed]
+        first = weighted[0][0]
+        parts = [loader.parts for loader, _ in weighted]
+        total = sum(len(loader) for loader, _ in weighted)
         schedule = MixSchedule(
             tuple(part.schedule for part in parts if isinstance(part.schedule, Schedule)),
             tuple(float(weight) for _, weight in weighted),
             whole("seed", seed, 0),
-            sum(map(len, mixed)) if batches is None else whole("batches", batches, 1),
+            whole("batches", total if batches is None else batches, 1),
             by,
         )
         schedule.check()
-        super().__init__(
-            _Sources([part.source for part in parts], schedule.starts),
-            schedule,
-            [part.index for part in parts],
-            rank=first.rank,
-            world=first.world,
+        mixed = parts[0]._replace(
+            source=_Sources([part.source for part in parts], schedule.starts),
+            schedule=schedule,
+            index=[part.index for part in parts],
             decode=_Decodes([part.decode for part in parts]),
             memory_bytes=max(part.memory_bytes for part in parts),
-            on_error=parts[0].on_error,
-            collate=parts[0].collate,
-            workers=parts[0].workers,
-            pin=parts[0].pin,
         )
+        super().__init__(**mixed._asdict(), rank=first.rank, world=first.world)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +148,7 @@ class MixSchedule:
         before = np.empty_like(sources)
         before[np.argsort(sources, kind="stable")] = np.concatenate([*map(np.arange, runs)])
         firsts = [epoch * count * self.run for count in runs.tolist()]
-        return MixOrder(self, tuple(indexes), sources, before, firsts)
+        return MixOrder(self, tuple(indexes), sources, before, firsts, self.starts)
 
     def state(self, epoch: int, batches: int) -> dict[str, Any]:
         """What an epoch goes on from, as JSON."""
@@ -192,6 +187,7 @@ class MixOrder:
         sources: The loader of each run.
         before: How many runs of its loader there are before each.
         firsts: Of each loader, how many samples it has given in the epochs before.
+        starts: The number of the first sample of each.
     """
 
     schedule: MixSchedule
@@ -199,6 +195,7 @@ class MixOrder:
     sources: Numbers
     before: Numbers
     firsts: Sequence[int]
+    starts: Numbers
     _orders: dict[int, tuple[int, Order]] = field(default_factory=dict)
 
     def numbers(self, start: int, stop: int) -> Numbers:
@@ -225,7 +222,7 @@ class MixOrder:
             drawn = self._order(source, epoch).numbers(start, end)
             times, numbers = np.divmod(drawn, schedule.samples)
             times += epoch * most
-            pieces.append(numbers + self._starts[source] + times * self.schedule.samples)
+            pieces.append(numbers + self.starts[source] + times * self.schedule.samples)
             first += end - start
         return np.concatenate(pieces)
 
@@ -236,10 +233,6 @@ class MixOrder:
             order = self.schedule.schedules[source].order(epoch, self.indexes[source])
             made = self._orders[source] = epoch, order
         return made[1]
-
-    @cached_property
-    def _starts(self) -> Numbers:
-        return self.schedule.starts
 
 
 class _Part(NamedTuple):

@@ -51,7 +51,7 @@ def test_a_jpeg_is_halved_as_often_as_its_piece_allows(size, monkeypatch):
     monkeypatch.setattr(
         batches, "scaled", lambda *given: sizes.append(given[0].shape) or decode(*given)
     )
-    whole = RandomResizedCrop(size, scale=(1, 1), ratio=(4 / 3, 4 / 3))
+    whole = RandomResizedCrop(size, scale=(1, 1))
     for simplejpeg in (True, False):
         if not simplejpeg:
             monkeypatch.setattr(batches, "_simplejpeg", lambda: None)
@@ -62,7 +62,7 @@ def test_a_jpeg_is_halved_as_often_as_its_piece_allows(size, monkeypatch):
 def test_pieces_vary_within_their_bounds():
     """The ranges of red and green say where a piece is."""
     image, areas, mirrored = np.asarray(gradient(256, 256)), [], 0
-    crop = RandomResizedCrop(64, scale=(0.25, 0.5), ratio=(1.0, 1.0))
+    crop = RandomResizedCrop(64, scale=(0.25, 0.5))
     for seed in range(200):
         pixels = crop({"key": "k", "image": image}, np.random.default_rng(seed))["image"]
         across = int(pixels[0, -1, 0]) - int(pixels[0, 0, 0])
@@ -71,7 +71,7 @@ def test_pieces_vary_within_their_bounds():
     assert 0.2 < min(areas) < 0.27
     assert 0.46 < max(areas) < 0.52
     assert 70 < mirrored < 130
-    whole = RandomResizedCrop(256, scale=(1, 1), ratio=(1, 1), mirror=0)
+    whole = RandomResizedCrop(256, scale=(1, 1), mirror=0)
     same = whole({"key": "k", "image": image}, np.random.default_rng(0))
     assert np.array_equal(same["image"], image)
 
@@ -96,7 +96,6 @@ def test_a_part_is_named_where_there_are_several():
         ("size", {"size": 0}),
         ("scale", {"size": 8, "scale": (0.5, 1.5)}),
         ("scale", {"size": 8, "scale": (0, 1)}),
-        ("ratio", {"size": 8, "ratio": (2, 1)}),
     ],
 )
 def test_wrong_bounds_are_refused(where, options):

@@ -33,6 +33,7 @@ def test_samples_are_chosen_by_class_key_function_and_number():
     assert chosen(lambda rows: (rows.labels == 1) & (rows.bytes == 10)) == list(range(1, 100, 3))
     assert chosen(lambda rows: [key.endswith("7") for key in rows.keys]) == list(range(7, 100, 10))
     assert chosen([-1, 4, 4, 2]) == [2, 4, 99]
+    assert chosen(np.arange(100) % 7 == 3) == list(range(3, 100, 7))
 
 
 def test_a_smaller_limit_is_part_of_a_larger_one():
@@ -61,7 +62,7 @@ WRONG = [
     *[("where", {"where": value}) for value in ({}, {"name": "x"}, {"key": "none"})],
     *[("where", {"where": lambda rows, value=value: value}) for value in (1, [True], "x")],
     ("where", {"where": lambda rows: np.zeros(len(rows.numbers), np.bool_)}),
-    ("where", {"where": []}),
+    *[("where", {"where": value}) for value in ([], [100], [1.5], "dog", [True, False])],
     *[("limit", {"limit": value}) for value in (0, -1, True, "1", 0.0, 1.5, float("nan"))],
     *[("weights", {"weights": value}) for value in ("equal", [1], ["a"] * 100, [0] * 100, 7)],
     *[("weights", {"weights": [*range(99), value]}) for value in (-1, np.inf, np.nan)],
