@@ -88,7 +88,7 @@ def mix(
     Args:
         loaders: Loaders as they were made, of the same rank, ``batch_size``, ``on_error`` and
             ``collate``, and the weight of each: any numbers above 0. Each decodes its own samples.
-            The largest ``memory_bytes`` of them is that of all together.
+            The largest ``memory_bytes`` and ``workers`` of them are those of all together.
         seed: At least 0.
         batches: Batches of an epoch; by default as many as epochs of all loaders have together.
         by: ``batch``: a batch is of one loader. ``sample``: it has samples of several.

@@ -69,6 +69,7 @@ class Mix(Loader):
             index=[part.index for part in parts],
             decode=_Decodes([part.decode for part in parts]),
             memory_bytes=max(part.memory_bytes for part in parts),
+            workers=max((n for part in parts if (n := part.workers) is not None), default=None),
         )
         super().__init__(**mixed._asdict(), rank=first.rank, world=first.world)
 
@@ -339,7 +340,6 @@ def _check(weighted: Sequence[Any]) -> None:
         ("batch_size", [loader.batch_size for loader in mixed]),
         ("on_error", [loader.parts.on_error for loader in mixed]),
         ("collate", [loader.parts.collate for loader in mixed]),
-        ("workers", [loader.parts.workers for loader in mixed]),
     ):
         if any(value != values[0] for value in values):
             raise invalid(f"the loaders differ in {name}", "loaders", f"give all the same {name}")
