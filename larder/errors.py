@@ -12,7 +12,7 @@
      +-- FatalError             continuing is pointless                      exit 1
           +-- StoreError        a store refuses or cannot be reached         exit 3
           +-- DamageError       published bytes are not what was published   exit 4
-          +-- SupersededError   another run has moved the tag meanwhile      exit 1
+          +-- SupersededError   another run has moved the tag, or cleaned    exit 1
 
 Classes are grouped by what a handler would do. Every error has a dotted ``code`` from `CODES`,
 which only ever grows. Interruption by the user is exit status 130.
@@ -96,6 +96,8 @@ CODES: dict[str, str] = {
     "damage.foreign": "a file that nothing names, among those that are published",
     "version.missing": "no such version or tag",
     "version.ambiguous": "several versions begin with the digits given",
+    "version.pinned": "a tag that is pinned is not moved or deleted",
+    "version.cleaned": "a clean deletes what a run needs, or has deleted it",
     "version.split": "the version has no such split",
     "version.omitted": "the version omits samples that its shards contain",
     "run.interrupted": "the user interrupted the run",
@@ -242,7 +244,9 @@ class DamageError(FatalError):
 
 
 class SupersededError(FatalError):
-    """Another run has moved the tag: what this run made may be older than what the tag names."""
+    """Another run has moved the tag, so what this run made may be older than what the tag names; or
+    a clean has deleted what this run was going to use.
+    """
 
 
 @dataclass(frozen=True, slots=True)

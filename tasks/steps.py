@@ -19,6 +19,7 @@ from prefect.states import Cancelled
 from prefect.tasks import Task, exponential_backoff
 
 from larder.card.draw import draw_card
+from larder.catalog import clean
 from larder.copy.copy_job import copy_objects, end_copy, send_ahead
 from larder.copy.prune import plan_prune, prune_objects
 from larder.copy.run import checked_copy
@@ -36,8 +37,8 @@ from tasks.progress import current_crew, current_progress
 STOPPED = "run.interrupted"
 """The code of the error that a step raises when it is asked to stop."""
 
-SUPERSEDED = "version.superseded"
-"""That of the error which makes the run start again, because another run has moved the tag."""
+SUPERSEDED = ("version.superseded", "version.cleaned")
+"""Those of errors which make the run start again: of what it planned with, something is gone."""
 
 
 def _rows(beginning: str) -> Callable[[dict[str, Any]], str]:
@@ -87,6 +88,8 @@ STEPS = (
     Step(end_copy, "record", "record of the copy"),
     Step(plan_prune, "plan prune", "plan of the prune"),
     Step(prune_objects, "prune", "prune what is gone"),
+    Step(clean.plan_clean, "plan clean", "plan of the clean"),
+    Step(clean.clean_units, "clean", "clean {plan.settings.place.dataset}"),
     Step(survey.inspect_version, "inspect version", "documents of {job.version}"),
     Step(reading.verify_batch, "verify", "verify {batch.name}"),
     Step(repair.repair_small, "repair documents", "repair of documents and manifests"),
@@ -117,9 +120,9 @@ def task_of(step: Step, *, elsewhere: bool = False) -> Task[Any, Any]:
             if isinstance(result, BatchReport):
                 RunError.unless_clean(step.name, result)
         except LarderError as error:
-            if error.code not in (STOPPED, SUPERSEDED):
+            if error.code not in (STOPPED, *SUPERSEDED):
                 raise
-            name = "Superseded" if error.code == SUPERSEDED else "Cancelled"
+            name = "Superseded" if error.code in SUPERSEDED else "Cancelled"
             return Cancelled(name=name, message=error.message, data=error)
         if step.show:
             step.show(result)

@@ -110,6 +110,22 @@ def add_cluster(parser: Parser) -> None:
     _add_shared(parser, folders="datasets/, clusters/ and experiments/", fields=fields)
 
 
+def stored_parser(prog: str, description: str) -> Parser:
+    """A parser with the argument DATASET of a command that reads no dataset file."""
+    result = parser(prog, description)
+    result.add_argument("dataset", metavar="DATASET", help="name of the dataset")
+    add_storage(result)
+    return result
+
+
+def add_storage(parser: Parser) -> None:
+    """Add --storage and --cluster, which say where datasets are, and the shared flags."""
+    add = parser.add_argument
+    add("--storage", metavar="URL", help="URL or path of the storage (default: the cluster's)")
+    add("--cluster", metavar="NAME", help="CONFIG_DIR/clusters/NAME.yaml (default: local)")
+    _add_shared(parser, folders="clusters/", fields="override a field: cluster.KEY.PATH=VALUE")
+
+
 def places_parser(prog: str, description: str) -> Parser:
     """A parser with the arguments SOURCE and STORAGE and the flags of these commands."""
     result = parser(prog, description)

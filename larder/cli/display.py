@@ -26,6 +26,7 @@ STAGES: dict[str, str] = {
     "skyplane": "",
     "mirror": "object",
     "prune": "object",
+    "clean": "object",
     "inspect": "file",
     "verify": "file",
     "repair": "file",

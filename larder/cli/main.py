@@ -23,13 +23,16 @@ class Entry(NamedTuple):
 COMMANDS = {
     "advise": Entry("larder.cli.advise", "show how training could reach a dataset, and why"),
     "card": Entry("larder.cli.card", "draw the data card of a published version"),
+    "clean": Entry("larder.cli.clean:CLEAN", "delete versions, and what only they need"),
     "compact": Entry("larder.cli.prepare:COMPACT", "put all samples of a dataset into one segment"),
     "copy": Entry("larder.cli.copy:COPY", "copy what is missing from a source to a storage"),
     "emit": Entry("larder.cli.emit", "write the experiment config of a published version"),
     "init": Entry("larder.cli.init", "write a configs folder with examples"),
+    "lease": Entry("larder.cli.lease", "keep a version from being cleaned for some days"),
     "prepare": Entry("larder.cli.prepare:PREPARE", "prepare a dataset: from a source to a config"),
     "prune": Entry("larder.cli.copy:PRUNE", "delete copies of what is no longer in the source"),
     "refresh": Entry("larder.cli.refresh:REFRESH", "prepare the datasets whose sources changed"),
+    "tag": Entry("larder.cli.tag:TAG", "make a tag name a version: also one before, to go back"),
     "verify": Entry("larder.cli.verify:VERIFY", "read a version again, and repair what is damaged"),
     "warm": Entry("larder.cli.warm", "download a version to a directory before training starts"),
 }

@@ -13,7 +13,7 @@ from larder.errors import Failure
 from larder.jobs.results import BatchReport, RunError, Totals, merge_reports
 from larder.jobs.runner import Runner
 from larder.machine import give_back_memory
-from larder.pipeline.publish import publish, publish_existing
+from larder.pipeline.publish import Published, publish, publish_existing
 from larder.segments.cache import cache_split, cache_splits, check_fields
 from larder.segments.index import index_shards
 from larder.segments.mirror import (
@@ -45,6 +45,7 @@ class Built:
     new_segments: int
     omitted: tuple[Failure, ...] = ()
     ahead: str = ""
+    pinned: str | None = None
 
 
 def build(job: Job, runner: Runner) -> Built:
@@ -56,9 +57,10 @@ def build(job: Job, runner: Runner) -> Built:
     If objects or samples failed, it ends with a RunError, and nothing is published.
     """
     if job.published:
-        version = runner.run(publish_existing, job)
-        reused = Totals(sum(split.shards for split in version.splits.values()))
-        return Built(version, "reused", Totals(), reused, new_segments=0)
+        existing: Published = runner.run(publish_existing, job)
+        reused = Totals(sum(split.shards for split in existing.version.splits.values()))
+        pinned = existing.pinned
+        return Built(existing.version, "reused", Totals(), reused, new_segments=0, pinned=pinned)
     copied, ahead, reused, index = BatchReport(), SentAhead(), Totals(), None
     give_back_memory()  # what the plan has used; the longer it is kept, the more is scattered in it
     if (new := job.new) is not None:
@@ -76,14 +78,16 @@ def build(job: Job, runner: Runner) -> Built:
         omitted, count = (index.omitted, index.omitted_count) if index else ((), 0)
         raise RunError("shard", BatchReport(failures=omitted, failed=count))
     cache = _cache(job, segments, runner)
+    published: Published = runner.run(publish, job, index, cache)
     return Built(
-        version=runner.run(publish, job, index, cache),
+        version=published.version,
         status="built",
         copied=copied.done,
         reused_shards=reused,
         new_segments=1 if new and not new.complete else 0,
         omitted=index.omitted if index else (),
         ahead=ahead.message,
+        pinned=published.pinned,
     )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from larder.disk import disk_errors, write_file
-from larder.errors import ConfigError
+from larder.errors import ConfigError, StoreError
 from larder.experiments.consumers.determined.inline import check_context
 from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import (
@@ -26,10 +26,12 @@ from larder.progress import Progress
 from larder.segments.contents import read_listed
 from larder.segments.stores import root_url, storage_of
 from larder.store import object_url
+from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.copying import check_shards, copy_version, version_files
 from larder.versions.documents import VersionDocument
+from larder.versions.leases import CONFIG_DAYS, Claim, Lease
 from larder.versions.omitted import read_omitted
 
 
@@ -153,9 +155,12 @@ def _shard_files(settings: Settings, version: VersionDocument) -> dict[str, list
 
 
 def emit_configs(
-    settings: Settings, version: VersionDocument, *, progress: Progress
+    settings: Settings, version: VersionDocument, *, progress: Progress, renew: bool = False
 ) -> tuple[Written, ...]:
-    """Render, validate and write the configs of a version."""
+    """Render, validate and write the configs of a version.
+
+    If one changes, or to ``renew`` it, the version gets a lease, where the storage may be written.
+    """
     _check_output(settings.output)
     progress.start("emit")
     with published_file_errors():
@@ -163,9 +168,23 @@ def emit_configs(
         for mark in (file for file in configs if file.with_data):
             _copy_data(settings, version, configs, mark)
         root = storage_of(settings.dataset, settings.cluster)
+        if renew or differing(configs, settings.output):
+            _lease(settings, root, version)
         written = write_configs(configs, settings.output, root)
     progress.finish("emit")
     return written
+
+
+def _lease(settings: Settings, root: Store, version: VersionDocument) -> None:
+    """Keep a version that a config names from being cleaned for a while."""
+    cluster = settings.cluster.name
+    lease = Lease(f"the config for {cluster}", CONFIG_DAYS, (version.id,))
+    name = f"config-{cluster}-{version.id}"
+    try:
+        Claim(lease, (layout.version_key(version.id),), name).take(root)
+    except StoreError as error:
+        if error.code != "store.denied":
+            raise
 
 
 def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:

@@ -32,7 +32,7 @@ def emit(settings: Settings, name: str) -> dict[str, Any]:
     """
     store = storage_of(settings.dataset, settings.cluster)
     version = published_version(store, settings.dataset.name, name)
-    written = emit_configs(settings, version, progress=NullProgress())
+    written = emit_configs(settings, version, progress=NullProgress(), renew=True)
     return {
         "dataset": settings.dataset.name,
         "version": version.id,

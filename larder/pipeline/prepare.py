@@ -46,6 +46,7 @@ from larder.segments.stores import storage_of
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
+from larder.versions.leases import Claim
 from larder.versions.publish import probe_conditions
 from larder.versions.runs import RunRecord, now, write_run
 from larder.versions.tags import TAG
@@ -165,12 +166,19 @@ def _execute(settings: Settings, job: Job, planned: Planned, runner: Runner) -> 
 
 
 def _built(settings: Settings, job: Job, planned: Planned, runner: Runner) -> dict[str, Any]:
-    before = runner.times.stages()
-    built = build(job, runner)
-    if (record := planned.record) and (record.published or record.before != record.after):
-        record = _timed(record, before, runner)
-        write_run(open_root(job), replace(record, flow_run=runner.flow_run))
-    configs = runner.run(emit_configs, settings, built.version)
+    before, root = runner.times.stages(), open_root(job)
+    try:
+        built = build(job, runner)
+        record = planned.record
+        if record and built.pinned:
+            record = replace(record, tag=None, before=None, after=None)
+        if record and (record.published or record.before != record.after):
+            record = _timed(record, before, runner)
+            write_run(root, replace(record, flow_run=runner.flow_run))
+        # With a pinned tag, the configs stay at what they name.
+        configs = () if built.pinned else runner.run(emit_configs, settings, built.version)
+    finally:
+        job.claim.give_back(root)
     return built_document(settings, planned.document, job.expected, built, configs, runner.times)
 
 
@@ -181,6 +189,8 @@ def begin(plan: Plan) -> Job:
     """
     state = plan.source_state
     root = storage_of(state.dataset, state.cluster)
+    claim = _claim(plan)
+    claim.take(root)
     if plan.new and not plan.new.complete:
         UploadRecords(root, MIRROR.uploads).abort_orphans()
     segments = plan.growth.previous.segments if plan.growth.previous else ()
@@ -199,11 +209,25 @@ def begin(plan: Plan) -> Job:
         published=plan.published,
         skipped=plan.sample_order.left_out_count + plan.growth.skipped,
         inventory=_put_inventory(root, plan),
+        claim=claim,
         due=_begin_mirror(plan),
         files=_put_files(root, plan),
         formats={segment.id: segment.document.shape.use for segment in segments},
         weaker=weaker_segments(plan.growth.previous, state.dataset),
     )
+
+
+def _claim(plan: Plan) -> Claim:
+    """What the run needs of what is there: all segments of the previous version, as it may pack
+    samples of them again, and what is complete already.
+    """
+    previous = plan.growth.previous.segments if plan.growth.previous else ()
+    segments = [*(segment.id for segment in previous), *([plan.new.id] if plan.new else [])]
+    complete = [segment.id for segment in plan.kept]
+    complete += [plan.new.id] if plan.new and plan.new.complete else []
+    documents = [*map(layout.segment_key, complete)]
+    documents += [layout.version_key(plan.version)] if plan.published else []
+    return Claim.of_run([plan.version], segments, documents)
 
 
 def _put_segment(root: Store, new: PlannedSegment, order: ManifestFile) -> NewSegment:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
 from larder.disk import TEMPORARY_PREFIX
-from larder.errors import DamageError, NotFoundError
+from larder.errors import ConfigError, DamageError, NotFoundError
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.completeness import Written, check_complete, check_stored
@@ -50,14 +50,22 @@ from larder.versions.publish import (
 from larder.versions.tags import TAG, move_tag
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version, and where the tag stays if it is pinned to another one."""
+
+    version: VersionDocument
+    pinned: str | None = None
+
+
 def publish(
     job: Job, index: Index | None, cache: tuple[CacheFile, ...], *, progress: Progress
-) -> VersionDocument:
+) -> Published:
     """Complete the new segment and caches, publish the version, and move ``latest`` to it.
 
     ``cache`` has the files of all caches of the version. Returns the version that this run
     published, or another that was first. SupersededError: another run has moved the tag since this
-    one listed the source.
+    one listed the source, or a clean has deleted what the version needs.
     """
     progress.start("publish")
     root = open_root(job)
@@ -68,12 +76,24 @@ def publish(
     document = _version_document(job, root, cached, index)
     prefix = layout.version_prefix(document.id)
     files = [file for file in document.files if file.path.startswith(prefix)]
+    job.claim.take(root)
     version = publish_version(root, document, **_creation(job, root, [prefix], files))
-    move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
+    published = _tagged(job, root, version)
     for segment in segments:
         _remove_drafts(root, layout.segment_prefix(segment.id))
     progress.finish("publish")
-    return version
+    return published
+
+
+def _tagged(job: Job, root: Store, version: VersionDocument) -> Published:
+    """Move the tag, unless it is pinned."""
+    try:
+        move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
+    except ConfigError as error:
+        if error.code != "version.pinned":
+            raise
+        return Published(version, job.expected)
+    return Published(version)
 
 
 def _remove_drafts(root: Store, prefix: str) -> None:
@@ -84,20 +104,21 @@ def _remove_drafts(root: Store, prefix: str) -> None:
                 removed_if_abandoned(path)
 
 
-def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:
+def publish_existing(job: Job, *, progress: Progress) -> Published:
     """Record that these inputs also lead to a version that is already published.
 
     DamageError: the version does not exist any more, or is incomplete or damaged.
     """
     progress.start("publish")
     root = open_root(job)
+    job.claim.take(root)
     version = read_version(root, job.version)
     if version is None:
         raise DamageError("damage.manifest", "the version does not exist", where=root.url)
     check_complete(root, version)
-    move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
+    published = _tagged(job, root, version)
     progress.finish("publish")
-    return version
+    return published
 
 
 def _published_segment(job: Job, root: Store, index: Index) -> UsedSegment:

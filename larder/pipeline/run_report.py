@@ -47,14 +47,15 @@ def built_document(
     document = _document(settings, planned["inputs"], planned["objects"], version, configs, times)
     document |= {
         "status": built.status,
-        "moved_from": moved_from if moved_from != version.id else None,
+        "moved_from": moved_from if moved_from != version.id and not built.pinned else None,
+        "pinned": built.pinned,
         "copied": asdict(built.copied),
         "growth": {name: growth[name] for name in ("previous", "samples")},
         "failures": list(failures),
     }
     document["segments"]["new"] = built.new_segments
     document["shards"]["reused"] = built.reused_shards.count
-    document["command"] = submit_command(settings, configs)
+    document["command"] = submit_command(settings, configs) if configs else ""
     if built.status == "built":
         document["warnings"] = planned["warnings"]
         if built.ahead:
@@ -77,6 +78,7 @@ def _document(
         "digest": version.digest,
         "status": "reused",
         "moved_from": None,
+        "pinned": None,
         "location": location(settings, version.id),
         "objects": objects,
         "copied": asdict(Totals()),
@@ -135,6 +137,8 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
     lines += warning_lines(document)
     if document["status"] == "reused" and document["moved_from"]:
         lines.append(f"  tag      latest names it again; it named {document['moved_from']}")
+    if pinned := document["pinned"]:
+        lines.append(f"  tag      latest is pinned, and stays at {pinned}; so do configs")
     lines.append(f"  at       {document['location']}")
     lines += [f"  config   {path}" for path in document["configs"]]
     if command := document.get("command"):

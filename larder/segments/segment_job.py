@@ -20,6 +20,7 @@ from larder.store import open_location
 from larder.store.base import Readable, Store
 from larder.versions import layout
 from larder.versions.documents import SegmentSplit, SegmentUse, Shape, SplitFacts
+from larder.versions.leases import Claim
 from larder.versions.publish import Conditions
 
 
@@ -129,6 +130,8 @@ class Job(SegmentJob):
     ``inventory`` is of schema OBJECTS, as it is published; ``files`` are further files of the
     version that are written already: its omitted rows, and the bad samples that earlier versions
     left out. ``skipped`` counts these bad samples, and keys that no sample can have.
+
+    ``claim`` keeps the segments that this run uses from being cleaned until it ends.
     """
 
     inputs: str
@@ -140,6 +143,7 @@ class Job(SegmentJob):
     published: bool
     skipped: int
     inventory: StoredFile
+    claim: Claim
     due: CopyJob | None = None
     files: tuple[StoredFile, ...] = ()
 

@@ -12,7 +12,11 @@ from larder.versions import layout
 
 def root_url(dataset: Dataset, cluster: Cluster) -> str:
     """URL of ``STORAGE/larder/DATASET/``; ``file:///...`` for a directory."""
-    url = object_url(cluster.storage.url, layout.dataset_prefix(dataset.name))
+    return _root_url(dataset.name, cluster)
+
+
+def _root_url(dataset: str, cluster: Cluster) -> str:
+    url = object_url(cluster.storage.url, layout.dataset_prefix(dataset))
     return url if parse_url(url).scheme else f"file://{url}"
 
 
@@ -20,7 +24,14 @@ def storage_of(
     dataset: Dataset, cluster: Cluster, prefix: str = "", *, unlisted: OnUnlisted | None = None
 ) -> Store:
     """The dataset's root in the storage, or a prefix below it."""
-    url = root_url(dataset, cluster)
+    return dataset_root(dataset.name, cluster, prefix, unlisted=unlisted)
+
+
+def dataset_root(
+    dataset: str, cluster: Cluster, prefix: str = "", *, unlisted: OnUnlisted | None = None
+) -> Store:
+    """The same, of a dataset of which only the name is known."""
+    url = _root_url(dataset, cluster)
     return open_location(
         cluster.storage,
         object_url(url, prefix) if prefix else url,

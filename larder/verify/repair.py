@@ -38,6 +38,7 @@ from larder.verify.verify_job import Inspected, VerifyBatch, VerifyJob, open_ver
 from larder.versions import layout
 from larder.versions.documents import CacheFile, SegmentDocument, VersionDocument, parse_document
 from larder.versions.identity import dataset_cache_id
+from larder.versions.leases import claim_version, claimed
 from larder.versions.omitted import read_omitted
 from larder.versions.publish import probe_conditions, read_segment, read_version
 from larder.versions.rows import INDEXED, read_rows
@@ -107,7 +108,8 @@ def name_version(job: VerifyJob, *, progress: Progress) -> Repair:
         check_place(root, key)
         if etag := keep(root, key):
             root.delete(key, if_match=etag)
-        move_tag(root, TAG, version.id, version.inputs, None, probe_conditions(root))
+        with claimed(root, claim_version(version.id)):
+            move_tag(root, TAG, version.id, version.inputs, None, probe_conditions(root))
         repairs.append(Repair(key, True, "it names the version that was asked for"))
     progress.advance(STAGE, objects=1)
     return repairs[0]

@@ -23,9 +23,10 @@ from larder.verify.repair import name_version, refusal, repair_large, repair_sma
 from larder.verify.replacing import STAGE as REPAIR
 from larder.verify.replacing import Repair
 from larder.verify.survey import inspect_version
-from larder.verify.verify_job import Inspected, VerifyBatch, VerifyJob
+from larder.verify.verify_job import Inspected, VerifyBatch, VerifyJob, open_verified
 from larder.verify.verify_report import verify_document
 from larder.versions import layout
+from larder.versions.leases import Claim, claimed
 from larder.versions.tags import TAG
 
 _LARGE = ("shard", "index", "cache")
@@ -75,11 +76,13 @@ def verify(options: VerifySettings, runner: Runner) -> dict[str, Any]:
     verification = _Verification(options.job(), runner)
     verification.inspect()
     if options.repair:
-        verification.repair_small()
-    verification.read()
-    if options.repair:
-        verification.repair_large()
-        verification.end()
+        with claimed(open_verified(verification.job), Claim.of_run([])):
+            verification.repair_small()
+            verification.read()
+            verification.repair_large()
+            verification.end()
+    else:
+        verification.read()
     findings, left = tuple(dict.fromkeys(verification.before)), verification.left
     document = verify_document(
         verification.job,

@@ -28,6 +28,8 @@
       card/card.html           a page about the version, derived from it and no part of it
       runs/                    which runs published it or moved a tag to it; no part of it
     tags/NAME.json             movable names
+    leases/NAME.json           what must not be cleaned, for how long and for whom
+    tombstones/DIGEST.json     what a clean is going to delete (`larder.versions.leases`)
 
 Every function returns a key relative to the dataset's root. Pure.
 """
@@ -41,6 +43,8 @@ VERSION_ID = re.compile(r"[0-9a-f]{32}")
 MIRROR_PREFIX = "mirror/"
 SEGMENTS_PREFIX = "segments/"
 TAGS_PREFIX = "tags/"
+LEASES_PREFIX = "leases/"
+TOMBSTONES_PREFIX = "tombstones/"
 DERIVED_PREFIX = "work/derived/"
 COPIES_PREFIX = "work/mirror/"
 """Prefix of the record of the copies in the mirror."""
@@ -212,3 +216,11 @@ def listed_split(key: str) -> str:
 
 def tag_key(tag: str) -> str:
     return f"{TAGS_PREFIX}{tag}.json"
+
+
+def lease_key(lease: str) -> str:
+    return f"{LEASES_PREFIX}{lease}.json"
+
+
+def tombstone_key(digest: str) -> str:
+    return f"{TOMBSTONES_PREFIX}{digest}.json"

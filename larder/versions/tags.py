@@ -8,21 +8,23 @@ now: the run is superseded, and starts again from the listing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from larder.errors import (
+    ConfigError,
     DamageError,
     NotFoundError,
     PreconditionError,
     RetryableError,
     SupersededError,
 )
-from larder.manifest.sealed import MAKE_AGAIN, from_plain, seal, unseal
+from larder.manifest.sealed import MAKE_AGAIN, SPARSE, from_plain, seal, unseal
 from larder.names import FILE, Digest, HexId
 from larder.store import object_url
 from larder.store.base import Store
 from larder.store.own_files import listed, published_file_errors, read_optional
+from larder.units import suggest
 from larder.versions import layout
 from larder.versions.publish import KEPT, Conditions, not_kept
 
@@ -51,23 +53,25 @@ class Tag:
         inputs: The inputs digest that led to this version last; another than that of version.json
             if the same version followed from other inputs since.
         history: What it named before, the newest last; at most `HISTORY` entries.
+        pinned: Runs leave it where it is.
     """
 
     version: HexId
     inputs: Digest
     history: tuple[TagEntry, ...] = ()
+    pinned: bool = field(default=False, metadata=SPARSE)
 
     def versions(self) -> Iterator[str]:
         """The IDs of all versions that it named, each once, the newest first."""
         past = (entry.version for entry in reversed(self.history))
         yield from dict.fromkeys((self.version, *past))
 
-    def moved(self, to: TagEntry) -> Tag:
+    def moved(self, to: TagEntry, pinned: bool) -> Tag:
         """The tag after it was moved; only its inputs change if it names the version already."""
         past = self.history
         if to.version != self.version:
             past = (*past, TagEntry(self.version, self.inputs))[-HISTORY:]
-        return Tag(to.version, to.inputs, past)
+        return Tag(to.version, to.inputs, past, pinned)
 
 
 def tag_names(store: Store) -> list[str]:
@@ -90,6 +94,7 @@ def move_tag(
     inputs: str,
     expected: str | None,
     conditions: Conditions = KEPT,
+    pin: bool | None = None,
 ) -> bool:
     """Make a tag name a version, unless another run has moved it; returns whether it was written.
 
@@ -101,7 +106,11 @@ def move_tag(
     same; if it changed in between, the decision is made again. On a store that does not keep this
     condition, of two runs that do this at the same moment the second one wins.
 
+    ``pin`` says whether the tag is pinned then, as a user decides; None leaves a pinned tag where
+    it is.
+
     Raises:
+        ConfigError: ``version.pinned``: the tag is pinned to another version.
         SupersededError: The tag names another version than these two.
         DamageError: Its document is damaged.
         RetryableError: Other runs kept moving it at the same time.
@@ -109,7 +118,8 @@ def move_tag(
     for _ in range(_TRIES):
         try:
             with published_file_errors():
-                return _try_to_move(store, tag, TagEntry(version, inputs), expected, conditions)
+                to = TagEntry(version, inputs)
+                return _try_to_move(store, tag, to, expected, conditions, pin)
         except PreconditionError:
             continue
     where = object_url(store.url, layout.tag_key(tag))
@@ -117,25 +127,58 @@ def move_tag(
 
 
 def _try_to_move(
-    store: Store, tag: str, to: TagEntry, expected: str | None, conditions: Conditions
+    store: Store,
+    tag: str,
+    to: TagEntry,
+    expected: str | None,
+    conditions: Conditions,
+    pin: bool | None,
 ) -> bool:
     key = layout.tag_key(tag)
     etag, old = _with_etag(store, key) or (None, None)
     if old is None:
         if expected is not None:
             raise _superseded(store, key, None)
-        data = seal(Tag(to.version, to.inputs))
+        data = seal(Tag(to.version, to.inputs, pinned=bool(pin)))
         store.put(key, data, if_absent=conditions.if_absent)
     else:
-        if TagEntry(old.version, old.inputs) == to:
-            return False
         if old.version not in (to.version, expected):
             raise _superseded(store, key, old.version)
-        data = seal(old.moved(to))
+        if old.pinned and pin is None and old.version != to.version:
+            raise pinned_error(store, tag, old)
+        new = old.moved(to, old.pinned if pin is None else pin)
+        if new == old:
+            return False
+        data = seal(new)
         store.put(key, data, if_match=etag if conditions.if_match else None)
     if read_tag(store, tag) in (None, old):
         raise not_kept(object_url(store.url, key), len(data), None)
     return True
+
+
+def pinned_error(store: Store, tag: str, old: Tag) -> ConfigError:
+    where, hint = object_url(store.url, layout.tag_key(tag)), "larder tag --unpin releases it"
+    message = f"the tag is pinned to version {old.version}"
+    return ConfigError("version.pinned", message, where=where, hint=hint)
+
+
+def delete_tag(store: Store, tag: str) -> str:
+    """Delete a tag that exists and is not pinned; returns the version that it named."""
+    key = layout.tag_key(tag)
+    etag, old = _with_etag(store, key) or (None, None)
+    if old is None:
+        hint = suggest(tag, tag_names(store), "tags")
+        message = f"there is no tag {tag!r}"
+        raise ConfigError("version.missing", message, where=store.url, hint=hint)
+    if old.pinned:
+        raise pinned_error(store, tag, old)
+    try:
+        with published_file_errors():
+            store.delete(key, if_match=etag)
+    except PreconditionError:
+        now = read_tag(store, tag)
+        raise _superseded(store, key, now.version if now else None) from None
+    return old.version
 
 
 def _superseded(store: Store, key: str, version: str | None) -> SupersededError:
@@ -171,5 +214,5 @@ def tag_of(plain: Mapping[str, Any]) -> Tag:
     """
     if "history" not in plain:
         raise ValueError("it is no tag")
-    names = [field.name for field in fields(Tag)]
+    names = [each.name for each in fields(Tag)]
     return from_plain(Tag, {name: plain[name] for name in names if name in plain})

@@ -58,6 +58,11 @@ def test_an_unchanged_run_writes_nothing(tmp_path, mirror):
         assert second[same] == first[same], same
 
 
+def kept_writes(recorder: Recorder) -> list[str]:
+    """What a run has written, but for leases."""
+    return [call.key for call in recorder.writes if not call.key.startswith("leases/")]
+
+
 # Only times changed
 
 
@@ -70,7 +75,7 @@ def test_touched_files_are_hashed_once_and_the_version_stays(tmp_path, mirror):
     second, recorder = lab.recorded()
     assert (second["status"], second["version"]) == ("reused", first["version"])
     assert sorted(reads(recorder, f"file://{lab.source}")) == sorted(images())
-    assert [call.key for call in recorder.writes] == ["tags/latest.json"]
+    assert kept_writes(recorder) == ["tags/latest.json"]
     before = files(tmp_path)
     third, recorder = lab.recorded()
     assert (third["status"], third["version"]) == ("reused", first["version"])
@@ -148,7 +153,7 @@ def test_a_rebuilt_source_that_changes_back_leads_to_the_old_version(tmp_path):
         fourth, quiet = lab.recorded()
     assert second["version"] != first["version"] == third["version"] == fourth["version"]
     assert third["status"] == fourth["status"] == "reused"
-    moved, recorded = (call.key for call in recorder.writes)
+    moved, recorded = sorted(kept_writes(recorder))
     assert moved == "tags/latest.json"
     assert recorded.startswith(layout.runs_prefix(first["version"]))
     assert quiet.writes == []

@@ -47,7 +47,7 @@ def test_from_bucket_to_bucket(lab, tmp_path):
     first = lab.prepare()
     assert first["copied"]["count"] == 15
     lab.only()
-    in_directory = directory_lab(tmp_path, **DECODED)
+    in_directory = directory_lab(tmp_path / "directory", **DECODED)
     assert in_directory.prepare()["digest"] == first["digest"]
 
     before = listing(**lab.storage)

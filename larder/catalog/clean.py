@@ -1,0 +1,238 @@
+"""The composition of a clean: look, announce what may go, and delete what was announced before.
+
+A clean takes two runs that are the grace time apart: the first writes a tombstone, the second
+deletes what it names, if nothing needs that by then. docs/design/007-cleaning.md says why this is
+safe with whatever happens at the same time.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from larder.catalog.due import HOUR_US, Policy, due_units, kept_versions
+from larder.catalog.holdings import SHOWN_KEYS, Holdings, Needed, read_needed, take_holdings
+from larder.catalog.place import Place
+from larder.catalog.sweep import STAGE, Sweep
+from larder.copy.uploads import UploadRecords
+from larder.errors import ConfigError, PreconditionError
+from larder.jobs.results import Totals
+from larder.jobs.runner import Runner, Start
+from larder.manifest.digest import canonical_json, sha256_hex
+from larder.manifest.sealed import seal
+from larder.progress import Progress, TimedProgress
+from larder.segments.mirror import PLACE as MIRROR
+from larder.store.base import Store
+from larder.store.own_files import published_file_errors
+from larder.store.permissions import PROBE, permission
+from larder.units import format_bytes, format_count
+from larder.versions import layout
+from larder.versions.leases import NamedTombstone, Tombstone, read_tombstones
+from larder.versions.publish import probe_conditions
+
+SHOWN_LINES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CleanSettings:
+    """Everything that a clean is told."""
+
+    place: Place
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPlan:
+    """What a clean would do, at a time by the storage's clock.
+
+    ``reasons`` say why versions stay, as of `kept_versions`; ``due`` are units to announce, and
+    ``ripe`` the tombstones to execute, of those that are there.
+    """
+
+    settings: CleanSettings
+    now_us: int
+    holdings: Holdings
+    needed: Needed
+    reasons: Mapping[str, str]
+    due: Sequence[str]
+    announced: Sequence[NamedTombstone]
+
+    @property
+    def ripe(self) -> list[NamedTombstone]:
+        return [each for each in self.announced if self.until_us(each) <= self.now_us]
+
+    def until_us(self, tombstone: NamedTombstone) -> int:
+        """When it may be executed: one whose clean was stopped, at once."""
+        grace_us = 0 if tombstone.tombstone.cleaner else self.settings.policy.grace_us
+        return tombstone.info.modified_us + grace_us
+
+    def totals(self, prefixes: Sequence[str]) -> Totals:
+        units = [unit for prefix in prefixes for unit in self.holdings.inside(prefix)]
+        return Totals(sum(unit.objects for unit in units), sum(unit.bytes for unit in units))
+
+
+def plan_clean(
+    settings: CleanSettings, plan_only: bool = False, *, progress: Progress
+) -> CleanPlan:
+    """List a dataset and read what names what. Writes and deletes one object, to know the time by
+    the storage's clock and whether it may; if ``plan_only``, it goes by this machine's.
+
+    ``version.missing``: there is no such dataset. DamageError: nobody knows what is needed.
+    """
+    root = settings.place.open()
+    progress.start(STAGE)
+    holdings = take_holdings(root, settings.place.dataset)
+    if not holdings.units:
+        message = f"there is no dataset {settings.place.dataset}"
+        hint = "check its name, and --storage or --cluster"
+        raise ConfigError("version.missing", message, where=root.url, hint=hint)
+    now_us = time.time_ns() // 1000 if plan_only else _store_now_us(root)
+    needed = read_needed(root, now_us)
+    announced = list(read_tombstones(root))
+    named = {prefix for each in announced for prefix in each.tombstone.prefixes}
+    reasons = kept_versions(holdings, needed, settings.policy, now_us)
+    due = due_units(holdings, needed, reasons, settings.policy, now_us)
+    due = [prefix for prefix in due if prefix not in named]
+    progress.finish(STAGE)
+    return CleanPlan(settings, now_us, holdings, needed, reasons, due, announced)
+
+
+def _store_now_us(root: Store) -> int:
+    key = f"{layout.PROBE_PREFIX}{secrets.token_hex(8)}"
+    with permission(root, "storage", "put", "delete"), published_file_errors():
+        root.put(key, PROBE)
+        now_us = root.head(key).modified_us
+        root.delete(key)
+    return now_us
+
+
+def clean(
+    settings: CleanSettings,
+    runner: Runner,
+    *,
+    plan_only: bool = False,
+    start: Start | None = None,
+) -> dict[str, Any]:
+    """Announce what nothing needs, and delete what was announced long enough ago.
+
+    With ``plan_only``, nothing is written; ``start`` chooses where the plan is executed. Returns
+    the JSON document of the clean, or of its plan.
+    """
+    plan = runner.run(plan_clean, settings, plan_only)
+    if plan_only or not (plan.due or plan.ripe):
+        return _document(plan, "planned" if plan.due or plan.ripe else "current", runner.times)
+    execute = partial(_execute, plan)
+    return start(execute) if start else execute(runner)
+
+
+def _execute(plan: CleanPlan, runner: Runner) -> dict[str, Any]:
+    deleted, announced = runner.run(clean_units, plan)
+    document = _document(plan, "cleaned" if deleted.count else "announced", runner.times)
+    return document | {"deleted": asdict(deleted), "announced": announced}
+
+
+def clean_units(plan: CleanPlan, *, progress: Progress) -> tuple[Totals, dict[str, Any]]:
+    """Write the tombstone of what is due, then execute those that are old enough.
+
+    Returns what was deleted, and what is announced.
+    """
+    place, policy = plan.settings.place, plan.settings.policy
+    root = place.open()
+    conditions = probe_conditions(root)
+    ripe, waiting = plan.ripe, [each for each in plan.announced if each not in plan.ripe]
+    if plan.due:
+        new = _announce(root, plan.due)
+        (ripe if policy.grace_hours == 0 else waiting).append(new)
+    totals = plan.totals([prefix for each in ripe for prefix in each.tombstone.prefixes])
+    progress.start(STAGE, objects=totals.count, bytes=totals.bytes)
+    deleted = Totals()
+    for each in ripe:
+        sweep = Sweep(root, place.dataset, each, place.cluster.copy_.concurrency, progress)
+        sweep.run(plan.now_us, conditions)
+        deleted += sweep.done
+    UploadRecords(root, MIRROR.uploads).abort_orphans()
+    progress.finish(STAGE)
+    return deleted, _announced(plan, waiting)
+
+
+def _announce(root: Store, due: Sequence[str]) -> NamedTombstone:
+    tombstone = Tombstone(tuple(due))
+    key = layout.tombstone_key(sha256_hex(canonical_json(list(due)))[:16])
+    with published_file_errors(), suppress(PreconditionError):  # another clean announces the same
+        root.put(key, seal(tombstone), if_absent=True)
+    return NamedTombstone(key, tombstone, root.head(key))
+
+
+def _announced(plan: CleanPlan, waiting: Sequence[NamedTombstone]) -> dict[str, Any]:
+    prefixes = [prefix for each in waiting for prefix in each.tombstone.prefixes]
+    last_us = max((plan.until_us(each) for each in waiting), default=plan.now_us)
+    hours = max(0, round((last_us - plan.now_us) / HOUR_US))
+    return {**_listing(plan, prefixes), "hours": hours}
+
+
+def _listing(plan: CleanPlan, prefixes: Sequence[str]) -> dict[str, Any]:
+    totals = plan.totals(prefixes)
+    return {**asdict(totals), "units": list(prefixes)[:SHOWN_KEYS], "total_units": len(prefixes)}
+
+
+def _document(plan: CleanPlan, status: str, times: TimedProgress) -> dict[str, Any]:
+    ripe = [prefix for each in plan.ripe for prefix in each.tombstone.prefixes]
+    waiting = [each for each in plan.announced if each not in plan.ripe]
+    return {
+        "dataset": plan.settings.place.dataset,
+        "storage": plan.settings.place.open().url,
+        "status": status,
+        "kept": {version: reason for version, reason in plan.reasons.items() if reason},
+        "due": _listing(plan, plan.due),
+        "ripe": _listing(plan, ripe),
+        "announced": _announced(plan, waiting),
+        "deleted": asdict(Totals()),
+        "foreign": {"count": plan.holdings.foreign_count, "keys": plan.holdings.foreign},
+        "seconds": round(times.seconds(), 3),
+        "stages": times.stages(),
+    }
+
+
+def clean_lines(document: Mapping[str, Any]) -> list[str]:
+    """A clean, or its plan, as lines for people."""
+    kept, due, announced = document["kept"], document["due"], document["announced"]
+    lines = [f"{document['dataset']} {document['status']}: {document['storage']}"]
+    lines += [f"  keep     {version} ({reason})" for version, reason in _first(kept.items())]
+    lines += _more(len(kept))
+    if document["status"] == "planned":
+        lines += _units("delete", document["ripe"]) + _units("announce", due)
+    elif document["deleted"]["count"]:
+        lines.append(f"  deleted  {_amount(document['deleted'])}")
+    lines += _units("waits", announced)
+    if announced["units"] and document["status"] != "planned":
+        hours = format_count(announced["hours"], "hour")
+        lines.append(f"           a clean in {hours} or later deletes what nothing needs by then")
+    if foreign := document["foreign"]["count"]:
+        lines.append(f"  foreign  {format_count(foreign, 'object')}, which stay")
+        lines += [f"           {key}" for key in _first(document["foreign"]["keys"])]
+        lines += _more(foreign)
+    return lines
+
+
+def _units(verb: str, amount: Mapping[str, Any]) -> list[str]:
+    if not amount["units"]:
+        return []
+    units = [f"           {prefix}" for prefix in _first(amount["units"])]
+    return [f"  {verb:<9}{_amount(amount)}", *units, *_more(amount["total_units"])]
+
+
+def _first(items: Any) -> list[Any]:
+    return list(items)[:SHOWN_LINES]
+
+
+def _more(count: int) -> list[str]:
+    return [f"           and {count - SHOWN_LINES:,} more"] if count > SHOWN_LINES else []
+
+
+def _amount(amount: Mapping[str, Any]) -> str:
+    return f"{format_count(amount['count'], 'object')}, {format_bytes(amount['bytes'])}"

@@ -1,0 +1,124 @@
+"""Which units may go: a pure function of what there is, what is needed, and the time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from larder.catalog.holdings import Holdings, Named, Needed
+from larder.errors import ConfigError
+from larder.versions.leases import DAY_US
+
+HOUR_US = DAY_US // 24
+_DURATION = re.compile(r"([0-9]{1,6})([dh])")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a clean keeps.
+
+    Attributes:
+        keep: So many versions, those that were published last, whatever else names them.
+        older_hours: Of the others, those that are younger.
+        grace_hours: What is to go is announced for so long; and what no version names was not
+            written to for so long.
+    """
+
+    keep: int
+    older_hours: int = 0
+    grace_hours: int = 24
+
+    @property
+    def grace_us(self) -> int:
+        return self.grace_hours * HOUR_US
+
+
+def read_policy(keep: int, older_than: str = "0h", grace: str = "24h") -> Policy:
+    """The policy of the flags of a command; ``config.invalid_value``."""
+    if keep < 1:
+        message, hint = "expected 1 or more", "one version always stays"
+        raise ConfigError("config.invalid_value", message, where="--keep", hint=hint)
+    return Policy(keep, _hours(older_than, "--older-than"), _hours(grace, "--grace"))
+
+
+def _hours(text: str, where: str) -> int:
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        message, hint = "expected days or hours", "such as 30d or 12h"
+        raise ConfigError("config.invalid_value", message, where=where, hint=hint)
+    return int(match[1]) * (24 if match[2] == "d" else 1)
+
+
+def kept_versions(
+    holdings: Holdings, needed: Needed, policy: Policy, now_us: int
+) -> dict[str, str]:
+    """By ID, the newest first, why published versions stay; empty for those that may go."""
+
+    def published_us(version: str) -> int:
+        unit = holdings.units.get(f"versions/{version}")
+        return (unit and unit.document_us) or now_us  # or it was published since the listing
+
+    reasons = {}
+    newest = sorted(needed.named, key=published_us, reverse=True)
+    for place, version in enumerate(newest):
+        is_young = now_us - published_us(version) < policy.older_hours * HOUR_US
+        kept = "newest" if place < policy.keep else "young" if is_young else ""
+        reasons[version] = needed.versions.get(version, kept)
+    return reasons
+
+
+def due_units(
+    holdings: Holdings, needed: Needed, reasons: Mapping[str, str], policy: Policy, now_us: int
+) -> list[str]:
+    """The prefixes of units that may go, sorted.
+
+    What a version names goes with it. What none names may be unfinished work of a run of another
+    release, without a lease: it has to be left alone for the grace time.
+    """
+    named = needed.named
+    gone = {use[0] for version in reasons if not reasons[version] for use in named[version]}
+    in_use = InUse.of(needed, (version for version in reasons if reasons[version]))
+    due = []
+    for prefix in sorted({in_use.whole(prefix) for prefix in holdings.units}):
+        _, _, id_ = prefix.partition("/")
+        if id_ in reasons:
+            is_due = not reasons[id_]
+        else:
+            newest_us = max(unit.newest_us for unit in holdings.inside(prefix))
+            is_due = id_ in gone or now_us - newest_us >= policy.grace_us
+        if is_due and not in_use.has(prefix):
+            due.append(prefix)
+    return due
+
+
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """What tags, leases and the versions that stay need: segments, and caches of these."""
+
+    needed: Needed
+    segments: frozenset[str]
+    caches: frozenset[tuple[str, str | None]]
+
+    @staticmethod
+    def of(needed: Needed, versions: Iterable[str]) -> InUse:
+        """Given the IDs of the versions that stay."""
+        caches = Named().union(*(needed.named[version] for version in versions))
+        return InUse(needed, frozenset(segment for segment, _ in caches), caches)
+
+    def whole(self, prefix: str) -> str:
+        """The unit, or the segment that it is inside of if that is not in use either."""
+        kind, id_, *_ = prefix.split("/")
+        segment = f"segments/{id_}"
+        return segment if kind == "segments" and not self.has(segment) else prefix
+
+    def has(self, prefix: str) -> bool:
+        """Whether a unit has to stay."""
+        kind, id_, *inner = prefix.split("/")
+        if kind == "versions":
+            return id_ in self.needed.versions
+        if kind == "work":  # a repair may look in it for the content of another file
+            return self.needed.running
+        cache = (id_, inner[-1]) if inner else None
+        named = cache in self.caches if cache else id_ in self.segments
+        return named or id_ in self.needed.segments

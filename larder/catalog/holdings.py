@@ -1,0 +1,195 @@
+"""What there is of a dataset, from one complete listing, and what is needed of it.
+
+A *unit* is kept or deleted whole: a version, a segment, a cache of a segment, the receipts of a
+cache, or a file that a repair has replaced. It is named by its prefix, without the last ``/``.
+Mirrored objects are not among them: there may be millions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from larder.bounds import map_ahead
+from larder.errors import DamageError
+from larder.names import ID, SPLIT_REGEX
+from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import listed
+from larder.versions import layout
+from larder.versions.documents import VersionDocument
+from larder.versions.find import published_ids
+from larder.versions.leases import RUN, read_leases
+from larder.versions.publish import read_version
+from larder.versions.tags import read_tag, tag_names
+
+SHOWN_KEYS = 1_000
+"""Maximum number of units, and of foreign keys, that are named."""
+
+_READERS = 16
+_LAST = "\U0010ffff"
+_OTHERS = (
+    *(layout.MIRROR_PREFIX, layout.TAGS_PREFIX, layout.LEASES_PREFIX, layout.TOMBSTONES_PREFIX),
+    "work/",
+)
+"""Prefixes of what is no unit, and is left alone."""
+
+
+def larders_files(dataset: str) -> re.Pattern[str]:
+    """Keys in units that Larder makes, as `larder.versions.layout` does; others are foreign."""
+    id_, digest, split = ID.regex, "[0-9a-f]{16}", SPLIT_REGEX
+    shard = rf"(?P<split>{split})/{re.escape(dataset)}-(?P=split)-[0-9]+[0-9a-z-]*\.[a-z0-9]+"
+    index = shard.replace("split>", "of>").replace("split)", "of)")
+    return re.compile(
+        rf"versions/{id_}/(version\.json|classes\.json|manifests/[a-z]+-{digest}\.(parquet|npy)"
+        rf"|lists/{split}-{digest}\.txt|readers/[^/]+/{split}\.json|card/card\.html"
+        rf"|runs/[^/]+\.json|consumers/.+)"
+        rf"|segments/{id_}/(segment\.json|shards/{shard}|index/[a-z]+-{digest}\.(npz|parquet)"
+        rf"|index/[a-z]+/{index}|caches/{id_}/(cache\.json|{split}-{digest}\.mdb)|work/.+)"
+        rf"|{layout.REPLACED_PREFIX}.+"
+    )
+
+
+def unit_of(key: str) -> str | None:
+    """The prefix of the unit that a key belongs to, if it does to any."""
+    if key.startswith(layout.REPLACED_PREFIX):
+        return key
+    names = key.split("/")
+    if len(names) < 3 or names[0] not in ("versions", "segments") or not ID.allows(names[1]):
+        return None
+    of_cache = len(names) > 4 and names[0] == "segments" and names[2] == "caches"
+    of_receipts = len(names) > 5 and names[0] == "segments" and names[2:4] == ["work", "caches"]
+    return "/".join(names[: 4 if of_cache else 5 if of_receipts else 2])
+
+
+@dataclass(slots=True)
+class Unit:
+    """The objects of a unit, but for those of units inside it; ``newest_us`` is of the last one.
+
+    ``document_us`` is when its document was written; None if it has none.
+    """
+
+    objects: int = 0
+    bytes: int = 0
+    newest_us: int = 0
+    document_us: int | None = None
+
+
+@dataclass(slots=True)
+class Holdings:
+    """The units of a dataset by their prefixes, and the first files that are not Larder's."""
+
+    units: dict[str, Unit] = field(default_factory=dict)
+    foreign: list[str] = field(default_factory=list)
+    foreign_count: int = 0
+
+    def inside(self, prefix: str) -> list[Unit]:
+        """A unit and those inside it."""
+        return [unit for name, unit in self.units.items() if f"{name}/".startswith(f"{prefix}/")]
+
+    def add(self, info: ObjectInfo, is_larders: bool) -> None:
+        prefix = unit_of(info.key)
+        if not is_larders and (prefix or not info.key.startswith(_OTHERS)):
+            self.foreign_count += 1
+            if len(self.foreign) < SHOWN_KEYS:
+                self.foreign.append(info.key)
+        elif prefix:
+            unit = self.units.setdefault(prefix, Unit())
+            unit.objects += 1
+            unit.bytes += info.size_bytes
+            unit.newest_us = max(unit.newest_us, info.modified_us)
+            if info.key == document_of(prefix):
+                unit.document_us = info.modified_us
+
+
+def document_of(prefix: str) -> str:
+    """The key that makes a unit whole, which is written last and deleted first."""
+    kind, *names = prefix.split("/")
+    if kind == "versions":
+        return layout.version_key(names[0])
+    if kind == "segments":
+        whole = layout.segment_key(names[0])
+        return layout.cache_key(names[0], names[-1]) if len(names) > 1 else whole
+    return prefix
+
+
+def take_holdings(root: Store, dataset: str) -> Holdings:
+    """List a dataset, without its mirror; a listing that fails is an error, never a part."""
+    holdings, is_larders = Holdings(), larders_files(dataset).fullmatch
+    for info in _listed(root):
+        holdings.add(info, is_larders(info.key) is not None)
+    return holdings
+
+
+def _listed(root: Store) -> Iterator[ObjectInfo]:
+    for info in listed(root, ""):
+        if info.key.startswith(layout.MIRROR_PREFIX):
+            break
+        yield info
+    else:
+        return
+    yield from listed(root, "", start_after=f"{layout.MIRROR_PREFIX}{_LAST}")
+
+
+Named = frozenset[tuple[str, str | None]]
+"""The segments of a version, each with its cache, if it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What tags and leases name, and what versions do.
+
+    Attributes:
+        versions: By ID, why a version is needed.
+        segments: IDs of those that runs use.
+        running: Whether a run has a lease.
+        named: By ID, what each published version names.
+    """
+
+    versions: Mapping[str, str]
+    segments: frozenset[str]
+    running: bool
+    named: Mapping[str, Named]
+
+
+def read_needed(root: Store, now_us: int) -> Needed:
+    """Read leases, tags and versions, in this order: a run gives its lease back when its tag is
+    written, and a version that it publishes is seen, or its lease is.
+
+    DamageError: a document is damaged, of another release, or lost although something names it, so
+    that nobody knows what is needed.
+    """
+    versions: dict[str, str] = {}
+    segments: set[str] = set()
+    unpublished: set[str] = set()
+    running = False
+    for each in read_leases(root):
+        if now_us < each.until_us:
+            versions |= dict.fromkeys(each.lease.versions, f"lease {each.name}")
+            segments |= set(each.lease.segments)
+            running |= each.name.startswith(RUN)
+            unpublished |= set(each.lease.versions if each.lease.segments else ())
+    for name in tag_names(root):
+        if tag := read_tag(root, name):
+            versions[tag.version] = f"tag {name}"
+    named = _read_named(root)
+    for version, reason in versions.items():
+        if version not in named and (version not in unpublished or reason.startswith("tag")):
+            message = f"{reason} names version {version}, which has no document"
+            hint = "see larder verify; or change the tag, or drop the lease"
+            raise DamageError("damage.manifest", message, where=root.url, hint=hint)
+    return Needed(versions, frozenset(segments), running, named)
+
+
+def _read_named(root: Store) -> dict[str, Named]:
+    def read(version: str) -> VersionDocument | None:
+        return read_version(root, version)
+
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="version") as pool:
+        documents = map_ahead(pool, read, published_ids(root), window=2 * _READERS)
+        return {
+            each.id: frozenset((use.id, use.cache) for use in each.segments)
+            for each in documents
+            if each
+        }

@@ -1,0 +1,85 @@
+"""Shows, adds and drops leases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from larder.catalog.place import Place
+from larder.errors import ConfigError, printable
+from larder.manifest.digest import sha256_hex
+from larder.versions import layout
+from larder.versions.find import find_version
+from larder.versions.leases import (
+    CONFIG_DAYS,
+    Claim,
+    Lease,
+    NamedLease,
+    drop_lease,
+    read_leases,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """What is done with leases: a ``version`` gets one, some are dropped, or all are shown."""
+
+    place: Place
+    version: str | None = None
+    holder: str | None = None
+    days: int = CONFIG_DAYS
+    drop: Sequence[str] = ()
+
+
+def lease(settings: LeaseSettings) -> dict[str, Any]:
+    """Add or drop leases; returns the JSON document, with those that there are then.
+
+    Refused: ``version.missing`` and ``version.ambiguous``, of names; ``version.cleaned``: the
+    version is being deleted.
+    """
+    _check(settings)
+    root = settings.place.open()
+    for name in settings.drop:
+        drop_lease(root, name)
+    if settings.version is not None and settings.holder is not None:
+        version = find_version(root, settings.place.dataset, settings.version)
+        name = f"user-{sha256_hex(f'{version} {settings.holder}'.encode())[:16]}"
+        given = Lease(settings.holder, settings.days, (version,))
+        Claim(given, (layout.version_key(version),), name).take(root)
+    leases = [_fields(each) for each in read_leases(root)]
+    return {"dataset": settings.place.dataset, "storage": root.url, "leases": leases}
+
+
+def _check(settings: LeaseSettings) -> None:
+    message = ""
+    if (settings.version is None) != (settings.holder is None):
+        message = "a lease is of a version, and for somebody"
+    elif settings.drop and settings.version is not None:
+        message = "a lease is added or dropped, not both"
+    elif not 1 <= settings.days <= 3650:
+        message = "--days is from 1 to 3650"
+    if message:
+        hint = "larder lease DATASET VERSION --for WHO [--days N], or DATASET --drop NAME"
+        raise ConfigError("config.invalid_flag", message, hint=hint)
+
+
+def _fields(each: NamedLease) -> dict[str, Any]:
+    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.until_us / 1e6))
+    lease = each.lease
+    versions, segments = list(lease.versions), list(lease.segments)
+    names = {"name": each.name, "holder": lease.holder, "until": until}
+    return {**names, "versions": versions, "segments": segments}
+
+
+def lease_lines(document: Mapping[str, Any]) -> list[str]:
+    """The document for people."""
+    leases = document["leases"]
+    if not leases:
+        return [f"{document['storage']} has no leases"]
+    return [
+        f"{each['name']}: {', '.join(each['versions'])} for {printable(each['holder'])},"
+        f" until {each['until']}"
+        for each in leases
+    ]

@@ -1,0 +1,56 @@
+"""A dataset in a storage, without its dataset file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from larder.config.load import load_cluster, located, with_fields
+from larder.config.models import Cluster
+from larder.config.urls import directory
+from larder.errors import ConfigError
+from larder.names import NAME
+from larder.segments.stores import dataset_root
+from larder.store.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A dataset by its name, and a cluster whose storage has it."""
+
+    dataset: str
+    cluster: Cluster
+
+    def open(self) -> Store:
+        """The dataset's root."""
+        return dataset_root(self.dataset, self.cluster)
+
+
+def load_place(
+    dataset: str,
+    *,
+    storage: str | None = None,
+    cluster: str | None = None,
+    settings: Sequence[str] = (),
+    config_dir: str = "configs",
+) -> Place:
+    """The dataset at a URL, reached as a cluster file says if one is named, or in its storage.
+
+    ``settings`` override fields of the cluster, ``cluster.key.path=value``.
+    """
+    if not NAME.allows(dataset):
+        message, hint = "not the name of a dataset", "larder tag DATASET, without a path or @TAG"
+        raise ConfigError("config.invalid_value", message, where="DATASET", hint=hint)
+    if storage and not cluster and not settings:
+        described = Cluster.model_validate({"name": "storage", "storage": {"url": storage}})
+    else:
+        chosen = [*settings, f"cluster.storage.url={storage}"] if storage else settings
+        folder = directory(Path(config_dir), "--config-dir")
+        described = load_cluster(folder, cluster or "local", chosen, os.environ)
+    where = "--storage" if storage else "cluster.storage.url"
+    return Place(
+        dataset,
+        with_fields(described, storage=located(described.storage, os.environ, where)),
+    )

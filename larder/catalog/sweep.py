@@ -1,0 +1,110 @@
+"""Deletes what a tombstone names and nothing needs; docs/design/007-cleaning.md has the order."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+
+from larder.catalog.due import InUse
+from larder.catalog.holdings import document_of, larders_files, read_needed
+from larder.errors import NotFoundError, PreconditionError, SupersededError
+from larder.jobs.results import Totals
+from larder.manifest.sealed import seal
+from larder.progress import Progress
+from larder.store import object_url
+from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import listed, published_file_errors, read_optional
+from larder.versions.leases import NamedTombstone
+from larder.versions.publish import Conditions
+
+STAGE = "clean"
+
+_AT_ONCE = 1_000
+"""So many deletions follow one look at the tombstone."""
+
+
+class Sweep:
+    """The deletion of what a tombstone names, by this clean, until another one takes it over."""
+
+    def __init__(
+        self, root: Store, dataset: str, tombstone: NamedTombstone, threads: int, progress: Progress
+    ) -> None:
+        self.done = Totals()
+        self._root = root
+        self._tombstone = tombstone
+        self._is_larders = larders_files(dataset).fullmatch
+        self._threads = threads
+        self._progress = progress
+        self._data = seal(replace(tombstone.tombstone, cleaner=secrets.token_hex(8)))
+
+    def run(self, now_us: int, conditions: Conditions) -> None:
+        """Say that it deletes, then look what is needed, and delete the rest.
+
+        What is needed stays, and is announced anew once nothing needs it. SupersededError: another
+        clean has taken it over.
+        """
+        key, tombstone, info = self._tombstone
+        try:
+            with published_file_errors():
+                etag = info.etag if conditions.if_match else None
+                self._root.put(key, self._data, if_match=etag)
+        except (PreconditionError, NotFoundError):
+            raise self._taken_over() from None
+        needed = read_needed(self._root, now_us)
+        versions = {f"versions/{version}": version for version in needed.named}
+        gone = [
+            prefix
+            for prefix in tombstone.prefixes
+            if prefix in versions and versions[prefix] not in needed.versions
+        ]
+        self._delete(self._documents(gone))
+        in_use = InUse.of(needed, (versions[each] for each in versions if each not in gone))
+        for prefix in tombstone.prefixes:
+            if not in_use.has(prefix):
+                # Whoever looks finds it whole, or unfinished.
+                self._delete(self._documents([prefix]))
+                self._delete_below(prefix)
+        self._check()
+        self._root.delete(key)
+
+    def _documents(self, prefixes: Iterable[str]) -> list[ObjectInfo]:
+        infos = []
+        for key in map(document_of, prefixes):
+            with suppress(NotFoundError):
+                infos.append(self._root.head(key))
+        return infos
+
+    def _delete_below(self, prefix: str) -> None:
+        start = ""
+        while infos := list(islice(self._objects(prefix, start), _AT_ONCE)):
+            self._delete(infos)
+            start = infos[-1].key
+
+    def _objects(self, prefix: str, start: str) -> Iterator[ObjectInfo]:
+        infos = listed(self._root, f"{prefix}/", start_after=start)
+        return (info for info in infos if self._is_larders(info.key))
+
+    def _delete(self, infos: list[ObjectInfo]) -> None:
+        self._check()
+
+        def delete(info: ObjectInfo) -> None:
+            self._root.delete(info.key)
+            self._progress.advance(STAGE, objects=1, bytes=info.size_bytes)
+
+        with ThreadPoolExecutor(self._threads, thread_name_prefix=STAGE) as pool:
+            for info, _ in zip(infos, pool.map(delete, infos), strict=True):
+                self.done += Totals(1, info.size_bytes)
+
+    def _check(self) -> None:
+        """Another clean that takes over writes the tombstone anew."""
+        if read_optional(self._root, self._tombstone.key) != self._data:
+            raise self._taken_over()
+
+    def _taken_over(self) -> SupersededError:
+        where = object_url(self._root.url, self._tombstone.key)
+        message = "another clean deletes this"
+        return SupersededError("version.cleaned", message, where=where, hint="let it end")

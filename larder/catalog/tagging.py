@@ -1,0 +1,182 @@
+"""Shows, moves and deletes tags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from larder.catalog.place import Place
+from larder.errors import ConfigError, printable
+from larder.jobs.runner import Execute, Runner, Start
+from larder.names import FILE, ID
+from larder.pipeline.emit import published_version
+from larder.store import object_url
+from larder.store.base import Store
+from larder.units import suggest
+from larder.versions.leases import claim_version, claimed
+from larder.versions.publish import probe_conditions
+from larder.versions.runs import RunRecord, read_runs, write_run
+from larder.versions.tags import TAG, Tag, delete_tag, move_tag, read_tag, tag_names
+
+
+@dataclass(frozen=True, slots=True)
+class TagSettings:
+    """What is done with a tag: it is moved to a ``version``, deleted, or shown.
+
+    ``pin`` says whether it is pinned from then on; None leaves that as it is, and refuses to move
+    a pinned tag.
+    """
+
+    place: Place
+    name: str | None = None
+    version: str | None = None
+    delete: bool = False
+    pin: bool | None = None
+
+    def check(self) -> None:
+        """Refuse contradictions, and names that no tag may have."""
+        changes = self.version is not None or self.delete or self.pin is not None
+        if changes and self.name is None:
+            raise _refused("the name of the tag is missing", "larder tag DATASET NAME VERSION")
+        if self.delete and (self.version is not None or self.pin is not None):
+            raise _refused("a tag is deleted or moved, not both", "leave out what is not meant")
+        if self.delete and self.name == TAG:
+            raise _refused(f"{TAG} is not deleted, as every run moves it", "move it instead")
+        if self.version is not None and self.name is not None:
+            if not FILE.allows(self.name) or self.name.startswith("."):
+                message = "a tag has letters, digits, and . _ - after the first of them"
+                raise _refused(message, "choose another name")
+            if ID.allows(self.name):
+                raise _refused("a tag cannot look like an ID", "choose another name")
+
+
+def _refused(message: str, hint: str) -> ConfigError:
+    return ConfigError("config.invalid_flag", message, hint=hint)
+
+
+def tag(settings: TagSettings, runner: Runner, *, start: Start | None = None) -> dict[str, Any]:
+    """Show, move or delete a tag; returns the JSON document.
+
+    Refused: ``version.missing`` and ``version.ambiguous``, of names; ``version.pinned``: it is
+    pinned; ``version.superseded``: it was moved meanwhile; ``version.cleaned``: the version is
+    being deleted.
+    """
+    settings.check()
+
+    def execute(runner: Runner) -> dict[str, Any]:
+        document = _tag(settings)
+        if document["status"] in ("moved", "deleted"):
+            _record(settings, document, runner)
+        return document
+
+    chosen: Execute = execute
+    return start(chosen) if start else chosen(runner)
+
+
+def _record(settings: TagSettings, document: Mapping[str, Any], runner: Runner) -> None:
+    before, after = document["moved_from"], document.get("version")
+    record = RunRecord(
+        dataset=settings.place.dataset,
+        version=after or before,
+        command="tag",
+        flow_run=runner.flow_run,
+        tag=document["tag"],
+        before=before,
+        after=after,
+    )
+    write_run(settings.place.open(), record)
+
+
+def _tag(settings: TagSettings) -> dict[str, Any]:
+    root, name = settings.place.open(), settings.name
+    document: dict[str, Any] = {"dataset": settings.place.dataset, "storage": root.url}
+    document["status"] = "current"
+    if name is None:
+        tags = [(each, read_tag(root, each)) for each in tag_names(root)]
+        return document | {"tags": [_fields(each, tag) for each, tag in tags if tag]}
+    before = read_tag(root, name) if FILE.allows(name) else None
+    if settings.delete:
+        deleted = delete_tag(root, name)
+        return document | {"status": "deleted", "tag": name, "moved_from": deleted}
+    moved = False
+    if settings.version is not None:
+        moved = _move(root, settings, name, before)
+    elif before is None:
+        message, hint = f"there is no tag {name!r}", suggest(name, tag_names(root), "tags")
+        raise ConfigError("version.missing", message, where=root.url, hint=hint)
+    elif settings.pin is not None:
+        conditions = probe_conditions(root)
+        named = before.version
+        moved = move_tag(root, name, named, before.inputs, named, conditions, settings.pin)
+    after = read_tag(root, name)
+    if after is None:
+        message = "the tag was deleted meanwhile"
+        raise ConfigError("version.missing", message, where=object_url(root.url, name))
+    document |= {"status": "moved" if moved else "current", **_fields(name, after)}
+    document["moved_from"] = before.version if before and moved else None
+    return document | {"moves": [] if moved else _moves(root, name, after)}
+
+
+def _moves(root: Store, name: str, tag: Tag) -> list[dict[str, Any]]:
+    """What the records of runs say about where a tag was moved, the newest first."""
+    records = chain.from_iterable(read_runs(root, version) for version in tag.versions())
+    moves = [record for record in records if record.tag == name]
+    return [
+        {
+            "began": record.began,
+            "from": record.before,
+            "to": record.after,
+            "command": record.command,
+            "host": record.host,
+            "flow_run": record.flow_run,
+        }
+        for record in sorted(moves, key=lambda record: record.began, reverse=True)
+    ]
+
+
+def _move(root: Store, settings: TagSettings, name: str, before: Tag | None) -> bool:
+    """Make a tag name a version, which a clean leaves alone meanwhile."""
+    assert settings.version is not None, "it is to be moved"
+    version = published_version(root, settings.place.dataset, settings.version)
+    expected = before.version if before else None
+    with claimed(root, claim_version(version.id)):
+        named = version.id, version.inputs
+        return move_tag(root, name, *named, expected, probe_conditions(root), settings.pin)
+
+
+def _fields(name: str, tag: Tag) -> dict[str, Any]:
+    history = [entry.version for entry in reversed(tag.history)]
+    return {"tag": name, "version": tag.version, "pinned": tag.pinned, "history": history}
+
+
+_SHOWN = 10
+
+
+def tag_lines(document: Mapping[str, Any]) -> list[str]:
+    """The document for people."""
+    if "tags" in document:
+        tags = document["tags"]
+        return [_line(each) for each in tags] or [f"{document['storage']} has no tags"]
+    name, before = document["tag"], document["moved_from"]
+    if document["status"] == "deleted":
+        return [f"{name} deleted; it named {before}"]
+    lines = [_line(document)]
+    if document["status"] == "moved" and before not in (None, document["version"]):
+        lines.append(f"  moved from {before}")
+        if name == TAG and not document["pinned"]:
+            lines.append("  the next larder prepare moves it on; --pin keeps it here")
+    elif document["status"] == "current":
+        lines += [_move_line(move) for move in document["moves"][:_SHOWN]]
+    return lines
+
+
+def _move_line(move: Mapping[str, Any]) -> str:
+    run = f", flow run {move['flow_run']}" if move["flow_run"] else ""
+    by = printable(f"larder {move['command']} on {move['host']}{run}")
+    return f"  {move['began']}  from {move['from'] or 'nothing'} to {move['to']}  by {by}"
+
+
+def _line(tag: Mapping[str, Any]) -> str:
+    return f"{tag['tag']} names version {tag['version']}{' (pinned)' if tag['pinned'] else ''}"

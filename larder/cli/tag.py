@@ -1,0 +1,56 @@
+"""``larder tag``: what the names of versions are, and making one name another version."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from larder.cli.arguments import Parser, stored_parser
+from larder.cli.command import Command, Operation
+
+_DESCRIPTION = """\
+Make the tag NAME name a version, such as one before the current one. Runs publish versions, and
+leave a pinned tag where it is. Without VERSION, show which version it names, and named before;
+without NAME, show all tags.\
+"""
+
+
+def _parser(prog: str) -> Parser:
+    result = stored_parser(prog, _DESCRIPTION)
+    add = result.add_argument
+    add("name", metavar="NAME", nargs="?", help="the tag, such as latest")
+    add("version", metavar="VERSION", nargs="?", help="an ID, its first digits, or a tag")
+    add("--delete", action="store_true", help="delete the tag; its version stays")
+    pins = result.add_mutually_exclusive_group()
+    pins.add_argument(
+        "--pin",
+        action="store_true",
+        default=None,
+        help="from now on only this command moves the tag",
+    )
+    pins.add_argument(
+        "--unpin", action="store_false", dest="pin", help="from now on runs move it again"
+    )
+    return result
+
+
+def _operation(
+    dataset: str,
+    name: str | None = None,
+    version: str | None = None,
+    *,
+    delete: bool = False,
+    pin: bool | None = None,
+    **where: Any,
+) -> Operation:
+    from larder.catalog.place import load_place
+    from larder.catalog.tagging import TagSettings, tag, tag_lines
+    from larder.config.models import RunnerConfig
+
+    place = load_place(dataset, **where)
+    compose = partial(tag, TagSettings(place, name, version, delete, pin))
+    batches = RunnerConfig(), place.cluster.storage, place.cluster.copy_.memory
+    return Operation(1, compose, tag_lines, tag_lines, *batches)
+
+
+TAG = Command("tag", _parser, _operation)

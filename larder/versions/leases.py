@@ -1,0 +1,196 @@
+"""Leases, which keep what they name from being cleaned, and tombstones, which announce a clean.
+
+A lease is written before it is asked whether a clean deletes what it names; a clean says that it
+deletes before it asks for leases. So of two that do this at once, at least one sees the other,
+whatever their clocks say: docs/design/007-cleaning.md has the protocol.
+"""
+
+from __future__ import annotations
+
+import platform
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from larder.errors import ConfigError, LarderError, NotFoundError, SupersededError
+from larder.manifest.sealed import read_sealed, seal
+from larder.names import FILE, HexId, StoredPath
+from larder.store import object_url
+from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import listed, published_file_errors
+from larder.versions import layout
+
+T = TypeVar("T")
+
+DAY_US = 24 * 3600 * 1_000_000
+RUN_DAYS = 7
+"""A run writes its lease again when it publishes, and takes it back when it ends."""
+CONFIG_DAYS = 30
+RUN = "run-"
+"""The names of the leases of runs begin so."""
+
+LEASE_FORMAT = "larder-lease-1"
+TOMBSTONE_FORMAT = "larder-tombstone-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """leases/NAME.json: what must not be cleaned.
+
+    Attributes:
+        holder: Whom it is for.
+        days: For how long, from when it was written by the store's clock.
+        versions: IDs of versions, which keep the segments that they name.
+        segments: IDs of segments, also of one that is being built.
+    """
+
+    holder: str
+    days: int
+    versions: tuple[HexId, ...] = ()
+    segments: tuple[HexId, ...] = ()
+    format: str = LEASE_FORMAT
+
+
+class NamedLease(NamedTuple):
+    """A lease in the storage."""
+
+    name: str
+    lease: Lease
+    written_us: int
+
+    @property
+    def until_us(self) -> int:
+        return self.written_us + self.lease.days * DAY_US
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """tombstones/DIGEST.json: what a clean has announced, and deletes once it has a ``cleaner``.
+
+    ``prefixes`` are of versions, segments, caches and their work, without the last ``/``.
+    """
+
+    prefixes: tuple[StoredPath, ...]
+    cleaner: str = ""
+    format: str = TOMBSTONE_FORMAT
+
+
+class NamedTombstone(NamedTuple):
+    key: str
+    tombstone: Tombstone
+    info: ObjectInfo
+
+
+def read_leases(root: Store) -> Iterator[NamedLease]:
+    """All leases, also those that have ended."""
+    for info, lease in _documents(root, layout.LEASES_PREFIX, Lease, LEASE_FORMAT):
+        name = info.key.removeprefix(layout.LEASES_PREFIX).removesuffix(".json")
+        yield NamedLease(name, lease, info.modified_us)
+
+
+def read_tombstones(root: Store) -> Iterator[NamedTombstone]:
+    for info, tombstone in _documents(root, layout.TOMBSTONES_PREFIX, Tombstone, TOMBSTONE_FORMAT):
+        yield NamedTombstone(info.key, tombstone, info)
+
+
+def _documents(
+    root: Store, prefix: str, kind: type[T], format_: str
+) -> Iterator[tuple[ObjectInfo, T]]:
+    for info in listed(root, prefix):
+        name = info.key.removeprefix(prefix)
+        if not (FILE.allows(name) and name.endswith(".json")):
+            continue
+        hint = "restore it, or delete it if nobody needs it"
+        with suppress(NotFoundError):  # it has been taken back meanwhile
+            with published_file_errors():
+                info = root.head(info.key)
+                data = bytes(root.get(info.key))
+            yield info, read_sealed(kind, data, object_url(root.url, info.key), format_, hint=hint)
+
+
+def run_holder() -> str:
+    return f"a run on {platform.node() or 'a machine'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A lease to be written, and the documents of what it names that have to be there."""
+
+    lease: Lease
+    documents: tuple[str, ...] = ()
+    name: str = ""
+
+    @staticmethod
+    def of_run(
+        versions: Iterable[str], segments: Iterable[str] = (), documents: Iterable[str] = ()
+    ) -> Claim:
+        """What a run needs until it ends."""
+        lease = Lease(run_holder(), RUN_DAYS, tuple(versions), tuple(segments))
+        return Claim(lease, tuple(documents), f"{RUN}{secrets.token_hex(8)}")
+
+    def take(self, root: Store) -> None:
+        """Write the lease, again if it exists; SupersededError (``version.cleaned``): a clean
+        deletes what it names, or has deleted it.
+        """
+        with published_file_errors():
+            root.put(layout.lease_key(self.name), seal(self.lease))
+        try:
+            self._check(root)
+        except LarderError:
+            self.give_back(root)
+            raise
+
+    def _check(self, root: Store) -> None:
+        names = {*map(layout.version_prefix, self.lease.versions)}
+        names |= {*map(layout.segment_prefix, self.lease.segments)}
+        for _, tombstone, _ in read_tombstones(root):
+            for prefix in tombstone.prefixes if tombstone.cleaner else ():
+                if f"{prefix}/".startswith(tuple(names)):
+                    hint = "once larder clean has ended, run again; if it was killed, run it again"
+                    message = f"a clean is deleting {prefix}"
+                    raise SupersededError("version.cleaned", message, where=root.url, hint=hint)
+        for key in self.documents:
+            try:
+                root.head(key)
+            except NotFoundError:
+                where = object_url(root.url, key)
+                message = "a clean has deleted it since this run looked"
+                raise SupersededError(
+                    "version.cleaned", message, where=where, hint="run again"
+                ) from None
+
+    def give_back(self, root: Store) -> None:
+        """Delete the lease; one that cannot be deleted ends by itself."""
+        with suppress(LarderError):
+            root.delete(layout.lease_key(self.name))
+
+
+@contextmanager
+def claimed(root: Store, claim: Claim) -> Iterator[None]:
+    """Hold a claim until the block ends."""
+    claim.take(root)
+    try:
+        yield
+    finally:
+        claim.give_back(root)
+
+
+def claim_version(version: str) -> Claim:
+    """That of a command that makes something name a version."""
+    return Claim.of_run([version], documents=[layout.version_key(version)])
+
+
+def drop_lease(root: Store, name: str) -> None:
+    """Delete a lease; ``version.missing``: there is none of that name."""
+    key = layout.lease_key(name)
+    try:
+        if not FILE.allows(name):
+            raise NotFoundError("object.missing", "no such name")
+        root.head(key)
+    except NotFoundError:
+        message, hint = f"there is no lease {name!r}", "larder lease DATASET shows them"
+        raise ConfigError("version.missing", message, where=root.url, hint=hint) from None
+    with published_file_errors():
+        root.delete(key)

@@ -1,0 +1,54 @@
+"""Tags, leases and cleans of a dataset of `pipeline_lab`, as their commands do them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline_lab import DOCUMENT, Lab, png
+
+from larder.catalog.clean import CleanSettings, clean
+from larder.catalog.due import read_policy
+from larder.catalog.leasing import LeaseSettings, lease
+from larder.catalog.place import Place
+from larder.catalog.tagging import TagSettings, tag
+from larder.jobs.runner import InlineRunner
+from larder.progress import StageTimes
+
+
+def place_of(lab: Lab) -> Place:
+    settings = lab.settings()
+    return Place(settings.dataset.name, settings.cluster)
+
+
+def runner() -> InlineRunner:
+    return InlineRunner(2, StageTimes())
+
+
+def tagged(lab: Lab, *names: str, **options: Any) -> DOCUMENT:
+    return tag(TagSettings(place_of(lab), *names, **options), runner())
+
+
+def cleaned(
+    lab: Lab, keep: int = 1, grace: str = "0h", *, older: str = "0h", plan_only: bool = False
+) -> DOCUMENT:
+    settings = CleanSettings(place_of(lab), read_policy(keep, older, grace))
+    return clean(settings, runner(), plan_only=plan_only)
+
+
+def leased(lab: Lab, *chosen: Any, **options: Any) -> DOCUMENT:
+    return lease(LeaseSettings(place_of(lab), *chosen, **options))
+
+
+def drop_all(lab: Lab) -> None:
+    """End all leases, which configs of every version have."""
+    leased(lab, drop=[each["name"] for each in leased(lab)["leases"]])
+
+
+def grown(lab: Lab, versions: int = 3) -> list[str]:
+    """So many versions, of which each adds to the one before; their configs have no leases."""
+    ids = []
+    for number in range(versions):
+        lab.add({f"a/new{number}.png": png(50 + number)})
+        ids.append(lab.prepare()["version"])
+    drop_all(lab)
+    return ids

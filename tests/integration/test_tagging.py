@@ -1,0 +1,144 @@
+"""Tags that users move: back, pinned, deleted, and at the same time as others do."""
+
+import json
+from collections import Counter
+
+import pytest
+from catalog_lab import tagged
+from pipeline_lab import directory_lab, images, memory_lab, png
+
+from larder.catalog.tagging import tag_lines
+from larder.errors import LarderError
+from larder.manifest.sealed import seal
+from larder.pipeline.emit import emit
+from larder.versions.leases import Tombstone, read_leases
+from tests.support.runs import between
+from tests.support.stores import Meanwhile, MeanwhileStore
+
+
+@pytest.fixture
+def versions(tmp_path):
+    lab = directory_lab(tmp_path, images("ab", 2), cache=None)
+    first = lab.prepare()["version"]
+    lab.add({"a/09.png": png(9)})
+    return lab, first, lab.prepare()["version"]
+
+
+def test_a_rollback_is_one_command_and_the_next_run_undoes_it(versions):
+    lab, first, second = versions
+    document = tagged(lab, "latest", first[:6])
+    assert (document["status"], document["moved_from"]) == ("moved", second)
+    assert "--pin" in "\n".join(tag_lines(document))
+    assert lab.tag.version == first
+    assert lab.check().keys() == {first, second}
+    again = lab.prepare()
+    assert (again["status"], again["version"], lab.tag.version) == ("reused", second, second)
+    shown = tagged(lab, "latest")
+    assert shown["history"] == [first, second, first]
+    moves = [(move["command"], move["from"], move["to"]) for move in shown["moves"]]
+    again = ("prepare", first, second)
+    assert Counter(moves) == Counter(
+        [("prepare", None, first), again, ("tag", second, first), again]
+    )
+    assert tagged(lab, "latest", second)["status"] == "current"
+
+
+def test_runs_publish_and_leave_a_pinned_tag_and_its_configs(versions):
+    lab, first, second = versions
+    tagged(lab, "latest", first, pin=True)
+    emit(lab.settings(), "latest")
+    config = (lab.output / "experiment.yaml").read_text()
+    for added, status in (
+        ({"a/10.png": png(10)}, "built"),
+        ({}, "reused"),
+        ({"b/10.png": png(11)}, "built"),
+    ):
+        lab.add(added)
+        document = lab.prepare()
+        assert (document["status"], document["pinned"]) == (status, first)
+        assert (document["moved_from"], document["configs"]) == (None, [])
+        assert lab.tag.version == first
+        assert document["version"] in lab.check()
+    assert (lab.output / "experiment.yaml").read_text() == config
+    with pytest.raises(LarderError) as caught:
+        tagged(lab, "latest", second)
+    assert caught.value.code == "version.pinned"
+    assert tagged(lab, "latest", second, pin=True)["pinned"]
+    assert tagged(lab, "latest", pin=False)["status"] == "moved"
+    assert lab.prepare()["version"] == lab.tag.version != second
+
+
+def test_tags_are_made_shown_and_deleted(versions):
+    lab, first, second = versions
+    assert tagged(lab, "v1", first)["status"] == "moved"
+    assert [(each["tag"], each["version"]) for each in tagged(lab)["tags"]] == [
+        ("latest", second),
+        ("v1", first),
+    ]
+    assert tagged(lab, "v2", "v1")["version"] == first
+    assert tagged(lab, "v2", delete=True)["moved_from"] == first
+    assert len(tag_lines(tagged(lab))) == 2
+    assert list(read_leases_of(lab)) == []
+
+
+def read_leases_of(lab):
+    with lab.opened_root() as root:
+        yield from (each for each in read_leases(root) if each.name.startswith("run-"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "code"),
+    [
+        (("v1", "0" * 32), {}, "version.missing"),
+        (("v1", "laetst"), {}, "version.missing"),
+        (("v1",), {}, "version.missing"),
+        (("v1",), {"delete": True}, "version.missing"),
+        (("latest",), {"delete": True}, "config.invalid_flag"),
+        ((), {"delete": True}, "config.invalid_flag"),
+        (("latest", "latest"), {"delete": True}, "config.invalid_flag"),
+        (("../x", "latest"), {}, "config.invalid_flag"),
+        (("0" * 32, "latest"), {}, "config.invalid_flag"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(tmp_path, arguments, options, code):
+    lab = directory_lab(tmp_path, images("ab", 2), cache=None)
+    lab.prepare()
+    before = lab.tag
+    with pytest.raises(LarderError) as caught:
+        tagged(lab, *arguments, **options)
+    assert caught.value.code == code
+    assert lab.tag == before
+
+
+def test_a_tag_that_moved_meanwhile_is_refused(tmp_path):
+    lab = memory_lab(tmp_path, images("ab", 2), labels={"from": "folder"})
+    with between():
+        first = lab.prepare()["version"]
+        lab.add({"a/09.png": png(9)})
+        second = lab.prepare()["version"]
+        lab.add({"a/10.png": png(10)})
+    meanwhile = Meanwhile()
+    meanwhile.before("put", "tags/latest", lab.prepare)
+    with (
+        between(lambda store: MeanwhileStore(store, meanwhile)),
+        pytest.raises(LarderError) as caught,
+    ):
+        tagged(lab, "latest", first)
+    assert caught.value.code == "version.superseded"
+    assert lab.tag.version not in (first, second)
+
+
+def test_a_version_that_a_clean_deletes_gets_no_tag(versions):
+    lab, first, _ = versions
+    tombstone = Tombstone((f"versions/{first}",))
+    path = lab.folder / "tombstones/0.json"
+    path.parent.mkdir()
+    path.write_bytes(seal(tombstone))
+    tagged(lab, "announced", first)
+    path.write_bytes(seal(Tombstone(tombstone.prefixes, "somebody")))
+    with pytest.raises(LarderError) as caught:
+        tagged(lab, "v1", first)
+    assert caught.value.code == "version.cleaned"
+    assert not (lab.folder / "tags/v1.json").exists()
+    assert json.loads((lab.folder / "tags/announced.json").read_bytes())["version"] == first
+    assert list(read_leases_of(lab)) == []
