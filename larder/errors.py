@@ -99,6 +99,7 @@ CODES: dict[str, str] = {
     "version.pinned": "a tag that is pinned is not moved or deleted",
     "version.cleaned": "a clean deletes what a run needs, or has deleted it",
     "version.split": "the version has no such split",
+    "version.sample": "the version has no such sample",
     "version.omitted": "the version omits samples that its shards contain",
     "run.interrupted": "the user interrupted the run",
     "cache.schema": "fields that a cache cannot hold, or a record that does not match them",

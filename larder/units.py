@@ -10,11 +10,13 @@ import difflib
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 WIDTH = 80
 """Columns of what people read."""
 
+_NUMBER = re.compile(r"(?:[0-9.,]+(?: [kMGT]?B)?)?")
 _SUGGESTED = 12
 _CHANGES = ("added", "changed", "relabelled", "moved", "removed", "unchanged")
 _UNITS = {"": 1, "B": 1}
@@ -108,6 +110,24 @@ def format_seconds(seconds: float) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min"
+
+
+def format_time(microseconds: int) -> str:
+    """``2026-11-27T20:18:26Z``, of microseconds since 1970 UTC."""
+    return datetime.fromtimestamp(microseconds // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of texts in columns, the first row above the others; numbers to the right."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    right = [all(map(_NUMBER.fullmatch, column[1:])) for column in columns]
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, right, strict=True)
+        line = (cell.rjust(width) if number else cell.ljust(width) for cell, width, number in cells)
+        lines.append("  ".join(line).rstrip())
+    return lines
 
 
 def warning_lines(document: Mapping[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from larder.config.load import load_cluster, located, with_fields
 from larder.config.models import Cluster
@@ -28,21 +29,26 @@ class Place:
         return dataset_root(self.dataset, self.cluster)
 
 
-def load_place(
-    dataset: str,
+def load_place(dataset: str, **where: Any) -> Place:
+    """A dataset in a storage; ``where`` as in `load_storage`."""
+    if not NAME.allows(dataset):
+        message, hint = "not the name of a dataset", "write DATASET, without a path"
+        raise ConfigError("config.invalid_value", message, where="DATASET", hint=hint)
+    return Place(dataset, load_storage(**where))
+
+
+def load_storage(
     *,
     storage: str | None = None,
     cluster: str | None = None,
     settings: Sequence[str] = (),
     config_dir: str = "configs",
-) -> Place:
-    """The dataset at a URL, reached as a cluster file says if one is named, or in its storage.
+) -> Cluster:
+    """The cluster whose storage is at a URL, reached as a cluster file says if one is named; or the
+    cluster of a file.
 
     ``settings`` override fields of the cluster, ``cluster.key.path=value``.
     """
-    if not NAME.allows(dataset):
-        message, hint = "not the name of a dataset", "larder tag DATASET, without a path or @TAG"
-        raise ConfigError("config.invalid_value", message, where="DATASET", hint=hint)
     if storage and not cluster and not settings:
         described = Cluster.model_validate({"name": "storage", "storage": {"url": storage}})
     else:
@@ -50,7 +56,4 @@ def load_place(
         folder = directory(Path(config_dir), "--config-dir")
         described = load_cluster(folder, cluster or "local", chosen, os.environ)
     where = "--storage" if storage else "cluster.storage.url"
-    return Place(
-        dataset,
-        with_fields(described, storage=located(described.storage, os.environ, where)),
-    )
+    return with_fields(described, storage=located(described.storage, os.environ, where))

@@ -35,6 +35,12 @@ from verify_lab import grown_lab, text_lab, verified
 
 import larder
 from larder.card.draw import card
+from larder.catalog.contents import show, show_lines
+from larder.catalog.difference import diff
+from larder.catalog.history import list_versions, list_versions_lines
+from larder.catalog.place import Place
+from larder.catalog.trace import trace, trace_lines
+from larder.catalog.usage import usage, usage_lines
 from larder.config.load import load_template
 from larder.errors import LarderError
 from larder.jobs import crew
@@ -393,6 +399,16 @@ def emitted(lab: Lab, kind: str) -> None:
     emit(lab.settings(cluster={"consumer": {"kind": kind}}, template=template), "latest")
 
 
+def looked_at(lab: Lab) -> None:
+    place = Place("d", lab.settings().cluster)
+    attempt(lambda: list_versions_lines(list_versions(place)))
+    attempt(lambda: usage_lines(usage(place)))
+    attempt(lambda: show_lines(show(place, "latest")))
+    attempt(lambda: trace_lines(trace(place, "latest", "a/00", str(lab.folder / "parts"))))
+    for folder in sorted((lab.folder / "versions").iterdir()):
+        attempt(lambda name=folder.name: list(diff(place, name, keys=True)["keys"]))
+
+
 READING: dict[str, Callable[[str, Path], Any]] = {
     "read": read,
     "copy": copied,
@@ -405,6 +421,7 @@ OPERATIONS: dict[str, Callable[[Lab], Any]] = {
     "grow": lambda lab: (write(str(lab.source), {"a/zzz.png": png(9)}), lab.prepare()),
     "compact": lambda lab: lab.compact(),
     "card": lambda lab: card(lab.settings(), "latest"),
+    "look": looked_at,
     **{f"emit {kind}": (lambda lab, kind=kind: emitted(lab, kind)) for kind in CONSUMERS},
 }
 

@@ -1,0 +1,285 @@
+"""The versions of a dataset: since when there are, what names them, and what changed with each.
+
+From one listing of ``versions/``, the tags, and a few small documents for each version.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from larder.bounds import map_ahead
+from larder.catalog.place import Place
+from larder.config.models import Cluster
+from larder.errors import ConfigError, DamageError, printable
+from larder.names import ID, NAME
+from larder.segments.stores import dataset_root, storage_root
+from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import listed
+from larder.units import (
+    format_bytes,
+    format_changes,
+    format_count,
+    format_time,
+    suggest,
+    table_lines,
+)
+from larder.versions import layout
+from larder.versions.documents import VersionDocument
+from larder.versions.publish import read_segment, read_version
+from larder.versions.runs import RunRecord, read_run
+from larder.versions.tags import TAG, read_tag, tag_names
+
+READERS = 16
+_SHORT = 8
+_LAST = "\U0010ffff"
+
+Unit = tuple[str, str | None]
+"""A segment, or a cache of a segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedVersion:
+    """A version of a dataset.
+
+    Attributes:
+        published_us: When its document was written, by the store's clock.
+        beside_bytes: Of everything below its prefix.
+        samples: None, as is all that follows, if its document cannot be read: ``problem`` says why.
+        bytes: Of its shards.
+        units: The segments and caches that it names, and the bytes of caches.
+        tags: The tags that name it, each with the time since when; None if that is not recorded.
+        run: What is recorded of the run that published it.
+    """
+
+    id: str
+    published_us: int
+    beside_bytes: int
+    samples: int | None = None
+    bytes: int | None = None
+    units: Mapping[Unit, int] = field(default_factory=dict)
+    tags: Mapping[str, str | None] = field(default_factory=dict)
+    run: RunRecord | None = None
+    problem: str = ""
+
+
+def read_history(root: Store) -> list[ListedVersion]:
+    """All versions that have their document, the newest first, by the store's clock."""
+    tags: dict[str, list[str]] = {}
+    for name in tag_names(root):
+        with suppress(DamageError):
+            if tag := read_tag(root, name):
+                tags.setdefault(tag.version, []).append(name)
+    with _readers() as pool:
+        read = partial(_listed_version, root, tags)
+        versions = list(map_ahead(pool, read, published(root), window=2 * READERS))
+    return sorted(versions, key=lambda version: (version.published_us, version.id), reverse=True)
+
+
+def _readers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(READERS, thread_name_prefix="version")
+
+
+def published(root: Store) -> Iterator[list[ObjectInfo]]:
+    """The objects below the prefix of each version that has its document, which is the first."""
+    for version, group in groupby(listed(root, "versions/"), lambda info: info.key.split("/")[1]):
+        infos = sorted(group, key=lambda info: info.key != layout.version_key(version))
+        if ID.allows(version) and infos[0].key == layout.version_key(version):
+            yield infos
+
+
+def _listed_version(
+    root: Store, tags: Mapping[str, Sequence[str]], infos: Sequence[ObjectInfo]
+) -> ListedVersion:
+    id_ = infos[0].key.split("/")[1]
+    place = id_, infos[0].modified_us, sum(info.size_bytes for info in infos)
+    try:
+        document = read_version(root, id_)
+    except DamageError as error:
+        return ListedVersion(*place, problem=error.message)
+    if document is None:
+        return ListedVersion(*place, problem="it was deleted meanwhile")
+    runs = sorted(
+        (info for info in infos if info.key.startswith(layout.runs_prefix(id_))),
+        key=lambda info: info.modified_us,
+    )
+    moved: dict[str, str | None] = dict.fromkeys(tags.get(id_, ()))
+    records = _records(root, runs if moved else runs[:1])
+    for info, record in records:
+        if record.tag in moved and record.before != record.after == id_:
+            moved[record.tag] = format_time(info.modified_us)
+    splits = document.splits.values()
+    return ListedVersion(
+        *place,
+        sum(split.samples for split in splits),
+        sum(split.bytes for split in splits),
+        _units(document),
+        moved,
+        next((record for _, record in records), None),
+    )
+
+
+def _records(root: Store, infos: Iterable[ObjectInfo]) -> list[tuple[ObjectInfo, RunRecord]]:
+    """Records of runs; those that are damaged are left out."""
+    records = []
+    for info in infos:
+        with suppress(DamageError):
+            if record := read_run(root, info.key):
+                records.append((info, record))
+    return records
+
+
+def _units(version: VersionDocument) -> dict[Unit, int]:
+    units: dict[Unit, int] = {(use.id, None): 0 for use in version.segments}
+    caches = {use.id: use.cache for use in version.segments}
+    for files in version.cache.splits.values() if version.cache else ():
+        for file in files:
+            unit = file.segment, caches.get(file.segment)
+            units[unit] = units.get(unit, 0) + file.bytes
+    return units
+
+
+def own_bytes(versions: Sequence[ListedVersion], sizes: Mapping[Unit, int]) -> dict[str, int]:
+    """By ID, the bytes that no other of the versions of a dataset names, given those of units."""
+    names = Counter(unit for version in versions for unit in version.units)
+    return {
+        version.id: version.beside_bytes
+        + sum(sizes.get(unit, 0) for unit in version.units if names[unit] == 1)
+        for version in versions
+    }
+
+
+def _sizes(root: Store, versions: Sequence[ListedVersion]) -> dict[Unit, int]:
+    """The bytes of the caches, and of the segments that only one version names."""
+    sizes = {unit: size_bytes for version in versions for unit, size_bytes in version.units.items()}
+    names = Counter(unit for version in versions for unit in version.units)
+    units = [unit for unit, count in names.items() if count == 1 and unit[1] is None]
+    with _readers() as pool:
+        read = partial(_segment_bytes, root)
+        segments = map_ahead(pool, read, (unit[0] for unit in units), window=2 * READERS)
+        return sizes | dict(zip(units, segments, strict=True))
+
+
+def _segment_bytes(root: Store, segment: str) -> int:
+    """Of its shards and indexes; 0 if its document is lost or damaged, which verify finds."""
+    with suppress(DamageError):
+        if document := read_segment(root, segment):
+            shards = sum(split.bytes for split in document.splits.values())
+            return shards + sum(file.bytes for file in document.files)
+    return 0
+
+
+def dataset_names(cluster: Cluster) -> Iterator[str]:
+    """The names of the datasets of a storage, with one request for each."""
+    root, after = storage_root(cluster), ""
+    while info := next(listed(root, "", start_after=after), None):
+        name, slash, _ = info.key.partition("/")
+        after = f"{name}/{_LAST}" if slash else name
+        if slash and NAME.allows(name):
+            yield name
+
+
+def check_dataset(place: Place) -> Store:
+    """The root of a dataset that is there; ``version.missing`` names the nearest if it is not."""
+    root = place.open()
+    if next(listed(root, ""), None) is None:
+        message = f"there is no dataset {place.dataset}"
+        hint = suggest(place.dataset, dataset_names(place.cluster), "datasets")
+        raise ConfigError("version.missing", message, where=root.url, hint=hint)
+    return root
+
+
+def list_datasets(cluster: Cluster) -> dict[str, Any]:
+    """The datasets of a storage, each with what `latest` names; a JSON document."""
+    with _readers() as pool:
+        names = dataset_names(cluster)
+        rows = list(map_ahead(pool, partial(_dataset, cluster), names, window=2 * READERS))
+    return {"storage": cluster.storage.url, "datasets": rows}
+
+
+def _dataset(cluster: Cluster, name: str) -> dict[str, Any]:
+    root = dataset_root(name, cluster)
+    dates = {infos[0].key.split("/")[1]: infos[0].modified_us for infos in published(root)}
+    row: dict[str, Any] = {"dataset": name, "versions": len(dates), "version": None}
+    row |= dict.fromkeys(("published", "samples", "bytes"))
+    with suppress(DamageError):
+        tag = read_tag(root, TAG)
+        version = read_version(root, tag.version) if tag else None
+        if version:
+            splits, date = version.splits.values(), dates.get(version.id)
+            row["version"], row["published"] = version.id, format_time(date) if date else None
+            row["samples"] = sum(split.samples for split in splits)
+            row["bytes"] = sum(split.bytes for split in splits)
+    return row
+
+
+def list_versions(place: Place) -> dict[str, Any]:
+    """The versions of a dataset, the newest first; a JSON document."""
+    root = check_dataset(place)
+    versions = read_history(root)
+    own = own_bytes(versions, _sizes(root, versions))
+    rows = [_row(version, own[version.id]) for version in versions]
+    return {"dataset": place.dataset, "storage": place.cluster.storage.url, "versions": rows}
+
+
+def _row(version: ListedVersion, own: int) -> dict[str, Any]:
+    run = version.run
+    return {
+        "version": version.id,
+        "published": format_time(version.published_us),
+        "samples": version.samples,
+        "bytes": version.bytes,
+        "own_bytes": own,
+        "tags": dict(version.tags),
+        "previous": run.previous if run else None,
+        "changes": dict(run.changes) if run else None,
+        "by": (run.flow_run or run.command) if run else None,
+        "problem": version.problem or None,
+    }
+
+
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """IDs cut to eight digits, or as many more as tell them apart."""
+    ids = list(dict.fromkeys(ids))
+    length = next(n for n in range(_SHORT, 33) if len({id_[:n] for id_ in ids}) == len(ids))
+    return {id_: id_[:length] for id_ in ids}
+
+
+def list_datasets_lines(document: Mapping[str, Any]) -> list[str]:
+    if not document["datasets"]:
+        return [f"no datasets in {document['storage']}"]
+    rows = [["dataset", "versions", "latest", "published", "samples", "size"]]
+    for each in document["datasets"]:
+        row = [each["dataset"], f"{each['versions']:,}", (each["version"] or "")[:_SHORT]]
+        rows.append([*row, shown_time(each["published"]), *_amount(each)])
+    return table_lines(rows)
+
+
+def list_versions_lines(document: Mapping[str, Any]) -> list[str]:
+    """What `list_versions` returns, for people."""
+    versions = document["versions"]
+    short = short_ids(each["version"] for each in versions)
+    rows = [["version", "published", "samples", "size", "own", "tags", "changes"]]
+    for each in versions:
+        row = [short[each["version"]], shown_time(each["published"]), *_amount(each)]
+        changes = each["problem"] or format_changes(each["changes"] or {})
+        rows.append([*row, format_bytes(each["own_bytes"]), ", ".join(each["tags"]), changes])
+    lines = [f"{document['dataset']}: {format_count(len(versions), 'version')}"]
+    return [*lines, *map(printable, table_lines(rows) if versions else ())]
+
+
+def _amount(row: Mapping[str, Any]) -> list[str]:
+    if row["samples"] is None:
+        return ["", ""]
+    return [f"{row['samples']:,}", format_bytes(row["bytes"])]
+
+
+def shown_time(time: str | None) -> str:
+    """``2026-11-27 20:18``."""
+    return (time or "")[:16].replace("T", " ")

@@ -1,0 +1,109 @@
+"""How many bytes a dataset takes, and what they are: from one listing of all of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from larder.catalog.history import (
+    Unit,
+    check_dataset,
+    dataset_names,
+    own_bytes,
+    read_history,
+    short_ids,
+    shown_time,
+)
+from larder.catalog.place import Place
+from larder.config.models import Cluster
+from larder.store.base import Store
+from larder.store.own_files import listed
+from larder.units import format_bytes, format_time, table_lines
+from larder.versions import layout
+
+PLACES = ("segments", "versions", "mirror", "work", "others")
+"""What is below the root of a dataset, as it is counted."""
+
+
+def usage(place: Place) -> dict[str, Any]:
+    """The bytes of a dataset, of its versions and of its segments; a JSON document."""
+    root = check_dataset(place)
+    places, units = _sums(root)
+    versions = read_history(root)
+    own = own_bytes(versions, units)
+    names = Counter(segment for each in versions for segment, cache in each.units if not cache)
+    segments: Counter[str] = Counter()
+    for (segment, _), size_bytes in units.items():
+        segments[segment] += size_bytes
+    return {
+        "dataset": place.dataset,
+        "storage": place.cluster.storage.url,
+        "bytes": places,
+        "versions": [
+            {
+                "version": each.id,
+                "published": format_time(each.published_us),
+                "bytes": each.beside_bytes + sum(units[unit] for unit in each.units),
+                "own_bytes": own[each.id],
+            }
+            for each in versions
+        ],
+        "segments": [
+            {"segment": segment, "bytes": size_bytes, "versions": names[segment]}
+            for segment, size_bytes in segments.most_common()
+        ],
+    }
+
+
+def usage_of_all(cluster: Cluster) -> dict[str, Any]:
+    """The bytes of all datasets of a storage; a JSON document."""
+    rows = []
+    for name in dataset_names(cluster):
+        places, _ = _sums(Place(name, cluster).open())
+        rows.append({"dataset": name, "bytes": places})
+    return {"storage": cluster.storage.url, "datasets": rows}
+
+
+def _sums(root: Store) -> tuple[dict[str, int], Counter[Unit]]:
+    """The bytes by place, and those of each segment and cache."""
+    places, units = dict.fromkeys(PLACES, 0), Counter[Unit]()
+    for info in listed(root, ""):
+        place, _, rest = info.key.partition("/")
+        places[place if place in places else "others"] += info.size_bytes
+        if place == "segments" and rest:
+            _, cache = layout.cache_of(info.key) or ("", None)
+            units[rest.partition("/")[0], cache] += info.size_bytes
+    return places, units
+
+
+def usage_lines(document: Mapping[str, Any]) -> list[str]:
+    """What `usage` returns, for people."""
+    places = document["bytes"]
+    total = format_bytes(sum(places.values()))
+    sizes = [["in", "size"], *([place, format_bytes(places[place])] for place in PLACES)]
+    lines = [f"{document['dataset']}: {total}", *table_lines(sizes)]
+    if versions := document["versions"]:
+        short = short_ids(each["version"] for each in versions)
+        rows = [["version", "published", "size", "own"]]
+        for each in versions:
+            size, own = format_bytes(each["bytes"]), format_bytes(each["own_bytes"])
+            rows.append([short[each["version"]], shown_time(each["published"]), size, own])
+        lines += ["", *table_lines(rows)]
+    if segments := document["segments"]:
+        short = short_ids(each["segment"] for each in segments)
+        rows = [["segment", "size", "versions"]]
+        for each in segments:
+            size = format_bytes(each["bytes"])
+            rows.append([short[each["segment"]], size, f"{each['versions']:,}"])
+        lines += ["", *table_lines(rows)]
+    return lines
+
+
+def usage_of_all_lines(document: Mapping[str, Any]) -> list[str]:
+    """What `usage_of_all` returns, for people."""
+    rows = [["dataset", "size", *PLACES]]
+    for each in document["datasets"]:
+        sizes = [sum(each["bytes"].values()), *(each["bytes"][place] for place in PLACES)]
+        rows.append([each["dataset"], *map(format_bytes, sizes)])
+    return table_lines(rows) if document["datasets"] else [f"no datasets in {document['storage']}"]

@@ -1,0 +1,148 @@
+"""``larder ls``, ``show``, ``diff``, ``du`` and ``trace``: what was published, from the storage.
+
+They read a storage and no dataset file, and write nothing there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import Any
+
+from larder.cli.arguments import Parser, add_storage, parser
+from larder.cli.output import DONE, print_json, print_text
+from larder.cli.signals import loading
+from larder.errors import printable
+from larder.packages import require
+
+_STORAGE = ("storage", "cluster", "settings", "config_dir")
+_VERSION = "the version is an ID, at least four of its first digits, or a tag (default: latest)"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A command that reads a storage.
+
+    Attributes:
+        ask: Names the function below `larder.catalog` that returns the JSON document of a dataset;
+            the one that makes lines of it has the same name with ``_lines``.
+        ask_all: The same of a whole storage, if the dataset may be left out. Without it, the
+            dataset has a version.
+        add: Adds further arguments to a parser.
+    """
+
+    name: str
+    description: str
+    ask: str
+    ask_all: str = ""
+    add: Callable[[Parser], None] = lambda _: None
+
+    def main(self, arguments: Sequence[str] | None = None, prog: str = "") -> int:
+        """Run it; returns the exit status."""
+        flags = parser(prog or f"larder {self.name}", self.description)
+        if self.ask_all:
+            help_ = "default: all of the storage"
+            flags.add_argument("dataset", metavar="DATASET", nargs="?", help=help_)
+        else:
+            flags.add_argument("dataset", metavar="DATASET[@VERSION]", help=_VERSION)
+        self.add(flags)
+        add_storage(flags)
+        given = vars(flags.parse_args(arguments))
+        where = {name: given.pop(name) for name in _STORAGE}
+        as_json, quiet, dataset = (given.pop(name) for name in ("json", "quiet", "dataset"))
+        with loading():
+            require("prepare")
+            from larder.catalog.place import load_place, load_storage
+
+            ask = f"larder.catalog.{self.ask if dataset else self.ask_all}"
+            answer, lines = resolve_name(ask), resolve_name(f"{ask}_lines")
+        if not dataset:
+            document = answer(load_storage(**where))
+        elif self.ask_all:
+            document = answer(load_place(dataset, **where))
+        else:
+            name, _, version = dataset.partition("@")
+            document = answer(load_place(name, **where), version or "latest", **given)
+        keys = document.pop("keys", None)
+        if as_json and keys is None:
+            print_json(document, hint=DONE)
+        elif as_json:
+            _print_with_keys(document, keys)
+        elif not quiet:
+            print_text("\n".join([*lines(document)]), hint=DONE)
+            for lot in keys or ():
+                print_text("\n".join(map(_key_line, lot)), hint=DONE)
+        return 0
+
+
+Lots = Iterator[list[dict[str, Any]]]
+
+
+def _print_with_keys(document: Mapping[str, Any], lots: Lots) -> None:
+    """A document with a list ``keys`` at its end, which may be longer than fits into memory."""
+    head = json.dumps(document, indent=2).removesuffix("\n}")
+    print_text(f'{head},\n  "keys": [', hint=DONE)
+    between = ""
+    for lot in lots:
+        print_text(between + ",\n".join(f"    {json.dumps(row)}" for row in lot), hint=DONE)
+        between = "    ,\n"
+    print_text("  ]\n}", hint=DONE)
+
+
+def _key_line(row: Mapping[str, Any]) -> str:
+    """A sample that differs, and where it was before, or what its class was."""
+    line = printable(f"{row['kind']}  {row['split']}  {row['key']}")
+    if row["kind"] == "moved":
+        return f"{line}  (from {row['split_before']})"
+    if row["kind"] == "relabelled":
+        return printable(f"{line}  ({row['class_before']} to {row['class']})")
+    return line
+
+
+def _add_other(flags: Parser) -> None:
+    flags.add_argument(
+        "after", metavar="VERSION", nargs="?", default="latest", help="the other (default: latest)"
+    )
+    flags.add_argument("--keys", action="store_true", help="list the samples that differ")
+
+
+def _add_key(flags: Parser) -> None:
+    flags.add_argument("key", metavar="KEY", help="the key of a sample, without extension")
+    flags.add_argument("--to", metavar="DIR", help="write its parts to this directory")
+
+
+LS = Question(
+    "ls",
+    "List the datasets of a storage, or the versions of one: since when there are, how large they\n"
+    "are, which tags name them, and what changed with each.",
+    "history:list_versions",
+    "history:list_datasets",
+)
+DU = Question(
+    "du",
+    "Count the bytes of a storage by dataset, or of a dataset by place, version and segment.",
+    "usage:usage",
+    "usage:usage_of_all",
+)
+DIFF = Question(
+    "diff",
+    "Compare two versions of a dataset: which samples were added, removed, changed, relabelled or\n"
+    "moved between splits. Segments that both have are not compared.",
+    "difference:diff",
+    add=_add_other,
+)
+SHOW = Question(
+    "show",
+    "Show a version: splits, classes, segments, files, where it comes from, and which runs\n"
+    "published it or moved a tag to it.",
+    "contents:show",
+)
+TRACE = Question(
+    "trace",
+    "Follow a sample of a version: its shard and offset, the objects that it was packed from, its\n"
+    "class, and since which version it is the same.",
+    "trace:trace",
+    add=_add_key,
+)

@@ -1,0 +1,185 @@
+"""`larder ls`, `show`, `diff`, `du` and `trace` of a dataset that has grown twice."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, directory_lab
+
+from larder.catalog.history import short_ids
+from larder.cli.exit import run
+from larder.cli.main import dispatch
+from larder.errors import ConfigError
+from larder.versions import layout
+
+LABELS = b"v/0 x\nv/1 x\nv/2 y\nv/3 y\n"
+
+
+def text(number: int) -> bytes:
+    return b"%d" % number * 300
+
+
+@pytest.fixture(scope="module", params=["repack", "omit"])
+def grown(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Lab, list[str]]:
+    """Three versions: samples are added, changed and relabelled, then removed and moved."""
+    objects = {f"{folder}/{n}.txt": text(n) for folder in "av" for n in range(4)}
+    lab = directory_lab(
+        tmp_path_factory.mktemp("grown"),
+        objects | {"val.txt": LABELS},
+        splits={"train": "a/**", "validation": "v/**"},
+        labels={"from": "folder", "files": {"validation": "val.txt"}},
+        growth={"removals": request.param},
+        shards={"bytes": 3_000},
+        cache=None,
+    )
+    versions = [lab.prepare()["version"]]
+    relabelled = LABELS.replace(b"v/1 x", b"v/1 y")
+    lab.add({"a/0.txt": text(10), "a/9.txt": text(9), "val.txt": relabelled})
+    versions.append(lab.prepare()["version"])
+    lab.remove("a/1.txt")
+    splits = {"train": ["a/**", "v/2.*"], "validation": "v/**"}
+    versions.append(lab.prepare(splits=splits)["version"])
+    return lab, versions
+
+
+def printed(lab: Lab, capsys: Any, *arguments: str, as_json: bool = True) -> Any:
+    """What a command prints on stdout."""
+    flags = ["--storage", str(lab.storage), *(["--json"] if as_json else [])]
+    assert dispatch([*arguments, *flags]) == 0
+    out = capsys.readouterr().out
+    return json.loads(out) if as_json else out
+
+
+def test_datasets_and_versions_are_listed(grown, capsys):
+    lab, versions = grown
+    (dataset,) = printed(lab, capsys, "ls")["datasets"]
+    assert (dataset["dataset"], dataset["versions"], dataset["samples"]) == ("d", 3, 8)
+    rows = printed(lab, capsys, "ls", "d")["versions"]
+    assert [row["version"] for row in rows] == versions[::-1], "the newest first"
+    assert [row["samples"] for row in rows] == [8, 9, 8]
+    assert [list(row["tags"]) for row in rows] == [["latest"], [], []]
+    assert rows[0]["tags"]["latest"] >= rows[0]["published"]
+    assert [row["previous"] for row in rows] == [versions[1], versions[0], None]
+    changes = [{kind: n for kind, n in row["changes"].items() if n} for row in rows]
+    assert changes[0] == {"removed": 1, "moved": 1, "unchanged": 7}
+    assert changes[1] == {"added": 1, "changed": 1, "relabelled": 1, "unchanged": 6}
+    shown = printed(lab, capsys, "ls", "d", as_json=False).splitlines()
+    assert shown[2].startswith(versions[2][:8])
+    assert shown[2].endswith("latest  1 moved, 1 removed, 7 unchanged")
+
+
+def test_a_version_without_its_document_or_with_a_damaged_one_stops_no_listing(grown, capsys):
+    lab, versions = grown
+    damaged = lab.folder / layout.version_key("f" * 32)
+    damaged.parent.mkdir()
+    damaged.write_text("{}")
+    unfinished = lab.folder / layout.version_prefix("e" * 32) / "manifests/objects.parquet"
+    unfinished.parent.mkdir(parents=True)
+    unfinished.write_text("of a run that was stopped")
+    try:
+        rows = printed(lab, capsys, "ls", "d")["versions"]
+    finally:
+        damaged.unlink()
+        unfinished.unlink()
+    assert [row["version"] for row in rows] == ["f" * 32, *versions[::-1]]
+    assert rows[0]["problem"] == "not a Larder document"
+
+
+def test_a_version_is_shown_by_its_first_digits(grown, capsys):
+    lab, versions = grown
+    shown = printed(lab, capsys, "show", f"d@{versions[1][:8]}")
+    assert shown["version"] == versions[1]
+    assert shown["splits"]["train"]["samples"] == 5
+    assert shown["classes"][0] == "a"
+    assert shown["files"]["rows"]["count"] == len(shown["segments"])
+    (record,) = shown["runs"]
+    assert (record["before"], record["after"]) == (versions[0], versions[1])
+    lines = printed(lab, capsys, "show", "d", as_json=False)
+    assert lines.startswith(f"d version {versions[2]}")
+    assert "1 moved, 1 removed, 7 unchanged" in lines
+
+
+def test_two_versions_are_compared(grown, capsys):
+    lab, versions = grown
+    found = printed(lab, capsys, "diff", f"d@{versions[0]}", versions[1], "--keys")
+    counts = {kind: count for kind, count in found["samples"].items() if count}
+    assert counts == {"added": 1, "changed": 1, "relabelled": 1, "unchanged": 6}
+    rows = [(row["kind"], row["key"], row["class_before"], row["class"]) for row in found["keys"]]
+    assert rows == [
+        ("added", "a/9", None, "a"),
+        ("changed", "a/0", "a", "a"),
+        ("relabelled", "v/1", "x", "y"),
+    ]
+    back = printed(lab, capsys, "diff", "d", f"d@{versions[0]}", "--keys", as_json=False)
+    lines = back.splitlines()
+    assert lines[0].endswith(": 1 added, 1 changed, 1 relabelled, 1 moved, 1 removed, 4 unchanged")
+    assert "moved  validation  v/2  (from train)" in lines
+    assert "relabelled  validation  v/1  (y to x)" in lines
+    same = printed(lab, capsys, "diff", f"d@{versions[2]}")
+    assert (sum(same["samples"].values()), same["samples"]["unchanged"], same["by"]) == (8, 8, [])
+
+
+def test_bytes_are_counted(grown, capsys):
+    lab, versions = grown
+    (dataset,) = printed(lab, capsys, "du")["datasets"]
+    usage = printed(lab, capsys, "du", "d")
+    total = sum(path.stat().st_size for path in lab.folder.rglob("*") if path.is_file())
+    assert sum(usage["bytes"].values()) == sum(dataset["bytes"].values()) == total
+    assert usage["bytes"]["segments"] == sum(each["bytes"] for each in usage["segments"])
+    assert [each["version"] for each in usage["versions"]] == versions[::-1]
+    assert all(each["own_bytes"] <= each["bytes"] for each in usage["versions"])
+    assert printed(lab, capsys, "du", "d", as_json=False).startswith("d: ")
+
+
+def test_a_sample_is_traced(grown, capsys, tmp_path):
+    lab, versions = grown
+    since = {"a/0": 1, "a/2": 0, "a/9": 1, "v/1": 1, "v/2": 2, "v/3": 0}
+    for key, number in since.items():
+        found = printed(lab, capsys, "trace", "d", key)
+        assert found["since"]["version"] == versions[number], key
+        assert found["parts"][-1]["source"] == f"{key}.txt"
+        shard = Path(found["shard"].removeprefix("file://")).read_bytes()
+        part = found["parts"][-1]
+        assert (
+            shard[part["offset"] :][: part["bytes"]]
+            == Path(str(lab.source), f"{key}.txt").read_bytes()
+        )
+    before = printed(lab, capsys, "trace", f"d@{versions[0]}", "a/1", "--to", str(tmp_path))
+    assert (tmp_path / "1.txt").read_bytes() == text(1)
+    assert before["written"] == [str(tmp_path / "1.cls"), str(tmp_path / "1.txt")]
+    assert "from v/2.txt" in printed(lab, capsys, "trace", "d", "v/2", as_json=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "hint"),
+    [
+        (["ls", "e"], "version.missing", "the datasets are d"),
+        (["ls", "d@latest"], "config.invalid_value", "without a path"),
+        (["show", "d@latets"], "version.missing", "did you mean latest?"),
+        (["diff", "d", "e@latest"], "config.invalid_flag", "d@VERSION"),
+        (["trace", "d", "a/1"], "version.sample", "key"),
+    ],
+)
+def test_what_is_not_there_is_refused(grown, arguments, code, hint):
+    lab, _ = grown
+    with pytest.raises(ConfigError) as caught:
+        dispatch([*arguments, "--storage", str(lab.storage)])
+    assert (caught.value.code, hint in caught.value.hint) == (code, True)
+
+
+def test_commands_read_the_storage_of_a_cluster(grown, capsys, tmp_path, monkeypatch):
+    lab, _ = grown
+    (tmp_path / "configs/clusters").mkdir(parents=True)
+    cluster = tmp_path / "configs/clusters/near.yaml"
+    cluster.write_text(f"name: near\nstorage: {{url: {lab.storage}}}\n")
+    monkeypatch.chdir(tmp_path)
+    assert run(lambda: dispatch(["ls", "--cluster", "near"]), json=False) == 0
+    assert "d " in capsys.readouterr().out
+
+
+def test_short_ids_tell_versions_apart():
+    ids = ["a" * 32, "a" * 12 + "b" * 20, "c" * 32]
+    assert list(short_ids(ids).values()) == ["a" * 13, "a" * 12 + "b", "c" * 13]
