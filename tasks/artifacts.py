@@ -18,14 +18,19 @@ from prefect.artifacts import (
 )
 
 from larder.card.draw import Drawn
+from larder.catalog.history import list_versions, version_rows
+from larder.catalog.place import Place
 from larder.cli.display import amounts, fraction
-from larder.errors import printable
+from larder.errors import LarderError, printable
 from larder.experiments.emit import Written
 from larder.pipeline.planning.plan import Plan
 from larder.pipeline.planning.plan_report import plan_document, plan_rows
+from larder.pipeline.prepare import Recorded
 from larder.progress import Stage, StageTimes
+from larder.units import format_count
 
 PROGRESS_INTERVAL_SECONDS = 5.0
+SHOWN_VERSIONS = 100
 
 
 def table(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None:
@@ -62,6 +67,16 @@ def config_note(configs: Sequence[Written]) -> None:
     ]
     names = ", ".join(printable(config.path.name) for config in configs)
     note("config", "\n\n".join(texts), f"emitted: {names}")
+
+
+def versions_table(recorded: Recorded) -> None:
+    """Make a table of the versions of a dataset, the newest first, as ``larder ls`` lists them."""
+    with suppress(LarderError):  # the version is published all the same
+        document = list_versions(Place(*recorded))
+        head, *rows = version_rows(document)[: SHOWN_VERSIONS + 1]
+        key = f"versions-{recorded.dataset.replace('_', '-')}"
+        count = format_count(len(document["versions"]), "version")
+        table(key, [dict(zip(head, row, strict=True)) for row in rows], count)
 
 
 def card_note(card: Drawn) -> None:

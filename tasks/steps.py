@@ -28,9 +28,10 @@ from larder.jobs.results import BatchReport, RunError
 from larder.pipeline import configs, publish
 from larder.pipeline.planning import checks as plan_checks
 from larder.pipeline.planning import source
+from larder.pipeline.prepare import record_run
 from larder.segments import cache, index, shard
 from larder.verify import reading, repair, survey
-from tasks.artifacts import card_note, config_note, plan_table
+from tasks.artifacts import card_note, config_note, plan_table, versions_table
 from tasks.elsewhere import Done, reported_later
 from tasks.progress import current_crew, current_progress
 
@@ -81,6 +82,7 @@ STEPS = (
     Step(publish.publish, "publish", "publish version {job.version}"),
     Step(publish.publish_existing, "publish again", "publish version {job.version}"),
     Step(configs.emit_configs, "emit", "config for {settings.cluster.name}", show=config_note),
+    Step(record_run, "record run", "record of version {record.version}", show=versions_table),
     Step(draw_card, "card", "data card of {version}", show=card_note),
     Step(checked_copy, "plan copy", "plan of the copy"),
     Step(send_ahead, "send ahead", "skyplane", retried=False),

@@ -263,15 +263,21 @@ def list_datasets_lines(document: Mapping[str, Any]) -> list[str]:
 
 def list_versions_lines(document: Mapping[str, Any]) -> list[str]:
     """What `list_versions` returns, for people."""
-    versions = document["versions"]
-    short = short_ids(each["version"] for each in versions)
-    rows = [["version", "published", "samples", "size", "own", "tags", "changes"]]
-    for each in versions:
+    count = format_count(len(document["versions"]), "version")
+    rows = [row[:-1] for row in version_rows(document)] if document["versions"] else []
+    return [f"{document['dataset']}: {count}", *map(printable, table_lines(rows))]
+
+
+def version_rows(document: Mapping[str, Any]) -> list[list[str]]:
+    """The versions as a table, with its head; the last column says what published them."""
+    short = short_ids(each["version"] for each in document["versions"])
+    rows = [["version", "published", "samples", "size", "own", "tags", "changes", "by"]]
+    for each in document["versions"]:
         row = [short[each["version"]], shown_time(each["published"]), *_amount(each)]
         changes = each["problem"] or format_changes(each["changes"] or {})
-        rows.append([*row, format_bytes(each["own_bytes"]), ", ".join(each["tags"]), changes])
-    lines = [f"{document['dataset']}: {format_count(len(versions), 'version')}"]
-    return [*lines, *map(printable, table_lines(rows) if versions else ())]
+        row += [format_bytes(each["own_bytes"]), ", ".join(each["tags"]), changes]
+        rows.append([*row, (each["by"] or "").rpartition(" ")[0] or each["by"] or ""])
+    return rows
 
 
 def _amount(row: Mapping[str, Any]) -> list[str]:

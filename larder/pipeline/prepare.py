@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+from larder.config.models import Cluster
 from larder.copy.copy_job import CopyJob
 from larder.copy.copy_job import begin as begin_copy
 from larder.copy.site import resolved
@@ -38,7 +39,7 @@ from larder.pipeline.planning.plan_report import plan_document
 from larder.pipeline.planning.source import inspect_source
 from larder.pipeline.run_report import built_document, reused_document
 from larder.pipeline.settings import Settings
-from larder.progress import StageTimes, stages_since
+from larder.progress import Progress, StageTimes, stages_since
 from larder.segments.mirror import PLACE as MIRROR
 from larder.segments.mirror import mirror_route
 from larder.segments.segment_job import Job, NewSegment, open_root, put_work
@@ -66,6 +67,13 @@ class Planned:
     document: dict[str, Any]
     job: Job | None = None
     record: RunRecord | None = None
+
+
+class Recorded(NamedTuple):
+    """A dataset of which there is a new record, and the cluster whose storage has it."""
+
+    dataset: str
+    cluster: Cluster
 
 
 def prepare(
@@ -173,13 +181,20 @@ def _built(settings: Settings, job: Job, planned: Planned, runner: Runner) -> di
         if record and built.pinned:
             record = replace(record, tag=None, before=None, after=None)
         if record and (record.published or record.before != record.after):
-            record = _timed(record, before, runner)
-            write_run(root, replace(record, flow_run=runner.flow_run))
+            record = replace(_timed(record, before, runner), flow_run=runner.flow_run)
+            runner.run(record_run, settings, record)
         # With a pinned tag, the configs stay at what they name.
         configs = () if built.pinned else runner.run(emit_configs, settings, built.version)
     finally:
         job.claim.give_back(root)
     return built_document(settings, planned.document, job.expected, built, configs, runner.times)
+
+
+def record_run(settings: Settings, record: RunRecord, *, progress: Progress) -> Recorded:
+    """The step that leaves the record of a run beside its version."""
+    del progress
+    write_run(storage_of(settings.dataset, settings.cluster), record)
+    return Recorded(settings.dataset.name, settings.cluster)
 
 
 def begin(plan: Plan) -> Job:

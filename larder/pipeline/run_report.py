@@ -135,8 +135,9 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"  skipped  {skipped:,}")
     lines += _failure_lines(document["failures"])
     lines += warning_lines(document)
-    if document["status"] == "reused" and document["moved_from"]:
-        lines.append(f"  tag      latest names it again; it named {document['moved_from']}")
+    if document["moved_from"]:
+        again = " again" if document["status"] == "reused" else ""
+        lines.append(f"  tag      latest names it{again}; it named {document['moved_from']}")
     if pinned := document["pinned"]:
         lines.append(f"  tag      latest is pinned, and stays at {pinned}; so do configs")
     lines.append(f"  at       {document['location']}")

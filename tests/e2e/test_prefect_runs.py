@@ -31,6 +31,7 @@ NAMES = {
     "index": r"index of the shards",
     "cache": r"cache of (train|validation)",
     "publish": r"publish version [0-9a-f]{32}",
+    "record run": r"record of version [0-9a-f]{32}",
     "emit": r"config for local",
     "card": r"data card of [0-9a-f]{32}",
 }
@@ -62,6 +63,7 @@ def check_artifacts(server: PrefectServer, run: dict[str, Any], document: dict[s
         "plan": "table",
         "config": "markdown",
         "card": "markdown",
+        f"versions-{document['dataset']}": "table",
         **{
             f"progress-{stage}": "progress"
             for stage, facts in document["stages"].items()
@@ -74,6 +76,9 @@ def check_artifacts(server: PrefectServer, run: dict[str, Any], document: dict[s
     (config,) = document["configs"]
     assert Path(config).read_text() in shown["config"]["data"]
     assert document["card"] in shown["card"]["data"]
+    (row,) = json.loads(shown[f"versions-{document['dataset']}"]["data"])
+    assert (row["version"], row["tags"]) == (document["version"][:8], "latest")
+    assert row["by"] == run["name"]
     mirror = shown["progress-mirror"]
     assert float(mirror["data"]) == 100
     assert f"done, {format_amount(document['copied'])} in" in mirror["description"]
@@ -105,12 +110,12 @@ def test_a_run_and_the_same_again(reporting, prefect_server, named):
     assert 3 < copied < 12
     assert 3 < sharded < 12
     expected = {"copy": copied, "shard": sharded, "cache": 2}
-    tasks = prefect_server.task_runs(run, sum(expected.values()) + 7)
+    tasks = prefect_server.task_runs(run, sum(expected.values()) + 8)
     names = [task["name"] for task in tasks]
     for task, pattern in NAMES.items():
         matching = [each for each in names if re.fullmatch(pattern.replace("NAME", name), each)]
         assert len(matching) == expected.get(task, 1), (task, names)
-    assert len(tasks) == sum(expected.values()) + 7
+    assert len(tasks) == sum(expected.values()) + 8
     check_graph(tasks)
     check_artifacts(prefect_server, run, document)
 
