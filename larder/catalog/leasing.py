@@ -14,6 +14,7 @@ from larder.versions import layout
 from larder.versions.find import find_version
 from larder.versions.leases import (
     CONFIG_DAYS,
+    MAX_DAYS,
     Claim,
     Lease,
     NamedLease,
@@ -58,8 +59,8 @@ def _check(settings: LeaseSettings) -> None:
         message = "a lease is of a version, and for somebody"
     elif settings.drop and settings.version is not None:
         message = "a lease is added or dropped, not both"
-    elif not 1 <= settings.days <= 3650:
-        message = "--days is from 1 to 3650"
+    elif not 1 <= settings.days <= MAX_DAYS:
+        message = f"--days is from 1 to {MAX_DAYS:,}"
     if message:
         hint = "larder lease DATASET VERSION --for WHO [--days N], or DATASET --drop NAME"
         raise ConfigError("config.invalid_flag", message, hint=hint)

@@ -12,11 +12,11 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 from larder.errors import ConfigError, LarderError, NotFoundError, SupersededError
 from larder.manifest.sealed import read_sealed, seal
-from larder.names import FILE, HexId, StoredPath
+from larder.names import FILE, ID, STORED, HexId, Rule
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed, published_file_errors
@@ -28,8 +28,14 @@ DAY_US = 24 * 3600 * 1_000_000
 RUN_DAYS = 7
 """A run writes its lease again when it publishes, and takes it back when it ends."""
 CONFIG_DAYS = 30
+MAX_DAYS = 3650
 RUN = "run-"
 """The names of the leases of runs begin so."""
+
+_CACHE = f"/(?:work/)?caches/{ID.regex}"
+_UNIT = f"(?:versions|segments)/{ID.regex}|segments/{ID.regex}{_CACHE}"
+UnitPrefix = Annotated[str, Rule("a unit", f"{_UNIT}|{layout.REPLACED_PREFIX}{STORED.regex}")]
+"""Of what a clean may delete: a version, a segment, a cache or its receipts, a replaced file."""
 
 LEASE_FORMAT = "larder-lease-1"
 TOMBSTONE_FORMAT = "larder-tombstone-1"
@@ -52,6 +58,10 @@ class Lease:
     segments: tuple[HexId, ...] = ()
     format: str = LEASE_FORMAT
 
+    def check(self) -> None:
+        if not 1 <= self.days <= MAX_DAYS:
+            raise ValueError(f"days is not from 1 to {MAX_DAYS:,}")
+
 
 class NamedLease(NamedTuple):
     """A lease in the storage."""
@@ -72,7 +82,7 @@ class Tombstone:
     ``prefixes`` are of versions, segments, caches and their work, without the last ``/``.
     """
 
-    prefixes: tuple[StoredPath, ...]
+    prefixes: tuple[UnitPrefix, ...]
     cleaner: str = ""
     format: str = TOMBSTONE_FORMAT
 

@@ -1,10 +1,23 @@
 """What a clean deletes, what it leaves, and when it refuses."""
 
 import os
+import time
 
 import pytest
-from catalog_lab import cleaned, grown
-from pipeline_lab import directory_lab, images
+from catalog_lab import cleaned, drop_all, grown, leased, tagged
+from pipeline_lab import directory_lab, images, memory_lab, png, write
+
+from larder.catalog.clean import clean_lines
+from larder.catalog.leasing import lease_lines
+from larder.errors import DamageError, StoreError
+from larder.manifest.sealed import seal, unseal
+from larder.pipeline.emit import emit
+from larder.store.base import Store
+from larder.versions import layout
+from larder.versions.leases import read_tombstones
+from tests.support.errors import larder_error
+from tests.support.runs import between
+from tests.support.stores import FaultyStore, KeyStop, denied
 
 SOURCE = images("ab", 2)
 
@@ -52,3 +65,170 @@ def test_a_growth_keeps_the_segments_that_it_names(lab):
     assert len(published.version.segments) == 2
     assert published.version.id == second
     assert cleaned(lab)["status"] == "current"
+
+
+def test_what_tags_and_leases_name_stays(lab):
+    first, second, third, fourth = grown(lab, 4)
+    tagged(lab, "v1", first)
+    leased(lab, second[:8], "bob", 90)
+    assert cleaned(lab)["kept"] == {
+        fourth: "tag latest",
+        second: f"lease {leased(lab)['leases'][0]['name']}",
+        first: "tag v1",
+    }
+    assert lab.check().keys() == {first, second, fourth}
+    assert third not in lab.check()
+    assert cleaned(lab, older="30d")["status"] == "current"
+    tagged(lab, "v1", delete=True)
+    assert cleaned(lab, older="30d")["kept"][first] == "young"
+    tagged(lab, "latest", second)
+    assert cleaned(lab, 1)["kept"][fourth] == "newest"
+    drop_all(lab)
+    cleaned(lab, 2)
+    assert lab.check().keys() == {second, fourth}
+
+
+def test_an_emitted_config_keeps_its_version(lab):
+    first, _ = grown(lab, 2)
+    emit(lab.settings(), first)
+    assert list(cleaned(lab)["kept"].values())[1] == f"lease config-c-{first}"
+    (shown,) = [line for line in lease_lines(leased(lab)) if first in line]
+    assert "the config for c" in shown
+
+
+@pytest.mark.parametrize(
+    ("flags", "where"),
+    [((0, "0h"), "--keep"), ((1, "a day"), "--grace"), ((1, "-1h"), "--grace")],
+)
+def test_a_policy_that_is_none_is_refused(lab, flags, where):
+    with larder_error("config.invalid_value", where):
+        cleaned(lab, *flags)
+
+
+def test_there_is_no_such_dataset(lab):
+    with larder_error("version.missing"):
+        cleaned(lab)
+
+
+def test_files_that_are_not_larders_stay_and_are_listed(lab):
+    first, _ = grown(lab, 2)
+    (segment,) = {path.parent.name for path in lab.files("segment.json")} - {
+        use.id for use in lab.newest().version.segments[1:]
+    }
+    theirs = {
+        f"versions/{first}/notes.txt",
+        f"segments/{segment}/shards/train/README",
+        "elsewhere/file",
+        "tags.txt",
+        f"versions/{'0' * 31}/version.json",
+    }
+    write(lab.folder, dict.fromkeys(theirs, b"mine"))
+    write(str(lab.source), {"a/00.png": png(77)})
+    lab.compact()
+    drop_all(lab)
+    document = cleaned(lab)
+    assert document["status"] == "cleaned"
+    assert set(document["foreign"]["keys"]) == theirs
+    assert document["foreign"]["count"] == len(theirs)
+    assert "README" in "\n".join(clean_lines(document))
+    assert theirs <= files(lab)
+    left = {key for key in files(lab) if segment in key or first in key}
+    assert left == {key for key in theirs if segment in key or first in key}
+
+
+def test_work_of_killed_runs_goes_with_time_and_receipts_with_their_segment(lab):
+    grown(lab, 1)
+    receipts = {key for key in files(lab) if "/work/" in key}
+    lab.add({"a/77.png": png(7)})
+    assert lab.stopped(KeyStop("segment.json")) is None
+    work = {key for key in files(lab) if "/work/" in key} - receipts
+    assert work
+    assert cleaned(lab, 1, "0h")["status"] == "current", "the run has a lease"
+    drop_all(lab)
+    assert cleaned(lab, 1, "24h")["status"] == "current"
+    cleaned(lab, 1, "0h")
+    assert {key for key in files(lab) if "/work/" in key} == receipts
+    assert lab.prepare()["status"] == "built"
+
+
+def test_a_cache_that_no_version_names_goes_alone(lab):
+    grown(lab, 1)
+    lab.prepare(cache={"records": "encoded"})
+    drop_all(lab)
+    before = lab.files("*.mdb")
+    cleaned(lab)
+    (published,) = lab.check().values()
+    assert len(lab.files("*.mdb")) == len(before) // 2
+    assert lab.prepare()["status"] == "built"
+    assert published.version.cache.kind == "encoded"
+
+
+@pytest.mark.parametrize("what", ["tag", "lease", "version", "lost", "newer"])
+def test_nothing_is_deleted_while_nobody_knows_what_is_needed(lab, what):
+    first, second = grown(lab, 2)
+    emit(lab.settings(), first)
+    version = lab.folder / layout.version_key(first)
+    damaged = {
+        "tag": lab.folder / layout.tag_key("latest"),
+        "lease": next((lab.folder / "leases").glob("*.json")),
+    }.get(what, version)
+    data = damaged.read_bytes()
+    if what == "lost":
+        damaged.unlink()
+    elif what == "newer":
+        plain = {**unseal(data, ""), "format": "larder-version-9"}
+        damaged.write_bytes(seal(plain))
+    else:
+        damaged.write_bytes(data.replace(b'"', b"'", 1))
+    before = files(lab)
+    with pytest.raises(DamageError):
+        cleaned(lab)
+    assert files(lab) == before
+    damaged.write_bytes(data)
+    assert lab.check().keys() == {first, second}
+
+
+def test_a_listing_that_fails_deletes_nothing(tmp_path):
+    lab = memory_lab(tmp_path, SOURCE, labels={"from": "folder"})
+    with between():
+        versions = grown(lab)
+    for nth in (1, 2, 3, 4):
+        faulty: list[FaultyStore] = []
+
+        def wrap(store: Store, faulty: list[FaultyStore] = faulty, nth: int = nth) -> Store:
+            faulty.append(FaultyStore(store))
+            faulty[-1].add("list", denied(), nth=nth)
+            return faulty[-1]
+
+        with between(wrap), pytest.raises(StoreError):
+            cleaned(lab)
+        assert lab.check().keys() == set(versions)
+
+
+def test_who_may_not_delete_is_told_before_anything_is_announced(tmp_path):
+    lab = memory_lab(tmp_path, SOURCE, labels={"from": "folder"})
+    with between():
+        versions = grown(lab)
+    stores: list[FaultyStore] = []
+
+    def wrap(store: Store) -> Store:
+        stores.append(FaultyStore(store))
+        stores[-1].add("delete", denied(), times=None)
+        return stores[-1]
+
+    with between(wrap), pytest.raises(StoreError) as caught:
+        cleaned(lab)
+    assert caught.value.code == "store.denied"
+    with lab.opened_root() as root:
+        assert list(read_tombstones(root)) == []
+    assert lab.check().keys() == set(versions)
+
+
+def test_no_clock_of_this_machine_decides(lab, monkeypatch):
+    """Files get the time of their file system, which is ahead of this machine by days."""
+    grown(lab, 2)
+    cleaned(lab, grace="24h")
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    monkeypatch.setattr(time, "time", lambda: 4e9)
+    assert cleaned(lab, grace="24h")["status"] == "current"
+    assert cleaned(lab, grace="0h")["status"] == "cleaned"

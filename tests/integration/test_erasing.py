@@ -1,0 +1,54 @@
+"""A sample that is taken out of everything that Larder has stored, as the how-to page says."""
+
+import pytest
+from catalog_lab import cleaned, drop_all, runner, tagged
+from pipeline_lab import directory_lab, flip, png
+
+from larder.verify.run import VerifySettings, verify
+
+SECRET = b"the words that have to go " * 20
+OBJECTS = {
+    f"{name}/{number:02}.txt": b"%s %03d " % (name.encode(), number) * 40
+    for name in "ab"
+    for number in range(6)
+}
+
+
+@pytest.mark.parametrize("cache", [None, {"records": "encoded"}], ids=["no cache", "cache"])
+def test_nothing_of_an_erased_sample_is_left(tmp_path, cache):
+    fields = {"labels": {"from": "folder"}, "shards": {"bytes": 6_000}, "cache": cache}
+    objects = OBJECTS | {"a/secret.txt": SECRET, "b/00.png": png(1)}
+    lab = directory_lab(tmp_path, objects, validate="none", **fields)
+    first = lab.prepare()["version"]
+    lab.add({"b/later.txt": b"later"})
+    lab.prepare()
+    tagged(lab, "v1", first)
+    # A repair keeps what it replaces: here a shard with the sample.
+    (shard,) = [path for path in lab.files("*.tar") if SECRET in path.read_bytes()]
+    flip(shard)
+    verify(VerifySettings(lab.settings(), repair=True), runner())
+    assert len(holding(lab)) == 2 + bool(cache)
+
+    source = {"url": lab.source, "exclude": ["a/secret.*"]}
+    erased = type(lab)(source, lab.storage, lab.output, lab.fields)
+    version = erased.compact()["version"]
+    tagged(lab, "v1", delete=True)
+    drop_all(lab)
+    assert holding(lab)
+    assert cleaned(lab)["status"] == "cleaned"
+
+    assert holding(lab) == []
+    assert lab.check().keys() == {version}
+    verify(VerifySettings(erased.settings()), runner())
+    assert cleaned(lab, plan_only=True)["status"] == "current"
+    assert erased.prepare()["status"] == "reused"
+
+
+def holding(lab):
+    """The files below the storage that have the words, or a piece of them."""
+    files = (path for path in tmp_files(lab))
+    return [path for path in files if SECRET[:60] in path.read_bytes()]
+
+
+def tmp_files(lab):
+    return [path for path in lab.folder.parents[1].rglob("*") if path.is_file()]
