@@ -80,7 +80,7 @@ def lease_lines(document: Mapping[str, Any]) -> list[str]:
     if not leases:
         return [f"{document['storage']} has no leases"]
     return [
-        f"{each['name']}: {', '.join(each['versions'])} for {printable(each['holder'])},"
-        f" until {each['until']}"
+        f"{each['name']}  until {each['until']}  for {printable(each['holder'])}:"
+        f" {', '.join(each['versions'])}"
         for each in leases
     ]

@@ -178,7 +178,7 @@ def emit_configs(
 def _lease(settings: Settings, root: Store, version: VersionDocument) -> None:
     """Keep a version that a config names from being cleaned for a while."""
     cluster = settings.cluster.name
-    lease = Lease(f"the config for {cluster}", CONFIG_DAYS, (version.id,))
+    lease = Lease(f"the config of cluster {cluster}", CONFIG_DAYS, (version.id,))
     name = f"config-{cluster}-{version.id}"
     try:
         Claim(lease, (layout.version_key(version.id),), name).take(root)

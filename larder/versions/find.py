@@ -45,7 +45,7 @@ def missing_version(store: Store, dataset: str, name: str) -> ConfigError:
     hint = f"publish one with: larder prepare --dataset {dataset}"
     tags, versions = tag_names(store), list(published_ids(store))
     if tags or versions:
-        names = [*tags, *versions, *(version[:8] for version in versions)]
+        names = [*tags, *(version[: max(8, len(name))] for version in versions)]
         hint = suggest(name, names, "tags and versions")
     message = f"there is no version or tag {name!r}"
     return ConfigError("version.missing", message, where=store.url, hint=hint)

@@ -93,7 +93,7 @@ def test_an_emitted_config_keeps_its_version(lab):
     emit(lab.settings(), first)
     assert list(cleaned(lab)["kept"].values())[1] == f"lease config-c-{first}"
     (shown,) = [line for line in lease_lines(leased(lab)) if first in line]
-    assert "the config for c" in shown
+    assert "the config of cluster c" in shown
 
 
 @pytest.mark.parametrize(
