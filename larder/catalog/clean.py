@@ -16,11 +16,12 @@ from functools import partial
 from typing import Any
 
 from larder.catalog.due import HOUR_US, Policy, due_units, kept_versions
-from larder.catalog.holdings import SHOWN_KEYS, Holdings, Needed, read_needed, take_holdings
+from larder.catalog.history import check_dataset
+from larder.catalog.holdings import SHOWN_KEYS, Holdings, read_needed, take_holdings
 from larder.catalog.place import Place
 from larder.catalog.sweep import STAGE, Sweep
 from larder.copy.uploads import UploadRecords
-from larder.errors import ConfigError, PreconditionError
+from larder.errors import PreconditionError
 from larder.jobs.results import Totals
 from larder.jobs.runner import Runner, Start
 from larder.manifest.digest import canonical_json, sha256_hex
@@ -57,7 +58,6 @@ class CleanPlan:
     settings: CleanSettings
     now_us: int
     holdings: Holdings
-    needed: Needed
     reasons: Mapping[str, str]
     due: Sequence[str]
     announced: Sequence[NamedTombstone]
@@ -84,13 +84,9 @@ def plan_clean(
 
     ``version.missing``: there is no such dataset. DamageError: nobody knows what is needed.
     """
-    root = settings.place.open()
+    root = check_dataset(settings.place)
     progress.start(STAGE)
     holdings = take_holdings(root, settings.place.dataset)
-    if not holdings.units:
-        message = f"there is no dataset {settings.place.dataset}"
-        hint = "check its name, and --storage or --cluster"
-        raise ConfigError("version.missing", message, where=root.url, hint=hint)
     now_us = time.time_ns() // 1000 if plan_only else _store_now_us(root)
     needed = read_needed(root, now_us)
     announced = list(read_tombstones(root))
@@ -99,7 +95,7 @@ def plan_clean(
     due = due_units(holdings, needed, reasons, settings.policy, now_us)
     due = [prefix for prefix in due if prefix not in named]
     progress.finish(STAGE)
-    return CleanPlan(settings, now_us, holdings, needed, reasons, due, announced)
+    return CleanPlan(settings, now_us, holdings, reasons, due, announced)
 
 
 def _store_now_us(root: Store) -> int:

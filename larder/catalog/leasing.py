@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from larder.catalog.place import Place
 from larder.errors import ConfigError, printable
 from larder.manifest.digest import sha256_hex
+from larder.units import format_time
 from larder.versions import layout
 from larder.versions.find import find_version
 from larder.versions.leases import (
@@ -67,11 +67,13 @@ def _check(settings: LeaseSettings) -> None:
 
 
 def _fields(each: NamedLease) -> dict[str, Any]:
-    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.until_us / 1e6))
-    lease = each.lease
-    versions, segments = list(lease.versions), list(lease.segments)
-    names = {"name": each.name, "holder": lease.holder, "until": until}
-    return {**names, "versions": versions, "segments": segments}
+    return {
+        "name": each.name,
+        "holder": each.lease.holder,
+        "until": format_time(each.until_us),
+        "versions": list(each.lease.versions),
+        "segments": list(each.lease.segments),
+    }
 
 
 def lease_lines(document: Mapping[str, Any]) -> list[str]:
