@@ -34,6 +34,7 @@ def clean(
     keep: Annotated[StrictInt, Field(ge=1)],
     older_than: str = "0h",
     grace: str = "24h",
+    mirror: StrictBool = False,
     cluster: ClusterName | None = "local",
     storage: str | None = None,
     plan: StrictBool = False,
@@ -46,6 +47,7 @@ def clean(
         keep: Number of the newest versions that stay.
         older_than: Of the others, those that were published so long ago, such as 30d.
         grace: How long what may go is announced before a later run deletes it.
+        mirror: Whether mirrored objects go that no version was made from that stays.
         cluster: Name of a file in configs/clusters.
         storage: URL of the storage; by default that of the cluster.
         plan: Show what would be done, and do nothing.

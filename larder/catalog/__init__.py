@@ -4,5 +4,6 @@
 compares two, `usage` counts bytes, and `trace` follows one sample.
 
 `tagging` moves tags, `leasing` shows and changes leases, and `clean` deletes what nothing needs, in
-the steps `holdings` (what there is), `due` (what may go) and `sweep` (the deletion).
+the steps `holdings` (what there is), `due` (what may go), `sweep` (the deletion) and `unread` (of
+mirrored objects).
 """

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from larder.catalog.due import HOUR_US, Policy, due_units, kept_versions
 from larder.catalog.history import check_dataset
-from larder.catalog.holdings import SHOWN_KEYS, Holdings, read_needed, take_holdings
+from larder.catalog.holdings import SHOWN_KEYS, Holdings, Needed, read_needed, take_holdings
 from larder.catalog.place import Place
-from larder.catalog.sweep import STAGE, Sweep
+from larder.catalog.sweep import AT_ONCE, STAGE, Sweep, delete_objects
+from larder.catalog.unread import unread_copies
 from larder.copy.uploads import UploadRecords
 from larder.errors import PreconditionError
 from larder.jobs.results import Totals
@@ -28,7 +30,7 @@ from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.sealed import seal
 from larder.progress import Progress, TimedProgress
 from larder.segments.mirror import PLACE as MIRROR
-from larder.store.base import Store
+from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import published_file_errors
 from larder.store.permissions import PROBE, permission
 from larder.units import format_bytes, format_count
@@ -41,10 +43,11 @@ SHOWN_LINES = 10
 
 @dataclass(frozen=True, slots=True)
 class CleanSettings:
-    """Everything that a clean is told."""
+    """Everything that a clean is told; ``mirror``: mirrored objects that nothing reads go, too."""
 
     place: Place
     policy: Policy
+    mirror: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class CleanPlan:
     """What a clean would do, at a time by the storage's clock.
 
     ``reasons`` say why versions stay, as of `kept_versions`; ``due`` are units to announce, and
-    ``ripe`` the tombstones to execute, of those that are there.
+    ``ripe`` the tombstones to execute, of those that are there; ``copies`` are mirrored objects.
     """
 
     settings: CleanSettings
@@ -61,6 +64,12 @@ class CleanPlan:
     reasons: Mapping[str, str]
     due: Sequence[str]
     announced: Sequence[NamedTombstone]
+    copies: Totals
+
+    @property
+    def is_current(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.due or self.ripe or self.copies.count)
 
     @property
     def ripe(self) -> list[NamedTombstone]:
@@ -94,8 +103,25 @@ def plan_clean(
     reasons = kept_versions(holdings, needed, settings.policy, now_us)
     due = due_units(holdings, needed, reasons, settings.policy, now_us)
     due = [prefix for prefix in due if prefix not in named]
+    kept = [version for version, reason in reasons.items() if reason]
+    copies = sum(
+        (Totals(1, info.size_bytes) for info in _unread(settings, root, kept, needed, now_us)),
+        Totals(),
+    )
     progress.finish(STAGE)
-    return CleanPlan(settings, now_us, holdings, reasons, due, announced)
+    return CleanPlan(settings, now_us, holdings, reasons, due, announced, copies)
+
+
+def _unread(
+    settings: CleanSettings, root: Store, versions: Iterable[str], needed: Needed, now_us: int
+) -> Iterator[ObjectInfo]:
+    """The mirrored objects that may go: a run in progress may be about to read any of them, and
+    what was copied since may be of one that was killed.
+    """
+    if settings.mirror and not needed.running:
+        for info in unread_copies(root, versions):
+            if now_us - info.modified_us >= settings.policy.grace_us:
+                yield info
 
 
 def _store_now_us(root: Store) -> int:
@@ -120,8 +146,8 @@ def clean(
     the JSON document of the clean, or of its plan.
     """
     plan = runner.run(plan_clean, settings, plan_only)
-    if plan_only or not (plan.due or plan.ripe):
-        return _document(plan, "planned" if plan.due or plan.ripe else "current", runner.times)
+    if plan_only or plan.is_current:
+        return _document(plan, "current" if plan.is_current else "planned", runner.times)
     execute = partial(_execute, plan)
     return start(execute) if start else execute(runner)
 
@@ -145,12 +171,18 @@ def clean_units(plan: CleanPlan, *, progress: Progress) -> tuple[Totals, dict[st
         new = _announce(root, plan.due)
         (ripe if policy.grace_hours == 0 else waiting).append(new)
     totals = plan.totals([prefix for each in ripe for prefix in each.tombstone.prefixes])
+    totals += plan.copies
     progress.start(STAGE, objects=totals.count, bytes=totals.bytes)
-    deleted = Totals()
+    deleted, threads = Totals(), place.cluster.copy_.concurrency
     for each in ripe:
-        sweep = Sweep(root, place.dataset, each, place.cluster.copy_.concurrency, progress)
+        sweep = Sweep(root, place.dataset, each, threads, progress)
         sweep.run(plan.now_us, conditions)
         deleted += sweep.done
+    if plan.copies.count:
+        needed = read_needed(root, plan.now_us)
+        unread = _unread(plan.settings, root, needed.named, needed, plan.now_us)
+        while infos := list(islice(unread, AT_ONCE)):
+            deleted += delete_objects(root, infos, threads, progress)
     UploadRecords(root, MIRROR.uploads).abort_orphans()
     progress.finish(STAGE)
     return deleted, _announced(plan, waiting)
@@ -187,6 +219,7 @@ def _document(plan: CleanPlan, status: str, times: TimedProgress) -> dict[str, A
         "due": _listing(plan, plan.due),
         "ripe": _listing(plan, ripe),
         "announced": _announced(plan, waiting),
+        "copies": asdict(plan.copies),
         "deleted": asdict(Totals()),
         "foreign": {"count": plan.holdings.foreign_count, "keys": plan.holdings.foreign},
         "seconds": round(times.seconds(), 3),
@@ -202,6 +235,8 @@ def clean_lines(document: Mapping[str, Any]) -> list[str]:
     lines += _more(len(kept))
     if document["status"] == "planned":
         lines += _units("delete", document["ripe"]) + _units("announce", due)
+        if document["copies"]["count"]:
+            lines.append(f"  mirror   {_amount(document['copies'])}")
     elif document["deleted"]["count"]:
         lines.append(f"  deleted  {_amount(document['deleted'])}")
     lines += _units("waits", announced)

@@ -23,8 +23,21 @@ from larder.versions.publish import Conditions
 
 STAGE = "clean"
 
-_AT_ONCE = 1_000
+AT_ONCE = 1_000
 """So many deletions follow one look at the tombstone."""
+
+
+def delete_objects(
+    root: Store, infos: list[ObjectInfo], threads: int, progress: Progress
+) -> Totals:
+    def delete(info: ObjectInfo) -> None:
+        root.delete(info.key)
+        progress.advance(STAGE, objects=1, bytes=info.size_bytes)
+
+    with ThreadPoolExecutor(threads, thread_name_prefix=STAGE) as pool:
+        for _ in pool.map(delete, infos):
+            pass
+    return Totals(len(infos), sum(info.size_bytes for info in infos))
 
 
 class Sweep:
@@ -80,7 +93,7 @@ class Sweep:
 
     def _delete_below(self, prefix: str) -> None:
         start = ""
-        while infos := list(islice(self._objects(prefix, start), _AT_ONCE)):
+        while infos := list(islice(self._objects(prefix, start), AT_ONCE)):
             self._delete(infos)
             start = infos[-1].key
 
@@ -90,14 +103,7 @@ class Sweep:
 
     def _delete(self, infos: list[ObjectInfo]) -> None:
         self._check()
-
-        def delete(info: ObjectInfo) -> None:
-            self._root.delete(info.key)
-            self._progress.advance(STAGE, objects=1, bytes=info.size_bytes)
-
-        with ThreadPoolExecutor(self._threads, thread_name_prefix=STAGE) as pool:
-            for info, _ in zip(infos, pool.map(delete, infos), strict=True):
-                self.done += Totals(1, info.size_bytes)
+        self.done += delete_objects(self._root, infos, self._threads, self._progress)
 
     def _check(self) -> None:
         """Another clean that takes over writes the tombstone anew."""

@@ -26,12 +26,23 @@ def _parser(prog: str) -> Parser:
         "--older-than", metavar="TIME", default="0h", help="of the others, those older, such as 30d"
     )
     add("--grace", metavar="TIME", default="24h", help="between announcing and deleting (24h)")
+    add(
+        "--mirror",
+        action="store_true",
+        help="also delete mirrored objects that no version was made from that stays",
+    )
     add_plan(result)
     return result
 
 
 def _operation(
-    dataset: str, keep: int, older_than: str = "0h", grace: str = "24h", **where: Any
+    dataset: str,
+    keep: int,
+    older_than: str = "0h",
+    grace: str = "24h",
+    *,
+    mirror: bool = False,
+    **where: Any,
 ) -> Operation:
     from larder.catalog.clean import CleanSettings, clean, clean_lines
     from larder.catalog.due import read_policy
@@ -40,7 +51,7 @@ def _operation(
 
     policy = read_policy(keep, older_than, grace)
     place = load_place(dataset, **where)
-    compose = partial(clean, CleanSettings(place, policy))
+    compose = partial(clean, CleanSettings(place, policy, mirror))
     batches = RunnerConfig(), place.cluster.storage, place.cluster.copy_.memory
     return Operation(1, compose, clean_lines, clean_lines, *batches)
 

@@ -29,9 +29,15 @@ def tagged(lab: Lab, *names: str, **options: Any) -> DOCUMENT:
 
 
 def cleaned(
-    lab: Lab, keep: int = 1, grace: str = "0h", *, older: str = "0h", plan_only: bool = False
+    lab: Lab,
+    keep: int = 1,
+    grace: str = "0h",
+    *,
+    older: str = "0h",
+    mirror: bool = False,
+    plan_only: bool = False,
 ) -> DOCUMENT:
-    settings = CleanSettings(place_of(lab), read_policy(keep, older, grace))
+    settings = CleanSettings(place_of(lab), read_policy(keep, older, grace), mirror)
     return clean(settings, runner(), plan_only=plan_only)
 
 

@@ -232,3 +232,24 @@ def test_no_clock_of_this_machine_decides(lab, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: 4e9)
     assert cleaned(lab, grace="24h")["status"] == "current"
     assert cleaned(lab, grace="0h")["status"] == "cleaned"
+
+
+def test_mirrored_objects_that_no_version_was_made_from_go_if_asked(tmp_path):
+    lab = directory_lab(tmp_path, SOURCE, mirror=True)
+    grown(lab, 1)
+    lab.remove("a/new0.png")
+    lab.prepare()
+    drop_all(lab)
+    mirrored = lab.folder / "mirror/a/new0.png"
+    cleaned(lab, mirror=False)
+    assert mirrored.exists()
+    assert cleaned(lab, grace="24h", mirror=True)["status"] == "current"
+    assert lab.stopped(KeyStop("version.json"), cache=None) is None
+    assert cleaned(lab, mirror=True)["status"] == "current", "a run may be about to read it"
+    drop_all(lab)
+    assert cleaned(lab, mirror=True, plan_only=True)["copies"]["count"] == 1
+    cleaned(lab, mirror=True)
+    assert not mirrored.exists()
+    assert len(list((lab.folder / "mirror").rglob("*.png"))) == len(SOURCE) - 2
+    write(str(lab.source), {"a/new0.png": png(50)})
+    assert lab.prepare()["copied"]["count"] == 1

@@ -14,9 +14,12 @@ OBJECTS = {
 }
 
 
+@pytest.mark.parametrize("mirror", [True, False], ids=["mirror", "no mirror"])
 @pytest.mark.parametrize("cache", [None, {"records": "encoded"}], ids=["no cache", "cache"])
-def test_nothing_of_an_erased_sample_is_left(tmp_path, cache):
-    fields = {"labels": {"from": "folder"}, "shards": {"bytes": 6_000}, "cache": cache}
+@pytest.mark.exhaustive(after=1)
+def test_nothing_of_an_erased_sample_is_left(tmp_path, cache, mirror):
+    fields = {"labels": {"from": "folder"}, "shards": {"bytes": 6_000}}
+    fields |= {"cache": cache, "mirror": mirror}
     objects = OBJECTS | {"a/secret.txt": SECRET, "b/00.png": png(1)}
     lab = directory_lab(tmp_path, objects, validate="none", **fields)
     first = lab.prepare()["version"]
@@ -27,7 +30,7 @@ def test_nothing_of_an_erased_sample_is_left(tmp_path, cache):
     (shard,) = [path for path in lab.files("*.tar") if SECRET in path.read_bytes()]
     flip(shard)
     verify(VerifySettings(lab.settings(), repair=True), runner())
-    assert len(holding(lab)) == 2 + bool(cache)
+    assert len(holding(lab)) == 2 + bool(cache) + mirror
 
     source = {"url": lab.source, "exclude": ["a/secret.*"]}
     erased = type(lab)(source, lab.storage, lab.output, lab.fields)
@@ -35,13 +38,14 @@ def test_nothing_of_an_erased_sample_is_left(tmp_path, cache):
     tagged(lab, "v1", delete=True)
     drop_all(lab)
     assert holding(lab)
-    assert cleaned(lab)["status"] == "cleaned"
+    assert cleaned(lab, mirror=True)["status"] == "cleaned"
 
     assert holding(lab) == []
     assert lab.check().keys() == {version}
     verify(VerifySettings(erased.settings()), runner())
-    assert cleaned(lab, plan_only=True)["status"] == "current"
-    assert erased.prepare()["status"] == "reused"
+    assert cleaned(lab, mirror=True, plan_only=True)["status"] == "current"
+    again = erased.prepare()
+    assert (again["status"], again["copied"]["count"]) == ("reused", 0)
 
 
 def holding(lab):
