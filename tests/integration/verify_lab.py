@@ -125,7 +125,7 @@ def flipped(data: bytes) -> bytes:
 
 def is_work(key: str) -> bool:
     """Whether an object is of no version."""
-    return key.startswith(("work/", "mirror/")) or "/work/" in key or "/runs/" in key
+    return key.startswith(("work/", "mirror/", "leases/")) or "/work/" in key or "/runs/" in key
 
 
 def listed_files(root: Store, version: str) -> list[str]:
