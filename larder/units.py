@@ -17,6 +17,7 @@ WIDTH = 80
 """Columns of what people read."""
 
 _NUMBER = re.compile(r"(?:[0-9.,]+(?: [kMGT]?B)?)?")
+_LAST_SECOND = 253_402_300_799
 _SUGGESTED = 12
 _CHANGES = ("added", "changed", "relabelled", "moved", "removed", "unchanged")
 _UNITS = {"": 1, "B": 1}
@@ -113,8 +114,9 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_time(microseconds: int) -> str:
-    """``2026-11-27T20:18:26Z``, of microseconds since 1970 UTC."""
-    return datetime.fromtimestamp(microseconds // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """``2026-11-27T20:18:26Z``, of microseconds since 1970 UTC; the last second of 9999 at most."""
+    seconds = min(microseconds // 1_000_000, _LAST_SECOND)
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:

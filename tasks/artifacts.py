@@ -25,7 +25,7 @@ from larder.errors import LarderError, printable
 from larder.experiments.emit import Written
 from larder.pipeline.planning.plan import Plan
 from larder.pipeline.planning.plan_report import plan_document, plan_rows
-from larder.pipeline.prepare import Recorded
+from larder.pipeline.settings import Settings
 from larder.progress import Stage, StageTimes
 from larder.units import format_count
 
@@ -69,14 +69,15 @@ def config_note(configs: Sequence[Written]) -> None:
     note("config", "\n\n".join(texts), f"emitted: {names}")
 
 
-def versions_table(recorded: Recorded) -> None:
+def versions_table(settings: Settings) -> None:
     """Make a table of the versions of a dataset, the newest first, as ``larder ls`` lists them."""
+    name = settings.dataset.name
     with suppress(LarderError):  # the version is published all the same
-        document = list_versions(Place(*recorded))
+        document = list_versions(Place(name, settings.cluster))
         head, *rows = version_rows(document)[: SHOWN_VERSIONS + 1]
-        key = f"versions-{recorded.dataset.replace('_', '-')}"
+        cells = [dict(zip(head, row, strict=True)) for row in rows]
         count = format_count(len(document["versions"]), "version")
-        table(key, [dict(zip(head, row, strict=True)) for row in rows], count)
+        table(f"versions-{name.replace('_', '-')}", cells, f"{name}: {count}")
 
 
 def card_note(card: Drawn) -> None:

@@ -9,10 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from larder.bounds import map_ahead
 from larder.catalog.place import Place
@@ -44,29 +43,25 @@ Unit = tuple[str, str | None]
 """A segment, or a cache of a segment."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedVersion:
+class ListedVersion(NamedTuple):
     """A version of a dataset.
 
     Attributes:
         published_us: When its document was written, by the store's clock.
+        row: What is listed of it, but for its own bytes.
         beside_bytes: Of everything below its prefix.
-        samples: None, as is all that follows, if its document cannot be read: ``problem`` says why.
-        bytes: Of its shards.
-        units: The segments and caches that it names, and the bytes of caches.
-        tags: The tags that name it, each with the time since when; None if that is not recorded.
-        run: What is recorded of the run that published it.
+        units: The segments and caches that it names, and the bytes of caches; none if its document
+            cannot be read.
     """
 
-    id: str
     published_us: int
+    row: dict[str, Any]
     beside_bytes: int
-    samples: int | None = None
-    bytes: int | None = None
-    units: Mapping[Unit, int] = field(default_factory=dict)
-    tags: Mapping[str, str | None] = field(default_factory=dict)
-    run: RunRecord | None = None
-    problem: str = ""
+    units: Mapping[Unit, int]
+
+    @property
+    def id(self) -> str:
+        return str(self.row["version"])
 
 
 def read_history(root: Store) -> list[ListedVersion]:
@@ -79,7 +74,7 @@ def read_history(root: Store) -> list[ListedVersion]:
     with _readers() as pool:
         read = partial(_listed_version, root, tags)
         versions = list(map_ahead(pool, read, published(root), window=2 * READERS))
-    return sorted(versions, key=lambda version: (version.published_us, version.id), reverse=True)
+    return sorted(versions, key=lambda version: version.published_us, reverse=True)
 
 
 def _readers() -> ThreadPoolExecutor:
@@ -97,32 +92,38 @@ def published(root: Store) -> Iterator[list[ObjectInfo]]:
 def _listed_version(
     root: Store, tags: Mapping[str, Sequence[str]], infos: Sequence[ObjectInfo]
 ) -> ListedVersion:
-    id_ = infos[0].key.split("/")[1]
-    place = id_, infos[0].modified_us, sum(info.size_bytes for info in infos)
+    id_, published_us = infos[0].key.split("/")[1], infos[0].modified_us
+    row: dict[str, Any] = {"version": id_, "published": format_time(published_us)}
+    row |= {"tags": dict.fromkeys(tags.get(id_, ())), "problem": None}
+    row |= dict.fromkeys(("samples", "bytes", "previous", "changes", "by"))
+    units: Mapping[Unit, int] = {}
     try:
-        document = read_version(root, id_)
+        if document := read_version(root, id_):
+            splits, units = document.splits.values(), _units(document)
+            row["samples"] = sum(split.samples for split in splits)
+            row["bytes"] = sum(split.bytes for split in splits)
+            row |= _recorded(root, id_, infos, row["tags"])
     except DamageError as error:
-        return ListedVersion(*place, problem=error.message)
-    if document is None:
-        return ListedVersion(*place, problem="it was deleted meanwhile")
-    runs = sorted(
-        (info for info in infos if info.key.startswith(layout.runs_prefix(id_))),
-        key=lambda info: info.modified_us,
-    )
-    moved: dict[str, str | None] = dict.fromkeys(tags.get(id_, ()))
-    records = _records(root, runs if moved else runs[:1])
+        row["problem"] = error.message
+    return ListedVersion(published_us, row, sum(info.size_bytes for info in infos), units)
+
+
+def _recorded(
+    root: Store, version: str, infos: Iterable[ObjectInfo], tags: Iterable[str]
+) -> dict[str, Any]:
+    """What records say of a version: since when tags name it, and of the run that published it."""
+    runs = [info for info in infos if info.key.startswith(layout.runs_prefix(version))]
+    runs.sort(key=lambda info: info.modified_us)
+    since: dict[str, str | None] = dict.fromkeys(tags)
+    records = _records(root, runs if since else runs[:1])
     for info, record in records:
-        if record.tag in moved and record.before != record.after == id_:
-            moved[record.tag] = format_time(info.modified_us)
-    splits = document.splits.values()
-    return ListedVersion(
-        *place,
-        sum(split.samples for split in splits),
-        sum(split.bytes for split in splits),
-        _units(document),
-        moved,
-        next((record for _, record in records), None),
-    )
+        if record.tag in since and record.before != record.after == version:
+            since[record.tag] = format_time(info.modified_us)
+    first = next((record for _, record in records if record.published), None)
+    if first is None:
+        return {"tags": since}
+    by = first.flow_run or first.command
+    return {"tags": since, "previous": first.previous, "changes": dict(first.changes), "by": by}
 
 
 def _records(root: Store, infos: Iterable[ObjectInfo]) -> list[tuple[ObjectInfo, RunRecord]]:
@@ -224,24 +225,8 @@ def list_versions(place: Place) -> dict[str, Any]:
     root = check_dataset(place)
     versions = read_history(root)
     own = own_bytes(versions, _sizes(root, versions))
-    rows = [_row(version, own[version.id]) for version in versions]
+    rows = [version.row | {"own_bytes": own[version.id]} for version in versions]
     return {"dataset": place.dataset, "storage": place.cluster.storage.url, "versions": rows}
-
-
-def _row(version: ListedVersion, own: int) -> dict[str, Any]:
-    run = version.run
-    return {
-        "version": version.id,
-        "published": format_time(version.published_us),
-        "samples": version.samples,
-        "bytes": version.bytes,
-        "own_bytes": own,
-        "tags": dict(version.tags),
-        "previous": run.previous if run else None,
-        "changes": dict(run.changes) if run else None,
-        "by": (run.flow_run or run.command) if run else None,
-        "problem": version.problem or None,
-    }
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
@@ -276,7 +261,7 @@ def version_rows(document: Mapping[str, Any]) -> list[list[str]]:
         row = [short[each["version"]], shown_time(each["published"]), *_amount(each)]
         changes = each["problem"] or format_changes(each["changes"] or {})
         row += [format_bytes(each["own_bytes"]), ", ".join(each["tags"]), changes]
-        rows.append([*row, (each["by"] or "").rpartition(" ")[0] or each["by"] or ""])
+        rows.append([*row, each["by"] or ""])
     return rows
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from larder.config.load import load_cluster, located, with_fields
 from larder.config.models import Cluster
-from larder.config.urls import directory
+from larder.config.urls import check_url, directory
 from larder.errors import ConfigError
 from larder.names import NAME
 from larder.segments.stores import dataset_root
@@ -49,6 +49,8 @@ def load_storage(
 
     ``settings`` override fields of the cluster, ``cluster.key.path=value``.
     """
+    if storage is not None:
+        check_url(storage, where="--storage")
     if storage and not cluster and not settings:
         described = Cluster.model_validate({"name": "storage", "storage": {"url": storage}})
     else:

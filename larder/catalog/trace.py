@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from larder.catalog.history import READERS, check_dataset, published
 from larder.catalog.place import Place
 from larder.disk import disk_errors, write_file
 from larder.errors import ConfigError
-from larder.jobs.manifests import read_ref
-from larder.manifest.schemas import SOURCES
+from larder.growth.previous import read_previous
 from larder.names import FILE
 from larder.pipeline.emit import published_version
 from larder.samples.indexed import IndexedSample
@@ -33,64 +31,6 @@ from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import existing_segment, read_version
 
 
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """A sample in a segment: its row, from the first of its split, and its parts, as in SOURCES."""
-
-    segment: SegmentDocument
-    split: str
-    row: int
-    sample: IndexedSample
-    parts: list[dict[str, Any]]
-
-    def content(self, version: VersionDocument) -> tuple[Any, ...]:
-        """What is compared: two of these are the same sample if it is equal."""
-        parts = [(part.ext, part.length, part.crc32c) for part in self.sample.parts]
-        return self.split, _label(version, self.sample), [p for p in parts if p[0] != "cls"]
-
-
-class _Samples:
-    """Looks a key up in versions; what is in a segment is looked up once."""
-
-    def __init__(self, root: Store, key: str) -> None:
-        self._root = root
-        self._key = key
-        self._packed: dict[str, _Packed | None] = {}
-
-    def of(self, version: VersionDocument) -> _Packed | None:
-        """The sample in a version, if it has it."""
-        omitted = read_omitted(self._root, version)
-        for use in version.segments:
-            if use.id not in self._packed:
-                self._packed[use.id] = self._in_segment(use.id)
-            packed = self._packed[use.id]
-            if packed:
-                gone = omitted.get((use.id, packed.split), Omitted.none())
-                if not gone.mask(packed.row, 1)[0]:
-                    return packed
-        return None
-
-    def _in_segment(self, segment: str) -> _Packed | None:
-        document = existing_segment(self._root, segment)
-        first_row, sources = 0, document.file("sources")
-        for batch in read_ref(self._root, sources, SOURCES, columns=["key"]):
-            place = pc.index(batch.column("key"), self._key).as_py()
-            if place >= 0:
-                return self._at(document, first_row + place)
-            first_row += batch.num_rows
-        return None
-
-    def _at(self, document: SegmentDocument, row: int) -> _Packed | None:
-        (batch,) = read_ref(self._root, document.file("sources"), SOURCES, first_row=row, rows=1)
-        index = SegmentIndex(self._root, document.file("rows"), Path(), document.samples)
-        (sample,) = index.samples(np.array([row]))
-        for split, facts in document.splits.items():
-            if 0 <= row - facts.first_row < facts.samples:
-                parts = batch.column("parts")[0].as_py()
-                return _Packed(document, split, row - facts.first_row, sample, parts)
-        return None
-
-
 def trace(place: Place, name: str, key: str, to: str | None = None) -> dict[str, Any]:
     """A sample of a version; a JSON document. Its parts are written to a folder, if one is given.
 
@@ -98,25 +38,27 @@ def trace(place: Place, name: str, key: str, to: str | None = None) -> dict[str,
     """
     root = check_dataset(place)
     version = published_version(root, place.dataset, name)
-    samples = _Samples(root, key)
-    packed = samples.of(version)
+    packed = _packed(root, version, key)
     if packed is None:
         message, hint = f"there is no sample {key!r}", "give its key, which has no extension"
         where = object_url(root.url, layout.version_prefix(version.id))
         raise ConfigError("version.sample", message, where=where, hint=hint)
-    since, published_us = _since(root, samples, version, packed)
-    sources = {part["ext"]: part for part in packed.parts}
-    shard = layout.shard_key(packed.segment.id, packed.split, packed.sample.shard)
+    since, published_us = _since(root, version, packed)
+    segment = existing_segment(root, version.segments[packed["segment"]].id)
+    index = SegmentIndex(root, segment.file("rows"), Path(), segment.samples)
+    (sample,) = index.samples(np.array([packed["row"]]))
+    shard = layout.shard_key(segment.id, packed["split"], sample.shard)
+    sources = {part["ext"]: part for part in packed["parts"]}
     return {
         "dataset": version.dataset,
         "version": version.id,
         "key": key,
-        "split": packed.split,
-        "label": packed.sample.label,
-        "class": _label(version, packed.sample),
+        "split": packed["split"],
+        "label": packed["label"],
+        "class": _class(version, packed),
         "shard": object_url(root.url, shard),
-        "offset": packed.sample.offset,
-        "bytes": packed.sample.length,
+        "offset": sample.offset,
+        "bytes": sample.length,
         "parts": [
             {
                 "ext": part.ext,
@@ -126,40 +68,69 @@ def trace(place: Place, name: str, key: str, to: str | None = None) -> dict[str,
                 "source": sources.get(part.ext, {}).get("source"),
                 "etag": sources.get(part.ext, {}).get("etag"),
             }
-            for part in packed.sample.parts
+            for part in sample.parts
         ],
         "since": {"version": since, "published": format_time(published_us)},
-        "written": _write(root, packed, shard, Path(to)) if to else [],
+        "written": _write(root, segment, shard, sample, Path(to)) if to else [],
     }
 
 
-def _label(version: VersionDocument, sample: IndexedSample) -> str | None:
-    label = sample.label
-    return version.classes[label] if label is not None and label < len(version.classes) else None
+def _packed(root: Store, version: VersionDocument, key: str) -> dict[str, Any] | None:
+    """The row of `larder.growth.previous.PACKED` of a sample of a version, if it has it."""
+    for batch in read_previous(root, version).samples().batches:
+        place = pc.index(batch.column("key"), key).as_py()
+        if place >= 0:
+            return dict(batch.slice(place, 1).to_pylist()[0])
+    return None
 
 
-def _since(
-    root: Store, samples: _Samples, version: VersionDocument, packed: _Packed
-) -> tuple[str, int]:
+def _class(version: VersionDocument, packed: Mapping[str, Any]) -> str | None:
+    return dict(enumerate(version.classes)).get(packed["label"])
+
+
+def _content(version: VersionDocument, packed: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What is equal of samples that are the same."""
+    parts = [(part["ext"], part["length"], part["crc32c"]) for part in packed["parts"]]
+    return packed["split"], _class(version, packed), parts
+
+
+def _since(root: Store, version: VersionDocument, packed: Mapping[str, Any]) -> tuple[str, int]:
     """The version since which the sample is the same, without a gap, and when it was published."""
     dates = {infos[0].key.split("/")[1]: infos[0].modified_us for infos in published(root)}
-    content, since = packed.content(version), version.id
     earlier = [id_ for id_ in dates if dates[id_] < dates.get(version.id, 0)]
     earlier.sort(key=lambda id_: dates[id_], reverse=True)
+    since = version
     with ThreadPoolExecutor(READERS, thread_name_prefix="version") as pool:
         for before in map_ahead(pool, partial(read_version, root), earlier, window=READERS):
-            had = samples.of(before) if before else None
-            if before is None or had is None or had.content(before) != content:
+            had = _packed_before(root, before, since, packed) if before else None
+            if before is None or had is None:
                 break
-            since = before.id
-    return since, dates[since]
+            since, packed = before, had
+    return since.id, dates[since.id]
 
 
-def _write(root: Store, packed: _Packed, shard: str, folder: Path) -> list[str]:
+def _packed_before(
+    root: Store, before: VersionDocument, after: VersionDocument, packed: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """The row of the same sample in an earlier version; it is looked for if it was elsewhere."""
+    id_, split = after.segments[packed["segment"]].id, packed["split"]
+    ids = [use.id for use in before.segments]
+    if id_ in ids and after.classes[: len(before.classes)] == before.classes:
+        row = packed["row"] - existing_segment(root, id_).splits[split].first_row
+        gone = read_omitted(root, before).get((id_, split), Omitted.none())
+        if not gone.mask(row, 1)[0]:
+            return {**packed, "segment": ids.index(id_)}
+    had = _packed(root, before, packed["key"])
+    return had if had and _content(before, had) == _content(after, packed) else None
+
+
+def _write(
+    root: Store, segment: SegmentDocument, shard: str, sample: IndexedSample, folder: Path
+) -> list[str]:
     """Write the parts of a sample, which are compared with their checksums; their paths."""
-    with shard_format(*packed.segment.shape.use).open(root, shard) as reader:
-        parts = reader.read(packed.sample)
-    stem, paths = packed.sample.key.rpartition("/")[2], []
+    with shard_format(*segment.shape.use).open(root, shard) as reader:
+        parts = reader.read(sample)
+    stem, paths = sample.key.rpartition("/")[2], []
     for number, (ext, data) in enumerate(parts.items()):
         name = f"{stem}.{ext}"
         paths.append(folder / (name if FILE.allows(name) else f"part-{number}"))
@@ -183,7 +154,7 @@ def trace_lines(document: Mapping[str, Any]) -> list[str]:
     return lines + [line for name, texts in rows.items() for line in row_lines(name, texts)]
 
 
-def _part_lines(parts: list[dict[str, Any]]) -> Iterator[str]:
+def _part_lines(parts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for part in parts:
         yield f"{part['ext']} {format_bytes(part['bytes'])}, crc32c {part['crc32c']}"
         if part["source"]:

@@ -19,7 +19,7 @@ from larder.catalog.place import Place
 from larder.config.models import Cluster
 from larder.store.base import Store
 from larder.store.own_files import listed
-from larder.units import format_bytes, format_time, table_lines
+from larder.units import format_bytes, table_lines
 from larder.versions import layout
 
 PLACES = ("segments", "versions", "mirror", "work", "others")
@@ -43,7 +43,7 @@ def usage(place: Place) -> dict[str, Any]:
         "versions": [
             {
                 "version": each.id,
-                "published": format_time(each.published_us),
+                "published": each.row["published"],
                 "bytes": each.beside_bytes + sum(units[unit] for unit in each.units),
                 "own_bytes": own[each.id],
             }
@@ -79,25 +79,25 @@ def _sums(root: Store) -> tuple[dict[str, int], Counter[Unit]]:
 
 def usage_lines(document: Mapping[str, Any]) -> list[str]:
     """What `usage` returns, for people."""
-    places = document["bytes"]
-    total = format_bytes(sum(places.values()))
-    sizes = [["in", "size"], *([place, format_bytes(places[place])] for place in PLACES)]
-    lines = [f"{document['dataset']}: {total}", *table_lines(sizes)]
-    if versions := document["versions"]:
-        short = short_ids(each["version"] for each in versions)
-        rows = [["version", "published", "size", "own"]]
-        for each in versions:
-            size, own = format_bytes(each["bytes"]), format_bytes(each["own_bytes"])
-            rows.append([short[each["version"]], shown_time(each["published"]), size, own])
-        lines += ["", *table_lines(rows)]
-    if segments := document["segments"]:
-        short = short_ids(each["segment"] for each in segments)
-        rows = [["segment", "size", "versions"]]
-        for each in segments:
-            size = format_bytes(each["bytes"])
-            rows.append([short[each["segment"]], size, f"{each['versions']:,}"])
-        lines += ["", *table_lines(rows)]
-    return lines
+    places, versions, segments = (document[name] for name in ("bytes", "versions", "segments"))
+    version_ids = short_ids(each["version"] for each in versions)
+    segment_ids = short_ids(each["segment"] for each in segments)
+    tables = (
+        [["in", "size"], *([place, format_bytes(places[place])] for place in PLACES)],
+        [["version", "published", "size", "own"]]
+        + [
+            [version_ids[each["version"]], shown_time(each["published"])]
+            + [format_bytes(each[name]) for name in ("bytes", "own_bytes")]
+            for each in versions
+        ],
+        [["segment", "size", "versions"]]
+        + [
+            [segment_ids[each["segment"]], format_bytes(each["bytes"]), f"{each['versions']:,}"]
+            for each in segments
+        ],
+    )
+    lines = [f"{document['dataset']}: {format_bytes(sum(places.values()))}"]
+    return lines + [line for rows in tables for line in ("", *table_lines(rows))]
 
 
 def usage_of_all_lines(document: Mapping[str, Any]) -> list[str]:

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from larder.config.models import Cluster
 from larder.copy.copy_job import CopyJob
 from larder.copy.copy_job import begin as begin_copy
 from larder.copy.site import resolved
@@ -67,13 +66,6 @@ class Planned:
     document: dict[str, Any]
     job: Job | None = None
     record: RunRecord | None = None
-
-
-class Recorded(NamedTuple):
-    """A dataset of which there is a new record, and the cluster whose storage has it."""
-
-    dataset: str
-    cluster: Cluster
 
 
 def prepare(
@@ -190,11 +182,11 @@ def _built(settings: Settings, job: Job, planned: Planned, runner: Runner) -> di
     return built_document(settings, planned.document, job.expected, built, configs, runner.times)
 
 
-def record_run(settings: Settings, record: RunRecord, *, progress: Progress) -> Recorded:
-    """The step that leaves the record of a run beside its version."""
+def record_run(settings: Settings, record: RunRecord, *, progress: Progress) -> Settings:
+    """The step that leaves the record of a run beside its version; returns where that is."""
     del progress
     write_run(storage_of(settings.dataset, settings.cluster), record)
-    return Recorded(settings.dataset.name, settings.cluster)
+    return settings
 
 
 def begin(plan: Plan) -> Job:

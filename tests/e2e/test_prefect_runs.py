@@ -78,7 +78,7 @@ def check_artifacts(server: PrefectServer, run: dict[str, Any], document: dict[s
     assert document["card"] in shown["card"]["data"]
     (row,) = json.loads(shown[f"versions-{document['dataset']}"]["data"])
     assert (row["version"], row["tags"]) == (document["version"][:8], "latest")
-    assert row["by"] == run["name"]
+    assert row["by"] == f"{run['name']} {run['id']}"
     mirror = shown["progress-mirror"]
     assert float(mirror["data"]) == 100
     assert f"done, {format_amount(document['copied'])} in" in mirror["description"]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -31,6 +32,8 @@ from history_model import (
 )
 
 import larder
+from larder.catalog.difference import diff
+from larder.catalog.place import Place as CatalogPlace
 from larder.errors import LarderError
 from larder.growth import decision
 from larder.jobs.results import RunError
@@ -192,6 +195,7 @@ class Run:
                 self._step(state, step, touched)
             if self.checks:
                 self._check_past()
+                self._check_differences()
 
     def _step(self, state: State, step: Step, touched: set[str]) -> None:
         self._write(state, touched)
@@ -545,6 +549,33 @@ class Run:
                 assert published.version.classes == self.known[version][2]
             else:
                 assert any(_is_same(published, each) for each in self.attempts)
+
+    def _check_differences(self) -> None:
+        """Each version differs from the next one as the model says."""
+        for (before, (_, then, _)), (after, (state, now, _)) in pairwise(self.known.items()):
+            place = CatalogPlace("d", self.place.settings(state).cluster)
+            with between():
+                lots = list(diff(place, before, after, keys=True)["keys"])
+            rows = {row["key"]: row["kind"] for row in chain.from_iterable(lots)}
+            assert rows == _differences(then, now), "larder diff"
+
+
+def _differences(then: Expected, now: Expected) -> dict[str, str]:
+    """By key, how a sample differs."""
+    old, new = (
+        {key: (split, *facts) for split, own in found.samples.items() for key, facts in own.items()}
+        for found in (then, now)
+    )
+    kinds = dict.fromkeys(old.keys() - new, "removed") | dict.fromkeys(new.keys() - old, "added")
+    for key in old.keys() & new:
+        (split, name, parts), (split_now, name_now, parts_now) = old[key], new[key]
+        if parts != parts_now:
+            kinds[key] = "changed"
+        elif split != split_now:
+            kinds[key] = "moved"
+        elif name != name_now:
+            kinds[key] = "relabelled"
+    return kinds
 
 
 def _same_samples(published: Published, found: Expected) -> None:
