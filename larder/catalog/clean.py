@@ -18,7 +18,7 @@ from typing import Any
 
 from larder.catalog.due import HOUR_US, Policy, due_units, kept_versions
 from larder.catalog.history import check_dataset
-from larder.catalog.holdings import SHOWN_KEYS, Holdings, Needed, read_needed, take_holdings
+from larder.catalog.holdings import SHOWN_KEYS, Holdings, Needed, Unit, read_needed, take_holdings
 from larder.catalog.place import Place
 from larder.catalog.sweep import AT_ONCE, STAGE, Sweep, delete_objects
 from larder.catalog.unread import unread_copies
@@ -81,7 +81,7 @@ class CleanPlan:
         return tombstone.info.modified_us + grace_us
 
     def totals(self, prefixes: Sequence[str]) -> Totals:
-        units = [unit for prefix in prefixes for unit in self.holdings.inside(prefix)]
+        units = [self.holdings.units.get(prefix, Unit()) for prefix in prefixes]
         return Totals(sum(unit.objects for unit in units), sum(unit.bytes for unit in units))
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from larder.catalog.holdings import Holdings, Named, Needed
+from larder.catalog.holdings import Holdings, Named, Needed, whole_of
 from larder.errors import ConfigError
 from larder.versions.leases import DAY_US
 
@@ -85,8 +85,8 @@ def due_units(
         if id_ in reasons:
             is_due = not reasons[id_]
         else:
-            newest_us = max(unit.newest_us for unit in holdings.inside(prefix))
-            is_due = id_ in gone or now_us - newest_us >= policy.grace_us
+            idle_us = now_us - holdings.units[prefix].newest_us
+            is_due = id_ in gone or idle_us >= policy.grace_us
         if is_due and not in_use.has(prefix):
             due.append(prefix)
     return due
@@ -108,9 +108,8 @@ class InUse:
 
     def whole(self, prefix: str) -> str:
         """The unit, or the segment that it is inside of if that is not in use either."""
-        kind, id_, *_ = prefix.split("/")
-        segment = f"segments/{id_}"
-        return segment if kind == "segments" and not self.has(segment) else prefix
+        segment = whole_of(prefix)
+        return prefix if self.has(segment) else segment
 
     def has(self, prefix: str) -> bool:
         """Whether a unit has to stay."""

@@ -63,9 +63,14 @@ def unit_of(key: str) -> str | None:
     return "/".join(names[: 4 if of_cache else 5 if of_receipts else 2])
 
 
+def whole_of(prefix: str) -> str:
+    """The segment that a unit is inside of; else the unit itself."""
+    return "/".join(prefix.split("/")[:2]) if prefix.startswith("segments/") else prefix
+
+
 @dataclass(slots=True)
 class Unit:
-    """The objects of a unit, but for those of units inside it; ``newest_us`` is of the last one.
+    """The objects of a unit, with those of units inside it; ``newest_us`` is of the last one.
 
     ``document_us`` is when its document was written; None if it has none.
     """
@@ -84,10 +89,6 @@ class Holdings:
     foreign: list[str] = field(default_factory=list)
     foreign_count: int = 0
 
-    def inside(self, prefix: str) -> list[Unit]:
-        """A unit and those inside it."""
-        return [unit for name, unit in self.units.items() if f"{name}/".startswith(f"{prefix}/")]
-
     def add(self, info: ObjectInfo, is_larders: bool) -> None:
         prefix = unit_of(info.key)
         if not is_larders and (prefix or not info.key.startswith(_OTHERS)):
@@ -95,12 +96,13 @@ class Holdings:
             if len(self.foreign) < SHOWN_KEYS:
                 self.foreign.append(info.key)
         elif prefix:
-            unit = self.units.setdefault(prefix, Unit())
-            unit.objects += 1
-            unit.bytes += info.size_bytes
-            unit.newest_us = max(unit.newest_us, info.modified_us)
-            if info.key == document_of(prefix):
-                unit.document_us = info.modified_us
+            for name in {prefix, whole_of(prefix)}:
+                unit = self.units.setdefault(name, Unit())
+                unit.objects += 1
+                unit.bytes += info.size_bytes
+                unit.newest_us = max(unit.newest_us, info.modified_us)
+                if info.key == document_of(name):
+                    unit.document_us = info.modified_us
 
 
 def document_of(prefix: str) -> str:
