@@ -146,7 +146,7 @@ def _serve(folder: Path, address: str) -> NoReturn:
     port = address.rpartition(":")[2]
     with ExitStack() as stack:
         tell("starting a Prefect server; the first time takes half a minute")
-        server = Service(folder / "server.log", "server", "start", "--host", _HOST, "--port", port)
+        server = _Kept("server", folder / "server.log", "--host", _HOST, "--port", port)
         stack.callback(server.stop)
         load_prefect()
         _await(server, int(port))
@@ -159,8 +159,8 @@ def _serve(folder: Path, address: str) -> NoReturn:
         )
         while True:
             time.sleep(_POLL_SECONDS)
-            if server.status is not None:
-                raise _ended("server", server)
+            if server.check():
+                _await(server, int(port))
             worker.check()
 
 
@@ -178,7 +178,7 @@ def _work(pool: str) -> NoReturn:
 
 
 @contextmanager
-def _worker_of(pool: str, log: Path | None) -> Iterator[tuple[_Worker, Deployed]]:
+def _worker_of(pool: str, log: Path | None) -> Iterator[tuple[_Kept, Deployed]]:
     """Make a work pool of processes, deploy to it, and run its only worker."""
     from prefect.client.schemas.objects import StateType
 
@@ -190,53 +190,69 @@ def _worker_of(pool: str, log: Path | None) -> Iterator[tuple[_Worker, Deployed]
     tell("deploying")
     team = os.environ.get(TEAM, "")
     deployed = deploy_all(pool, team=team, changed_only=True, replace=log is not None)
-    worker = _Worker(pool, log)
+    worker = _Kept(
+        "worker",
+        log,
+        *("--pool", pool, "--type", "process"),
+        # Its runs notice by themselves that it is gone, if they have begun.
+        again=lambda: crash_abandoned_runs(pool, _ENDED, StateType.PENDING),
+    )
     try:
         yield worker, deployed
     finally:
         worker.stop()
 
 
-class _Worker:
-    """The worker, started again if it dies. Its runs notice by themselves that it is gone, if they
-    have begun.
-    """
+class _Kept:
+    """A service that is started again if it ends, after ``again``; not if it always ends early."""
 
-    def __init__(self, pool: str, log: Path | None) -> None:
+    def __init__(
+        self, name: str, log: Path | None, *command: str, again: Callable[[], object] = lambda: None
+    ) -> None:
         self.log = log
-        self._pool = pool
+        self._name = name
+        self._command = command
+        self._again = again
         self._ended_early = False
         self._start()
 
     def _start(self) -> None:
         self._began = time.monotonic()
-        self._service = Service(
-            self.log, "worker", "start", "--pool", self._pool, "--type", "process"
-        )
+        self._service = Service(self.log, self._name, "start", *self._command)
 
-    def check(self) -> None:
-        from prefect.client.schemas.objects import StateType
-
-        from flows.runs.deployments import crash_abandoned_runs
-
+    def check(self) -> bool:
+        """Start it again if it has ended; returns whether it had."""
         if self._service.status is None:
-            return
+            return False
         early = time.monotonic() - self._began < _SHORTEST_SECONDS
         if early and self._ended_early:
-            raise _ended("worker", self._service)
+            raise self.ended()
         self._ended_early = early
-        tell(f"the worker ended with status {self._service.status}; starting another one")
-        crash_abandoned_runs(self._pool, _ENDED, StateType.PENDING)
+        status = self._service.status
+        tell(f"the {self._name} ended with status {status}; starting another one")
+        self._again()
         self._start()
+        return True
+
+    def check_started(self) -> None:
+        """An error if it has ended."""
+        if self._service.status is not None:
+            raise self.ended()
+
+    def ended(self) -> FatalError:
+        service = self._service
+        message = f"Prefect's {self._name} ended with status {service.status}: "
+        message += service.last_line()
+        where = str(self.log or self._name)
+        return FatalError("run.server", message, where=where, hint="see its log")
 
     def stop(self) -> None:
         self._service.stop()
 
 
-def _await(server: Service, port: int) -> None:
+def _await(server: _Kept, port: int) -> None:
     def answers() -> bool:
-        if server.status is not None:
-            raise _ended("server", server)
+        server.check_started()
         connection = http.client.HTTPConnection(_HOST, port, timeout=startup_seconds())
         try:
             connection.request("GET", "/api/health")
@@ -249,8 +265,3 @@ def _await(server: Service, port: int) -> None:
     if not wait_until(answers, startup_seconds()):
         message = "Prefect's server does not answer"
         raise FatalError("run.timeout", message, where=str(server.log), hint="see this file")
-
-
-def _ended(name: str, service: Service) -> FatalError:
-    message = f"Prefect's {name} ended with status {service.status}: {service.last_line()}"
-    return FatalError("run.server", message, where=str(service.log or name), hint="see its log")

@@ -72,12 +72,12 @@ def test_a_form_is_run_and_the_second_run_finds_the_work_done(shared):
 
 def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(shared):
     serving = shared
-    first = serving.start(NEVER_DONE)
-    identity = serving.server.get("/deployments/name/prepare/files")["id"]
+    form = {"dataset": "files", "advanced": {"settings": NEVER_DONE}}
+    first = serving.server.submit("prepare/digits", form)
+    identity = serving.server.get("/deployments/name/prepare/digits")["id"]
     wait_until(lambda: serving.copied() > 0, seconds=180)
-    serving.server.post(
-        f"/deployments/{identity}/schedules", [{"schedule": {"interval": 24 * 3600}}]
-    )
+    daily = {"schedule": {"interval": 24 * 3600}, "parameters": {"dataset": "files"}}
+    serving.server.post(f"/deployments/{identity}/schedules", [daily])
     question = {"deployments": {"id": {"any_": [identity]}}, "sort": "EXPECTED_START_TIME_ASC"}
 
     def planned() -> list[Run]:
@@ -88,8 +88,13 @@ def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(shared):
     run = planned()[0]
     now = {"type": "SCHEDULED", "state_details": {"scheduled_time": datetime.now(UTC).isoformat()}}
     serving.server.post(f"/flow_runs/{run['id']}/set_state", {"state": now})
-    waiting = "waiting for the limit larder-files"
-    assert any(line.startswith(waiting) for line in serving.server.logs(run, waiting))
+
+    def waits() -> bool:
+        state = serving.server.get(f"/flow_runs/{run['id']}")["state"]["name"]
+        return bool(state == "AwaitingConcurrencySlot")
+
+    wait_until(waits, seconds=180)
+    assert len(serving.processes("prefect.engine")) == 1
     serving.server.post(f"/flow_runs/{first['id']}/set_state", {"state": {"type": "CANCELLING"}})
     assert serving.server.ended(first)["state_type"] == "CANCELLED"
     lines = serving.server.logs(run, "files built")
@@ -129,6 +134,18 @@ def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(shared):
     digits = serving.server.get("/deployments/name/prepare/digits")
     assert digits["global_concurrency_limit"]["active_slots"] == 0
     serving.check_continued()
+
+
+def test_a_server_that_dies_is_started_again_and_its_run_goes_on(shared):
+    serving = shared
+    run = serving.in_the_middle()
+    (server,) = serving.processes("server start")
+    os.kill(server, signal.SIGKILL)
+    serving.running.read_until("the server ended with status -9; starting another one")
+    wait_until(serving.server.answers, seconds=180)
+    assert serving.server.ended(run)["state_type"] == "COMPLETED"
+    next_run = serving.start(FAST)
+    assert serving.server.ended(next_run)["state_type"] == "COMPLETED"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
