@@ -25,7 +25,7 @@ from larder.cli.prepare import COMPACT
 
 @flow(
     name="compact",
-    flow_run_name=run_name("compact"),
+    flow_run_name=run_name("compact {dataset} for {cluster}"),
     persist_result=False,
     validate_parameters=True,
 )

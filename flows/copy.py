@@ -19,13 +19,13 @@ from prefect import flow
 from pydantic import StrictBool
 
 from flows.runs.flow_run import flow_run
-from flows.runs.form import NO_OTHER_CLUSTER, ClusterName, OtherCluster
+from flows.runs.form import NO_OTHER_CLUSTER, ClusterName, OtherCluster, run_name
 from larder.cli.copy import COPY
 
 
 @flow(
     name="copy",
-    flow_run_name="copy {source} to {storage}",
+    flow_run_name=run_name("copy {source} to {storage}"),
     persist_result=False,
     validate_parameters=True,
 )

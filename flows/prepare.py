@@ -25,7 +25,7 @@ from larder.cli.prepare import PREPARE
 
 @flow(
     name="prepare",
-    flow_run_name=run_name("prepare"),
+    flow_run_name=run_name("prepare {dataset} for {cluster}"),
     persist_result=False,
     validate_parameters=True,
 )

@@ -19,12 +19,13 @@ from prefect import flow
 from pydantic import StrictInt
 
 from flows.runs.flow_run import flow_run
+from flows.runs.form import run_name
 from larder.cli.copy import PRUNE
 
 
 @flow(
     name="prune",
-    flow_run_name="prune {storage} of what is not in {source}",
+    flow_run_name=run_name("prune {storage} of what is not in {source}"),
     persist_result=False,
     validate_parameters=True,
 )

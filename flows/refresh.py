@@ -18,13 +18,13 @@ from typing import Any
 from prefect import flow
 
 from flows.runs.flow_run import flow_run
-from flows.runs.form import NO_OTHER_DATASETS, ClusterName, DatasetName, OtherDatasets
+from flows.runs.form import NO_OTHER_DATASETS, ClusterName, DatasetName, OtherDatasets, run_name
 from larder.cli.refresh import REFRESH
 
 
 @flow(
     name="refresh",
-    flow_run_name="refresh for {cluster}",
+    flow_run_name=run_name("refresh for {cluster}"),
     persist_result=False,
     validate_parameters=True,
 )

@@ -25,7 +25,7 @@ from larder.cli.verify import VERIFY
 
 @flow(
     name="verify",
-    flow_run_name=run_name("verify"),
+    flow_run_name=run_name("verify {dataset} for {cluster}"),
     persist_result=False,
     validate_parameters=True,
 )

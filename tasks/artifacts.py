@@ -1,12 +1,16 @@
-"""What runs leave on their page in Prefect's UI for people: tables, notes, and how far they are."""
+"""What runs leave on their page in Prefect's UI for people: tables, notes, and how far they are.
+
+Their names begin with that of the dataset, as Prefect lists all artifacts of a name together.
+"""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from typing import Any, cast
 from uuid import UUID
 
@@ -28,9 +32,29 @@ from larder.pipeline.planning.plan_report import plan_document, plan_rows
 from larder.pipeline.settings import Settings
 from larder.progress import Stage, StageTimes
 from larder.units import format_count
+from tasks.progress import set_within
 
 PROGRESS_INTERVAL_SECONDS = 5.0
 SHOWN_VERSIONS = 100
+
+_dataset: ContextVar[str] = ContextVar("dataset", default="")
+
+
+@contextmanager
+def about(dataset: str) -> Iterator[None]:
+    """Name artifacts that are made within a ``with`` block after a dataset, if there is one."""
+    with set_within(_dataset, dataset):
+        yield
+
+
+def _name(key: str) -> str:
+    """A key with the current dataset, in what Prefect allows.
+
+    >>> with about("Pets_2"):
+    ...     _name("card")
+    'pets-2-card'
+    """
+    return re.sub("[^a-z0-9]+", "-", f"{_dataset.get()} {key}".lower()).strip("-")
 
 
 def table(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None:
@@ -42,12 +66,12 @@ def table(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None
         for row in rows
     ]
     with suppress(Exception):  # a server that does not take it does not change how the run ends
-        create_table_artifact(key=key, table=cells, description=description)
+        create_table_artifact(key=_name(key), table=cells, description=description)
 
 
 def note(key: str, markdown: str, description: str | None = None) -> None:
     with suppress(Exception):
-        create_markdown_artifact(key=key, markdown=markdown, description=description)
+        create_markdown_artifact(key=_name(key), markdown=markdown, description=description)
 
 
 def plan_table(plan: Plan) -> None:
@@ -133,7 +157,7 @@ class _StageArtifacts:
         if stage in self._ids:
             update_progress_artifact(self._ids[stage], percent, description)
         else:
-            id_ = create_progress_artifact(percent, f"progress-{stage}", description)
+            id_ = create_progress_artifact(percent, _name(f"progress-{stage}"), description)
             self._ids[stage] = cast(UUID, id_)
 
 

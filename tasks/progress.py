@@ -29,7 +29,7 @@ _crew: ContextVar[Crew] = ContextVar("crew", default=Crew(1))  # noqa: B039
 
 
 @contextmanager
-def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
+def set_within(variable: ContextVar[T], value: T) -> Iterator[None]:
     token = variable.set(value)
     try:
         yield
@@ -51,7 +51,7 @@ def current_progress() -> Progress:
 @contextmanager
 def listening(progress: Progress) -> Iterator[None]:
     """Report the tasks that run within a ``with`` block to ``progress``."""
-    with _set(_listener, progress):
+    with set_within(_listener, progress):
         yield
 
 
@@ -63,7 +63,7 @@ def current_crew() -> Crew:
 @contextmanager
 def working_with(crew: Crew) -> Iterator[None]:
     """Have the batches that are submitted within a ``with`` block done by a crew."""
-    with _set(_crew, crew):
+    with set_within(_crew, crew):
         yield
 
 
@@ -74,7 +74,7 @@ def stoppable() -> Iterator[Event]:
     Nested blocks share the event: whatever stops a part of a run stops all of it.
     """
     event = _stop.get() or Event()
-    with _set(_stop, event):
+    with set_within(_stop, event):
         yield event
 
 

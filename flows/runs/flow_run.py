@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
@@ -23,7 +23,7 @@ from prefect.utilities.urls import url_for
 from flows.runs.configure import check_runner
 from flows.runs.form import command_parameters, form_of
 from flows.runs.limits import bucket_limit, dataset_limit
-from flows.runs.page import RunLog, findings, run_log, skipped, summary
+from flows.runs.page import RunLog, change_tags, findings, run_log, skipped, summary
 from flows.runs.pool import pool_for
 from flows.runs.secrets import without_auth
 from larder.cli.command import Command, Operation
@@ -32,6 +32,7 @@ from larder.cli.signals import hear_signals, interruptible
 from larder.errors import FatalError, LarderError
 from larder.jobs.results import RunError
 from larder.jobs.runner import Execute
+from tasks.artifacts import about
 from tasks.progress import listening, run_ended, stoppable, stopped_for
 from tasks.runner import task_runner
 from tasks.steps import STOPPED
@@ -63,14 +64,15 @@ def flow_run(command: Command) -> Any:
     """
     hear_signals()
     parent = os.getppid()
+    dataset = command_parameters(_context().parameters or {}).get("dataset", "")
     try:
-        with _reported(_given.get()) as log:
+        with about(dataset), _reported(_given.get()) as log:
             operation, execute, _ = _given.get() or _begun(command)
             bucket = partial(bucket_limit, operation.storage.url, log.say)
 
             @contextmanager
             def claim(dataset: str) -> Iterator[None]:
-                with dataset_limit(dataset, log.say), bucket():
+                with dataset_limit(dataset, log.say), bucket(), about(dataset):
                     yield
 
             with (
@@ -90,12 +92,21 @@ def flow_run(command: Command) -> Any:
             if "skipped" in document:
                 skipped(document)
             summary(command.name, operation.lines(document))
+            change_tags(add=_tags(document))
     except LarderError as error:
         if error.code != STOPPED:
+            change_tags(add={"failed"})
             raise
         end = Cancelled if os.getppid() == parent else Crashed  # the worker is gone
         return end(message="stopped between two objects; run it again to continue", data=error)
     return document
+
+
+def _tags(document: Mapping[str, Any]) -> set[str]:
+    """How the run ended, for the list of runs: its status, and its version if it has one."""
+    datasets = document.get("datasets", [document])
+    tags = {each["status"] for each in datasets if "status" in each}
+    return tags | {document["version"]} if tags and "version" in document else tags
 
 
 def _begun(command: Command) -> _Given:

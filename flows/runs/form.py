@@ -7,6 +7,7 @@ drop-down did not have goes below "advanced", and the command line has no form.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,11 +18,13 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from larder.config.load import names
+from larder.config.models import Cluster, Dataset
 
 CONFIGS = "configs"
 """The folder whose files the drop-downs offer."""
 
 _ADVANCED = "advanced"
+_MADE_UP = re.compile("[a-z]+-[a-z]+")
 
 _NEWER = ("dataset", "datasets", "cluster")
 """Parameters whose values may be newer than the form."""
@@ -41,6 +44,15 @@ class _NamesIn:
         return {**schema, "enum": options} if options else schema
 
 
+def _setting_pattern() -> str:
+    """Of a setting of any flow: it begins with a field of one of the schemas."""
+    dataset, cluster = (
+        "|".join(each.alias or name for name, each in model.model_fields.items())
+        for model in (Dataset, Cluster)
+    )
+    return rf"^({dataset}|storage|copy|runner|cluster\.({cluster}))(\.[^=]+)?="
+
+
 DatasetName = Annotated[str, _NamesIn("datasets")]
 ClusterName = Annotated[str, _NamesIn("clusters")]
 
@@ -54,6 +66,7 @@ class Overrides(BaseModel):
         [],
         title="Overrides",
         description="key.path=value pairs that override fields, as --set of the command does.",
+        json_schema_extra={"items": {"type": "string", "pattern": _setting_pattern()}},
     )
     config_dir: str = Field(
         CONFIGS, title="Config folder", description="The directory with all configuration files."
@@ -133,11 +146,18 @@ def form_of(flow: Flow[..., Any], parameters: Mapping[str, Any]) -> dict[str, An
     return {**form, _ADVANCED: advanced}
 
 
-def run_name(verb: str) -> Callable[[], str]:
-    """Names the runs of a flow: ``prepare imagenet for aws-us-west-2``."""
+def run_name(template: str) -> Callable[[], str]:
+    """Names the runs of a flow: ``prepare imagenet for aws-us-west-2``.
+
+    A name that somebody has given is kept, unless it looks like those that Prefect makes up.
+    """
 
     def name() -> str:
+        given = str(flow_run.name or "")
+        if given and not _MADE_UP.fullmatch(given):
+            return given
         parameters = command_parameters(flow_run.parameters)
-        return f"{verb} {parameters['dataset']} for {parameters['cluster']}"
+        what = template.format(**parameters)
+        return f"{what} (plan only)" if parameters.get("plan") else what
 
     return name

@@ -107,20 +107,20 @@ def test_digits_from_the_form_to_the_card(serving, browser):
     browser.see(".p-bread-crumbs", "prepare digits for local")
     browser.picture("run")
 
-    show_artifact(browser, "plan")
+    show_artifact(browser, "digits-plan")
     assert browser.see("tr", "source").text.endswith("1,797 objects, 252 kB")
     browser.picture("plan")
     browser.back()
 
     (config,) = serving.place.folder.glob("out/local/digits/experiment.yaml")
     (version,) = (each.name for each in serving.place.storage.glob("larder/digits/versions/*"))
-    show_artifact(browser, "config")
+    show_artifact(browser, "digits-config")
     shown = browser.see("article code").text
     assert f"version: '{version}'" in shown
     assert shown.split() == config.read_text().split()
     browser.back()
 
-    show_artifact(browser, "card")
+    show_artifact(browser, "digits-card")
     browser.see("article tr", "1,418")
     browser.until(lambda: browser.images("article img") == 2)
     browser.open(browser.see("article code").text)

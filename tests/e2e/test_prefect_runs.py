@@ -57,7 +57,9 @@ def check_graph(tasks: list[dict[str, Any]]) -> None:
 def check_artifacts(server: PrefectServer, run: dict[str, Any], document: dict[str, Any]) -> None:
     """The plan, the config and the progress of every stage are on the page of the run."""
     types = ("table", "markdown", "progress")
-    shown = {each["key"]: each for each in artifacts(server, run, types)}
+    prefix = f"{run['parameters']['dataset']}-"
+    shown = {each["key"].removeprefix(prefix): each for each in artifacts(server, run, types)}
+    assert all(each["key"].startswith(prefix) for each in shown.values())
     assert {key: each["type"] for key, each in shown.items()} == {
         "prepare": "markdown",
         "plan": "table",
@@ -118,11 +120,13 @@ def test_a_run_and_the_same_again(reporting, prefect_server, named):
     assert len(tasks) == sum(expected.values()) + 8
     check_graph(tasks)
     check_artifacts(prefect_server, run, document)
+    assert set(run["tags"]) == {"built", document["version"]}
 
     again = succeeded(reporting.run("--dataset", name, "--json", *SMALL))
     assert (again["status"], again["digest"]) == ("reused", document["digest"])
     _, second = prefect_server.flow_runs(f"prepare {name} for local")
     assert second["state_type"] == "COMPLETED"
+    assert set(second["tags"]) == {"reused", document["version"]}
     names = sorted(task["name"] for task in prefect_server.task_runs(second, 2))
     assert names == ["config for local", f"inventory of {name}"]
 
@@ -198,7 +202,7 @@ def test_the_log_of_a_run_has_every_mistake_of_its_configuration(reporting, pref
     script = f"from flows.prepare import prepare\nprepare(**{form!r})"
     assert reporting.run(python=("-c", script)).status == 1
     (run,) = prefect_server.flow_runs(f"prepare {name} for local")
-    assert run["state_type"] == "FAILED"
+    assert (run["state_type"], run["tags"]) == ("FAILED", ["failed"])
     logged = prefect_server.logs(run, "Finished in state")
     mistakes = [line for line in logged if line.startswith("error[config.")]
     assert len(mistakes) == len(settings)
@@ -430,7 +434,7 @@ def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
         f"  config   {reporting.folder}/out/local/{name}/experiment.yaml"
     ]
 
-    (table,) = [each for each in artifacts(prefect_server, run) if each["key"] == "skipped"]
+    (table,) = [each for each in artifacts(prefect_server, run) if each["key"] == f"{name}-skipped"]
     assert table["description"] == "1 that were skipped"
     (row,) = json.loads(table["data"])
     assert (row["code"], bad.name in row["key"]) == ("sample.undecodable", True)

@@ -76,7 +76,7 @@ def test_the_flow_does_the_same(prepared, prefect_server):
     (run,) = prefect_server.flow_runs("verify imagenet for local")
     assert run["state_type"] == "FAILED"
     (table,) = artifacts(prefect_server, run)
-    assert (table["key"], table["type"]) == ("findings", "table")
+    assert (table["key"], table["type"]) == ("imagenet-findings", "table")
     (row,) = json.loads(table["data"])
     assert (row["path"], row["samples"]) == (finding["path"], 1)
 
@@ -87,7 +87,10 @@ def test_the_flow_does_the_same(prepared, prefect_server):
     assert run["state_type"] == "COMPLETED"
     names = {task["name"] for task in prefect_server.task_runs(run, 4)}
     assert f"repair of {damaged.name}" in names
-    assert {found["key"] for found in artifacts(prefect_server, run)} == {"findings", "verify"}
+    assert {found["key"] for found in artifacts(prefect_server, run)} == {
+        "imagenet-findings",
+        "imagenet-verify",
+    }
 
 
 @pytest.mark.parametrize("arguments", [("--sample", "five"), ("--seed", "-1"), ("--seed", "7")])

@@ -1,6 +1,7 @@
 """The forms of deployments: what the API takes, and what the command gets from it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from flows.copy import copy
 from flows.prepare import prepare
 from flows.prune import prune
 from flows.refresh import refresh
-from flows.runs.form import command_parameters, form_of
+from flows.runs.form import command_parameters, form_of, run_name
 from flows.verify import verify
 from larder.cli.copy import COPY
 from larder.cli.prepare import COMPACT, PREPARE
@@ -64,11 +65,14 @@ def test_every_field_has_a_title_and_a_sentence_and_advanced_is_the_last(schemas
         {"dataset": "digits", "plan": "yes"},
         {"dataset": "digits", "advanced": {"seting": []}},
         {"dataset": "digits", "advanced": {"settings": "a=b"}},
+        {"dataset": "digits", "advanced": {"settings": ["shard.bytes=1 MB"]}},
+        {"dataset": "digits", "advanced": {"settings": ["cluster.url=x"]}},
+        {"dataset": "digits", "advanced": {"settings": ["mirror"]}},
         {},
     ],
 )
 def test_the_api_refuses_what_a_form_cannot_say(schemas, form):
-    with pytest.raises(Exception, match=r"is not|unexpected|required"):
+    with pytest.raises(Exception, match=r"is not|unexpected|required|match"):
         validate(form, schemas["prepare"], raise_on_error=True)
 
 
@@ -81,6 +85,27 @@ def test_the_api_refuses_values_that_no_run_would_take(schemas, flow, field):
     validate(places, schemas[flow], raise_on_error=True)
     with pytest.raises(Exception, match=r"one of|maximum|minimum"):
         validate({**places, **field}, schemas[flow], raise_on_error=True)
+
+
+@pytest.mark.parametrize("setting", ["mirror=true", "cluster.copy.concurrency=1", "copy.verify=x"])
+def test_the_api_takes_settings_of_fields(schemas, setting):
+    form = {"dataset": "digits", "advanced": {"settings": [setting]}}
+    validate(form, schemas["prepare"], raise_on_error=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "plan", "name"),
+    [
+        ("noisy-otter", False, "prepare digits for local"),
+        ("noisy-otter", True, "prepare digits for local (plan only)"),
+        ("Before the holidays", True, "Before the holidays"),
+    ],
+)
+def test_a_run_keeps_the_name_that_somebody_gave_it(given, plan, name, monkeypatch):
+    run = SimpleNamespace(name=given, parameters={"dataset": "digits", "plan": plan})
+    run.parameters["cluster"] = "local"
+    monkeypatch.setattr("flows.runs.form.flow_run", run)
+    assert run_name("prepare {dataset} for {cluster}")() == name
 
 
 def test_where_no_config_folder_is_every_name_is_accepted(tmp_path, monkeypatch):
