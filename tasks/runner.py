@@ -116,6 +116,8 @@ class TaskRunner:
                             "batch": sent(batch),
                             "concurrent_batches": sent(together),
                         }
+                        if pool.elsewhere:
+                            parameters["shares"] = at_once
                         _forget_results()
                         after = cast(Any, _upstream(self._previous, place, len(batches)))
                         future = pool.tasks.submit(task, parameters, wait_for=after)

@@ -30,6 +30,7 @@ from larder.pipeline.planning import checks as plan_checks
 from larder.pipeline.planning import source
 from larder.pipeline.prepare import record_run
 from larder.segments import cache, index, shard
+from larder.store.throttle import share_bandwidth
 from larder.verify import reading, repair, survey
 from tasks.artifacts import card_note, config_note, plan_table, versions_table
 from tasks.elsewhere import Done, reported_later
@@ -103,7 +104,8 @@ STEPS = (
 def task_of(step: Step, *, elsewhere: bool = False) -> Task[Any, Any]:
     """The task of a step: with the parameters of its function, except the progress.
 
-    The result of a task that runs ``elsewhere`` is a `tasks.elsewhere.Done`.
+    The result of a task that runs ``elsewhere`` is a `tasks.elsewhere.Done`; ``shares`` is the
+    number of those at a time.
 
     A batch with failed objects is a failed task run. If the step is asked to stop, Prefect shows
     its run as Cancelled, and as Superseded if another run supersedes it; the result of either state
@@ -111,9 +113,12 @@ def task_of(step: Step, *, elsewhere: bool = False) -> Task[Any, Any]:
     """
     signature = inspect.signature(step.function)
     parameters = [each for each in signature.parameters.values() if each.name != "progress"]
+    if elsewhere:
+        parameters.append(inspect.Parameter("shares", inspect.Parameter.KEYWORD_ONLY, default=1))
 
     @wraps(step.function)
     def run(*arguments: Any, **named: Any) -> Any:
+        share_bandwidth(named.pop("shares", 1))
         try:
             with reported_later() if elsewhere else nullcontext() as times:
                 result = current_crew().run(

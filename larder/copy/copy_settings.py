@@ -149,8 +149,7 @@ class CopySettings:
 
     def open_source(self, url: str | None = None, *, unlisted: OnUnlisted | None = None) -> Store:
         """The source, or a URL with its credentials."""
-        give_up_seconds = self.limits.give_up_seconds
-        return open_location(self.source, url, give_up_seconds=give_up_seconds, unlisted=unlisted)
+        return open_location(self.source, url, limits=self.limits, unlisted=unlisted)
 
     def in_regions(self, source: str | None, storage: str | None) -> CopySettings:
         """The same with regions that were found; see `larder.copy.site.in_region`."""
@@ -161,7 +160,7 @@ class CopySettings:
         )
 
     def open_root(self) -> Store:
-        return open_location(self.storage, give_up_seconds=self.limits.give_up_seconds)
+        return open_location(self.storage, limits=self.limits)
 
 
 def load_copy_settings(

@@ -112,8 +112,8 @@ class _Batch:
         self._copied = copied
         self._failed = failed
         self._lock = threading.Lock()
-        ways = source.features.reads_ahead and target.features.local_path and not limits.adopt
-        self.takes_several = ways and limits.bandwidth.max_bytes_per_second is None
+        reads_ahead = source.features.reads_ahead and target.features.local_path
+        self.takes_several = reads_ahead and not limits.adopt
         self._most_bytes = min(_TOGETHER_BYTES, limits.budget.total_bytes // 16)
         self._large: set[LargeObject] = set()
         self._unavailable: RetryableError | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import google_crc32c
@@ -13,7 +13,7 @@ from larder.copy.allowance import CopyLimits
 from larder.copy.proof import Content, CopiedObject, ObjectCopy, crc32c_of, known_md5, prove
 from larder.errors import NotFoundError, ObjectError
 from larder.manifest.digest import format_crc32c
-from larder.store.base import ObjectInfo, Reader
+from larder.store.base import ObjectInfo
 from larder.store.etags import StreamCheck, changed, is_md5
 
 WHOLE_BYTES = 8 * 1024**2
@@ -34,7 +34,7 @@ def copy_object(
     size_bytes = way.info.size_bytes
     if size_bytes <= WHOLE_BYTES:
         with limits.budget.holding(2 * size_bytes):
-            limits.admit(size_bytes, ready)
+            ready()
             return _copy_whole(way, limits)
     local = way.target.features.local_path
     with limits.budget.holding(_PIECES_BYTES if local else WRITER_BYTES):
@@ -128,7 +128,9 @@ def _copy_stream(way: ObjectCopy, limits: CopyLimits, ready: Callable[[], None])
         source.open(info.key, if_match=info.etag or None) as reader,
         way.target.writer(way.key, like=reader.info, sync=False) as writer,
     ):
-        for piece in _admitted(reader, limits, ready):
+        for buffer in reader:
+            ready()
+            piece = buffer if isinstance(buffer, bytes) else bytes(buffer)
             check.add(piece)
             writer.write(piece)
         md5 = info.etag if check.check() else None
@@ -136,9 +138,3 @@ def _copy_stream(way: ObjectCopy, limits: CopyLimits, ready: Callable[[], None])
         _check_read(way, reader.info.checksum, format_crc32c(check.crc32c))
         written = writer.commit()
     return _verified(way, written, content, limits)
-
-
-def _admitted(reader: Reader, limits: CopyLimits, ready: Callable[[], None]) -> Iterator[bytes]:
-    for buffer in reader:
-        limits.admit(len(buffer), ready)
-        yield buffer if isinstance(buffer, bytes) else bytes(buffer)

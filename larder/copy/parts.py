@@ -180,7 +180,7 @@ class LargeObject:
             if (part := self._next()) is None:
                 return None
             number, offset, length = part
-            self._limits.admit(length, self._ready)
+            self._ready()
             with self._way.source.open(
                 self.info.key, offset=offset, length=length, if_match=self._listed.etag
             ) as reader:

@@ -47,11 +47,10 @@ class Route:
     copies: Totals
 
     def open_source(self) -> Store:
-        return open_location(self.source, give_up_seconds=self.limits.give_up_seconds)
+        return open_location(self.source, limits=self.limits)
 
     def open_root(self) -> Store:
-        seconds = self.limits.give_up_seconds
-        return open_location(self.storage, self.root, give_up_seconds=seconds)
+        return open_location(self.storage, self.root, limits=self.limits)
 
     @property
     def choice(self) -> Choice:
@@ -93,10 +92,8 @@ class Route:
         return SentAhead(True, f"{sent.message}; the native engine copies what is missing")
 
     def _ends(self) -> tuple[Side, Side]:
-        seconds = self.limits.give_up_seconds
-
         def end(location: Location, url: str) -> Side:
-            store = open_location(location, url, give_up_seconds=seconds)
+            store = open_location(location, url, limits=self.limits)
             return Side(url, store, location.access)
 
         source = end(self.source, self.source.url)

@@ -154,8 +154,7 @@ def open_root(job: SegmentJob) -> Store:
 
 def open_origin(job: SegmentJob) -> Store:
     """The source without its derived objects, which are never copied."""
-    give_up_seconds = job.cluster.copy_.give_up_seconds
-    return open_location(job.dataset.source, give_up_seconds=give_up_seconds)
+    return open_location(job.dataset.source, limits=job.cluster.copy_)
 
 
 def open_source(job: SegmentJob) -> Readable:

@@ -41,7 +41,7 @@ def dataset_root(
     return open_location(
         cluster.storage,
         object_url(url, prefix) if prefix else url,
-        give_up_seconds=cluster.copy_.give_up_seconds,
+        limits=cluster.copy_,
         unlisted=unlisted,
     )
 
@@ -57,8 +57,7 @@ def source_of(
 
     Derived objects can be read from it.
     """
-    give_up_seconds = cluster.copy_.give_up_seconds
-    store = open_location(dataset.source, url, give_up_seconds=give_up_seconds, unlisted=unlisted)
+    store = open_location(dataset.source, url, limits=cluster.copy_, unlisted=unlisted)
     return with_derived(store, dataset, cluster)
 
 

@@ -3,8 +3,9 @@
 - `base` is the contract, with `keys` and `etags`. `local`, `s3` and `gcs` keep it.
 - `http` has the connections; `calls` what their answers mean; `buckets` is what the stores of S3
   and GCS have in common, such as accounts that are shared.
-- Stores that wrap another are made of `delegate`: `retry`, the only place that repeats calls, and
-  `derived`, which reads ranges of objects that are listed as objects.
+- Stores that wrap another are made of `delegate`: `retry`, the only place that repeats calls;
+  `throttle`, which limits bytes per second; and `derived`, which reads ranges of objects that are
+  listed as objects.
 - `interrupt` ends what a run waits for; `permissions` names the one that is missing.
 """
 
@@ -31,7 +32,7 @@ from larder.store.local.walk import OnUnlisted
 from larder.store.retry import RetryPolicy, RetryStore
 
 if TYPE_CHECKING:
-    from larder.config.models import Location  # imports pydantic
+    from larder.config.models import CopyConfig, Location  # imports pydantic
 
 __all__ = [
     "Access",
@@ -77,6 +78,7 @@ def open_store(
     profile: str | None = None,
     access: Access | None = None,
     retry: RetryPolicy | None = _DEFAULT_POLICY,
+    max_bytes_per_second: float | None = None,
     unlisted: OnUnlisted | None = None,
 ) -> Store:
     """Open the store at a URL. Sends no request before the first call of the store.
@@ -92,6 +94,7 @@ def open_store(
         access: All that and more at once; replaces the three.
         retry: When to repeat calls and when to give up, by default after the ``give_up_seconds`` of
             ``access``; None disables retries.
+        max_bytes_per_second: Limit of what is read, and of what is written.
         unlisted: Called for what the listing of a directory has to leave out: unreadable
             directories, dangling links and names that are not UTF-8, each an error by default; and
             pipes, sockets, devices and links in circles, left out silently by default.
@@ -115,6 +118,10 @@ def open_store(
 
         path = parts.rest if parts.scheme else os.path.expanduser(parts.rest)
         store = LocalStore(path, unlisted=unlisted)
+    if max_bytes_per_second is not None:
+        from larder.store.throttle import ThrottledStore
+
+        store = ThrottledStore(store, max_bytes_per_second)
     if retry is _DEFAULT_POLICY:
         retry = replace(_DEFAULT_POLICY, deadline_seconds=access.give_up_seconds)
     return RetryStore(store, retry) if retry else store
@@ -124,12 +131,19 @@ def open_location(
     location: Location,
     url: str | None = None,
     *,
-    give_up_seconds: float = GIVE_UP_SECONDS,
+    limits: CopyConfig | None = None,
     unlisted: OnUnlisted | None = None,
 ) -> Store:
     """The store at a location, or at another URL with the same credentials and endpoint."""
-    access = replace(location.access, give_up_seconds=give_up_seconds)
-    return open_store(url or location.url, access=access, unlisted=unlisted)
+    access = replace(
+        location.access, give_up_seconds=limits.give_up_seconds if limits else GIVE_UP_SECONDS
+    )
+    return open_store(
+        url or location.url,
+        access=access,
+        max_bytes_per_second=limits.max_bytes_per_second if limits else None,
+        unlisted=unlisted,
+    )
 
 
 def local_path(store: Store, key: str) -> Path:

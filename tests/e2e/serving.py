@@ -20,7 +20,6 @@ OBJECTS = 40
 OBJECT_BYTES = 50_000
 FAST = ["mirror=true", "cluster.runner.batch_bytes=500 kB"]
 SLOW = [*FAST, "cluster.copy.max_bytes_per_second=100 kB"]
-SLOWER = [*FAST, "cluster.copy.max_bytes_per_second=40 kB"]
 Run = dict[str, Any]
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from serving import FAST, OBJECT_BYTES, OBJECTS, SLOWER, Run, Serving, serving_in
+from serving import FAST, OBJECT_BYTES, OBJECTS, SLOW, Run, Serving, serving_in
 
 from flows.runs.deployments import IMAGE_DIRECTORY
 from flows.runs.prefect_settings import profiles_path
@@ -48,7 +48,7 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
 
 def test_a_form_is_run_and_the_second_run_finds_the_work_done(shared):
     serving = shared
-    first = serving.start(SLOWER)
+    first = serving.start(SLOW)
     wait_until(lambda: serving.copied() > 0)
     second = serving.start(FAST)
     waiting = "waiting for the limit larder-files"
@@ -138,7 +138,7 @@ def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(shared):
 
 def test_a_server_that_dies_is_started_again_and_its_run_goes_on(shared):
     serving = shared
-    run = serving.in_the_middle()
+    run = serving.in_the_middle([*FAST, "cluster.copy.max_bytes_per_second=300 kB"])
     (server,) = serving.processes("server start")
     os.kill(server, signal.SIGKILL)
     serving.running.read_until("the server ended with status -9; starting another one")

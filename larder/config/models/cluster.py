@@ -77,7 +77,9 @@ class CopyConfig(Model):
         "eighth of the machine's memory, 128 MiB to 2 GiB",
     )
     max_bytes_per_second: Annotated[Annotated[Bytes, Field(ge=1)] | None, OrNull] = Field(
-        None, description="maximum bandwidth, bytes per second, such as 100 MB; null: no limit"
+        None,
+        description="bytes per second that a run reads at most, and that it writes, such as "
+        "100 MB; null: no limit",
     )
     max_cost_usd: Annotated[Annotated[Number, Field(ge=0)] | None, OrNull] = Field(
         None, description="refuse a plan that costs more, in US dollars; null: no limit"

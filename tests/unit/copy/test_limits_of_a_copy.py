@@ -7,15 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.copy.allowance import (
-    BURST_SECONDS,
-    MIN_FAILURES,
-    SLICE_SECONDS,
-    UNAVAILABLE,
-    Bandwidth,
-    FailureRate,
-)
+from larder.copy.allowance import MIN_FAILURES, UNAVAILABLE, FailureRate
 from larder.errors import Failure, FatalError
+from larder.store.throttle import BURST_SECONDS, SLICE_SECONDS, Bandwidth
 
 
 class FakeClock:
@@ -32,7 +26,7 @@ class FakeClock:
         self.slept.append(seconds)
         self.seconds = max(self.seconds + seconds, math.nextafter(self.seconds, math.inf))
 
-    def bandwidth(self, rate: float | None) -> Bandwidth:
+    def bandwidth(self, rate: float) -> Bandwidth:
         return Bandwidth(rate, clock=self, sleep=self.sleep)
 
 

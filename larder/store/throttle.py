@@ -1,0 +1,154 @@
+"""Limits the bytes per second that a run reads and that it writes through its stores.
+
+Each process that works for the run has an equal share of the limit, from the start of a stage to
+its end; the share of one that is lost is not given to the others. Copies that servers make do not
+count, nor do parts of uploads: what is in them was read before, at the same rate.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Unpack
+
+from larder.machine import processes_together
+from larder.store.base import (
+    Buffer,
+    ObjectInfo,
+    Reader,
+    ReadOptions,
+    Store,
+    WriteOptions,
+    Writer,
+)
+from larder.store.delegate import DelegatingReader, DelegatingStore, DelegatingWriter
+from larder.store.interrupt import interrupted_by
+
+BURST_SECONDS = 0.1
+"""How much may be moved at once after a pause: as much as the limit allows in this time."""
+
+SLICE_SECONDS = 0.1
+"""How long a thread waits at most before it looks again whether the run was stopped."""
+
+
+class Bandwidth:
+    """Lets threads move bytes, on average no more per second than the limit.
+
+    Bytes are granted in the order in which threads ask for them. In any time of T seconds, at most
+    ``max_bytes_per_second * (T + BURST_SECONDS)`` bytes are granted, however large the requests
+    are: whoever asks for more than a burst waits for the time that its bytes take.
+    """
+
+    def __init__(
+        self,
+        max_bytes_per_second: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        assert max_bytes_per_second > 0
+        self._rate = max_bytes_per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._due_seconds = clock() - BURST_SECONDS
+        """When everything granted so far has been moved at the limit, less the burst."""
+
+    def take(self, size_bytes: int, stop: Callable[[], object] = lambda: None) -> None:
+        """Wait until bytes may be moved; ``stop`` is called at least every `SLICE_SECONDS`, and may
+        raise an error: the bytes are left to the others.
+        """
+        seconds = size_bytes / self._rate
+        due_seconds = self._reserve(seconds)
+        try:
+            self._wait(due_seconds, stop)
+        except BaseException:
+            self._give_back(seconds)
+            raise
+
+    def _reserve(self, seconds: float) -> float:
+        with self._lock:
+            begin_seconds = max(self._due_seconds, self._clock() - BURST_SECONDS)
+            self._due_seconds = begin_seconds + seconds
+            return self._due_seconds
+
+    def _give_back(self, seconds: float) -> None:
+        with self._lock:
+            self._due_seconds -= seconds
+
+    def _wait(self, due_seconds: float, stop: Callable[[], object]) -> None:
+        while (left_seconds := due_seconds - self._clock()) > 0:
+            stop()
+            self._sleep(min(left_seconds, SLICE_SECONDS))
+
+
+_shares = 1
+
+
+def share_bandwidth(count: int) -> None:
+    """Say that this process is one of so many, on any machine, that work for a run."""
+    global _shares
+    _shares = count
+
+
+class ThrottledStore(DelegatingStore):
+    """Waits for its bytes; all stores of this process with the same limit share it, each way."""
+
+    def __init__(self, inner: Store, max_bytes_per_second: float) -> None:
+        super().__init__(inner)
+        rate = max_bytes_per_second / max(_shares, processes_together())
+        self._read, self._written = _both_ways(rate)
+
+    def open(self, key: str, **options: Unpack[ReadOptions]) -> Reader:
+        return _ThrottledReader(super().open(key, **options), self._read)
+
+    def get(self, key: str, **options: Unpack[ReadOptions]) -> bytes:
+        data = super().get(key, **options)
+        _take(self._read, len(data))
+        return data
+
+    def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
+        _take(self._written, len(data))
+        return super().put(key, data, **options)
+
+    def upload(self, key: str, path: Path) -> ObjectInfo:
+        _take(self._written, path.stat().st_size)
+        return super().upload(key, path)
+
+    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
+        return _ThrottledWriter(self, key, self.inner.writer(key, like=like, sync=sync))
+
+    def wait_to_write(self, size_bytes: int) -> None:
+        _take(self._written, size_bytes)
+
+
+class _ThrottledReader(DelegatingReader):
+    def __init__(self, inner: Reader, bandwidth: Bandwidth) -> None:
+        super().__init__(inner)
+        self._bandwidth = bandwidth
+
+    def __iter__(self) -> Iterator[Buffer]:
+        for buffer in self.inner:
+            _take(self._bandwidth, len(buffer))
+            yield buffer
+
+
+class _ThrottledWriter(DelegatingWriter):
+    store: ThrottledStore
+
+    def write(self, data: Buffer) -> None:
+        self.store.wait_to_write(len(data))
+        super().write(data)
+
+
+@cache
+def _both_ways(rate: float) -> tuple[Bandwidth, Bandwidth]:
+    return Bandwidth(rate), Bandwidth(rate)
+
+
+def _take(bandwidth: Bandwidth, size_bytes: int) -> None:
+    interrupt = interrupted_by()
+    bandwidth.take(size_bytes, interrupt.check if interrupt else lambda: None)
