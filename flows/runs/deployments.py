@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from flows.runs.form import CONFIGS
 from flows.runs.limits import limit_name
 from larder.config.load import names
 from larder.errors import ConfigError, FatalError
+from larder.names import NAME
 
 FILE = Path("deployments/prefect.yaml")
 IMAGE_DIRECTORY = "/opt/larder"
@@ -46,7 +46,6 @@ TEAM = "LARDER_TEAM"
 """Environment variable: a suffix of the deployments' names."""
 
 _SCHEDULES = "x-larder-schedules"
-_TEAM = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _DEPLOY = ("deploy", "--all", "--prefect-file")
 _BLOCK = "prefect.blocks."
 _STEPS = ("build", "push", "pull")
@@ -109,8 +108,9 @@ def deploy_all(
     """
     file = _file()
     entries, left_out = _present(file["deployments"])
-    for entry in entries if team else ():
-        entry["name"] = f"{entry['name']}-{_suffix(team)}"
+    if team:
+        _check_team(team)
+        entries = [{**entry, "name": f"{entry['name']}-{team}"} for entry in entries]
     with get_client(sync_client=True) as client:
         work_pool = _pool(client, pool, entries)
         directory = directory or _directory(work_pool)
@@ -190,11 +190,10 @@ def _name(entry: Mapping[str, Any]) -> str:
     return f"{entry['entrypoint'].rpartition(':')[2]}/{entry['name']}"
 
 
-def _suffix(team: str) -> str:
-    if _TEAM.fullmatch(team):
-        return team
-    hint = "use lower-case letters, digits and hyphens, at most 32"
-    raise ConfigError("config.invalid_value", "not a suffix of a name", where=TEAM, hint=hint)
+def _check_team(team: str) -> None:
+    if not NAME.allows(team):
+        hint = "use lower-case letters, digits, _ and -"
+        raise ConfigError("config.invalid_value", "not a suffix of a name", where=TEAM, hint=hint)
 
 
 def _present(entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:

@@ -120,10 +120,10 @@ def _described(limit: str, runs: list[FlowRun]) -> str:
     if not runs:
         return f"no run is known to have it; after {ABANDONED_SECONDS:.0f} s it is freed"
     names = ", ".join(
-        f"{run.name} ({run.id}) since {run.start_time:%Y-%m-%d %H:%M}" for run in runs
+        f"{run.name} ({run.id}), running since {run.start_time!s:.16} UTC" for run in runs
     )
     command = f"prefect global-concurrency-limit update {limit} --active-slots 0"
-    return f"{names} has it; if that run is no longer alive, set its state, or run `{command}`"
+    return f"{names}, has it; if that is no longer alive, set its state, or run `{command}`"
 
 
 def _is_of_another_service(record: logging.LogRecord) -> bool:

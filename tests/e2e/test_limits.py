@@ -75,7 +75,7 @@ def test_a_slot_that_no_run_has_is_freed_and_one_that_a_run_has_is_named(
 
     running = reporting.start("--dataset", name, python=("-c", PREPARE))
     line = running.read_until(f"warning: waiting for the limit {limited}: ")
-    assert f"the first ({first['id']}) since " in line
+    assert f"the first ({first['id']}), running since " in line
     prefect_server.post(f"/flow_runs/{first['id']}/set_state", {"state": {"type": "CRASHED"}})
     running.read_until(f"warning: no run has the slot of the limit {limited} any more")
     done = running.wait()
