@@ -23,6 +23,7 @@ EXAMPLES = (
     "clusters/kubernetes.yaml",
     "clusters/local.yaml",
     "clusters/sagemaker.yaml",
+    "clusters/slurm.yaml",
     "datasets/digits.yaml",
     "datasets/files.yaml",
     "datasets/imagenet-folders.yaml",
@@ -33,6 +34,7 @@ EXAMPLES = (
     "experiments/kubernetes/default.yaml",
     "experiments/resnet50.yaml",
     "experiments/sagemaker/default.yaml",
+    "experiments/slurm/default.sh",
     "schema/cluster.json",
     "schema/dataset.json",
 )

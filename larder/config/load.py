@@ -26,6 +26,7 @@ from larder.config.text import (
     Setting,
     apply,
     expand,
+    file_text,
     parse_settings,
     read,
 )
@@ -80,10 +81,12 @@ def load_cluster(
 def load_template(config_dir: Path, name: str) -> dict[str, Any]:
     """Load ``config_dir/experiments/NAME``: a mapping with its comments, variables not replaced.
 
-    The name is a file name, or a path below ``experiments`` with ``/``.
+    The name is a file name, or a path below ``experiments`` with ``/``. Of a script, the mapping
+    has the text, as ``script``.
     """
     folder = config_dir / "experiments"
-    templates = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.yaml")}
+    templates = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.*")}
+    templates = {key: path for key, path in templates.items() if path.suffix in (".yaml", ".sh")}
     if name not in templates:
         raise ConfigError(
             "config.template",
@@ -91,6 +94,8 @@ def load_template(config_dir: Path, name: str) -> dict[str, Any]:
             where=str(folder),
             hint=suggest(name, sorted(templates), "templates"),
         )
+    if name.endswith(".sh"):
+        return {"script": file_text(templates[name])}
     value = read_template(templates[name])
     if not isinstance(value, dict):
         raise ConfigError("config.template", "expected a mapping", where=str(templates[name]))

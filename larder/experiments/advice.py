@@ -18,7 +18,7 @@ OPENING_REQUESTS = 6
 """What a reader asks for before its first sample: a tag, the version, indexes, part of a shard."""
 
 _DOWNLOADS = frozenset({"download", "file", "bucket", "data_layer"})
-_STREAMS = frozenset({"stream", "fast_file", "pipe"})
+_STREAMS = frozenset({"stream", "fast_file", "pipe", "bucket"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +113,12 @@ def _option(facts: Facts, delivery: str, fired: tuple[Fired, ...]) -> Option:
     moved = size_bytes * facts.reads
     requests: float = 0
     startup = opening
-    if delivery in _DOWNLOADS:
+    if delivery in _DOWNLOADS and facts.consumer != "json":
         startup, disk_bytes = opening + facts.download_seconds(size_bytes), size_bytes
         moved, requests = size_bytes * starts, facts.node_objects * starts
-        if delivery == "bucket":  # as in Determined's guide: each rank for itself, one by one, its
-            ranks = facts.nodes.ranks  # head, then all of it
+        if delivery == "bucket" and facts.consumer == "determined":
+            # As in Determined's guide: each rank for itself, one by one, its head, then all of it.
+            ranks = facts.nodes.ranks
             moved, disk_bytes, requests = moved * ranks, disk_bytes * ranks, requests * 2 * ranks
             startup = opening + facts.seconds(size_bytes * ranks, 2 * facts.objects)
     elif delivery == "inline":  # unpacked twice in every container

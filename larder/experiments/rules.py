@@ -68,6 +68,13 @@ _MEASURE = """\
 python -m timeit -n 1 -r 1 -s 'from larder import Shuffle, open' \
 'for batch in open().loader("SPLIT", batch_size=256, shuffle=Shuffle("full")): pass'"""
 
+_IN_PLACE = "training reads it there."
+_READS = {
+    "determined": "each process that trains downloads it from there.",
+    "croissant": "mlcroissant downloads it from there.",
+}
+
+_DOWNLOADERS = {"kubernetes": "An init container", "slurm": "A step of the job"}
 _BARE_SHARDS = frozenset({"file", "fast_file", "pipe"})
 
 
@@ -130,6 +137,11 @@ class Facts:
     @property
     def in_bucket(self) -> bool:
         return self.storage != "file"
+
+    @property
+    def in_containers(self) -> bool:
+        """Whether the consumer starts the containers that train."""
+        return self.consumer in ("determined", "kubernetes", "kubeflow")
 
     @property
     def without_larder(self) -> bool:
@@ -295,7 +307,8 @@ def _mounts(facts: Facts) -> Iterator[Fired]:
         text = "The storage is a bucket, not a file system of the nodes."
         yield Fired("refuse", "bind_mount", "D3", text)
     else:
-        text = "The data is on a file system of the nodes: containers see it through a bind mount."
+        text = "The data is on a file system of the nodes: "
+        text += "containers see it through a bind mount." if facts.in_containers else _IN_PLACE
         yield Fired("prefer", "bind_mount", "D3", text)
         machine = "agent" if facts.consumer == "determined" else "node"
         text = f"It has to be mounted at the same path on every {machine}."
@@ -313,6 +326,9 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
     if facts.fits(facts.copy_bytes) is False:
         text = f"{size} do not fit the disk of a node."
         yield Fired("refuse", "download", "D2", text)
+    if facts.consumer == "slurm" and not facts.kept:
+        text = "A node of Slurm has no directory for a download: set nodes.downloads."
+        yield Fired("refuse", "download", "D2", text)
     if facts.fits(facts.bytes) is False:
         yield Fired("prefer", "stream", "D5", "The shards do not fit the disk of a node.")
     elif facts.fits(facts.bytes) is None and facts.bytes > limits.large_bytes:
@@ -324,14 +340,15 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
     else:
         text = "Training starts at once and needs no disk, but every epoch reads the bucket."
         yield Fired("note", "stream", "D5", text)
-    who = "An init container" if facts.consumer == "kubernetes" else "A startup hook"
+    who = _DOWNLOADERS.get(facts.consumer, "A startup hook")
     text = f"{who} downloads {size} on each node, in about {format_seconds(seconds)}"
-    text += ", once for all trials" if facts.kept else ", each time that a container starts"
+    start = "container" if facts.in_containers else "job"
+    text += ", once for all trials" if facts.kept else f", each time that a {start} starts"
     doubt = _doubt(facts, limits, facts.copy_bytes)
     effect: Effect = "note" if doubt else "prefer"
     yield Fired(effect, "download", "D2", f"{text}: {doubt or 'little beside training'}.")
-    text = "The data is in the cluster's own bucket: containers read it from there."
-    yield Fired("prefer", "bucket", "D4", text)
+    reads = _READS.get(facts.consumer, _IN_PLACE)
+    yield Fired("prefer", "bucket", "D4", f"The data is in the cluster's own bucket: {reads}")
     if facts.consumer == "determined" and facts.fits(facts.bytes * facts.nodes.ranks) is False:
         text = "The shards do not fit the disk of a node"
         text += f", {facts.nodes.ranks} times." if facts.nodes.ranks > 1 else "."

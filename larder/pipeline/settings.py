@@ -16,8 +16,6 @@ from larder.experiments.consumers.registry import consumer_of
 from larder.jobs.runner import workers
 from larder.shards.formats import FORMATS
 
-DEFAULT_TEMPLATE = "default.yaml"
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -66,29 +64,30 @@ def load_settings(
     output = directory(output, "--output") if output else None
     variables = os.environ if environ is None else environ
     described, target = _load_both(config_dir, dataset, cluster, settings, variables, reads_source)
-    folder = consumer_of(target).TEMPLATES
-    template_name = _template_name(config_dir, folder, described.experiment.template)
+    default = consumer_of(target).TEMPLATE
+    template_name = _template_name(config_dir, default, described.experiment.template)
     where = output or Path("out") / target.name / described.name
     source = located(described.source, variables, "source.url")
     storage = located(target.storage, variables, "cluster.storage.url")
     return Settings(
         dataset=with_fields(described, source=source),
         cluster=with_fields(target, storage=storage),
-        template={} if folder is None else load_template(config_dir, template_name),
-        template_name="" if folder is None else template_name,
+        template=load_template(config_dir, template_name) if template_name else {},
+        template_name=template_name,
         output=Path.cwd() / where,
         compact=compact,
         replaces=replaces,
     )
 
 
-def _template_name(config_dir: Path, folder: str | None, name: str | None) -> str:
+def _template_name(config_dir: Path, default: str | None, name: str | None) -> str:
     """The path of a consumer's template; its default, if only Determined has one of that name."""
-    if not folder:
-        return name or DEFAULT_TEMPLATE
-    experiments, path = config_dir / "experiments", f"{folder}/{name or DEFAULT_TEMPLATE}"
-    if name and not (experiments / path).exists() and (experiments / name).is_file():
-        return f"{folder}/{DEFAULT_TEMPLATE}"
+    if not default or not name:
+        return default or ""
+    experiments, folder = config_dir / "experiments", default.rpartition("/")[0]
+    path = f"{folder}/{name}".lstrip("/")
+    if not (experiments / path).exists() and (experiments / name).is_file():
+        return default
     return path
 
 

@@ -43,6 +43,7 @@ from larder.catalog.trace import trace, trace_lines
 from larder.catalog.usage import usage, usage_lines
 from larder.config.load import load_template
 from larder.errors import LarderError
+from larder.experiments.consumers.registry import CONSUMERS as REGISTRY
 from larder.jobs import crew
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
@@ -385,17 +386,12 @@ def copied(address: str, area: Path) -> None:
     attempt(lambda: data.download(area / "download"))
 
 
-CONSUMERS = {
-    "determined": "default.yaml",
-    "json": "",
-    "croissant": "",
-    "kubernetes": "kubernetes/default.yaml",
-    "kubeflow": "kubeflow/default.yaml",
-}
+CONSUMERS = ("determined", "json", "croissant", "kubernetes", "kubeflow", "slurm")
 
 
 def emitted(lab: Lab, kind: str) -> None:
-    template = load_template(CONFIGS, CONSUMERS[kind]) if CONSUMERS[kind] else {}
+    name = REGISTRY[kind].TEMPLATE
+    template = load_template(CONFIGS, name) if name else {}
     emit(lab.settings(cluster={"consumer": {"kind": kind}}, template=template), "latest")
 
 

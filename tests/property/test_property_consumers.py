@@ -41,18 +41,24 @@ ADDED: dict[str, dict[str, Any]] = {
     "sagemaker": {"InputDataConfig": [], "Environment": {}, "VpcConfig": {}},
     "kubernetes": {"metadata": {"name": "x"}},
     "kubeflow": {"metadata": {}},
+    "slurm": {},
 }
 
 
 @pytest.mark.parametrize(
     ("kind", "delivery"),
-    [("sagemaker", "file"), ("kubernetes", "download"), ("kubeflow", "stream")],
+    [
+        ("sagemaker", "file"),
+        ("kubernetes", "download"),
+        ("kubeflow", "stream"),
+        ("slurm", "stream"),
+    ],
 )
 @settings(max_examples=150)
 @given(data=st.data())
 @pytest.mark.exhaustive(after=1)
 def test_a_template_makes_a_config_or_is_refused(kind, delivery, data):
-    template = json.loads(json.dumps(load_template(CONFIGS, f"{kind}/default.yaml")))
+    template = json.loads(json.dumps(load_template(CONFIGS, CONSUMERS[kind].TEMPLATE or "")))
     template |= json.loads(json.dumps(ADDED[kind]))
     if kind == "kubernetes":
         pod = template["spec"]["template"]["spec"]

@@ -237,9 +237,9 @@ class Limits(Model):
 class Consumer(Model):
     """The system that the emitted config is for."""
 
-    kind: Literal["determined", "sagemaker", "kubernetes", "kubeflow", "croissant", "json"] = Field(
-        "determined", description="the system"
-    )
+    kind: Literal[
+        "determined", "sagemaker", "kubernetes", "kubeflow", "slurm", "croissant", "json"
+    ] = Field("determined", description="the system")
     release: str = Field(
         "0.38",
         pattern=r"^[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?$",

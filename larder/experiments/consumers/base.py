@@ -19,8 +19,9 @@ class ConsumerConfigs(Protocol):
     DELIVERIES: tuple[str, ...]
     """The deliveries that it can render; the others are refused."""
 
-    TEMPLATES: str | None
-    """The folder of its templates in ``configs/experiments``; None if it takes none."""
+    TEMPLATE: str | None
+    """The default among its templates, which are in one folder: its path in
+    ``configs/experiments``; None if it takes none."""
 
     def config_files(
         self,

@@ -13,11 +13,11 @@ from urllib.parse import quote
 
 from larder.config.models import Cluster
 from larder.config.urls import parse_url
-from larder.experiments.consumers.plain import DELIVERIES, TEMPLATES, command, to_json
+from larder.experiments.consumers.plain import DELIVERIES, TEMPLATE, command, to_json
 from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
 from larder.manifest.sealed import StoredFile
 
-__all__ = ["DELIVERIES", "TEMPLATES", "command", "config_files"]
+__all__ = ["DELIVERIES", "TEMPLATE", "command", "config_files"]
 
 _CR = "http://mlcommons.org/croissant/"
 _NAMES = ("extract", "field", "fileProperty", "fileSet", "includes", "key", "recordSet", "source")

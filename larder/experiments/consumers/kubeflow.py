@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from larder.experiments.consumers.kubernetes import command, config_files
 
-__all__ = ["DELIVERIES", "TEMPLATES", "command", "config_files"]
+__all__ = ["DELIVERIES", "TEMPLATE", "command", "config_files"]
 
 DELIVERIES: tuple[str, ...] = ("volume", "bind_mount", "stream")
-TEMPLATES: str | None = "kubeflow"
+TEMPLATE: str | None = "kubeflow/default.yaml"

@@ -20,21 +20,23 @@ from pathlib import Path
 from typing import Any
 
 from larder.config.models import Cluster
-from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import bind, check_patterns, hides
 from larder.experiments.consumers.template import (
     Conflicts,
+    addresses,
+    bucket_access,
+    header_lines,
     is_stale,
     job_name,
     refused,
     section,
     to_yaml,
 )
-from larder.experiments.delivery import LOCATION, ConfigFile, DeliveredVersion, VersionContents
+from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
 
 DELIVERIES: tuple[str, ...] = ("volume", "bind_mount", "stream", "download")
-TEMPLATES: str | None = "kubernetes"
+TEMPLATE: str | None = "kubernetes/default.yaml"
 
 _VERSIONS = {"Pod": "v1", "Job": "batch/v1", "TrainJob": "trainer.kubeflow.org/v1alpha1"}
 _DATA, _CACHE = "larder-data", "larder-cache"
@@ -90,12 +92,12 @@ def config_files(
     )
     if volume.name == _CACHE:
         present = [each.get("name") for each in variables if isinstance(each, dict)]
-        access = _access(cluster, volume).items()
+        access = bucket_access(cluster, volume.path).items()
         variables += [_variable(name, value) for name, value in access if name not in present]
     if downloads:
         warming = _warming(container, delivered.location, volume)
         section(pod, "initContainers", list, where).append(warming)
-    variables += [_variable(*each) for each in _addresses(delivered, contents, root)]
+    variables += [_variable(*each) for each in addresses(delivered, contents, root)]
     if kind == "TrainJob":
         section(pod, "runtimePatches", list, where).append(_patch(volume))
     else:
@@ -107,14 +109,7 @@ def config_files(
         message = f"not a {kind} of Kubernetes: {text}"
         hint = "fix the template"
         raise ConfigError("config.invalid_experiment", message, where=where, hint=hint)
-    header = (
-        f"Made by Larder for the cluster {cluster.name}; rewritten by every run.",
-        f"dataset: {delivered.dataset}",
-        f"version: {delivered.version}",
-        f"content digest: {contents.digest}",
-        delivered.delivery.sentence,
-    )
-    text = to_yaml(config, header, where)
+    text = to_yaml(config, header_lines(delivered, contents, cluster), where)
     return (ConfigFile("job.yaml", text, replaced=tuple(conflicts.places)),)
 
 
@@ -190,35 +185,6 @@ def _warming(container: Mapping[str, Any], location: str, volume: _Volume) -> di
     shared = {name: copy.deepcopy(container[name]) for name in fields if name in container}
     command = ["larder", "warm", location.replace("$", "$$"), "--to", volume.path]
     return {"name": volume.name, **shared, "command": command, "volumeMounts": [volume.mount]}
-
-
-def _addresses(
-    delivered: DeliveredVersion, contents: VersionContents, root: str
-) -> Iterator[tuple[str, str]]:
-    """The variables that say where the version and its shards are, as the container sees them."""
-    yield LOCATION, f"{root}/versions/{delivered.version}"
-    splits: dict[str, str] = {}
-    for split, facts in sorted(contents.splits.items()):
-        name = split.upper().replace("-", "_")
-        if not delivered.delivery.shards or not facts.shards:
-            continue
-        if (other := splits.setdefault(name, split)) != split:
-            message = f"{other} and {split} would share the variable LARDER_SHARDS_{name}"
-            raise ConfigError("config.invalid_value", message, where="splits", hint="rename one")
-        if facts.list:
-            yield f"LARDER_LIST_{name}", f"{root}/{facts.list}"
-        else:
-            patterns = (f"{root}/{pattern}" for pattern in facts.patterns)
-            yield f"LARDER_SHARDS_{name}", "::".join(patterns)
-
-
-def _access(cluster: Cluster, cache: _Volume) -> dict[str, str]:
-    """How to reach the bucket, unless the template says so."""
-    variables: dict[str, str | None] = {"LARDER_CACHE_DIR": cache.path}
-    if parse_url(cluster.storage.url).scheme == "s3":
-        access = cluster.storage.access
-        variables |= {"AWS_DEFAULT_REGION": access.region, "AWS_ENDPOINT_URL": access.endpoint}
-    return {name: value for name, value in variables.items() if value}
 
 
 def _variable(name: str, value: str) -> dict[str, Any]:

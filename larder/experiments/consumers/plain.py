@@ -11,7 +11,7 @@ from larder.config.models import Cluster
 from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
 
 DELIVERIES: tuple[str, ...] = ("bucket", "bind_mount")
-TEMPLATES: str | None = None
+TEMPLATE: str | None = None
 
 
 def config_files(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from larder.config.models import Cluster
-from larder.experiments.consumers import croissant, kubeflow, kubernetes, plain
+from larder.experiments.consumers import croissant, kubeflow, kubernetes, plain, slurm
 from larder.experiments.consumers.base import ConsumerConfigs
 from larder.experiments.consumers.determined import config as determined
 from larder.experiments.consumers.sagemaker import config as sagemaker
@@ -13,6 +13,7 @@ CONSUMERS: dict[str, ConsumerConfigs] = {
     "sagemaker": sagemaker,
     "kubernetes": kubernetes,
     "kubeflow": kubeflow,
+    "slurm": slurm,
     "croissant": croissant,
     "json": plain,
 }

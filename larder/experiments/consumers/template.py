@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +12,11 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import ScalarNode
 
+from larder.config.models import Cluster
 from larder.config.template import Representer, round_trip
+from larder.config.urls import parse_url
 from larder.errors import ConfigError
-from larder.experiments.delivery import LOCATION, DeliveredVersion
+from larder.experiments.delivery import LOCATION, DeliveredVersion, VersionContents
 
 
 def section(config: dict[str, Any], key: str, kind: type[Any], where: str, place: str = "") -> Any:
@@ -87,6 +89,48 @@ def job_name(delivered: DeliveredVersion) -> str:
     return f"{name}-{delivered.version[:8]}"
 
 
+def header_lines(
+    delivered: DeliveredVersion, contents: VersionContents, cluster: Cluster
+) -> tuple[str, ...]:
+    """What a config says of itself, in comments."""
+    return (
+        f"Made by Larder for the cluster {cluster.name}; rewritten by every run.",
+        f"dataset: {delivered.dataset}",
+        f"version: {delivered.version}",
+        f"content digest: {contents.digest}",
+        delivered.delivery.sentence,
+    )
+
+
+def addresses(
+    delivered: DeliveredVersion, contents: VersionContents, root: str
+) -> Iterator[tuple[str, str]]:
+    """The variables that say where the version and its shards are, where training sees ``root``."""
+    yield LOCATION, f"{root}/versions/{delivered.version}"
+    splits: dict[str, str] = {}
+    for split, facts in sorted(contents.splits.items()):
+        name = split.upper().replace("-", "_")
+        if not delivered.delivery.shards or not facts.shards:
+            continue
+        if (other := splits.setdefault(name, split)) != split:
+            message = f"{other} and {split} would share the variable LARDER_SHARDS_{name}"
+            raise ConfigError("config.invalid_value", message, where="splits", hint="rename one")
+        if facts.list:
+            yield f"LARDER_LIST_{name}", f"{root}/{facts.list}"
+        else:
+            patterns = (f"{root}/{pattern}" for pattern in facts.patterns)
+            yield f"LARDER_SHARDS_{name}", "::".join(patterns)
+
+
+def bucket_access(cluster: Cluster, cache_dir: str | None) -> dict[str, str]:
+    """The variables that say how to reach the bucket, and where to keep what is read from it."""
+    variables = {"LARDER_CACHE_DIR": cache_dir}
+    if parse_url(cluster.storage.url).scheme == "s3":
+        access = cluster.storage.access
+        variables |= {"AWS_DEFAULT_REGION": access.region, "AWS_ENDPOINT_URL": access.endpoint}
+    return {name: value for name, value in variables.items() if value}
+
+
 _AMBIGUOUS = re.compile(
     r"(?:[-+.0-9][-+.:_0-9a-fxotz ]*|[0-9a-f]{16,}|[-+]?\.(?:inf|nan)"
     r"|y|n|yes|no|on|off|true|false|null|~|=|<<)\Z",
@@ -108,14 +152,18 @@ class _Representer(Representer):
 _Representer.add_representer(str, _Representer.represent_text)
 
 
+def comments(header: Iterable[str]) -> str:
+    return "".join(f"# {' '.join(line.split())}\n" for line in header)
+
+
 def to_yaml(config: Mapping[str, Any], header: Iterable[str] = (), where: str = "") -> str:
     """The file's text, the same for the same template and values, after ``header`` as a comment.
 
     It is read again, and refused if other values come back.
     """
     text = io.StringIO()
-    comment = [f"# {' '.join(line.split())}\n" for line in header]
-    text.writelines([*comment, "\n"] if comment else [])
+    comment = comments(header)
+    text.write(f"{comment}\n" if comment else "")
     yaml = round_trip()
     yaml.Representer = _Representer
     yaml.dump(config, text)

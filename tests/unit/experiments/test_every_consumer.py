@@ -23,6 +23,7 @@ PLACES = {
     "sagemaker": ("sagemaker.md", "sagemaker/*.json"),
     "kubernetes": ("kubernetes.md", "kubernetes/[jp]o[bd]-*.yaml"),
     "kubeflow": ("kubernetes.md", "kubernetes/trainjob-*.yaml"),
+    "slurm": ("slurm.md", "slurm/*.sh"),
     "croissant": ("croissant.md", "plain/croissant.json"),
     "json": ("croissant.md", "plain/dataset.json"),
 }

@@ -48,7 +48,7 @@ DELIVERIES: tuple[str, ...] = (
     "volume",
     "data_layer",
 )
-TEMPLATES: str | None = ""
+TEMPLATE: str | None = "default.yaml"
 
 _CACHE_DIR = "LARDER_CACHE_DIR"
 """Where readers keep indexes and cache files that they download."""

@@ -34,7 +34,7 @@ from larder.experiments.delivery import (
 from larder.manifest.digest import sha256_hex
 
 DELIVERIES: tuple[str, ...] = ("file", "fast_file", "pipe", "efs", "fsx")
-TEMPLATES: str | None = "sagemaker"
+TEMPLATE: str | None = "sagemaker/default.yaml"
 
 CHANNEL = "larder"
 """The channel with the documents and indexes of the version."""

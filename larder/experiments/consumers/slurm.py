@@ -1,0 +1,186 @@
+"""Slurm: an sbatch script, with environment variables that say where the data is.
+
+The template's lines stay as they are. Below its ``#SBATCH`` lines come the variables, as in a job
+of Kubernetes; every step gets them, whatever ``sbatch --export`` says. For a download, a step with
+a task on each node runs ``larder warm`` before the line that launches the training. Ranks are
+those that srun numbers (`larder.readers.launcher`).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, takewhile
+from pathlib import Path
+from typing import Any
+
+from larder.config.models import Cluster, Downloads
+from larder.errors import ConfigError
+from larder.experiments.consumers.determined.mounts import bind, check_patterns, normal
+from larder.experiments.consumers.template import (
+    Conflicts,
+    addresses,
+    bucket_access,
+    comments,
+    header_lines,
+    is_stale,
+    refused,
+)
+from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
+
+DELIVERIES: tuple[str, ...] = ("bind_mount", "stream", "download")
+TEMPLATE: str | None = "slurm/default.sh"
+
+_DIRECTIVE = "#SBATCH"
+_SHELL = re.compile(r"#!.*[/\s](?:ba|da|k|z)?sh(?:\s.*)?")
+_NODES = re.compile(r"\s(?:--nodes(?:=|\s+)|-N\s*)(\S+)")
+_LAUNCH = re.compile(r"(?:(?:exec|time)\s+|\w+=\S*\s+)*(?:srun|mpirun|mpiexec|torchrun)\b")
+_SET = re.compile(r"(?<![\w${])(LARDER_\w+)\+?=")
+_ONLY_SET = re.compile(r"""\s*(?:export\s+)?\w+=(?:"[^"`(\\]*"|'[^']*'|[\w./:@%+,-]*)\s*""")
+_ONCE_A_NODE = (
+    'srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1'
+)
+
+
+def config_files(
+    template: dict[str, Any],
+    delivered: DeliveredVersion,
+    contents: VersionContents,
+    cluster: Cluster,
+    *,
+    where: str = "",
+) -> tuple[ConfigFile, ...]:
+    """The script, which sbatch accepts."""
+    lines = _lines(template, where)
+    conflicts = Conflicts(where, delivered.replaces)
+    lines = [_without_conflict(lines, number, conflicts) for number in range(len(lines))]
+    conflicts.check()
+    end = _end_of_directives(lines)
+    body, delivery = lines[end:], delivered.delivery.delivery
+    if delivery == "download":
+        launch = _launch(body, where)
+        body[launch:launch] = _warming(delivered, _downloads(cluster))
+    header = (
+        *header_lines(delivered, contents, cluster),
+        "Training code reads it with: data = larder.open()",
+    )
+    parts = [
+        *lines[:end],
+        *_node_count(lines[:end], cluster, where),
+        *comments(header).splitlines(),
+        "export SLURM_EXPORT_ENV=ALL",
+        *_exports(delivered, contents, cluster),
+        *body,
+    ]
+    text = "".join(f"{line}\n" for line in parts)
+    return (ConfigFile("job.sh", text, replaced=tuple(conflicts.places)),)
+
+
+def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
+    return f"sbatch {shlex.quote(str(output / 'job.sh'))}"
+
+
+def _lines(template: Mapping[str, Any], where: str) -> list[str]:
+    """The lines of a script that sbatch accepts, and in which variables can be set."""
+    text = template.get("script")
+    if not isinstance(text, str) or not _SHELL.fullmatch(text.partition("\n")[0]):
+        message = "not a script of a shell: it does not begin with a line such as #!/bin/bash"
+        raise refused(message, where, "use a file *.sh that sbatch accepts")
+    if "\r" in text or "\0" in text:
+        raise refused("it has DOS line breaks or NUL", where, "sbatch refuses them: remove them")
+    return text.removesuffix("\n").split("\n")
+
+
+def _is_comment(line: str) -> bool:
+    return line.lstrip().startswith("#")
+
+
+def _without_conflict(lines: Sequence[str], number: int, conflicts: Conflicts) -> str:
+    """The line; one that only says where another version is does nothing any more."""
+    line, previous = lines[number], lines[number - 1]
+    names = [] if _is_comment(line) else [*filter(is_stale, _SET.findall(line))]
+    if not names:
+        return line
+    conflicts.places.extend(f"line {number + 1}: {name}" for name in names)
+    if conflicts.replaces and (previous.endswith("\\") or not _ONLY_SET.fullmatch(line)):
+        message = f"line {number + 1} sets {names[0]}, but not that alone"
+        raise refused(message, conflicts.where, "remove that from the line")
+    return ":"
+
+
+def _end_of_directives(lines: Sequence[str]) -> int:
+    """How many lines sbatch has read at the last option: it stops at the first command."""
+    head = takewhile(lambda line: not line.strip() or _is_comment(line), lines)
+    return max(
+        number for number, line in enumerate(head, 1) if number == 1 or line.startswith(_DIRECTIVE)
+    )
+
+
+def _node_count(head: Sequence[str], cluster: Cluster, where: str) -> Iterator[str]:
+    """The option with the number of nodes; refused if the template has another number."""
+    options = [line.removeprefix(_DIRECTIVE) for line in head if line.startswith(_DIRECTIVE)]
+    counts = [count for line in options for count in _NODES.findall(line.partition(" #")[0])]
+    if not counts:
+        yield f"{_DIRECTIVE} --nodes={cluster.nodes.count}"
+    elif counts[-1] != str(cluster.nodes.count):
+        rule = f"nodes.count of the cluster file is {cluster.nodes.count}"
+        message = f"the script asks for {counts[-1]} nodes, but {rule}"
+        hint = "fix the template or the cluster file"
+        raise ConfigError("config.invalid_experiment", message, where=where, hint=hint)
+
+
+def _exports(
+    delivered: DeliveredVersion, contents: VersionContents, cluster: Cluster
+) -> Iterator[str]:
+    variables = dict(addresses(delivered, contents, _root(delivered, cluster)))
+    if delivered.delivery.delivery != "bind_mount":
+        downloads = cluster.nodes.downloads
+        cache = f"{normal(downloads.container_path)}/cache" if downloads else None
+        variables |= bucket_access(cluster, cache)
+    for name, value in variables.items():
+        if not value.isprintable():
+            message = f"{name} would be {value!r}"
+            hint = "use a path or a URL without control characters"
+            raise ConfigError("config.path", message, where=f"cluster {cluster.name}", hint=hint)
+        yield f"export {name}={shlex.quote(value)}"
+
+
+def _root(delivered: DeliveredVersion, cluster: Cluster) -> str:
+    """The dataset's root as training sees it."""
+    where, delivery = f"cluster {cluster.name}", delivered.delivery.delivery
+    root = delivered.root.rstrip("/")
+    if delivery == "bind_mount":
+        mounts = cluster.nodes.mounts
+        root = bind(delivered.storage_url, mounts, where=f"{where}: nodes.mounts").data_path
+    elif delivery == "download":
+        root = normal(_downloads(cluster).container_path)
+    if delivery != "stream":
+        root = f"{root.rstrip('/')}/larder/{delivered.dataset}"
+    check_patterns(root, where=where)
+    return root
+
+
+def _downloads(cluster: Cluster) -> Downloads:
+    if cluster.nodes.downloads is None:
+        message, hint = "a download needs a directory on the nodes", "set nodes.downloads"
+        where = f"cluster {cluster.name}: nodes.downloads"
+        raise ConfigError("config.invalid_value", message, where=where, hint=hint)
+    return cluster.nodes.downloads
+
+
+def _launch(body: Sequence[str], where: str) -> int:
+    """The number of the line that launches the training."""
+    for number, (previous, line) in enumerate(pairwise(("", *body))):
+        if _LAUNCH.match(line) and not previous.endswith("\\"):
+            return number
+    message = "no line begins with srun, mpirun, mpiexec or torchrun, before which to download"
+    raise refused(message, where, "begin the line that launches the training with one of them")
+
+
+def _warming(delivered: DeliveredVersion, downloads: Downloads) -> tuple[str, ...]:
+    """A step that downloads the version on every node; the job ends if it fails."""
+    place = normal(downloads.host_path)
+    warm = shlex.join(["larder", "warm", delivered.location, "--to", place])
+    cache = shlex.quote(f"{place}/cache")
+    return (f"LARDER_CACHE_DIR={cache} \\", f"{_ONCE_A_NODE} \\", f"{warm} || exit", "")
