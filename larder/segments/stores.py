@@ -23,7 +23,7 @@ def _root_url(dataset: str, cluster: Cluster) -> str:
 def storage_root(cluster: Cluster) -> Store:
     """``STORAGE/larder/``, below which each dataset has a folder."""
     url = object_url(cluster.storage.url, "larder/")
-    return open_location(cluster.storage, url, give_up_seconds=cluster.copy_.give_up_seconds)
+    return open_location(cluster.storage, url, limits=cluster.copy_)
 
 
 def storage_of(
