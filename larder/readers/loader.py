@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
@@ -260,9 +261,10 @@ class Loader:
         self._workers = workers
         self._pin = pin
         self._work: tuple[Plan, Work | None] | None = None
+        self._kept: tuple[str, int, Stream, weakref.finalize[[Stream], Any]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_work": None, "_ordered": None, "_pin": None}
+        return self.__dict__ | {"_work": None, "_ordered": None, "_pin": None, "_kept": None}
 
     def __repr__(self) -> str:
         """What it has the batches of, and for which rank."""
@@ -361,15 +363,17 @@ class Loader:
         threads, rest = self.read(numbers[:few]), numbers[few:]
         stream: Stream | None = None
         try:
-            for taken, batch in enumerate(threads):
+            for taken, batch in enumerate(threads if few else ()):
                 if taken == _LOOK and work and rest:
-                    stream = self._stream(work, rest)
+                    stream = self._begun(work, rest)
                 yield batch
-            if work and rest and stream is None:
-                stream = self._stream(work, rest)
-            for batch, skipped in stream or ():
-                self.skipped.add(*skipped)
-                yield batch
+            if work and rest:
+                stream = stream or self._begun(work, rest)
+                for batch, skipped in islice(stream, len(rest)):
+                    self.skipped.add(*skipped)
+                    yield batch
+                self._keep(work, stream)
+                stream = None
         finally:
             threads.close()
             if stream is not None:
@@ -378,12 +382,13 @@ class Loader:
     def batch(self, number: int) -> Batch:
         """A batch of this epoch, for threads that wait for several at once; as `ahead` has it."""
         work = self._pickled() if self.workers else None
-        numbers = range(number, number + 1)
         if work is None:
-            with closing(self.read(numbers)) as batches:
+            with closing(self.read(range(number, number + 1))) as batches:
                 return next(batches)
         batch: Batch
-        with closing(self._stream(work, numbers)) as stream:
+        step = self.epoch * len(self) + number
+        steps = range(step, step + 1)
+        with closing(crew().stream(work, steps, self.workers, step + 1)) as stream:
             batch, skipped = next(stream)
         self.skipped.add(*skipped)
         return batch
@@ -401,21 +406,41 @@ class Loader:
             return 0
         return max(0, usable_cores() // ranks_of_machine() - 1)
 
-    def make(
-        self, epoch: int, numbers: range, slots: Slots
-    ) -> Generator[tuple[Batch, Sequence[Failure]]]:
-        """In such a process: the batches with these numbers, with arrays that ``slots`` makes."""
-        self.epoch = epoch
-        groups = self._read(numbers, slots)
-        # Values that are only copied go where the batch is when its turn has come.
-        with closing(groups if self._source.is_decoded else _ahead(groups)) as groups:
-            for group in groups:
-                for made in group:
-                    batch, skipped, _ = self._decode_batch(epoch, made, slots.empty)
-                    yield batch, skipped
+    def make(self, steps: range, slots: Slots) -> Generator[tuple[Batch, Sequence[Failure]]]:
+        """In such a process: these batches, counted from the first one of the first epoch, with
+        arrays that ``slots`` makes.
+        """
+        while steps:
+            self.epoch, first = divmod(steps.start, len(self))
+            numbers = range(first, len(self), steps.step)[: len(steps)]
+            steps = steps[len(numbers) :]
+            # Values that are only copied go where the batch is when its turn has come.
+            groups = self._read(numbers, slots)
+            with closing(groups if self._source.is_decoded else _ahead(groups)) as groups:
+                for group in groups:
+                    for made in group:
+                        batch, skipped, _ = self._decode_batch(self.epoch, made, slots.empty)
+                        yield batch, skipped
 
-    def _stream(self, work: Work, numbers: range) -> Stream:
-        return crew().stream(work._replace(epoch=self.epoch), numbers, self.workers)
+    def _begun(self, work: Work, numbers: range) -> Stream:
+        """The batches from these on: of the processes that have begun with them, as the last epoch
+        ended with the one before.
+        """
+        step, until = (self.epoch * len(self) + number for number in (numbers.start, numbers.stop))
+        if self._kept is not None:
+            (token, following, stream, closer), self._kept = self._kept, None
+            closer.detach()
+            if (token, following) == (work.token, step) and not stream.is_of_parent:
+                stream.go_on(until)
+                return stream
+            stream.close()
+        return crew().stream(work, range(step, sys.maxsize), self.workers, until)
+
+    def _keep(self, work: Work, stream: Stream) -> None:
+        """Let the processes go on with the next epoch, in case that it comes next."""
+        closer = weakref.finalize(self, Stream.close, stream)
+        closer.atexit = False
+        self._kept = work.token, (self.epoch + 1) * len(self), stream, closer
 
     def _pickled(self) -> Work | None:
         """What other processes make batches from; None if they cannot, and need not."""
@@ -425,12 +450,13 @@ class Loader:
                 reason = "it has a function of __main__" if b"__main__" in data else ""
             except Exception as error:  # noqa: BLE001 - of functions and objects of any kind
                 reason = f"it cannot be pickled: {error}"
-            work = None if reason else Work(os.urandom(8).hex(), data, 0, self._schedule.split)
+            token, split = os.urandom(8).hex(), self._schedule.split
+            work = None if reason else Work(token, data, len(self), split)
             if reason and self._workers:
                 raise invalid(f"{reason}: processes cannot load the loader", "workers", _IMPORTED)
             if reason:
                 text = "threads make the batches of %s, as %s; %s"
-                _logger.warning(text, self._schedule.split, reason, _IMPORTED)
+                _logger.warning(text, split, reason, _IMPORTED)
             self._work = self._schedule, work
         return self._work[1]
 

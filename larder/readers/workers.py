@@ -40,12 +40,12 @@ _HINT = "if memory is short, give the loader fewer workers; go on from the last 
 
 class Work(NamedTuple):
     """What a process makes batches from: a loader, pickled, which ``token`` stands for once it was
-    sent, and an epoch of it.
+    sent, whose epochs have so many ``batches``.
     """
 
     token: str
     loader: bytes
-    epoch: int
+    batches: int
     where: str
 
 
@@ -81,8 +81,8 @@ class _Slot:
         return np.empty(shape, dtype) if self.writer is None else self.writer.empty(shape, dtype)
 
 
-def begin(stream: int, token: str, given: _Given | None, epoch: int, numbers: range) -> None:
-    """Begin to make the batches of an epoch with these numbers."""
+def begin(stream: int, token: str, given: _Given | None, steps: range) -> None:
+    """Begin to make these batches, which are counted from the first one of the first epoch."""
     if given is not None:
         sys.path[:] = given.path
         os.environ.update(given.environment)
@@ -97,7 +97,7 @@ def begin(stream: int, token: str, given: _Given | None, epoch: int, numbers: ra
             hint = "give workers=0, or functions of a module that can be imported"
             raise ConfigError("config.invalid_value", message, where="workers", hint=hint) from None
     slot = _Slot()
-    _streams[stream] = slot, _loaders[token].make(epoch, numbers, slot)
+    _streams[stream] = slot, _loaders[token].make(steps, slot)
 
 
 def make(stream: int, descriptor: int, number: int) -> Layout | None:
@@ -256,13 +256,13 @@ class _Worker:
         return self._process
 
     def _begin(self, process: Process, lane: _Lane) -> None:
-        token, pickled, epoch, _ = lane.work
+        token, pickled, *_ = lane.work
         if len(self._sent) == _MOST_LOADERS and token not in self._sent:
             self._sent.clear()
         is_sent = token in self._sent
         given = None if is_sent else _Given(pickled, list(sys.path), dict(os.environ))
         self._sent.add(token)
-        process.submit(begin, lane.stream, token, given, epoch, lane.numbers[lane.answered :])
+        process.submit(begin, lane.stream, token, given, lane.steps[lane.answered :])
         self._calls.append((lane, False))
 
     def _make(self, process: Process, lane: _Lane, slot: int) -> None:
@@ -283,7 +283,8 @@ class _Worker:
         place, before = (lane.stream, lane.answered), self._lost
         self._lost = place
         if place == before:
-            batch = lane.numbers[min(lane.answered, len(lane.numbers) - 1)]
+            step = lane.steps[min(lane.answered, len(lane.steps) - 1)]
+            batch = step % lane.work.batches
             message = f"worker {self._number} ended twice at batch {batch}: {error.message}"
             where = lane.work.where
             lane.answer(FatalError("run.failed", message, where=where, hint=_HINT), False)
@@ -293,13 +294,15 @@ class _Lane:
     """The batches of an iteration that one process makes.
 
     Attributes:
+        until: The end of the epoch: of the next one, one batch is made while nobody takes it.
         waiting: The slots of the batches that it was asked for, and has not answered.
     """
 
-    def __init__(self, worker: _Worker, stream: int, work: Work, numbers: range) -> None:
+    def __init__(self, worker: _Worker, stream: int, work: Work, steps: range, until: int) -> None:
         self.stream = stream
         self.work = work
-        self.numbers = numbers
+        self.steps = steps
+        self.until = until
         self.answered = 0
         self.waiting: deque[int] = deque()
         self._worker = worker
@@ -310,7 +313,7 @@ class _Lane:
     def open(self) -> None:
         with self._worker.locked():
             self._worker.open(self)
-            self._free += [self._worker.slot() for _ in range(min(_SLOTS, len(self.numbers)))]
+            self._free += [self._worker.slot() for _ in range(min(_SLOTS, len(self.steps)))]
             self._ask()
 
     def answer(self, answer: Any, is_batch: bool) -> None:
@@ -352,10 +355,13 @@ class _Lane:
     @property
     def _left(self) -> int:
         """How many batches it was not asked for yet."""
-        return len(self.numbers) - self.answered - len(self.waiting)
+        return len(self.steps) - self.answered - len(self.waiting)
 
     def _ask(self) -> None:
         while self._free and self._left:
+            step = self.steps[self.answered + len(self.waiting)]
+            if step >= self.until and (self.waiting or self._ready):
+                break
             slot = self._free.pop()
             self.waiting.append(slot)
             self._worker.make(self, slot)
@@ -365,11 +371,10 @@ class _Lane:
 
 
 class Stream:
-    """The batches of an iteration, in order; it has to be closed."""
+    """The batches of iterations, in order; it has to be closed."""
 
     def __init__(self, lanes: Sequence[_Lane]) -> None:
         self._lanes = lanes
-        self._left = sum(len(lane.numbers) for lane in lanes)
         self._turns = cycle(lanes)
         self._process = os.getpid()
         try:
@@ -383,15 +388,21 @@ class Stream:
         return self
 
     def __next__(self) -> Any:
-        if self._process != os.getpid():
+        if self.is_of_parent:
             raise begun_in_parent()
-        if not self._left:
-            raise StopIteration
-        self._left -= 1
         return next(self._turns).take()
 
+    @property
+    def is_of_parent(self) -> bool:
+        return self._process != os.getpid()
+
+    def go_on(self, until: int) -> None:
+        """Make batches of the epoch that ends there."""
+        for lane in self._lanes:
+            lane.until = until
+
     def close(self) -> None:
-        lanes, self._lanes, self._left = self._lanes, (), 0
+        lanes, self._lanes = self._lanes, ()
         for lane in lanes:
             lane.close()
 
@@ -408,18 +419,21 @@ class Crew:
         """Whether so many were started."""
         return len(self._workers) >= count
 
-    def stream(self, work: Work, numbers: range, count: int) -> Stream:
-        """Have so many processes make the batches with these numbers, from now on."""
+    def stream(self, work: Work, steps: range, count: int, until: int) -> Stream:
+        """Have so many processes make these batches from now on, in an epoch that ends there."""
         with self._lock:
             while not self.has(count):
                 self._workers.append(_Worker(len(self._workers), count * ranks_of_machine()))
             self._streams += 1
             stream = self._streams
         workers = sorted(self._workers[:count], key=lambda each: each.load)
-        workers = workers[: len(numbers)]
+        workers = workers[: len(steps)]
         each = len(workers)
         return Stream(
-            [_Lane(one, stream, work, numbers[place::each]) for place, one in enumerate(workers)]
+            [
+                _Lane(one, stream, work, steps[place::each], until)
+                for place, one in enumerate(workers)
+            ]
         )
 
     def stop(self) -> None:

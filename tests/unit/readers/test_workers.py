@@ -106,6 +106,20 @@ def test_iterations_that_are_left_give_their_memory_back():
     assert len(processes()) == len(before), "all loaders share them"
 
 
+def test_processes_go_on_with_the_next_epoch_until_the_loader_is_gone():
+    loader, lanes = made(), [each._lanes for each in workers.crew()._workers]
+    before = [len(each) for each in lanes]
+    list(loader)
+    assert [len(each) for each in lanes] == [each + 1 for each in before]
+    loader.skip(0)
+    other = made(0)
+    other.skip(len(other))
+    assert keys(loader) == keys(other)
+    del loader
+    gc.collect()
+    assert [len(each) for each in lanes] == before
+
+
 def test_an_interrupt_may_come_at_any_time():
     loader = made()
     expected = keys(made(0)) * 400
