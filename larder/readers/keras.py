@@ -9,17 +9,17 @@ import keras
 
 from larder.readers.columns import select
 from larder.readers.loader import Loader
-from larder.readers.schedule import invalid
 
 
 class BatchSequence(keras.utils.PyDataset):
     """The batches of one rank by number, for ``model.fit``.
 
     Batches may be read in any order, by several threads: one for each process of the loader, which
-    waits for it. Every epoch has an order of its own. Keras
-    does not say which epoch it is, and ends one when it builds the model: with ``callback()`` among
-    the callbacks, its epoch N is that of the loader. To go on in the middle of an epoch, or to take
-    fewer steps than there are, train from ``data.tf``.
+    waits for it. Every epoch has an order of its own. Keras does not say which epoch it is, and
+    ends one when it builds the model: with ``callback()`` among the callbacks, its epoch N is that
+    of the loader, which counts the batches that were trained with. After a state in the middle of
+    an epoch, every epoch of Keras begins there, and goes on into the next one. To take fewer steps
+    than there are, train from ``data.tf``.
 
     Args:
         batches: The loader.
@@ -35,6 +35,7 @@ class BatchSequence(keras.utils.PyDataset):
         super().__init__(workers, max_queue_size=max_queue_size or max(10, 2 * workers))
         self.batches = batches
         self._columns = columns
+        self._first: int | None = None
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""
@@ -44,21 +45,40 @@ class BatchSequence(keras.utils.PyDataset):
         """A batch of the epoch: a tuple of ``columns``, or a dictionary.
 
         Raises:
-            ConfigError: ``config.invalid_value``: it has no such column; or the loader has a state
-                in the middle of an epoch.
+            ConfigError: ``config.invalid_value``: it has no such column.
             LarderError: It cannot be read or decoded.
         """
-        if self.batches.batches:
-            message = f"the state is after {self.batches.batches} batches of an epoch"
-            raise invalid(message, "state", "train from data.tf, or with a state between epochs")
-        return select(self.batches.batch(number), self._columns)
+        return select(self.batches.batch(self._begun + number), self._columns)
 
     def callback(self) -> keras.callbacks.Callback:
-        """For ``model.fit``: every epoch is the loader's, from ``initial_epoch`` on."""
+        """For ``model.fit``: every epoch is the loader's, from ``initial_epoch`` on, as the state
+        that was loaded before has it; and what was trained with is counted.
+        """
+        before = self.batches.batches
         return keras.callbacks.LambdaCallback(
-            on_epoch_begin=lambda epoch, logs: self.batches.go_to(epoch, 0)
+            on_epoch_begin=lambda epoch, logs: self._begin(epoch * len(self) + before),
+            on_train_batch_end=lambda batch, logs: self._go_to(self._begun + batch + 1),
+            on_train_end=lambda logs: setattr(self, "_first", None),
         )
 
     def on_epoch_end(self) -> None:
         """Go to the next epoch. Keras calls it."""
-        self.batches.go_to(self.batches.epoch + 1, 0)
+        first = self._begun + len(self)
+        if self._first is None:
+            self._go_to(first)
+        else:
+            self._begin(first)
+
+    @property
+    def _begun(self) -> int:
+        """Where the epoch of Keras began, in batches of all epochs of the loader."""
+        if self._first is None:  # nobody counts meanwhile
+            return self.batches.epoch * len(self) + self.batches.batches
+        return self._first
+
+    def _begin(self, first: int) -> None:
+        self._first = first
+        self._go_to(first)
+
+    def _go_to(self, batches: int) -> None:
+        self.batches.go_to(*divmod(batches, len(self)))

@@ -248,7 +248,7 @@ class Loader:
         self.skipped = Failures()
         self._start = 0, 0
         self._iteration = 0
-        self._ordered: tuple[tuple[Plan, int], Order] | None = None
+        self._ordered: tuple[Plan, dict[int, Order]] | None = None
         self.rank = rank
         self.world = world
         self._source = source
@@ -340,13 +340,14 @@ class Loader:
             message = "the loader was moved, or iterated again, since this iteration began"
             raise invalid(message, self._schedule.split, "iterate once at a time")
 
-    def read(self, numbers: range) -> Generator[Batch]:
-        """The batches of this epoch with these numbers, without counting them as delivered.
+    def read(self, numbers: range, epoch: int | None = None) -> Generator[Batch]:
+        """The batches of this or another epoch with these numbers, not counted as delivered.
 
         For processes that divide the batches of a rank among each other, and with them the memory:
         as many as the step of the numbers.
         """
-        with closing(_ahead(self._decoding(_ahead(self._read(numbers))))) as batches:
+        epoch = self.epoch if epoch is None else epoch
+        with closing(_ahead(self._decoding(_ahead(self._read(epoch, numbers)), epoch))) as batches:
             for decoding in batches:
                 made = decoding.result()
                 self.skipped.add(*made.skipped)
@@ -379,14 +380,16 @@ class Loader:
             if stream is not None:
                 stream.close()
 
-    def batch(self, number: int) -> Batch:
-        """A batch of this epoch, for threads that wait for several at once; as `ahead` has it."""
+    def batch(self, step: int) -> Batch:
+        """A batch, counted from the first one of the first epoch, for threads that wait for several
+        at once; as `ahead` has it.
+        """
         work = self._pickled() if self.workers else None
         if work is None:
-            with closing(self.read(range(number, number + 1))) as batches:
+            epoch, number = divmod(step, len(self))
+            with closing(self.read(range(number, number + 1), epoch)) as batches:
                 return next(batches)
         batch: Batch
-        step = self.epoch * len(self) + number
         steps = range(step, step + 1)
         with closing(crew().stream(work, steps, self.workers, step + 1)) as stream:
             batch, skipped = next(stream)
@@ -411,15 +414,15 @@ class Loader:
         arrays that ``slots`` makes.
         """
         while steps:
-            self.epoch, first = divmod(steps.start, len(self))
+            epoch, first = divmod(steps.start, len(self))
             numbers = range(first, len(self), steps.step)[: len(steps)]
             steps = steps[len(numbers) :]
             # Values that are only copied go where the batch is when its turn has come.
-            groups = self._read(numbers, slots)
+            groups = self._read(epoch, numbers, slots)
             with closing(groups if self._source.is_decoded else _ahead(groups)) as groups:
                 for group in groups:
                     for made in group:
-                        batch, skipped, _ = self._decode_batch(self.epoch, made, slots.empty)
+                        batch, skipped, _ = self._decode_batch(epoch, made, slots.empty)
                         yield batch, skipped
 
     def _begun(self, work: Work, numbers: range) -> Stream:
@@ -498,18 +501,20 @@ class Loader:
         epochs, batches = divmod(self.batches + batches, max(1, len(self)))
         return self.epoch + epochs, batches
 
-    def _read(self, numbers: range, slots: Slots | None = None) -> Generator[list[_Made]]:
-        for shares in self._groups(numbers):
+    def _read(
+        self, epoch: int, numbers: range, slots: Slots | None = None
+    ) -> Generator[list[_Made]]:
+        for shares in self._groups(epoch, numbers):
             yield self._read_group(shares, slots.empty if slots else np.empty)
 
-    def _groups(self, numbers: range) -> Iterator[list[Numbers]]:
+    def _groups(self, epoch: int, numbers: range) -> Iterator[list[Numbers]]:
         """The rank's draws of batches, together as many as fit into half of the memory.
 
         They are of one window, whose samples are next to each other in the shards. The first group
         is a single batch, because training waits for it.
         """
         schedule = self._schedule
-        order = self._order()
+        order = self._order(epoch)
         division = schedule.division(self.world)
         window = max(1, (schedule.shuffle.window or WINDOW_SAMPLES) // schedule.batch_size)
         limit = self._memory_bytes / numbers.step / 2
@@ -528,12 +533,15 @@ class Loader:
                 shares, sizes = shares[count:], sizes[count:]
                 most = len(numbers)
 
-    def _order(self) -> Order:
-        """That of this epoch, which is made once."""
-        epoch = self._schedule, self.epoch
-        if self._ordered is None or self._ordered[0] != epoch:
-            self._ordered = epoch, self._schedule.order(self.epoch, self._index)
-        return self._ordered[1]
+    def _order(self, epoch: int) -> Order:
+        """That of an epoch, which is made once, also if the one before or after it is made, too."""
+        schedule, orders = self._ordered or (self._schedule, {})
+        if schedule is not self._schedule or epoch not in orders:
+            others = orders.items() if schedule is self._schedule else ()
+            kept = {other: order for other, order in others if abs(other - epoch) == 1}
+            orders = kept | {epoch: self._schedule.order(epoch, self._index)}
+            self._ordered = self._schedule, orders
+        return orders[epoch]
 
     def _bytes(self, share: Numbers) -> float:
         stored = self._source.stored_bytes(share % self._schedule.samples)
@@ -575,11 +583,10 @@ class Loader:
             raise error
         return np.array(readable), skipped
 
-    def _decoding(self, groups: Generator[list[_Made]]) -> Generator[Future[_Made]]:
+    def _decoding(self, groups: Generator[list[_Made]], epoch: int) -> Generator[Future[_Made]]:
         """The batches, each as soon as its decoding began, so that no thread waits for the last
         sample of a batch before the next one begins.
         """
-        epoch = self.epoch
         with _Threads(groups, 2, "larder-batch") as threads:
             for group in groups:
                 for made in group:

@@ -167,7 +167,12 @@ def test_keras_has_the_epochs_of_the_loader_from_any_one_on(of_tensorflow, addre
     loader.skip(2 * len(loader))
     epochs = [[int(key[-2:]) for key in batch["key"]] for _ in range(2) for batch in loader]
     assert of_tensorflow["from_epoch"][workers] == epochs
-    assert of_tensorflow["between"] == "config.invalid_value state"
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_keras_goes_on_in_the_middle_of_an_epoch(of_tensorflow, workers):
+    wanted, trained = of_tensorflow["resumed"][workers]
+    assert trained == wanted
 
 
 def test_tensorflow_has_what_a_function_makes(of_tensorflow):

@@ -6,6 +6,7 @@ import pickle
 import threading
 from functools import partial
 from itertools import islice
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -263,6 +264,19 @@ def test_a_function_makes_the_same_samples_for_any_workers_ranks_and_skips():
         pairs(made(on_error="raise"))
     odd = next(iter(made()))["odd"]
     assert [value is None for value in odd] == [int(n) % 2 == 0 for n in next(iter(made()))["key"]]
+
+
+def test_epochs_that_a_process_makes_in_turns_have_their_own_random_numbers():
+    def made():
+        decode = Decoding(map=varied)
+        return loader_of(NumberedSamples([12]), batch_size=4, decode=decode)
+
+    loader, slots = made(), SimpleNamespace(empty=np.empty)
+    turns = zip(loader.make(range(3), slots), loader.make(range(3, 6), slots), strict=True)
+    pairs = [[batch["pair"].tolist() for batch, _ in turn] for turn in turns]
+    whole = made()
+    expected = [[batch["pair"].tolist() for batch in whole] for _ in range(2)]
+    assert [list(epoch) for epoch in zip(*pairs, strict=True)] == expected
 
 
 def test_a_sample_that_is_drawn_again_is_another_one():
