@@ -65,7 +65,8 @@ class RandomResizedCrop:
             height, width, _ = value.shape
             pixels, name = scaled(value, self.size, choose(width, height)), part
         else:
-            pixels = decode_piece(value, f"{sample['key']}.{part}", self.size, choose)
+            where = f"{sample.get('key', 'sample')}.{part}"
+            pixels = decode_piece(value, where, self.size, choose)
             name = field_name(part, "decoded")
         if rng.random() < self.mirror:
             pixels = pixels[:, ::-1]
@@ -77,7 +78,7 @@ class RandomResizedCrop:
         if self.part is not None:
             parts = [self.part] if self.part in sample else []
         if len(parts) != 1:
-            message = f"sample {sample['key']} has {len(parts)} such images: {', '.join(parts)}"
+            message = f"a sample has {len(parts)} such images: {', '.join(parts)}"
             raise invalid(message, "part", "name the one to cut, such as part='jpg'")
         return parts[0]
 

@@ -274,7 +274,9 @@ class Decoding:
             message = f"it returned {type(mapped).__name__} for sample {key}"
             raise invalid(message, "map", "return the sample, or another dictionary")
         for name, value in mapped.items():
-            made.setdefault(name, column()).put(number, value)
+            if name not in made:
+                made.setdefault(name, column())  # another thread may do so, too
+            made[name].put(number, value)
         return None
 
     def _value(self, batch: Batch, name: str, parts: Sequence[str], number: int) -> Any:

@@ -79,6 +79,8 @@ def test_pieces_vary_within_their_bounds():
 def test_a_part_is_named_where_there_are_several():
     data = encoded(gradient(9, 9))
     sample = {"key": "k", "left.jpg": data, "right.jpg": data, "txt": b"x"}
+    made = RandomResizedCrop(8)({"jpg": data}, np.random.default_rng(0))
+    assert list(made) == ["image"]
     made = RandomResizedCrop(8, "right.jpg")(sample, np.random.default_rng(0))
     assert list(made) == ["image.right", "key", "left.jpg", "txt"]
     for crop, given in (
