@@ -26,7 +26,7 @@ from larder.cli.tag import TAG
 @flow(name="tag", flow_run_name="tag {dataset}", persist_result=False, validate_parameters=True)
 def tag(
     dataset: DatasetName,
-    name: str | None = "latest",
+    name: str = "latest",
     version: str | None = None,
     pin: StrictBool | None = None,
     delete: StrictBool = False,

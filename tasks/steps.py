@@ -92,7 +92,7 @@ STEPS = (
     Step(plan_prune, "plan prune", "plan of the prune"),
     Step(prune_objects, "prune", "prune what is gone"),
     Step(clean.plan_clean, "plan clean", "plan of the clean"),
-    Step(clean.clean_units, "clean", "clean {plan.settings.place.dataset}"),
+    Step(clean.clean_units, "clean", "clean {plan.settings.place.dataset}", retried=False),
     Step(survey.inspect_version, "inspect version", "documents of {job.version}"),
     Step(reading.verify_batch, "verify", "verify {batch.name}"),
     Step(repair.repair_small, "repair documents", "repair of documents and manifests"),

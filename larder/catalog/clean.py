@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
@@ -23,10 +22,9 @@ from larder.catalog.place import Place
 from larder.catalog.sweep import AT_ONCE, STAGE, Sweep, delete_objects
 from larder.catalog.unread import unread_copies
 from larder.copy.uploads import UploadRecords
-from larder.errors import PreconditionError
+from larder.errors import printable
 from larder.jobs.results import Totals
 from larder.jobs.runner import Runner, Start
-from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.sealed import seal
 from larder.progress import Progress, TimedProgress
 from larder.segments.mirror import PLACE as MIRROR
@@ -54,8 +52,8 @@ class CleanSettings:
 class CleanPlan:
     """What a clean would do, at a time by the storage's clock.
 
-    ``reasons`` say why versions stay, as of `kept_versions`; ``due`` are units to announce, and
-    ``ripe`` the tombstones to execute, of those that are there; ``copies`` are mirrored objects.
+    ``reasons`` say why versions stay, as of `kept_versions`; ``due`` are units to announce. Of the
+    tombstones that are there, ``ripe`` are to be executed; ``copies`` are mirrored objects.
     """
 
     settings: CleanSettings
@@ -63,22 +61,14 @@ class CleanPlan:
     holdings: Holdings
     reasons: Mapping[str, str]
     due: Sequence[str]
-    announced: Sequence[NamedTombstone]
+    ripe: Sequence[NamedTombstone]
+    waiting: Sequence[NamedTombstone]
     copies: Totals
 
     @property
     def is_current(self) -> bool:
         """Whether there is nothing to do."""
         return not (self.due or self.ripe or self.copies.count)
-
-    @property
-    def ripe(self) -> list[NamedTombstone]:
-        return [each for each in self.announced if self.until_us(each) <= self.now_us]
-
-    def until_us(self, tombstone: NamedTombstone) -> int:
-        """When it may be executed: one whose clean was stopped, at once."""
-        grace_us = 0 if tombstone.tombstone.cleaner else self.settings.policy.grace_us
-        return tombstone.info.modified_us + grace_us
 
     def totals(self, prefixes: Sequence[str]) -> Totals:
         units = [self.holdings.units.get(prefix, Unit()) for prefix in prefixes]
@@ -98,18 +88,21 @@ def plan_clean(
     holdings = take_holdings(root, settings.place.dataset)
     now_us = time.time_ns() // 1000 if plan_only else _store_now_us(root)
     needed = read_needed(root, now_us)
-    announced = list(read_tombstones(root))
-    named = {prefix for each in announced for prefix in each.tombstone.prefixes}
+    ripe, waiting = list[NamedTombstone](), list[NamedTombstone]()
+    for each in read_tombstones(root):
+        is_old = now_us - each.info.modified_us >= settings.policy.grace_us
+        (ripe if is_old or each.tombstone.cleaner else waiting).append(each)
     reasons = kept_versions(holdings, needed, settings.policy, now_us)
+    announced = set(_prefixes([*ripe, *waiting]))
     due = due_units(holdings, needed, reasons, settings.policy, now_us)
-    due = [prefix for prefix in due if prefix not in named]
+    due = [prefix for prefix in due if prefix not in announced]
     kept = [version for version, reason in reasons.items() if reason]
     copies = sum(
         (Totals(1, info.size_bytes) for info in _unread(settings, root, kept, needed, now_us)),
         Totals(),
     )
     progress.finish(STAGE)
-    return CleanPlan(settings, now_us, holdings, reasons, due, announced, copies)
+    return CleanPlan(settings, now_us, holdings, reasons, due, ripe, waiting, copies)
 
 
 def _unread(
@@ -166,12 +159,10 @@ def clean_units(plan: CleanPlan, *, progress: Progress) -> tuple[Totals, dict[st
     place, policy = plan.settings.place, plan.settings.policy
     root = place.open()
     conditions = probe_conditions(root)
-    ripe, waiting = plan.ripe, [each for each in plan.announced if each not in plan.ripe]
+    ripe, waiting = [*plan.ripe], [*plan.waiting]
     if plan.due:
-        new = _announce(root, plan.due)
-        (ripe if policy.grace_hours == 0 else waiting).append(new)
-    totals = plan.totals([prefix for each in ripe for prefix in each.tombstone.prefixes])
-    totals += plan.copies
+        (waiting if policy.grace_us else ripe).append(_announce(root, plan.due))
+    totals = plan.totals(_prefixes(ripe)) + plan.copies
     progress.start(STAGE, objects=totals.count, bytes=totals.bytes)
     deleted, threads = Totals(), place.cluster.copy_.concurrency
     for each in ripe:
@@ -189,18 +180,20 @@ def clean_units(plan: CleanPlan, *, progress: Progress) -> tuple[Totals, dict[st
 
 
 def _announce(root: Store, due: Sequence[str]) -> NamedTombstone:
-    tombstone = Tombstone(tuple(due))
-    key = layout.tombstone_key(sha256_hex(canonical_json(list(due)))[:16])
-    with published_file_errors(), suppress(PreconditionError):  # another clean announces the same
-        root.put(key, seal(tombstone), if_absent=True)
+    tombstone, key = Tombstone(tuple(due)), layout.tombstone_key(secrets.token_hex(8))
+    with published_file_errors():
+        root.put(key, seal(tombstone))
     return NamedTombstone(key, tombstone, root.head(key))
 
 
+def _prefixes(tombstones: Iterable[NamedTombstone]) -> list[str]:
+    return [prefix for each in tombstones for prefix in each.tombstone.prefixes]
+
+
 def _announced(plan: CleanPlan, waiting: Sequence[NamedTombstone]) -> dict[str, Any]:
-    prefixes = [prefix for each in waiting for prefix in each.tombstone.prefixes]
-    last_us = max((plan.until_us(each) for each in waiting), default=plan.now_us)
-    hours = max(0, round((last_us - plan.now_us) / HOUR_US))
-    return {**_listing(plan, prefixes), "hours": hours}
+    last_us = max((each.info.modified_us for each in waiting), default=plan.now_us)
+    left_us = last_us + plan.settings.policy.grace_us - plan.now_us
+    return {**_listing(plan, _prefixes(waiting)), "hours": round(left_us / HOUR_US)}
 
 
 def _listing(plan: CleanPlan, prefixes: Sequence[str]) -> dict[str, Any]:
@@ -209,16 +202,14 @@ def _listing(plan: CleanPlan, prefixes: Sequence[str]) -> dict[str, Any]:
 
 
 def _document(plan: CleanPlan, status: str, times: TimedProgress) -> dict[str, Any]:
-    ripe = [prefix for each in plan.ripe for prefix in each.tombstone.prefixes]
-    waiting = [each for each in plan.announced if each not in plan.ripe]
     return {
         "dataset": plan.settings.place.dataset,
         "storage": plan.settings.place.open().url,
         "status": status,
         "kept": {version: reason for version, reason in plan.reasons.items() if reason},
         "due": _listing(plan, plan.due),
-        "ripe": _listing(plan, ripe),
-        "announced": _announced(plan, waiting),
+        "ripe": _listing(plan, _prefixes(plan.ripe)),
+        "announced": _announced(plan, plan.waiting),
         "copies": asdict(plan.copies),
         "deleted": asdict(Totals()),
         "foreign": {"count": plan.holdings.foreign_count, "keys": plan.holdings.foreign},
@@ -231,8 +222,8 @@ def clean_lines(document: Mapping[str, Any]) -> list[str]:
     """A clean, or its plan, as lines for people."""
     kept, due, announced = document["kept"], document["due"], document["announced"]
     lines = [f"{document['dataset']} {document['status']}: {document['storage']}"]
-    lines += [f"  keep     {version} ({reason})" for version, reason in _first(kept.items())]
-    lines += _more(len(kept))
+    lines.append(f"  keep     {format_count(len(kept), 'version')}")
+    lines += _some((f"{version} ({reason})" for version, reason in kept.items()), len(kept))
     if document["status"] == "planned":
         lines += _units("delete", document["ripe"]) + _units("announce", due)
         if document["copies"]["count"]:
@@ -245,24 +236,19 @@ def clean_lines(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"           a clean in {hours} or later deletes what nothing needs by then")
     if foreign := document["foreign"]["count"]:
         lines.append(f"  foreign  {format_count(foreign, 'object')}, which stay")
-        lines += [f"           {key}" for key in _first(document["foreign"]["keys"])]
-        lines += _more(foreign)
+        lines += _some(map(printable, document["foreign"]["keys"]), foreign)
     return lines
 
 
 def _units(verb: str, amount: Mapping[str, Any]) -> list[str]:
     if not amount["units"]:
         return []
-    units = [f"           {prefix}" for prefix in _first(amount["units"])]
-    return [f"  {verb:<9}{_amount(amount)}", *units, *_more(amount["total_units"])]
+    return [f"  {verb:<9}{_amount(amount)}", *_some(amount["units"], amount["total_units"])]
 
 
-def _first(items: Any) -> list[Any]:
-    return list(items)[:SHOWN_LINES]
-
-
-def _more(count: int) -> list[str]:
-    return [f"           and {count - SHOWN_LINES:,} more"] if count > SHOWN_LINES else []
+def _some(items: Iterable[str], count: int) -> list[str]:
+    more = [f"           and {count - SHOWN_LINES:,} more"] if count > SHOWN_LINES else []
+    return [f"           {each}" for each in islice(items, SHOWN_LINES)] + more
 
 
 def _amount(amount: Mapping[str, Any]) -> str:

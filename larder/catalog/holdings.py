@@ -106,14 +106,13 @@ class Holdings:
 
 
 def document_of(prefix: str) -> str:
-    """The key that makes a unit whole, which is written last and deleted first."""
-    kind, *names = prefix.split("/")
+    """The key that makes a unit whole, which is written last and deleted first; empty for receipts."""
+    kind, id_, *inner = prefix.split("/")
     if kind == "versions":
-        return layout.version_key(names[0])
-    if kind == "segments":
-        whole = layout.segment_key(names[0])
-        return layout.cache_key(names[0], names[-1]) if len(names) > 1 else whole
-    return prefix
+        return layout.version_key(id_)
+    if kind == "segments" and inner:
+        return layout.cache_key(id_, inner[1]) if inner[0] == "caches" else ""
+    return layout.segment_key(id_) if kind == "segments" else prefix
 
 
 def take_holdings(root: Store, dataset: str) -> Holdings:

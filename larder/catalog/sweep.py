@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from larder.catalog.holdings import document_of, larders_files, read_needed
 from larder.errors import NotFoundError, PreconditionError, SupersededError
 from larder.jobs.results import Totals
 from larder.manifest.sealed import seal
+from larder.names import ID
 from larder.progress import Progress
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
@@ -78,20 +80,23 @@ class Sweep:
         in_use = InUse.of(needed, (versions[each] for each in versions if each not in gone))
         for prefix in tombstone.prefixes:
             if not in_use.has(prefix):
-                # Whoever looks finds it whole, or unfinished.
-                self._delete(self._documents([prefix]))
-                self._delete_below(prefix)
+                self._delete_unit(prefix)
         self._check()
         self._root.delete(key)
 
     def _documents(self, prefixes: Iterable[str]) -> list[ObjectInfo]:
         infos = []
-        for key in map(document_of, prefixes):
+        for key in filter(None, map(document_of, prefixes)):
             with suppress(NotFoundError):
                 infos.append(self._root.head(key))
         return infos
 
-    def _delete_below(self, prefix: str) -> None:
+    def _delete_unit(self, prefix: str) -> None:
+        """Documents of its caches, then its own: whoever looks finds it whole, or unfinished."""
+        caches = listed(self._root, f"{prefix}/caches/")
+        is_document = re.compile(f"{prefix}/caches/{ID.regex}/cache.json").fullmatch
+        self._delete([info for info in caches if is_document(info.key)])
+        self._delete(self._documents([prefix]))
         start = ""
         while infos := list(islice(self._objects(prefix, start), AT_ONCE)):
             self._delete(infos)

@@ -30,26 +30,20 @@ class TagSettings:
     """
 
     place: Place
-    name: str | None = None
+    name: str
     version: str | None = None
     delete: bool = False
     pin: bool | None = None
 
     def check(self) -> None:
         """Refuse contradictions, and names that no tag may have."""
-        changes = self.version is not None or self.delete or self.pin is not None
-        if changes and self.name is None:
-            raise _refused("the name of the tag is missing", "larder tag DATASET NAME VERSION")
         if self.delete and (self.version is not None or self.pin is not None):
             raise _refused("a tag is deleted or moved, not both", "leave out what is not meant")
         if self.delete and self.name == TAG:
             raise _refused(f"{TAG} is not deleted, as every run moves it", "move it instead")
-        if self.version is not None and self.name is not None:
-            if not FILE.allows(self.name) or self.name.startswith("."):
-                message = "a tag has letters, digits, and . _ - after the first of them"
-                raise _refused(message, "choose another name")
-            if ID.allows(self.name):
-                raise _refused("a tag cannot look like an ID", "choose another name")
+        if not FILE.allows(self.name) or ID.allows(self.name):
+            message = "a tag has letters, digits, and . _ - after the first, and is no ID"
+            raise _refused(message, "choose another name")
 
 
 def _refused(message: str, hint: str) -> ConfigError:
@@ -92,17 +86,16 @@ def _record(settings: TagSettings, document: Mapping[str, Any], runner: Runner) 
 def _tag(settings: TagSettings) -> dict[str, Any]:
     root, name = settings.place.open(), settings.name
     document: dict[str, Any] = {"dataset": settings.place.dataset, "storage": root.url}
-    document["status"] = "current"
-    if name is None:
-        tags = [(each, read_tag(root, each)) for each in tag_names(root)]
-        return document | {"tags": [_fields(each, tag) for each, tag in tags if tag]}
-    before = read_tag(root, name) if FILE.allows(name) else None
+    before = read_tag(root, name)
     if settings.delete:
-        deleted = delete_tag(root, name)
-        return document | {"status": "deleted", "tag": name, "moved_from": deleted}
+        return document | {
+            "status": "deleted",
+            "tag": name,
+            "moved_from": delete_tag(root, name),
+        }
     moved = False
     if settings.version is not None:
-        moved = _move(root, settings, name, before)
+        moved = _move(root, settings, before)
     elif before is None:
         message, hint = f"there is no tag {name!r}", suggest(name, tag_names(root), "tags")
         raise ConfigError("version.missing", message, where=root.url, hint=hint)
@@ -114,8 +107,14 @@ def _tag(settings: TagSettings) -> dict[str, Any]:
     if after is None:
         message = "the tag was deleted meanwhile"
         raise ConfigError("version.missing", message, where=object_url(root.url, name))
-    document |= {"status": "moved" if moved else "current", **_fields(name, after)}
-    document["moved_from"] = before.version if before and moved else None
+    document |= {
+        "status": "moved" if moved else "current",
+        "tag": name,
+        "version": after.version,
+        "pinned": after.pinned,
+        "history": [entry.version for entry in reversed(after.history)],
+        "moved_from": before.version if before and moved else None,
+    }
     return document | {"moves": [] if moved else _moves(root, name, after)}
 
 
@@ -136,19 +135,14 @@ def _moves(root: Store, name: str, tag: Tag) -> list[dict[str, Any]]:
     ]
 
 
-def _move(root: Store, settings: TagSettings, name: str, before: Tag | None) -> bool:
+def _move(root: Store, settings: TagSettings, before: Tag | None) -> bool:
     """Make a tag name a version, which a clean leaves alone meanwhile."""
     assert settings.version is not None, "it is to be moved"
     version = published_version(root, settings.place.dataset, settings.version)
     expected = before.version if before else None
     with claimed(root, claim_version(version.id)):
-        named = version.id, version.inputs
-        return move_tag(root, name, *named, expected, probe_conditions(root), settings.pin)
-
-
-def _fields(name: str, tag: Tag) -> dict[str, Any]:
-    history = [entry.version for entry in reversed(tag.history)]
-    return {"tag": name, "version": tag.version, "pinned": tag.pinned, "history": history}
+        to = version.id, version.inputs
+        return move_tag(root, settings.name, *to, expected, probe_conditions(root), settings.pin)
 
 
 _SHOWN = 10
@@ -156,13 +150,11 @@ _SHOWN = 10
 
 def tag_lines(document: Mapping[str, Any]) -> list[str]:
     """The document for people."""
-    if "tags" in document:
-        tags = document["tags"]
-        return [_line(each) for each in tags] or [f"{document['storage']} has no tags"]
     name, before = document["tag"], document["moved_from"]
     if document["status"] == "deleted":
         return [f"{name} deleted; it named {before}"]
-    lines = [_line(document)]
+    pinned = " (pinned)" if document["pinned"] else ""
+    lines = [f"{name} names version {document['version']}{pinned}"]
     if document["status"] == "moved" and before not in (None, document["version"]):
         lines.append(f"  moved from {before}")
         if name == TAG and not document["pinned"]:
@@ -176,7 +168,3 @@ def _move_line(move: Mapping[str, Any]) -> str:
     run = f", flow run {move['flow_run']}" if move["flow_run"] else ""
     by = printable(f"larder {move['command']} on {move['host']}{run}")
     return f"  {move['began']}  from {move['from'] or 'nothing'} to {move['to']}  by {by}"
-
-
-def _line(tag: Mapping[str, Any]) -> str:
-    return f"{tag['tag']} names version {tag['version']}{' (pinned)' if tag['pinned'] else ''}"

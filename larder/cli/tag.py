@@ -10,15 +10,15 @@ from larder.cli.command import Command, Operation
 
 _DESCRIPTION = """\
 Make the tag NAME name a version, such as one before the current one. Runs publish versions, and
-leave a pinned tag where it is. Without VERSION, show which version it names, and named before;
-without NAME, show all tags.\
+leave a pinned tag where it is. Without VERSION, show which version it names, and where it was
+moved.\
 """
 
 
 def _parser(prog: str) -> Parser:
     result = stored_parser(prog, _DESCRIPTION)
     add = result.add_argument
-    add("name", metavar="NAME", nargs="?", help="the tag, such as latest")
+    add("name", metavar="NAME", help="the tag, such as latest")
     add("version", metavar="VERSION", nargs="?", help="an ID, its first digits, or a tag")
     add("--delete", action="store_true", help="delete the tag; its version stays")
     pins = result.add_mutually_exclusive_group()
@@ -36,7 +36,7 @@ def _parser(prog: str) -> Parser:
 
 def _operation(
     dataset: str,
-    name: str | None = None,
+    name: str,
     version: str | None = None,
     *,
     delete: bool = False,

@@ -29,7 +29,7 @@
       runs/                    which runs published it or moved a tag to it; no part of it
     tags/NAME.json             movable names
     leases/NAME.json           what must not be cleaned, for how long and for whom
-    tombstones/DIGEST.json     what a clean is going to delete (`larder.versions.leases`)
+    tombstones/RANDOM.json     what a clean is going to delete (`larder.versions.leases`)
 
 Every function returns a key relative to the dataset's root. Pure.
 """
@@ -222,5 +222,5 @@ def lease_key(lease: str) -> str:
     return f"{LEASES_PREFIX}{lease}.json"
 
 
-def tombstone_key(digest: str) -> str:
-    return f"{TOMBSTONES_PREFIX}{digest}.json"
+def tombstone_key(name: str) -> str:
+    return f"{TOMBSTONES_PREFIX}{name}.json"

@@ -77,7 +77,7 @@ class NamedLease(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """tombstones/DIGEST.json: what a clean has announced, and deletes once it has a ``cleaner``.
+    """tombstones/RANDOM.json: what a clean has announced, and deletes once it has a ``cleaner``.
 
     ``prefixes`` are of versions, segments, caches and their work, without the last ``/``.
     """

@@ -38,7 +38,8 @@ def test_a_version_is_gone_back_to_kept_and_deleted(small):
     larder(small, "lease", "files", "--drop", lease["name"])
     storage = str(small.storage)
     lines = small.run(*clean[:-2], "--storage", storage, "--plan", python=LARDER).out.splitlines()
-    assert [line.split()[0] for line in lines] == ["files", "keep", "announce", f"versions/{first}"]
+    words = ["files", "keep", second, "announce", f"versions/{first}"]
+    assert [line.split()[0] for line in lines] == words
     assert larder(small, *clean)["status"] == "cleaned"
     assert not (small.storage / f"larder/files/versions/{first}").exists()
     assert "version.missing" in larder(small, "tag", "files", "v1", first, status=2)["err"]
