@@ -106,7 +106,7 @@ class Holdings:
 
 
 def document_of(prefix: str) -> str:
-    """The key that makes a unit whole, which is written last and deleted first; empty for receipts."""
+    """The key that makes a unit whole, written last and deleted first; empty for receipts."""
     kind, id_, *inner = prefix.split("/")
     if kind == "versions":
         return layout.version_key(id_)
