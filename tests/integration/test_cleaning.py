@@ -2,10 +2,11 @@
 
 import os
 import time
+import uuid
 
 import pytest
 from catalog_lab import cleaned, drop_all, grown, leased, tagged
-from pipeline_lab import directory_lab, images, memory_lab, png, write
+from pipeline_lab import Lab, directory_lab, images, memory_lab, png, reach, write
 
 from larder.catalog.clean import clean_lines
 from larder.catalog.leasing import lease_lines
@@ -17,7 +18,7 @@ from larder.versions import layout
 from larder.versions.leases import read_tombstones
 from tests.support.errors import larder_error
 from tests.support.runs import between
-from tests.support.stores import FaultyStore, KeyStop, denied
+from tests.support.stores import FaultyStore, KeyStop, UnconditionalStore, denied, keys_of
 
 SOURCE = images("ab", 2)
 
@@ -253,3 +254,43 @@ def test_mirrored_objects_that_no_version_was_made_from_go_if_asked(tmp_path):
     assert len(list((lab.folder / "mirror").rglob("*.png"))) == len(SOURCE) - 2
     write(str(lab.source), {"a/new0.png": png(50)})
     assert lab.prepare()["copied"]["count"] == 1
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_store_without_conditions_is_cleaned(tmp_path, refuses):
+    lab = memory_lab(tmp_path, SOURCE, labels={"from": "folder"})
+    with between(lambda store: UnconditionalStore(store, refuses=refuses)):
+        first, second = grown(lab, 2)
+        tagged(lab, "latest", first)
+        assert cleaned(lab)["kept"] == {second: "newest", first: "tag latest"}
+        tagged(lab, "latest", second)
+        assert cleaned(lab)["status"] == "cleaned"
+    assert lab.check().keys() == {second}
+
+
+@pytest.mark.exhaustive
+def test_a_bucket_is_cleaned(server, tmp_path):
+    """Whose dates are whole seconds."""
+    server.create_bucket("cleaned")
+    storage = {"url": f"s3://cleaned/{uuid.uuid4().hex}", **reach(server)}
+    source = directory_lab(tmp_path, SOURCE)
+    lab = Lab(source.source, storage, tmp_path / "out", {**source.fields, "mirror": True})
+    second = grown(lab, 2)[-1]
+    lab.remove("a/00.png", "b/01.png")
+    third = lab.compact()["version"]
+    leased(lab, second, "bob", 1)
+    assert cleaned(lab, grace="24h")["status"] == "announced"
+    tagged(lab, "v1", second)
+    drop_all(lab)
+    cleaned(lab, grace="0h", mirror=True)
+    assert lab.check().keys() == {second, third}
+    tagged(lab, "v1", delete=True)
+    cleaned(lab, grace="0h", mirror=True)
+    (published,) = lab.check().values()
+    with lab.opened_root() as root:
+        keys = keys_of(root)
+    (use,) = published.version.segments
+    units = (f"segments/{use.id}/", f"versions/{third}/", "tags/", "work/", "mirror/")
+    assert [key for key in keys if not key.startswith(units)] == []
+    assert sum(key.startswith("mirror/") for key in keys) == len(SOURCE)
+    assert lab.prepare()["status"] == "reused"
