@@ -28,7 +28,7 @@ def _parser(prog: str) -> Parser:
         "--version",
         metavar="ID|TAG",
         default="latest",
-        help="the version, by its ID or a tag (default: latest)",
+        help="the version, by its ID, the first digits of that, or a tag (default: latest)",
     )
     parser.add_argument(
         "--sample",

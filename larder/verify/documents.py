@@ -16,6 +16,7 @@ from larder.verify.findings import MISSING, Finding, Role, is_broken, readable
 from larder.verify.verify_job import VerifyJob
 from larder.versions import layout
 from larder.versions.documents import FORMATS, VersionDocument, parse_document
+from larder.versions.find import one_of
 from larder.versions.tags import TAG, tag_of
 
 _SHOWN_VERSIONS = 5
@@ -117,6 +118,8 @@ class DocumentReader:
         if tags.get(name):
             return tags[name]
         versions = whole_versions(self.root)
+        if name not in tags and (id_ := one_of(self.root, versions, name)):
+            return id_
         if name not in tags and not (name == TAG and any(map(self._is_published, versions))):
             raise self._missing(name, tags, stopped=bool(versions))
         key = layout.tag_key(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from larder.errors import ConfigError
 from larder.names import ID
@@ -28,16 +28,22 @@ def find_version(store: Store, dataset: str, name: str) -> str:
         return name
     if _NAME.fullmatch(name) and (tag := read_tag(store, name)):
         return tag.version
-    if _SHORT_ID.fullmatch(name):
-        matches = list(published_ids(store, name))
-        if len(matches) == 1:
-            return matches[0]
-        if matches:
-            shown = format_names(matches, _SHOWN_IDS)
-            message = f"{len(matches):,} versions begin with {name}: {shown}"
-            hint = "give more digits"
-            raise ConfigError("version.ambiguous", message, where=store.url, hint=hint)
+    if id_ := one_of(store, published_ids(store, name), name):
+        return id_
     raise missing_version(store, dataset, name)
+
+
+def one_of(store: Store, versions: Iterable[str], name: str) -> str | None:
+    """The one of some IDs that begins so, None if none does; ``version.ambiguous``."""
+    if not _SHORT_ID.fullmatch(name):
+        return None
+    matches = [version for version in versions if version.startswith(name)]
+    if len(matches) > 1:
+        shown = format_names(matches, _SHOWN_IDS)
+        message = f"{len(matches):,} versions begin with {name}: {shown}"
+        hint = "give more digits"
+        raise ConfigError("version.ambiguous", message, where=store.url, hint=hint)
+    return next(iter(matches), None)
 
 
 def missing_version(store: Store, dataset: str, name: str) -> ConfigError:
