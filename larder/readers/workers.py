@@ -32,7 +32,7 @@ _SLOTS = 3
 """Of a process, for an iteration: one that is written, one that waits, one that is used."""
 
 MOST_WORKERS = 1_024
-_MOST_LOADERS = 64
+_MOST_LOADERS = 16
 _CLOSED = 512
 
 _HINT = "if memory is short, give the loader fewer workers; go on from the last state"
@@ -208,6 +208,8 @@ class _Worker:
         self._calls.popleft()
         if is_batch or answer is not None:
             lane.answer(answer, is_batch)
+        if not is_batch and answer is not None:
+            self._sent.discard(lane.work.token)
 
     def close(self, lane: _Lane) -> None:
         """End an iteration. The garbage collector may do so in a thread that has the lock: whoever

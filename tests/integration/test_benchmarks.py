@@ -104,7 +104,7 @@ def test_read(tmp_path):
     assert {"boto3, one by one", "curl --parallel"} == set(
         cases["1,000 samples at random from S3: seconds"]["peers"]
     )
-    assert len([name for name in cases if name.startswith("images to 224 pixels")]) == 4
+    assert len([name for name in cases if name.startswith("images to 224 pixels")]) == 5
     assert all(case["ours"] > 0 and case["peers"] for case in cases.values())
 
 

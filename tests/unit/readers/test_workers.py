@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import types
 from itertools import pairwise
 
 import numpy as np
@@ -187,6 +188,17 @@ def test_functions_that_only_this_process_has_are_for_its_threads(caplog, monkey
     monkeypatch.setattr(pixels, "__qualname__", "odd")
     with larder_error("config.invalid_value", "workers"):
         list(made(2, pixels))
+
+
+def test_a_module_that_processes_cannot_import_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "only_here", module := types.ModuleType("only_here"))
+    exec("def same(value): return value", vars(module))
+    loader = made(2, module.same)
+    for _ in range(2):
+        with larder_error("config.invalid_value", "workers") as caught:
+            list(loader)
+        assert "only_here" in caught.value.message
+    assert keys(made(2)) == keys(made(0)), "others go on"
 
 
 def test_by_default_there_are_processes_for_what_takes_long(monkeypatch):
