@@ -24,7 +24,8 @@ CONFIGS = "configs"
 """The folder whose files the drop-downs offer."""
 
 _ADVANCED = "advanced"
-_MADE_UP = re.compile("[a-z]+-[a-z]+")
+_MADE_UP = re.compile("[a-z0-9]+(-[a-z0-9]+)+")
+"""As the names that the server and the forms of both UIs make up."""
 
 _NEWER = ("dataset", "datasets", "cluster")
 """Parameters whose values may be newer than the form."""

@@ -97,7 +97,7 @@ def test_the_api_takes_settings_of_fields(schemas, setting):
     ("given", "plan", "name"),
     [
         ("noisy-otter", False, "prepare digits for local"),
-        ("noisy-otter", True, "prepare digits for local (plan only)"),
+        ("kappa622-canis-majoris", True, "prepare digits for local (plan only)"),
         ("Before the holidays", True, "Before the holidays"),
     ],
 )
