@@ -91,8 +91,9 @@ def advise(facts: Facts, limits: Limits) -> Choices:
     """Every delivery of the consumer, in the order of preference."""
     fired = tuple(fired_rules(facts, limits))
     preferred = [each.delivery for each in fired if each.effect == "prefer"]
-    # What may turn out too large with the model's code comes last.
-    others = sorted(facts.deliveries, key=lambda name: name == "inline")
+    preferred = [name for name in preferred if name not in facts.uncertain]
+    # What may turn out too large with the model's code, or not to work, comes last.
+    others = sorted(facts.deliveries, key=lambda name: name in {"inline", *facts.uncertain})
     order = list(dict.fromkeys([*preferred, *others]))
     options = [
         _option(facts, name, tuple(each for each in fired if each.delivery == name))
@@ -105,7 +106,9 @@ def advise(facts: Facts, limits: Limits) -> Choices:
 
 def _option(facts: Facts, delivery: str, fired: tuple[Fired, ...]) -> Option:
     size_bytes, disk_bytes, starts = facts.node_bytes, 0.0, facts.starts
-    if delivery in ("download", "inline"):
+    if delivery == "download":
+        size_bytes = facts.download_bytes
+    elif delivery == "inline":
         size_bytes = facts.copy_bytes
     if delivery in ("download", "cache") and facts.kept:
         starts = facts.nodes.count

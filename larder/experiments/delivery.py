@@ -15,6 +15,8 @@ MAX_CHANNELS = 20
 
 FIRST_WITH_LARDER = (0, 26, 4)
 """Images of earlier releases of Determined have Python 3.7 or 3.8, where Larder does not run."""
+BY_LARDER = frozenset({"bucket", "stream", "cache"})
+"""The deliveries of Determined that need Larder in the image."""
 
 LOCATION = "LARDER_LOCATION"
 """The variable in which a job finds the version for `larder.open`, where configs have no place."""

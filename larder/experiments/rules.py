@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from larder.config.models import Limits, Nodes
-from larder.experiments.delivery import FIRST_WITH_LARDER, MAX_CHANNELS
+from larder.experiments.delivery import BY_LARDER, FIRST_WITH_LARDER, MAX_CHANNELS
 from larder.units import format_bytes, format_count, format_seconds
 
 GB = 1_000_000_000
@@ -68,6 +68,7 @@ _MEASURE = """\
 python -m timeit -n 1 -r 1 -s 'from larder import Shuffle, open' \
 'for batch in open().loader("SPLIT", batch_size=256, shuffle=Shuffle("full")): pass'"""
 
+_TOO_LONG = "too long beside training"
 _IN_PLACE = "training reads it there."
 _READS = {
     "determined": "each process that trains downloads it from there.",
@@ -102,6 +103,8 @@ class Facts:
             has; None if that is not known.
         only: Deliveries that have what the cluster file asks of them; all if it is empty.
         sharded: Whether each node gets a part of the shards.
+        slots: How many processes train together by Determined's template; None if it does not say.
+        own_image: Whether it names an image that is not Determined's.
     """
 
     consumer: str
@@ -132,6 +135,8 @@ class Facts:
     prefix_objects: int | None = None
     only: frozenset[str] = frozenset()
     sharded: bool = False
+    slots: int | None = None
+    own_image: bool = False
     nodes: Nodes = field(default_factory=Nodes)
 
     @property
@@ -147,6 +152,11 @@ class Facts:
     def without_larder(self) -> bool:
         """Whether Larder does not run in the images of the release."""
         return self.consumer == "determined" and self.release < FIRST_WITH_LARDER
+
+    @property
+    def uncertain(self) -> frozenset[str]:
+        """Deliveries that may not work in the user's own image: they have to be named."""
+        return BY_LARDER if self.without_larder and self.own_image else frozenset()
 
     @property
     def starts(self) -> int:
@@ -181,6 +191,11 @@ class Facts:
     def copy_bytes(self) -> int:
         """What a copy of the version has: its caches, too."""
         return self.bytes + (self.cache_bytes or 0)
+
+    @property
+    def download_bytes(self) -> int:
+        """A copy, or what a hook without Larder copies: the shards."""
+        return self.bytes if self.without_larder else self.copy_bytes
 
     @property
     def node_objects(self) -> float:
@@ -232,9 +247,10 @@ def fired_rules(facts: Facts, limits: Limits) -> Iterator[Fired]:
     yield from _from_bucket(facts, limits)
     yield from _caches(facts)
     if facts.without_larder:
-        text = "Larder needs Python 3.11, and images of that release have 3.7 or 3.8."
-        for name in ("bucket", "stream", "cache"):
-            yield Fired("refuse", name, "D7", text)
+        text = "Larder needs Python 3.11, and images of that release have 3.7 or 3.8"
+        text += ": the template's own has to have both." if facts.own_image else "."
+        for name in BY_LARDER:
+            yield Fired("note" if facts.own_image else "refuse", name, "D7", text)
         text = "Its hook does without Larder: it copies the shards, and compares their digests."
         yield Fired("note", "download", "D7", text)
 
@@ -297,7 +313,8 @@ def _context(facts: Facts, limits: Limits) -> Iterator[Fired]:
 
 
 def _mounts(facts: Facts) -> Iterator[Fired]:
-    if "claim" in facts.file_systems and not facts.in_bucket:
+    claimed = "claim" in facts.file_systems and not facts.in_bucket
+    if claimed:
         text = "The data is on a persistent volume: containers see it through its claim."
         yield Fired("prefer", "volume", "K1", text)
     else:
@@ -306,6 +323,9 @@ def _mounts(facts: Facts) -> Iterator[Fired]:
     if facts.in_bucket:
         text = "The storage is a bucket, not a file system of the nodes."
         yield Fired("refuse", "bind_mount", "D3", text)
+    elif claimed and facts.consumer in ("kubernetes", "kubeflow"):
+        text = "The mount of the storage has a claim, which is for the delivery volume."
+        yield Fired("refuse", "bind_mount", "K1", text)
     else:
         text = "The data is on a file system of the nodes: "
         text += "containers see it through a bind mount." if facts.in_containers else _IN_PLACE
@@ -322,8 +342,10 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
         for name, rule in {"download": "D2", "bucket": "D4", "stream": "D5"}.items():
             yield Fired("refuse", name, rule, text)
         return
-    size, seconds = format_bytes(facts.copy_bytes), facts.download_seconds(facts.copy_bytes)
-    if facts.fits(facts.copy_bytes) is False:
+    size_bytes = facts.download_bytes
+    size, seconds = format_bytes(size_bytes), facts.download_seconds(size_bytes)
+    doubt = _doubt(facts, limits, size_bytes)
+    if facts.fits(size_bytes) is False:
         text = f"{size} do not fit the disk of a node."
         yield Fired("refuse", "download", "D2", text)
     if facts.consumer == "slurm" and not facts.kept:
@@ -337,6 +359,9 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
     elif facts.epochs < 1:
         text = "A trial ends before it has read everything: streaming moves less."
         yield Fired("prefer", "stream", "D5", text)
+    elif doubt == _TOO_LONG:
+        text = "To download takes too long beside training: streaming starts at once."
+        yield Fired("prefer", "stream", "D5", text)
     else:
         text = "Training starts at once and needs no disk, but every epoch reads the bucket."
         yield Fired("note", "stream", "D5", text)
@@ -344,12 +369,20 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
     text = f"{who} downloads {size} on each node, in about {format_seconds(seconds)}"
     start = "container" if facts.in_containers else "job"
     text += ", once for all trials" if facts.kept else f", each time that a {start} starts"
-    doubt = _doubt(facts, limits, facts.copy_bytes)
     effect: Effect = "note" if doubt else "prefer"
     yield Fired(effect, "download", "D2", f"{text}: {doubt or 'little beside training'}.")
     reads = _READS.get(facts.consumer, _IN_PLACE)
     yield Fired("prefer", "bucket", "D4", f"The data is in the cluster's own bucket: {reads}")
-    if facts.consumer == "determined" and facts.fits(facts.bytes * facts.nodes.ranks) is False:
+    if facts.consumer != "determined":
+        return
+    processes = facts.nodes.count * facts.nodes.ranks
+    if facts.slots and facts.slots != processes:
+        text = (
+            f"The template has {format_count(facts.slots, 'slot')}, but nodes.count x nodes.ranks"
+        )
+        text += f" is {processes}, for which bytes and disk are counted: correct one of them."
+        yield Fired("note", "bucket", "D4", text)
+    if facts.fits(facts.bytes * facts.nodes.ranks) is False:
         text = "The shards do not fit the disk of a node"
         text += f", {facts.nodes.ranks} times." if facts.nodes.ranks > 1 else "."
         yield Fired("refuse", "bucket", "D4", text)
@@ -360,7 +393,8 @@ def _doubt(facts: Facts, limits: Limits, size_bytes: float) -> str:
     fits = facts.fits(size_bytes)
     if fits is False:
         return "it does not fit"
-    if fits is None and facts.consumer != "sagemaker":  # whose volume has the size that is needed
+    # SageMaker's volume has the size that is needed; what could be submitted with code fits any.
+    if fits is None and facts.consumer != "sagemaker" and size_bytes > limits.context_bytes:
         return "nodes.disk_bytes does not say that it fits"
     if facts.epochs < 1:
         return "a trial ends before it has read everything"
@@ -368,7 +402,7 @@ def _doubt(facts: Facts, limits: Limits, size_bytes: float) -> str:
         return "experiment.training_seconds does not say how long training takes"
     trials = facts.trials if facts.kept else 1
     most = limits.download_fraction * trials * facts.training_seconds
-    return "" if facts.download_seconds(size_bytes) <= most else "too long beside training"
+    return "" if facts.download_seconds(size_bytes) <= most else _TOO_LONG
 
 
 def _caches(facts: Facts) -> Iterator[Fired]:

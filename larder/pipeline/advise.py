@@ -32,7 +32,7 @@ def advise(load: Callable[..., Settings]) -> dict[str, Any]:
     store = storage_of(dataset, cluster)
     if read_tag(store, TAG):
         version = published_version(store, dataset.name, TAG)
-        offered = version_choices(dataset, cluster, version)
+        offered = version_choices(settings, version)
         delivery = delivery_document(dataset, cluster, offered)
         return {**document, "status": "published", "version": version.id, "delivery": delivery}
     planned = prepare(_asked(load(reads_source=True)), plan_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import PurePosixPath
@@ -16,10 +16,12 @@ from larder.config.urls import parse_url
 from larder.copy.prices import egress_usd_per_gb, estimate_cost
 from larder.copy.site import Site, distance
 from larder.experiments.advice import Choices, advise
+from larder.experiments.consumers.determined.template import has_own_image, slots_of
 from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import Advice
 from larder.experiments.rules import Facts, Fired
 from larder.jobs.results import Totals
+from larder.pipeline.settings import Settings
 from larder.versions import layout
 from larder.versions.documents import SegmentUse, VersionDocument
 
@@ -27,6 +29,7 @@ from larder.versions.documents import SegmentUse, VersionDocument
 def choices(
     dataset: Dataset,
     cluster: Cluster,
+    template: Mapping[str, Any],
     shards: Totals,
     *,
     samples: int,
@@ -74,6 +77,8 @@ def choices(
         prefix_objects=min(prefixes.values(), default=None),
         only=_only(consumer),
         sharded=consumer.sharded,
+        slots=slots_of(template),
+        own_image=has_own_image(template),
         nodes=cluster.nodes,
     )
     return advise(facts, consumer.limits)
@@ -112,12 +117,13 @@ def _only(consumer: Consumer) -> frozenset[str]:
     return frozenset({"file", "fast_file", "pipe"} if consumer.sharded else ())
 
 
-def version_choices(dataset: Dataset, cluster: Cluster, version: VersionDocument) -> Choices:
+def version_choices(settings: Settings, version: VersionDocument) -> Choices:
     splits = version.splits.values()
     omitted = sum(each.omitted for each in splits)
     return choices(
-        dataset,
-        cluster,
+        settings.dataset,
+        settings.cluster,
+        settings.template,
         Totals(sum(each.shards for each in splits), sum(each.bytes for each in splits)),
         samples=sum(each.samples for each in splits),
         omitted=omitted,

@@ -14,6 +14,7 @@ from larder.config.shape import use_of
 from larder.copy.prices import check_cost
 from larder.disk import LOOKS, check_names, check_room, folder_bytes, twins
 from larder.errors import ConfigError, Failure, printable
+from larder.experiments.consumers.determined.template import slots_of
 from larder.jobs.results import BatchReport, RefusedError
 from larder.pipeline.configs import check_configs
 from larder.pipeline.planning.plan import Plan, make_plan
@@ -328,8 +329,7 @@ def readers(template: Mapping[str, Any]) -> int:
     workers = hyperparameters.get("workers", hyperparameters.get("num_workers"))
     if isinstance(workers, Mapping):  # {type: const, val: 8}
         workers = workers.get("val")
-    slots = _mapping(template.get("resources")).get("slots_per_trial")
-    return _count(slots) * _count(workers)
+    return _count(slots_of(template)) * _count(workers)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

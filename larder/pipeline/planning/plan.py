@@ -106,6 +106,7 @@ class Plan:
         return choices(
             state.dataset,
             state.cluster,
+            state.settings.template,
             shards,
             samples=self.sample_order.samples,
             omitted=omitted,

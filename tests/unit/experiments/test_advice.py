@@ -11,7 +11,7 @@ from larder.errors import ConfigError
 from larder.experiments.advice import Option, advise
 from larder.experiments.consumers.registry import CONSUMERS
 from larder.experiments.rules import SOURCES, Facts
-from larder.units import parse_bytes
+from larder.units import format_bytes, format_seconds, parse_bytes
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "advice.md"
 FIELDS = {
@@ -23,6 +23,8 @@ FIELDS = {
     "only": ("only", lambda value: frozenset(value.split(","))),
     "place": ("to_nodes", str),
     "prefixes": ("prefixes", int),
+    "samples": ("samples", int),
+    "slots": ("slots", int),
     "release": ("release", lambda value: tuple(map(int, value.split(".")))),
     "source": ("from_source", str),
     "source_usd": ("source_usd_per_gb", float),
@@ -32,6 +34,7 @@ FIELDS = {
     "trials": ("trials", int),
     "usd": ("usd_per_gb", float),
 }
+COLUMNS = ("facts", "first", "rules", "start-up", "moved", "USD", "disk", "reason")
 NODES = {"disk": ("disk_bytes", parse_bytes), "nodes": ("count", int), "ranks": ("ranks", int)}
 
 
@@ -43,7 +46,7 @@ def facts_of(text: str) -> Facts:
     nodes: dict[str, Any] = {}
     for word in words:
         name, _, value = word.partition("=")
-        if name in ("unlisted", "sharded"):
+        if name in ("unlisted", "sharded", "own_image"):
             given[name] = True
         elif name == "kept":
             nodes["downloads"] = Downloads(host_path="/scratch", container_path="/larder")
@@ -52,6 +55,8 @@ def facts_of(text: str) -> Facts:
         else:
             into, fields = (nodes, NODES) if name in NODES else (given, FIELDS)
             into[fields[name][0]] = fields[name][1](value)
+    if given.get("to_nodes") == "unknown":
+        given["usd_per_gb"] = None
     return Facts(
         consumer,
         CONSUMERS[consumer].DELIVERIES,
@@ -62,8 +67,8 @@ def facts_of(text: str) -> Facts:
     )
 
 
-def answer(facts: Facts) -> tuple[str, str]:
-    """The first delivery and its rules, or the rules that refuse."""
+def answer(facts: Facts) -> tuple[str, ...]:
+    """The first delivery, its rules, what it takes, and why; or the rules that refuse."""
     choices = advise(facts, Limits())
     try:
         first = choices.choose("auto", where="")
@@ -71,8 +76,17 @@ def answer(facts: Facts) -> tuple[str, str]:
         refusing = [
             fired for each in choices.options for fired in each.fired if fired.effect == "refuse"
         ]
-        return "refused", " ".join(dict.fromkeys(fired.rule for fired in refusing))
-    return first.delivery, " ".join(fired.rule for fired in (*first.fired, *choices.notes))
+        rules, why = " ".join(dict.fromkeys(each.rule for each in refusing)), refusing[0].sentence
+        return "refused", rules, "", "", "", "", why
+    return (
+        first.delivery,
+        " ".join(fired.rule for fired in (*first.fired, *choices.notes)),
+        format_seconds(first.startup_seconds),
+        format_bytes(first.moved_bytes),
+        "unknown" if first.usd is None else f"{first.usd:,.2f}",
+        format_bytes(first.disk_bytes),
+        first.deciding.sentence,
+    )
 
 
 def rows() -> Iterator[str]:
@@ -84,13 +98,13 @@ def rows() -> Iterator[str]:
 
 def test_the_rules_choose_as_in_the_table():
     text = GOLDEN.read_text()
-    head = text[: text.index("|---|---|---|")] + "|---|---|---|"
+    head = text[: text.index("| facts")] + "| " + " | ".join(COLUMNS) + " |"
     table = ("| " + " | ".join((facts, *answer(facts_of(facts)))) + " |" for facts in rows())
-    given = "\n".join([head, *table]) + "\n"
+    given = "\n".join([head, "|---" * len(COLUMNS) + "|", *table]) + "\n"
     if os.environ.get("LARDER_WRITE_GOLDEN"):
         GOLDEN.write_text(given)
     assert given.splitlines() == GOLDEN.read_text().splitlines()
-    assert len(list(rows())) >= 40
+    assert len(list(rows())) >= 60
 
 
 def test_every_rule_is_in_the_table():
@@ -109,6 +123,26 @@ def test_every_rule_is_in_the_table():
 def option_of(delivery: str, text: str) -> Option:
     options = advise(facts_of(text), Limits()).options
     return next(each for each in options if each.delivery == delivery)
+
+
+def test_an_image_of_the_users_own_is_not_refused_but_has_to_be_asked_for():
+    text = "determined 2GB/14 cache=2GB release=0.25.1"
+    for delivery in ("bucket", "stream", "cache"):
+        assert not option_of(delivery, text).possible
+        option = option_of(delivery, f"{text} own_image")
+        assert any("the template's own" in fired.sentence for fired in option.fired)
+        assert advise(facts_of(f"{text} own_image"), Limits()).choose(delivery, where="") == option
+    download = option_of("download", text)
+    assert (download.moved_bytes, download.disk_bytes) == (2e9, 2e9)  # its hook takes no cache
+
+
+@pytest.mark.parametrize(
+    ("words", "differs"),
+    [("slots=8", True), ("slots=8 ranks=4 nodes=2", False), ("slots=0", False)],
+)
+def test_ranks_are_compared_with_the_slots_of_the_template(words, differs):
+    sentences = [each.sentence for each in option_of("bucket", f"determined 2GB/14 {words}").fired]
+    assert any("The template has 8 slots" in each for each in sentences) == differs
 
 
 def test_a_cache_that_nodes_keep_moves_once_for_each_node():
@@ -147,6 +181,8 @@ def test_each_rank_downloads_for_itself_in_a_trial_and_an_init_container_once():
         ("file", "sagemaker 70GB/500 disk=1TB training=1h", "too long beside training"),
         ("file", "sagemaker 300GB/500 disk=1TB training=900h", "large"),
         ("download", "determined 1GB/10 training=900h", "nodes.disk_bytes"),
+        ("download", "determined 90MB/1", "experiment.training_seconds"),
+        ("bind_mount", "kubernetes 1GB/10 storage=file claim", "volume"),
     ],
 )
 def test_a_download_that_is_not_preferred_says_why(delivery, text, reason):

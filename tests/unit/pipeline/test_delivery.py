@@ -37,10 +37,10 @@ def offered(
     shards: Totals = SHARDS,
     samples: int = 100,
     omitted: int = 0,
+    **template: Any,
 ) -> Choices:
-    return choices(
-        dataset, cluster, shards, samples=samples, omitted=omitted, unlisted=False, cache_bytes=None
-    )
+    sizes = {"samples": samples, "omitted": omitted, "unlisted": False, "cache_bytes": None}
+    return choices(dataset, cluster, template, shards, **sizes)
 
 
 def decide(requested: str, url: str, omitted: int = 0) -> Advice:
@@ -106,6 +106,24 @@ def test_regions_and_prices_follow_from_both_files(source, nodes, rules, dollars
     else:
         assert bucket["usd"] == pytest.approx(dollars + requests, abs=1e-4)
     assert bucket["moved_bytes"] == 4 * shards.bytes
+
+
+@pytest.mark.parametrize(
+    ("image", "possible"),
+    [
+        ("team/image:1", True),
+        ({"cuda": "team/image:1"}, True),
+        ("determinedai/environments:x", False),
+    ],
+)
+def test_the_template_says_how_many_ranks_there_are_and_whose_image(image, possible):
+    template = {"resources": {"slots_per_trial": 8}, "environment": {"image": image}}
+    release = {"kind": "determined", "release": "0.25.1"}
+    dataset, cluster = models({"url": "s3://storage/"}, {}, {"url": "/source"}, consumer=release)
+    options = delivery_document(dataset, cluster, offered(dataset, cluster, **template))["options"]
+    (bucket,) = (each for each in options if each["delivery"] == "bucket")
+    assert bucket["possible"] is possible
+    assert any("The template has 8 slots" in rule["sentence"] for rule in bucket["rules"])
 
 
 SAGEMAKER = {"kind": "sagemaker"}

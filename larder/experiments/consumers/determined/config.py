@@ -31,6 +31,7 @@ from larder.experiments.consumers.determined.validate import (
 )
 from larder.experiments.consumers.template import Conflicts, to_yaml
 from larder.experiments.delivery import (
+    BY_LARDER,
     FIRST_WITH_LARDER,
     ConfigFile,
     DeliveredSplit,
@@ -42,8 +43,8 @@ DELIVERIES: tuple[str, ...] = (
     "bind_mount",
     "bucket",
     "inline",
-    "download",
     "stream",
+    "download",
     "cache",
     "volume",
     "data_layer",
@@ -88,13 +89,14 @@ def config_files(
     validate(config, cluster.consumer.release, where=where)
     source = f" from {where}" if where else ""
     with_larder = release_number(cluster.consumer.release) >= FIRST_WITH_LARDER
+    opens = with_larder or delivered.delivery.delivery in BY_LARDER
     header = (
         f"Made by Larder{source} for the cluster {cluster.name}; rewritten by every run.",
         f"dataset: {delivered.dataset}",
         f"version: {delivered.version}",
         f"content digest: {contents.digest}",
         delivered.delivery.sentence,
-        f"Training code reads {'it with: data = larder.open()' if with_larder else 'data.splits'}",
+        f"Training code reads {'it with: data = larder.open()' if opens else 'data.splits'}",
     )
     hook = ""
     if delivered.delivery.delivery == "download":

@@ -18,6 +18,23 @@ _VOLUME = "larder-data"
 _PREFERRED = {"AWS_ENDPOINT_URL": "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION": "AWS_REGION"}
 
 
+def slots_of(template: Mapping[str, Any]) -> int | None:
+    """``resources.slots_per_trial``; None if it is missing or no whole number."""
+    slots = _field(template, "resources", "slots_per_trial")
+    return slots if isinstance(slots, int) and not isinstance(slots, bool) else None
+
+
+def has_own_image(template: Mapping[str, Any]) -> bool:
+    """Whether ``environment.image`` names an image that is not Determined's."""
+    image = _field(template, "environment", "image")
+    return bool(image) and "determinedai/" not in str(image)
+
+
+def _field(template: Mapping[str, Any], section: str, key: str) -> Any:
+    inside = template.get(section)
+    return inside.get(key) if isinstance(inside, Mapping) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Template:
     """What becomes the config; its own content keeps its order and its comments.
