@@ -89,8 +89,9 @@ GROUPS = (
             "tests/integration/test_frameworks.py",
             "tests/integration/test_other_systems.py",
             "tests/integration/test_records_tensorflow.py",
+            "tests/integration/test_slurm_jobs.py",
         ),
-        ("docs/how-to", "larder/readers", "tests/frameworks"),
+        ("docs/how-to", "larder/experiments", "larder/readers", "tests/frameworks"),
     ),
 )
 
