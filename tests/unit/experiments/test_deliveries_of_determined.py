@@ -260,6 +260,18 @@ def test_the_data_layer_is_refused_where_it_is_ignored(delivered, cluster, templ
         config_files(template, *with_delivery(delivered, BUCKET, "data_layer"), here)
 
 
+@pytest.mark.parametrize(
+    ("delivery", "reads"), [("stream", "data = larder.open()"), ("download", "data.splits")]
+)
+def test_what_an_image_of_an_old_release_reads_is_said(
+    delivery, reads, delivered, cluster, template
+):
+    here = cluster(BUCKET, consumer={"release": "0.25.1"})
+    template["searcher"]["max_length"] = {"batches": 1}
+    config, *_ = config_files(template, *with_delivery(delivered, BUCKET, delivery), here)
+    assert f"{reads}\n" in config.text
+
+
 text = st.text(st.characters(exclude_characters="\0\r", exclude_categories=("Cs",)), min_size=1)
 
 
