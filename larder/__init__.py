@@ -20,13 +20,33 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from larder.datalayer.decorators import cache_train_dataset, cache_validation_dataset
     from larder.readers.data import Data
     from larder.readers.loader import Loader
     from larder.readers.mix import By, Mix
 
-__all__ = ["Images", "Reading", "Shuffle", "__version__", "mix", "open", "prepare"]
+__all__ = [
+    "Images",
+    "Reading",
+    "Shuffle",
+    "__version__",
+    "cache_train_dataset",
+    "cache_validation_dataset",
+    "mix",
+    "open",
+    "prepare",
+]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """The decorators, imported when used, so that importing larder is fast."""
+    if name not in ("cache_train_dataset", "cache_validation_dataset"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from larder.datalayer import decorators
+
+    return getattr(decorators, name)
 
 
 def open(

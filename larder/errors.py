@@ -88,6 +88,7 @@ CODES: dict[str, str] = {
     "run.limit": "a limit of the system is reached: open files, or memory",
     "run.internal": "an unexpected error: a bug in Larder",
     "cache.format": "a cache in another, unsupported format",
+    "cache.changed": "the function whose elements are cached has changed",
     "cache.missing": "the version has no cache for that split",
     "damage.digest": "bytes do not match their digest",
     "damage.size": "a file is missing, or shorter or longer than recorded",

@@ -25,7 +25,11 @@ EXTRAS: dict[str, dict[str, str]] = {
     "gcs": {"gcsfs": "gcsfs", "google": "gcsfs"},
     "jpeg": {"PIL": "pillow", "simplejpeg": "simplejpeg"},
     "ray": {"prefect_ray": "prefect-ray", "ray": "prefect-ray"},
-    "tensorflow": {"keras": "tensorflow-cpu", "tensorflow": "tensorflow-cpu"},
+    "tensorflow": {
+        "keras": "tensorflow-cpu",
+        "ml_dtypes": "tensorflow-cpu",
+        "tensorflow": "tensorflow-cpu",
+    },
     "torch": {"torch": "torch"},
 }
 """For each extra of the distribution: the modules that it installs, and their packages."""

@@ -84,6 +84,7 @@ GROUPS = (
     ),
     Group(
         (
+            "tests/integration/test_datalayer_tensorflow.py",
             "tests/integration/test_docs_streaming.py",
             "tests/integration/test_docs_training.py",
             "tests/integration/test_frameworks.py",
@@ -91,7 +92,13 @@ GROUPS = (
             "tests/integration/test_records_tensorflow.py",
             "tests/integration/test_slurm_jobs.py",
         ),
-        ("docs/how-to", "larder/experiments", "larder/readers", "tests/frameworks"),
+        (
+            "docs/how-to",
+            "larder/datalayer",
+            "larder/experiments",
+            "larder/readers",
+            "tests/frameworks",
+        ),
     ),
 )
 

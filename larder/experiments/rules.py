@@ -413,11 +413,11 @@ def _caches(facts: Facts) -> Iterator[Fired]:
     else:
         text = "Larder's cache, by dataset and version, takes the place of the data layer."
         yield Fired("note", "cache", "D6", text)
-    if facts.release > (0, 19, 9):
-        text = "Determined ignores data_layer since release 0.19.10: use cache."
+    if (0, 19, 9) < facts.release < FIRST_WITH_LARDER:
+        text = "Determined ignores data_layer since release 0.19.10, and Larder does not run there."
         yield Fired("refuse", "data_layer", "D6", text)
     else:
-        text = "For tf.data alone: the first trial builds a cache that later ones use."
+        text = "For a function: the first trial builds a cache that later ones use."
         yield Fired("note", "data_layer", "D6", text)
 
 

@@ -33,13 +33,13 @@ from larder.readers.options import Check, Images, Reading, Shuffle, refuse_moved
 from larder.readers.order import Choice, Even, epoch_words
 from larder.readers.sagemaker import pipe_samples, with_shards
 from larder.readers.samples import Sample
-from larder.readers.schedule import choice, invalid, schedule_of, whole
+from larder.readers.schedule import choice, invalid, schedule_of, size_bytes, whole
 from larder.readers.shared import read_shared_tag, read_shared_version
 from larder.readers.split import SplitSamples
 from larder.readers.workers import MOST_WORKERS
 from larder.store import local_path, object_url
 from larder.store.base import Store
-from larder.units import format_count, format_names, parse_bytes
+from larder.units import format_count, format_names
 from larder.versions import layout
 from larder.versions.copying import check_shards, copy_version, version_files
 from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
@@ -252,7 +252,7 @@ class Data:
         self._split(split)
         if keep is None and keep_bytes is not None:
             raise invalid("there is no directory that it limits", "keep_bytes", "give keep, too")
-        limit_bytes = None if keep_bytes is None else _bytes(keep_bytes, "keep_bytes")
+        limit_bytes = None if keep_bytes is None else size_bytes(keep_bytes, "keep_bytes")
         kept = None if keep is None else KeptShards(keep, limit_bytes)
         return SplitSamples(self._document, split, self._access, check, kept)
 
@@ -404,7 +404,7 @@ class Data:
         """
         facts = self._split(split)
         rank, world, _ = rank_of(rank, world)
-        memory = _bytes(reading.memory_bytes, "memory_bytes")
+        memory = size_bytes(reading.memory_bytes, "memory_bytes")
         choice("on_error", on_error, get_args(OnError))
         samples = self._read_as(reading, split)
         words = epoch_words(self.version, split, whole("seed", seed, 0), 0, "limit")
@@ -676,15 +676,6 @@ def _decoding(
     return Decoding(
         images.parts, size, transforms or {}, columns=columns, masks=images.masks, map=map
     )
-
-
-def _bytes(value: int | str, where: str) -> int:
-    if not isinstance(value, str):
-        return whole(where, value, 0)
-    try:
-        return parse_bytes(value)
-    except ValueError as error:
-        raise ConfigError("config.invalid_value", str(error), where=where) from None
 
 
 def open_data(

@@ -24,7 +24,7 @@ from larder.readers.order import (
     default_window,
     epoch_words,
 )
-from larder.units import format_count
+from larder.units import format_count, parse_bytes
 from larder.versions.documents import SplitFacts
 
 FORMAT: Final = "larder-loader-1"
@@ -140,7 +140,7 @@ def schedule_of(
     """Check what a loader is asked for; ``names`` are those of dataset, version and split."""
     split, samples, shards = names[-1], len(chosen), facts.shards
     seed = whole("seed", seed, 0)
-    size = _batch_size(batch_size, batch_size_per_rank, world)
+    size = batch_size_of(batch_size, batch_size_per_rank, world)
     choice("even", even, get_args(Even))
     if even == "error" and samples % size:
         message = f"{format_count(samples, 'sample')} are no whole number of batches of {size:,}"
@@ -172,7 +172,8 @@ def checked_shuffle(shuffle: Shuffle, batch_size: int, shards: int) -> Shuffle:
     return Shuffle("window", window, lanes)
 
 
-def _batch_size(of_all: int | None, per_rank: int | None, world: int) -> int:
+def batch_size_of(of_all: int | None, per_rank: int | None, world: int) -> int:
+    """The batch size of all ranks together, given that or their parts."""
     if (of_all is None) == (per_rank is None):
         message = "give one of batch_size, which is that of all ranks, and batch_size_per_rank"
         raise invalid(message, "batch_size")
@@ -207,6 +208,16 @@ def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     if number is None or number < least or (most is not None and number > most):
         raise invalid(f"{value!r} is no whole number {bounds}", name)
     return number
+
+
+def size_bytes(value: int | str, where: str) -> int:
+    """A number of bytes, or what says one, such as ``2 GB``."""
+    if not isinstance(value, str):
+        return whole(where, value, 0)
+    try:
+        return parse_bytes(value)
+    except ValueError as error:
+        raise invalid(str(error), where) from None
 
 
 def choice(name: str, value: Any, values: Sequence[str]) -> None:

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
 from larder.cache.fetch import VARIABLE
 from larder.config.load import load_template
 from larder.config.models.cluster import CONTEXT_BYTES
 from larder.config.template import read_template
+from larder.datalayer.place import place_of
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.config import (
     DELIVERIES,
@@ -62,11 +64,16 @@ SITUATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "data-layer-gcs": ("gs://team", "data_layer", {}),
     "data-layer-shared-fs": (DIRECTORY, "data_layer", nodes(mounts=[MOUNT | {"claim": None}])),
 }
+SITUATIONS |= {
+    f"decorators-{name[11:]}": situation
+    for name, situation in SITUATIONS.items()
+    if name.startswith("data-layer")
+}
 
 
 def emitted(name: str, delivered: Make, cluster: Make) -> tuple[ConfigFile, ...]:
     url, delivery, fields = SITUATIONS[name]
-    release = "0.19.9" if delivery == "data_layer" else "0.38"
+    release = "0.19.9" if name.startswith("data-layer") else "0.38"
     here = cluster(url, consumer={"release": release}, **fields)
     template = load_template(ROOT / "configs", "default.yaml")
     files = config_files(template, *with_delivery(delivered, url, delivery), here, where="t.yaml")
@@ -143,7 +150,7 @@ CONFLICTS: dict[str, tuple[str, str]] = {
         "environment: {pod_spec: {spec: {containers: [{name: determined-container,"
         " volumeMounts: [{name: mine, mountPath: /mnt/data/}]}]}}}",
     ),
-    "data layer": ("data_layer", "data_layer: {type: shared_fs}"),
+    "data layer": ("data_layer", "data: {data_layer: {type: shared_fs}}"),
 }
 
 
@@ -254,10 +261,25 @@ def test_a_volume_needs_a_claim(delivered, cluster, template):
         placed(template, with_delivery(delivered, DIRECTORY, "volume")[0], here)
 
 
-def test_the_data_layer_is_refused_where_it_is_ignored(delivered, cluster, template):
-    here = cluster(BUCKET, consumer={"release": "0.19.10"})
-    with larder_error("config.invalid_experiment"):
-        config_files(template, *with_delivery(delivered, BUCKET, "data_layer"), here)
+@pytest.mark.parametrize("name", [name for name in SITUATIONS if name.startswith("decorators")])
+def test_the_decorators_read_what_is_emitted(name, delivered, cluster, monkeypatch):
+    (config,) = emitted(name, delivered, cluster)
+    experiment = YAML(typ="safe").load(config.text)
+    monkeypatch.setenv("DET_EXPERIMENT_CONFIG", json.dumps(experiment))
+    monkeypatch.delenv("LARDER_CACHE", raising=False)
+    place = place_of("d", "v1", "_train", None, None)
+    url = SITUATIONS[name][0]
+    assert place.url == f"{url}/data_layer/d/v1_train"
+    assert place.endpoint == experiment["data"].get("endpoint")
+    writable = [
+        mount["container_path"]
+        for mount in experiment.get("bind_mounts", ())
+        if not mount["read_only"]
+    ]
+    if url == DIRECTORY:
+        assert f"{url}/data_layer" in writable
+    elif writable:
+        assert str(place.local) == f"{writable[0]}/yogadl_local_cache/d/v1_train"
 
 
 @pytest.mark.parametrize(

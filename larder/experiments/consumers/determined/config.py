@@ -25,6 +25,7 @@ from larder.experiments.consumers.determined.inline import INLINE, inline_mark
 from larder.experiments.consumers.determined.mounts import bind, check_patterns, normal, under
 from larder.experiments.consumers.determined.template import Template
 from larder.experiments.consumers.determined.validate import (
+    determined_keys,
     release_number,
     title_key,
     validate,
@@ -199,7 +200,7 @@ def placed(
     title = title_key(release_number(cluster.consumer.release))
     if not merged.config.get(title):
         merged.config[title] = f"{delivered.dataset}-{delivered.version[:8]}"
-    delivery, address = delivered.delivery.delivery, dict[str, str]()
+    delivery, address = delivered.delivery.delivery, dict[str, Any]()
     if delivery == "inline":
         root = f"{INLINE}/{_folder(delivered)}"
     elif parse_url(delivered.storage_url).is_directory:
@@ -211,16 +212,23 @@ def placed(
     check_patterns(root, where=f"cluster {cluster.name}")
     if "://" not in root:
         address = {"path": root, **address}
+    names = _DATA
     if delivery == "data_layer":
-        merged.set_field("data_layer", _data_layer(delivered, cluster))
-    data = {
+        section = _data_layer(delivered, cluster)
+        if _has_data_layer(cluster):
+            merged.set_field("data_layer", section)
+        else:  # Larder's decorators read it from here
+            address, names = {**address, "data_layer": section}, _DATA | {"data_layer"}
+            if path := section.get("host_storage_path"):
+                merged.add_mount(path, path, read_only=False)
+    data: dict[str, Any] = {
         "dataset": delivered.dataset,
         "version": delivered.version,
         "digest": "",  # not known before it is published
         "location": f"{root}/{_rest(delivered.location, delivered.root)}",
         **address,
     }
-    merged.set_data(data, _DATA)
+    merged.set_data(data, names)
     conflicts.check()
     return merged.config, root
 
@@ -247,7 +255,8 @@ def _bucket(merged: Template, delivered: DeliveredVersion, cluster: Cluster) -> 
     variables = {}
     if root.scheme == "s3":
         variables = {"AWS_DEFAULT_REGION": access.region, "AWS_ENDPOINT_URL": access.endpoint}
-    if downloads and delivered.delivery.delivery != "data_layer":  # which mounts it itself
+    # The data layer mounts them itself.
+    if downloads and not (delivered.delivery.delivery == "data_layer" and _has_data_layer(cluster)):
         merged.add_mount(downloads.host_path, normal(downloads.container_path), read_only=False)
         variables[_CACHE_DIR] = f"{normal(downloads.container_path)}/cache"
     if wanted := {name: value for name, value in variables.items() if value}:
@@ -264,6 +273,10 @@ def _downloads(cluster: Cluster) -> str:
 
 def _folder(delivered: DeliveredVersion) -> str:
     return f"larder/{delivered.dataset}"
+
+
+def _has_data_layer(cluster: Cluster) -> bool:
+    return "data_layer" in determined_keys(cluster.consumer.release)
 
 
 def _data_layer(delivered: DeliveredVersion, cluster: Cluster) -> dict[str, str]:

@@ -1,0 +1,202 @@
+"""Caching a tf.data.Dataset, and reading it shuffled: Larder's decorators and YogaDL.
+
+::
+
+    python -m benchmarks.cache [--runs 5] [--files-scale 1] [--directory DIR] [--json]
+
+It needs TensorFlow, and leaves YogaDL out if that is not installed; how to install both is in
+benchmarks/requirements-cache.txt. Elements are arrays of uint8: 20,000 of 10,000 bytes, and 4,000
+images of 224 x 224 x 3. All figures are seconds for all of them, the less the better.
+
+- build: a dataset that is in memory already is cached. The file is not synced by YogaDL.
+- tf.data: shuffled, in batches of 64. YogaDL's own tf.data.Dataset, batched.
+- numpy: batches of 64 of a loader, without TensorFlow. YogaDL's generator, one array at a time.
+- write: every byte of the arrays written to a file, and synced; nobody can build faster.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import larder
+from benchmarks.harness import (
+    Contender,
+    Figure,
+    alternate,
+    arguments,
+    document,
+    installed,
+    say,
+    settle,
+    table,
+)
+
+SHAPES = {"10 kB": ((10_000,), 20_000), "224 x 224 x 3": ((224, 224, 3), 4_000)}
+TARGETS = {
+    "10 kB": {"build": 1 / 2.5, "tf.data": 1 / 12, "numpy": 1 / 4},
+    "224 x 224 x 3": {"build": 1 / 1.5, "tf.data": 1 / 4.5, "numpy": 1 / 2},
+}
+PEERS = ("YogaDL", "write")
+BATCH = 64
+DISTINCT = 64
+
+
+class Ours:
+    """Larder's decorators."""
+
+    def __init__(self, folder: Path, make: Callable[[], Any], arrays: Callable[[], Any]) -> None:
+        self._options: Any = {"storage": folder / "ours", "cache_dir": folder / "local"}
+        self._functions = {"tf": make, "numpy": arrays}
+
+    def open(self, name: str, **options: Any) -> Any:
+        decorate = larder.cache_train_dataset(name, "v1", **self._options, **options)
+        return decorate(self._functions[name])()
+
+    def build(self) -> None:
+        shutil.rmtree(self._options["storage"] / "tf", ignore_errors=True)
+        self.open("tf")
+
+    def tf_batches(self) -> Any:
+        return self.open("tf", shuffle=True).batch(BATCH)
+
+    def batches(self) -> Any:
+        return self.open("numpy", shuffle=True, batch_size=BATCH)
+
+
+class YogaDL:
+    """Its serializer, stream and tf.data.Dataset, without its storage, which locks around them.
+
+    A process can open a file once, and never closes it: each build has its own.
+    """
+
+    def __init__(self, folder: Path, make: Callable[[], Any], arrays: Callable[[], Any]) -> None:
+        del arrays
+        self._folder = folder
+        self._builds = 0
+        self._make = make
+        self._tensorflow = import_module("yogadl.tensorflow")
+        self._open = import_module("yogadl.dataref").LMDBDataRef
+        self._reference: Any = None
+
+    def build(self) -> None:
+        for old in self._folder.glob("cache-*"):
+            old.unlink()
+        path = self._folder / f"cache-{self._builds}.mdb"
+        self._tensorflow.serialize_tf_dataset_to_lmdb(self._make(), path, None)
+        self._reference = self._open(path)
+        self._builds += 1
+
+    def _stream(self) -> Any:
+        return self._reference.stream(shuffle=True, shuffle_seed=1)
+
+    def tf_batches(self) -> Any:
+        return self._tensorflow.make_tf_dataset(self._stream()).batch(BATCH)
+
+    def batches(self) -> Any:
+        return self._stream()
+
+
+def turn(contender: Any) -> Mapping[str, float]:
+    """Build, and read all of it twice."""
+    seconds = {}
+    for name, work in (
+        ("build", contender.build),
+        ("tf.data", lambda: read(contender.tf_batches())),
+        ("numpy", lambda: read(contender.batches())),
+    ):
+        start = perf_counter()
+        work()
+        seconds[name] = perf_counter() - start
+    return seconds
+
+
+def read(batches: Any) -> None:
+    for _ in batches:
+        pass
+
+
+def written(folder: Path, arrays: Callable[[], Any]) -> Mapping[str, float]:
+    path = folder / "plain"
+    start = perf_counter()
+    with path.open("wb") as file:
+        for array in arrays():
+            file.write(array)
+        file.flush()
+        os.fsync(file.fileno())
+    seconds = perf_counter() - start
+    path.unlink()
+    return {"build": seconds}
+
+
+def compare(name: str, folder: Path, runs: int, scale: float) -> Iterator[Figure]:
+    """The figures of arrays of one shape."""
+    shape, count = SHAPES[name]
+    count = max(BATCH, int(count * scale))
+    distinct = np.random.default_rng(0).integers(0, 256, (DISTINCT, *shape), dtype=np.uint8)
+    tf = import_module("tensorflow")
+
+    def arrays() -> Iterator[Any]:
+        return (distinct[number % DISTINCT] for number in range(count))
+
+    def make() -> Any:
+        one = tf.data.Dataset.from_tensor_slices(distinct)
+        return one.repeat(-(-count // DISTINCT)).take(count)
+
+    ours = Ours(folder, make, arrays)
+    ours.open("numpy")
+    contenders: dict[str, Contender] = {"ours": lambda: turn(ours)}
+    if installed({"YogaDL": "yogadl"}):
+        yogadl = YogaDL(folder, make, arrays)
+        contenders["YogaDL"] = lambda: turn(yogadl)
+    contenders["write"] = lambda: written(folder, arrays)
+    medians = alternate(contenders, runs, before=settle)
+    for what, target in TARGETS[name].items():
+        peers: dict[str, float | None] = {
+            peer: medians[peer][what] for peer in PEERS if what in medians.get(peer, ())
+        }
+        reach = target if "YogaDL" in peers else None
+        yield Figure(f"{what}, {name}", medians["ours"][what], peers, reach)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Compare, and print a table, or the document."""
+    given = arguments((__doc__ or "").splitlines()[0], argv)
+    shapes = SHAPES if installed({"TensorFlow": "tensorflow-cpu"}) else {}
+    if not shapes:
+        say("TensorFlow is not installed: benchmarks/requirements-cache.txt says how")
+    with tempfile.TemporaryDirectory(dir=given.directory) as folder:
+        figures: list[Figure] = []
+        for number, name in enumerate(shapes):
+            place = Path(folder) / str(number)
+            place.mkdir()
+            say(name)
+            figures += compare(name, place, given.runs, given.files_scale)
+            shutil.rmtree(place)
+    if given.json:
+        print(document("cache", figures))
+        return
+    rows = [
+        (
+            figure.name,
+            f"{figure.ours:.3f} s",
+            *(f"{figure.peers[peer]:.3f} s" if peer in figure.peers else "" for peer in PEERS),
+            f"{1 / figure.ratio:.1f}x" if figure.ratio and figure.target else "",
+            f"{1 / figure.target:.1f}x" if figure.target else "",
+        )
+        for figure in figures
+    ]
+    print(table(["", "ours", *PEERS, "beside YogaDL", "reach"], rows))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,6 @@
+"""The data layer: what a function returns, cached once under an id and a version.
+
+`function` tells whether it changed, `elements` which fields its elements have, and `place` where
+the cache is. `stored` opens the cache, or has it built; `schedule` divides it among the ranks as
+YogaDL does. `decorators` is the way in, `trial` what Determined says; `tf` needs TensorFlow.
+"""

@@ -1,0 +1,273 @@
+"""The decorators of training code: what a function returns is cached, and read by every rank."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypedDict, Unpack, get_args
+
+from larder.datalayer.document import LayerCache
+from larder.datalayer.function import digests
+from larder.datalayer.loader import (
+    ElementLoader,
+    LayerLoader,
+    Records,
+    batch_of,
+    block_elements,
+    columns_of,
+)
+from larder.datalayer.place import place_of
+from larder.datalayer.schedule import LayerSchedule, OnceShuffled
+from larder.datalayer.source import check_eager, source_of
+from larder.datalayer.stored import Caching, OnChange
+from larder.datalayer.trial import Trial, this_trial
+from larder.packages import require_module
+from larder.readers.launcher import rank_of
+from larder.readers.options import Shuffle
+from larder.readers.order import Choice
+from larder.readers.schedule import batch_size_of, choice, invalid, size_bytes, whole
+
+Decorated = Callable[..., Any]
+
+_MEMORY_BYTES: Final = 512 * 10**6
+
+
+class Options(TypedDict, total=False):
+    """What both decorators take besides.
+
+    Attributes:
+        storage: URL or path of the storage. By default ``$LARDER_CACHE``, or what the experiment's
+            config says in ``data.data_layer``, or ``data_layer``; else ``~/data/determined``.
+        cache_dir: Where a cache in a bucket is copied to; as of `larder.open`.
+        rank: Number of this process, from 0; and of ``world``, by default as its launcher says.
+        world: The number of all processes.
+        seed: Of the shuffle; by default that of the trial of Determined, or 0.
+        batch_size: Elements of a batch, of all ranks together; by default that of the experiment,
+            ``global_batch_size``. A tf.data.Dataset has no batches, and needs it only to go on
+            where a trial stopped.
+        batch_size_per_rank: Instead, elements of a rank's part of a batch.
+        on_change: What becomes of a cache if the function has changed since: ``warn`` logs that
+            and reads it, unless its elements are others; ``error`` refuses; ``rebuild`` replaces.
+        max_bytes: Most bytes of the cache, such as ``"20 GB"``; by default the free disk, less 5
+            percent.
+        max_records: Most elements.
+    """
+
+    storage: str | Path | None
+    cache_dir: str | Path | None
+    rank: int | None
+    world: int | None
+    seed: int | None
+    batch_size: int | None
+    batch_size_per_rank: int | None
+    on_change: OnChange
+    max_bytes: int | str | None
+    max_records: int | None
+
+
+def cache_train_dataset(
+    dataset_id: str,
+    dataset_version: str,
+    shuffle: bool = False,
+    skip_shuffle_end_of_epoch: bool = False,
+    *,
+    skip_shuffle_at_epoch_end: bool = False,
+    offset: int | None = None,
+    state: Mapping[str, Any] | None = None,
+    **options: Unpack[Options],
+) -> Callable[[Callable[..., Any]], Decorated]:
+    """Cache the training data that a function returns, and read each rank's part of it.
+
+    The function returns a tf.data.Dataset, or an iterator of arrays, or of tuples or dictionaries
+    of them. It is called if its cache is not there yet. Arguments of the decorated function are
+    passed on, and are part of what is reported if it changes.
+
+    Instead of it, a tf.data.Dataset is returned with the same element_spec, to be batched; else a
+    `larder.readers.loader.Loader` of batches, or without a batch size of single elements. Every
+    iteration is an epoch. Rank r of w has every w-th element from the r-th on; what the ranks
+    cannot share evenly is left out.
+
+    Args:
+        dataset_id: Name of the dataset: of a folder in the storage.
+        dataset_version: Name of its version, a string.
+        shuffle: Shuffle all elements, in another order for each epoch.
+        skip_shuffle_end_of_epoch: Keep the order of the first epoch.
+        skip_shuffle_at_epoch_end: The same; the name in the code of the data layer.
+        offset: How many elements the rank has trained with: batches times their size. By default
+            what Determined says of the trial.
+        state: Instead, for a loader, what its ``state_dict`` has returned, with any number of
+            ranks.
+        options: See `Options`.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: a name, number or result that cannot be used;
+            ``cache.changed``; ``config.path``: the storage cannot be written, or read.
+        FatalError: ``run.endless``: the dataset does not end, or exceeds a limit;
+            ``cache.schema``: elements that a cache cannot hold, or others than those of the cache;
+            ``cache.format``: a cache of YogaDL.
+        DamageError: The cache is damaged.
+        StoreError: ``store.full``; or the store cannot be reached, or refuses.
+    """
+    if offset is not None and state is not None:
+        raise invalid("give one of offset and state", "offset")
+    use = _Use(
+        "train",
+        shuffle,
+        skip_shuffle_end_of_epoch or skip_shuffle_at_epoch_end,
+        None if offset is None else whole("offset", offset, 0),
+        state,
+    )
+    return _decorator(dataset_id, dataset_version, use, options)
+
+
+def cache_validation_dataset(
+    dataset_id: str, dataset_version: str, shuffle: bool = False, **options: Unpack[Options]
+) -> Callable[[Callable[..., Any]], Decorated]:
+    """Cache validation data; as `cache_train_dataset`, which it may share id and version with.
+
+    All elements are used, so that some ranks may have one more. Each iteration begins with the
+    first one, in the same order.
+    """
+    return _decorator(dataset_id, dataset_version, _Use("val", shuffle, True, 0, None), options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What a dataset is read for, and from where on."""
+
+    suffix: str
+    shuffle: bool
+    once: bool
+    offset: int | None
+    state: Mapping[str, Any] | None
+
+
+def _decorator(
+    dataset_id: str, version: str, use: _Use, options: Options
+) -> Callable[[Callable[..., Any]], Decorated]:
+    place = place_of(
+        dataset_id, version, f"_{use.suffix}", options.get("storage"), options.get("cache_dir")
+    )
+    on_change = options.get("on_change", "warn")
+    choice("on_change", on_change, get_args(OnChange))
+    max_bytes, max_records = options.get("max_bytes"), options.get("max_records")
+    most_bytes = None if max_bytes is None else size_bytes(max_bytes, "max_bytes")
+    most = None if max_records is None else whole("max_records", max_records, 1)
+
+    def decorate(function: Callable[..., Any]) -> Decorated:
+        @functools.wraps(function)
+        def decorated(*arguments: Any, **named: Any) -> Any:
+            check_eager()
+            caching = Caching(
+                place,
+                place.store(),
+                digests(function, arguments, named),
+                lambda: source_of(function(*arguments, **named)),
+                on_change,
+                most_bytes,
+                most,
+            )
+            return _read(caching, use, options)
+
+        return decorated
+
+    return decorate
+
+
+def _read(caching: Caching, use: _Use, options: Options) -> Any:
+    # All that may be refused, before a build that may take long.
+    name, trial = caching.place.name, this_trial()
+    rank, world, _ = rank_of(options.get("rank"), options.get("world"))
+    size = _batch_size(options, world, trial)
+    offset = _offset(name, use, size and size // world, trial)
+    seed = options.get("seed")
+    seed = whole("seed", (trial.seed if trial else 0) if seed is None else seed, 0)
+    cache, file = caching.open()
+    if use.suffix == "train" and cache.records < world:
+        message = f"{cache.records} elements cannot be shared by {world} ranks"
+        raise invalid(message, name, "train with fewer ranks")
+    if cache.kind == "tensorflow":
+        if use.state is not None:
+            message = "a tf.data.Dataset has no state: it does not know what was trained with"
+            raise invalid(message, "state", "give offset, how many elements the rank has had")
+        require_module("tensorflow", "tensorflow")
+        from larder.datalayer.tf import dataset_of
+
+        size = world * block_elements(cache)
+    schedule = _schedule(cache, use, size or world, seed)
+    records = Records(file, cache.leaves)
+    batches = size is not None and cache.kind != "tensorflow"
+    loader = (LayerLoader if size else ElementLoader)(
+        records,
+        schedule,
+        None,
+        rank=rank,
+        world=world,
+        decode=functools.partial(batch_of if batches else columns_of, cache.leaves),
+        memory_bytes=_MEMORY_BYTES,
+        on_error="raise",
+    )
+    if cache.kind == "tensorflow":
+        return dataset_of(loader, cache.leaves, offset, schedule.division(world))
+    if isinstance(loader, ElementLoader):
+        loader.cache = cache
+    per_rank = loader.batch_size // world
+    if use.state is not None:
+        loader.load_state_dict(use.state)
+    elif offset % per_rank:
+        message = f"{offset} is no whole number of batches of {per_rank}"
+        raise invalid(message, "offset", "count whole batches")
+    else:
+        loader.skip(offset // per_rank)
+    return loader
+
+
+def _schedule(cache: LayerCache, use: _Use, size: int, seed: int) -> LayerSchedule:
+    dataset, _, split = cache.name.partition("/")
+    kind = OnceShuffled if use.once else LayerSchedule
+    return kind(
+        dataset=dataset,
+        version=cache.digest[:32],
+        split=split,
+        choice=Choice(cache.records),
+        shards=1,
+        seed=seed,
+        shuffle=Shuffle("full" if use.shuffle else "sequential"),
+        batch_size=size,
+        even="drop" if use.suffix == "train" else "pad",
+    )
+
+
+def _batch_size(options: Options, world: int, trial: Trial | None) -> int | None:
+    """Of all ranks together; None if nobody says it."""
+    of_all, per_rank = options.get("batch_size"), options.get("batch_size_per_rank")
+    if of_all is None and per_rank is None:
+        if trial is None or trial.batch_size is None:
+            return None
+        per_rank = max(1, trial.batch_size // world)  # as Determined divides it
+    return batch_size_of(of_all, per_rank, world)
+
+
+_trained: dict[str, str] = {}
+"""By trial, the cache that it trains with: what the platform says of its batches is of this one."""
+
+
+def _offset(name: str, use: _Use, per_rank: int | None, trial: Trial | None) -> int:
+    """After how many elements of the rank the dataset begins."""
+    if use.offset is not None or use.state is not None:
+        return use.offset or 0
+    if trial is None:
+        return 0
+    if _trained.setdefault(f"{os.getpid()} {trial.id}", name) != name:
+        message = "the trial trains with another cache, of which Determined counts the batches"
+        hint = "decorate one function for training, or give offset"
+        raise invalid(message, name, hint)
+    if trial.batches and per_rank is None:
+        message = f"the trial stopped after {trial.batches} batches of an unknown size"
+        raise invalid(
+            message, "batch_size", "give batch_size, or hyperparameters.global_batch_size"
+        )
+    return trial.batches * (per_rank or 0)

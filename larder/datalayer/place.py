@@ -1,0 +1,151 @@
+"""Where a cache is: below STORAGE/ID/VERSION/, and where this machine keeps its copy.
+
+The storage is the one that is given, that of ``LARDER_CACHE``, or the one of the experiment, in a
+section with the names of Determined's data layer. Training and validation data have one id and
+version, and lie apart: ``_train`` and ``_val`` are appended to the version.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from larder.cache.fetch import cache_directory
+from larder.config.urls import parse_url
+from larder.datalayer.trial import SECTION, storage_section
+from larder.errors import ConfigError
+from larder.readers.schedule import choice, invalid
+from larder.store import open_store
+from larder.store.base import Store
+from larder.units import suggest
+
+VARIABLE: Final = "LARDER_CACHE"
+"""Environment variable that names the storage."""
+
+_LOCAL: Final = "yogadl_local_cache"
+_DEFAULT: Final = "~/data/determined"
+"""As of the data layer without a path."""
+
+_TYPES: Final = {"shared_fs": "", "s3": "s3", "gcs": "gs"}
+_SECRETS: Final = ("access_key", "secret_key")
+_FIELDS: Final = (
+    *("type", "host_storage_path", "container_storage_path", "bucket", "bucket_directory_path"),
+    *("endpoint_url", "local_cache_host_path", "local_cache_container_path", *_SECRETS),
+)
+
+_MOST_BYTES: Final = 200
+_NETWORK: Final = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a cache is.
+
+    Attributes:
+        name: ``ID/VERSION``.
+        root: URL or path of the storage.
+        local: Where files of this cache are copied to.
+    """
+
+    name: str
+    root: str
+    local: Path
+    endpoint: str | None = None
+
+    @property
+    def url(self) -> str:
+        return f"{self.root.rstrip('/')}/{self.name}"
+
+    def store(self) -> Store:
+        """The store of this cache alone."""
+        return open_store(self.url, endpoint=self.endpoint)
+
+    @property
+    def folder(self) -> Path | None:
+        """The directory of the cache, if its files can be built and mapped there; None for a
+        bucket, and for a network file system, whose files LMDB reads from a copy.
+        """
+        url = parse_url(self.url)
+        folder = Path(url.rest)
+        return folder if url.is_directory and not is_remote(folder) else None
+
+
+def place_of(
+    dataset_id: Any, version: Any, suffix: str, storage: str | Path | None, cache_dir: Any
+) -> Place:
+    """Where a cache is; ``config.invalid_value`` for a name that is no folder's."""
+    name = f"{_checked(dataset_id, 'dataset_id')}/{_checked(version, 'dataset_version')}{suffix}"
+    root = str(storage) if storage is not None else os.environ.get(VARIABLE, "")
+    section = {} if root else storage_section()
+    local = cache_dir or section.get("local_cache_container_path")
+    if section:
+        root = _root_of(section)
+    url = parse_url(root or _DEFAULT)
+    if url.is_directory:
+        root = str(Path(url.rest).expanduser().absolute())
+    folder = cache_directory(local) / _LOCAL / name
+    return Place(name, root, folder, section.get("endpoint_url"))
+
+
+def _checked(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        hint = f"write it as a string, such as {str(value)!r}"
+        raise invalid(f"{value!r} is no string", where, hint)
+    faults = {
+        "it is empty": not value.strip(),
+        "it begins or ends with a space": value != value.strip(),
+        "it has a slash": "/" in value or "\\" in value,
+        "it begins with a dot": value.startswith("."),
+        "it has a character that cannot be printed": not value.isprintable(),
+        "its Unicode form is not NFC": unicodedata.normalize("NFC", value) != value,
+        f"it has more than {_MOST_BYTES} bytes": len(value.encode(errors="replace")) > _MOST_BYTES,
+    }
+    for fault, is_so in faults.items():
+        if is_so:
+            hint = "it is the name of a folder: use letters, digits, - and _"
+            raise invalid(f"{value[:_MOST_BYTES]!r}: {fault}", where, hint)
+    return value
+
+
+def _root_of(section: Mapping[str, Any]) -> str:
+    kind = section.get("type")
+    choice(f"{SECTION}.type", kind, tuple(_TYPES))
+    assert isinstance(kind, str), "it is one of them"
+    for name, value in section.items():
+        if name in _SECRETS and value is not None:
+            message = "an experiment's config is shown to everybody who can see the experiment"
+            hint = "remove it, and give the containers a role, or AWS variables"
+            raise ConfigError("config.secret", message, where=f"{SECTION}.{name}", hint=hint)
+        if name not in _FIELDS:
+            where, hint = f"{SECTION}.{name}", suggest(name, _FIELDS, "fields")
+            raise ConfigError("config.unknown_key", "unknown key", where=where, hint=hint)
+        if not isinstance(value, str | None):
+            raise invalid(f"{value!r} is no string", f"{SECTION}.{name}")
+    if kind == "shared_fs":
+        return section.get("container_storage_path") or _DEFAULT
+    if not section.get("bucket"):
+        raise invalid("there is no bucket", f"{SECTION}.bucket", "name the bucket")
+    folder = (section.get("bucket_directory_path") or "").strip("/")
+    return f"{_TYPES[kind]}://{section['bucket']}/{folder}".rstrip("/")
+
+
+def is_remote(folder: Path, mounts: str = "/proc/self/mounts") -> bool:
+    """Whether a directory, which may not exist yet, is on a network file system."""
+    path = Path(os.path.realpath(folder))
+    try:
+        lines = Path(mounts).read_text(errors="surrogateescape").splitlines()
+    except OSError:  # no Linux
+        return False
+    kinds: dict[str, str] = {}
+    for line in lines:
+        _, target, kind, *_ = line.split(" ")
+        kinds[target.replace("\\040", " ")] = kind
+    mount = next((str(each) for each in (path, *path.parents) if str(each) in kinds), "/")
+    kind = kinds.get(mount, "")
+    return kind in _NETWORK or kind.startswith("fuse.")

@@ -1,0 +1,64 @@
+"""What a decorated function returned: an iterator of elements, or a tf.data.Dataset."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from larder.datalayer.elements import leaves_of
+from larder.datalayer.stored import Source
+from larder.errors import ConfigError
+
+
+class ArraySource:
+    """An iterator of arrays, or tuples or dictionaries of them."""
+
+    kind = "arrays"
+    need_bytes = 0
+
+    def __init__(self, result: Any) -> None:
+        try:
+            if isinstance(result, str | bytes | dict):
+                raise TypeError
+            elements = iter(result)
+        except TypeError:
+            message = f"it returned a {type(result).__name__}, which is no iterator of elements"
+            raise _refused(message) from None
+        first = next(elements, elements)
+        if first is elements:
+            raise _refused("it returned a dataset without elements")
+        self.leaves = leaves_of(first)
+        self._elements = chain([first], elements)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._elements
+
+
+def source_of(result: Any) -> Source:
+    """The dataset that was returned; ``config.invalid_value`` if it is none."""
+    if result is None:
+        raise _refused("it returned None")
+    tensorflow: Any = sys.modules.get("tensorflow")
+    if tensorflow and isinstance(result, tensorflow.data.Dataset):
+        from larder.datalayer.tf import TensorSource
+
+        return TensorSource(result)
+    return ArraySource(result)
+
+
+def check_eager() -> None:
+    """Refuse graph mode, as in the ``input_fn`` of an Estimator."""
+    tensorflow: Any = sys.modules.get("tensorflow")
+    if tensorflow and not tensorflow.executing_eagerly():
+        message = "TensorFlow is in graph mode, as in the input_fn of an Estimator"
+        hint = "call it in eager code; train with Keras or a loop of your own instead"
+        raise ConfigError(
+            "config.invalid_value", message, where="the decorated function", hint=hint
+        )
+
+
+def _refused(message: str) -> ConfigError:
+    hint = "return a tf.data.Dataset, or an iterator of arrays, tuples or dictionaries"
+    return ConfigError("config.invalid_value", message, where="the decorated function", hint=hint)

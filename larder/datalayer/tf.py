@@ -1,0 +1,151 @@
+"""TensorFlow: the elements of a tf.data.Dataset to cache, and a tf.data.Dataset of a cache."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+
+from larder.datalayer.elements import (
+    Leaf,
+    Shape,
+    as_array,
+    assembled,
+    flattened,
+    numpy_dtype,
+    refused,
+)
+from larder.datalayer.schedule import LayerDivision
+from larder.errors import FatalError
+from larder.readers.loader import Loader
+
+_FUNCTION = "the decorated function"
+
+
+class TensorSource:
+    """A tf.data.Dataset, whose elements are known without making one."""
+
+    kind = "tensorflow"
+
+    def __init__(self, dataset: Any) -> None:
+        count = int(dataset.cardinality())
+        if count == tf.data.INFINITE_CARDINALITY:
+            message = "the dataset does not end: it repeats"
+            raise FatalError("run.endless", message, where=_FUNCTION, hint="leave out repeat()")
+        self.leaves = tuple(_leaf(*pair) for pair in flattened(dataset.element_spec))
+        if any(leaf.shape is None for leaf in self.leaves):
+            for first in dataset.take(1).as_numpy_iterator():
+                self.leaves = tuple(map(_ranked, self.leaves, flattened(first)))
+        self.need_bytes = max(0, count) * sum(map(_bytes, self.leaves))
+        self._dataset = dataset
+        if any(type(each).__name__.endswith("BatchDataset") for each in _inputs(dataset)):
+            message = (
+                "a batch() stands inside: the cache has batches of this size, for all who read it"
+            )
+            logging.getLogger("larder").warning("%s: %s; batch what it returns", _FUNCTION, message)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._dataset.as_numpy_iterator())
+
+
+def _leaf(path: tuple[str, ...], spec: Any) -> Leaf:
+    name = "".join(path) or "an element"
+    if not isinstance(spec, tf.TensorSpec):
+        hint = "make tensors of it with map(), such as with to_tensor()"
+        message = f"{name} is a {type(spec).__name__.removesuffix('Spec')}"
+        raise FatalError("cache.schema", message, where=_FUNCTION, hint=hint)
+    shape = None if spec.shape.rank is None else tuple(spec.shape.as_list())
+    dtype = "bytes" if spec.dtype == tf.string else spec.dtype.name
+    leaf = Leaf(path, dtype, shape, shape or ())
+    try:
+        leaf.check()
+    except ValueError:
+        raise refused(f"{name} has the type {dtype}, which a cache cannot hold") from None
+    return leaf
+
+
+def _ranked(leaf: Leaf, first: tuple[tuple[str, ...], Any]) -> Leaf:
+    """With as many dimensions as the first element has."""
+    return replace(leaf, stored=as_array(first[1], leaf.name).shape)
+
+
+def _bytes(leaf: Leaf) -> int:
+    """Of a value, at least."""
+    sizes = [size for size in leaf.shape or () if size is not None]
+    if leaf.dtype == "bytes" or leaf.shape is None or len(sizes) < len(leaf.shape):
+        return 0
+    return math.prod(sizes) * int(numpy_dtype(leaf.dtype).itemsize)
+
+
+def _inputs(dataset: Any) -> Iterator[Any]:
+    """A dataset, and all that it is made of; not what is taken apart again."""
+    yield dataset
+    if "Unbatch" not in type(dataset).__name__:
+        for each in getattr(dataset, "_inputs", list)():
+            yield from _inputs(each)
+
+
+def dataset_of(loader: Loader, leaves: Sequence[Leaf], offset: int, division: LayerDivision) -> Any:
+    """The elements of a loader's rank, one by one, as a tf.data.Dataset with their element_spec.
+
+    Args:
+        loader: Gives the values of the leaves of many elements at once.
+        leaves: What they are.
+        offset: After how many elements of the rank it begins.
+        division: Of the loader.
+    """
+    count = division.elements_of(loader.rank)
+    position = divmod(offset, max(1, count))
+    paths = [leaf.path for leaf in leaves]
+    # TensorFlow 2.21 ends the process where a batch of arrays without an element is taken apart.
+    stacked = not any({None, 0} & {*leaf.stored} for leaf in leaves)
+    passes = _Passes(loader, position)
+
+    def elements() -> Iterator[Any]:
+        for columns in passes():
+            if stacked:
+                yield assembled(paths, columns)
+            else:
+                yield from (assembled(paths, row) for row in zip(*columns, strict=True))
+
+    specs = [_spec(leaf, rows=stacked) for leaf in leaves]
+    dataset = tf.data.Dataset.from_generator(elements, output_signature=assembled(paths, specs))
+    if stacked:
+        dataset = dataset.unbatch()
+    if not position[1]:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
+    options = tf.data.Options()  # a strategy would divide among ranks what is divided
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.with_options(options)
+
+
+def _spec(leaf: Leaf, *, rows: bool) -> Any:
+    dtype = tf.string if leaf.dtype == "bytes" else tf.as_dtype(leaf.dtype)
+    shape: Shape | None = leaf.shape
+    return tf.TensorSpec((None, *shape) if rows and shape is not None else shape, dtype)
+
+
+class _Passes:
+    """The epochs of a dataset: each iteration is one, from its first element on.
+
+    One that ends early is begun again. Several may be under way: each has a loader of its own.
+    """
+
+    def __init__(self, loader: Loader, position: tuple[int, int]) -> None:
+        self._loader = loader
+        self._position = position
+
+    def __call__(self) -> Iterator[Sequence[Any]]:
+        epoch, elements = self._position
+        loader = copy(self._loader)
+        batches, skipped = divmod(elements, loader.batch_size // loader.world)
+        loader.go_to(epoch, batches)
+        for columns in loader:
+            yield [column[skipped:] for column in columns]
+            skipped = 0
+        self._position = max(self._position, (epoch + 1, 0))

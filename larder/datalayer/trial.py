@@ -1,0 +1,77 @@
+"""What Determined says about the trial that this process trains."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from larder.readers.determined import CONFIG
+from larder.readers.schedule import invalid, whole
+
+SECTION: Final = "data_layer"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A trial of Determined.
+
+    Attributes:
+        seed: Its own.
+        batches: How many it has been trained with.
+        batch_size: Of all ranks together; None if the experiment does not say.
+    """
+
+    id: str
+    seed: int
+    batches: int
+    batch_size: int | None
+
+
+def this_trial() -> Trial | None:
+    """The trial, from the variables that the master sets; None elsewhere.
+
+    Source: ``TrialInfo`` in harness/determined/_info.py, and master/pkg/tasks/task_trial.go.
+    """
+    name = os.environ.get("DET_TRIAL_ID")
+    if not name:
+        return None
+    size = _mapping("DET_HPARAMS").get("global_batch_size")
+    return Trial(
+        name,
+        _number("DET_TRIAL_SEED"),
+        _number("DET_STEPS_COMPLETED"),
+        None if size is None else whole("hyperparameters.global_batch_size", size, 1),
+    )
+
+
+def storage_section() -> Mapping[str, Any]:
+    """Where the experiment keeps caches: ``data.data_layer`` of its config, or ``data_layer``,
+    which only releases before 0.19.10 have; empty if it has neither.
+    """
+    config = _mapping(CONFIG)
+    data = config.get("data")
+    ours = data.get(SECTION) if isinstance(data, Mapping) else None
+    section = ours or config.get(SECTION) or {}
+    if not isinstance(section, Mapping):
+        raise invalid("it is no mapping", SECTION, "write type, and what that type needs")
+    return section
+
+
+def _number(name: str) -> int:
+    text = os.environ.get(name) or "0"
+    if not text.isdecimal():
+        raise invalid(f"{text!r} is no whole number", name)
+    return int(text)
+
+
+def _mapping(name: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(os.environ.get(name) or "{}")
+    except ValueError:
+        value = None
+    if not isinstance(value, Mapping):
+        raise invalid("it is no JSON object", name)
+    return value

@@ -1,0 +1,251 @@
+"""Caches of functions in buckets: built once, whoever comes first, and fetched once a machine."""
+
+import itertools
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import boto3
+import numpy as np
+import pytest
+from reading_lab import LIGHT
+
+import larder
+from larder.datalayer import stored
+from larder.store import open_store
+from tests.support.errors import larder_error
+from tests.support.processes import run_python
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def bucket(s3_env, tmp_path, monkeypatch):
+    """The URL of an empty folder of a bucket."""
+    name = f"layer-{os.getpid()}-{next(_NUMBERS)}"
+    boto3.client("s3", endpoint_url=s3_env.endpoint).create_bucket(Bucket=name)
+    monkeypatch.setenv("LARDER_CACHE_DIR", str(tmp_path / "local"))
+    return f"s3://{name}/dir"
+
+
+def train(storage: Any, elements: Any = range(10), **options: Any) -> Any:
+    return larder.cache_train_dataset("d", "v1", storage=storage, **options)(lambda: elements)()
+
+
+def keys(url: str) -> list[str]:
+    return [info.key for page in open_store(url).list() for info in page]
+
+
+def calls(store: Any, name: str, before: Any) -> Any:
+    """A store that calls ``before`` before it does something."""
+    done = getattr(store, name)
+
+    def method(*arguments: Any, **options: Any) -> Any:
+        before()
+        return done(*arguments, **options)
+
+    setattr(store, name, method)
+    return store
+
+
+def test_a_bucket_has_the_layout_and_is_downloaded_once(bucket, tmp_path, monkeypatch):
+    assert [*map(int, train(bucket))] == [*range(10)]
+    (file,) = {*keys(bucket)} - {"d/v1_train/cache.json", "d/v1_train/work/conditions.json"}
+    assert file.endswith(".mdb")
+    (local,) = (tmp_path / "local/yogadl_local_cache/d/v1_train").glob("*.mdb")
+    shutil.rmtree(tmp_path / "local")
+    downloads = []
+    monkeypatch.setattr(
+        stored, "download", lambda *some: (downloads.append(some), download(*some))[1]
+    )
+    with ThreadPoolExecutor(20) as threads:
+        for loader in threads.map(lambda _: train(bucket, None), range(20)):
+            assert [*map(int, loader)] == [*range(10)]
+    assert len(downloads) == 1
+    local.write_bytes(b"altered" + local.read_bytes()[7:])
+    assert [*map(int, train(bucket, None))] == [*range(10)]
+
+
+download = stored.download
+
+
+def test_two_buckets_with_one_local_folder_are_two_caches(bucket, s3_env):
+    boto3.client("s3", endpoint_url=s3_env.endpoint).create_bucket(Bucket=f"{bucket[5:-4]}-2")
+    other = f"{bucket[:-4]}-2/dir"
+    for storage, count in ((bucket, 3), (other, 4)) * 2:
+        assert len(train(storage, range(count))) == count
+
+
+def test_a_damaged_object_is_never_mapped(bucket, tmp_path):
+    train(bucket)
+    shutil.rmtree(tmp_path / "local")
+    store = open_store(bucket)
+    (file,) = (key for key in keys(bucket) if key.endswith(".mdb"))
+    data = bytearray(store.get(file))
+    data[9_000] ^= 1
+    store.put(file, bytes(data))
+    with larder_error("damage.digest"):
+        train(bucket)
+    store.put(file, bytes(data[:-1]))
+    with larder_error("damage.size"):
+        train(bucket)
+    assert not list((tmp_path / "local").rglob("*.mdb"))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_of_two_machines_that_build_one_has_built_the_cache(bucket, tmp_path, monkeypatch, kept):
+    """The other one has built it, too, and reads the first one's; also where no condition holds."""
+    if not kept:
+        forgetful = stored.Conditions(if_absent=False, if_match=False)
+        monkeypatch.setattr(stored, "probe_conditions", lambda store: forgetful)
+
+    def first() -> Iterator[Any]:
+        yield 0
+        train(bucket, range(10), cache_dir=tmp_path / "other machine")
+        yield from (100, 200)
+
+    loader = train(bucket, first())
+    assert [*map(int, loader)] == [*range(10)]
+    assert len([key for key in keys(bucket) if key.endswith(".mdb")]) == 1
+    assert len(list((tmp_path / "local").rglob("*.mdb"))) == 1
+
+
+def test_two_machines_whose_elements_differ(bucket, tmp_path):
+    def first() -> Iterator[Any]:
+        yield 0.5
+        train(bucket, range(10), cache_dir=tmp_path / "other machine")
+
+    with larder_error("cache.schema", f"{bucket}/d/v1_train/cache.json"):
+        train(bucket, first())
+
+
+def test_a_cache_that_is_built_again_replaces_the_one_that_is_read(bucket):
+    loader = train(bucket)
+    replaced = larder.cache_train_dataset("d", "v1", storage=bucket, on_change="rebuild")
+    assert [*map(int, replaced(lambda: range(1, 11))())] == [*range(1, 11)]
+    assert [*map(int, loader)] == [*range(10)]
+
+
+BUILDER = """
+import os, signal, sys
+import numpy as np
+import larder
+
+storage, when = sys.argv[1:]
+
+def make():
+    print("built", flush=True)
+    for number in range(10):
+        if (number, when) == (5, "kill"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield number
+    if when == "wait":
+        print("waiting", flush=True)
+        sys.stdin.read()
+
+loader = larder.cache_train_dataset("d", "v1", storage=storage)(make)()
+print(sum(map(int, loader)))
+"""
+
+
+def start(storage: Any, when: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", BUILDER, str(storage), when],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.parametrize("where", ["directory", "bucket"])
+def test_processes_of_a_machine_wait_for_the_one_that_builds(where, request, tmp_path):
+    storage = tmp_path / "s" if where == "directory" else request.getfixturevalue("bucket")
+    builder = start(storage, "wait")
+    assert builder.stdout.readline() == "built\n"
+    assert builder.stdout.readline() == "waiting\n"
+    others = [start(storage, "") for _ in range(2)]
+    builder.communicate()
+    assert [other.communicate()[0] for other in others] == ["45\n", "45\n"]
+
+
+def test_a_builder_that_is_killed_is_taken_over(tmp_path):
+    storage = tmp_path / "storage"
+    killed = start(storage, "kill")
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    waiting = start(storage, "wait")
+    assert [waiting.stdout.readline() for _ in range(2)] == ["built\n", "waiting\n"]
+    heir = start(storage, "")
+    waiting.kill()
+    waiting.communicate()
+    assert heir.communicate()[0] == "built\n45\n"
+    assert [path.suffix for path in (storage / "d/v1_train").glob("*.*")].count(".mdb") == 1
+
+
+@pytest.mark.parametrize("write", ["upload", "put"])
+def test_a_build_that_stops_before_any_write_is_done_again(tmp_path, monkeypatch, write):
+    """Whatever a builder has left, the next one makes the cache whole."""
+    monkeypatch.setattr("larder.datalayer.place.is_remote", lambda folder: True)
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        opened = stored.Place.store
+        patch.setattr(stored.Place, "store", lambda place: calls(opened(place), write, stop))
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path / "storage", range(3), cache_dir=tmp_path / "a")
+    for _ in range(2):
+        assert [*train(tmp_path / "storage", range(3), cache_dir=tmp_path / "b")] == [0, 1, 2]
+
+
+def test_a_forked_child_reads_on(tmp_path):
+    loader = train(tmp_path / "s", [np.full(1_000, number) for number in range(50)])
+    assert next(iter(loader))[0] == 0
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    children = [
+        context.Process(target=lambda: queue.put(sum(int(each[0]) for each in loader)))
+        for _ in range(3)
+    ]
+    for child in children:
+        child.start()
+    assert [queue.get() for _ in children] == [1225] * 3
+    for child in children:
+        child.join()
+
+
+def test_many_readers(tmp_path):
+    """More than the 126 that an LMDB file with a lock file has places for."""
+    loaders = [train(tmp_path / "s", range(3)) for _ in range(200)]
+    assert [list(map(int, loader)) for loader in loaders] == [[0, 1, 2]] * 200
+
+
+def test_google_cloud_storage(gcs_server, tmp_path, monkeypatch):
+    gcs_server.create_bucket("layer")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.endpoint)
+    for local in ("a", "b"):
+        loader = train("gs://layer/dir", range(10), cache_dir=tmp_path / local)
+        assert [*map(int, loader)] == [*range(10)]
+
+
+def test_a_light_install_builds_and_reads(tmp_path):
+    for _ in range(2):
+        done = run_python("-c", LIGHT + BUILDER, tmp_path, "")
+        assert (done.returncode, done.stdout.split()[-1]) == (0, "45"), done.stderr
+
+
+def test_too_little_disk_is_refused_before_a_byte(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=20_000))
+    with larder_error("store.full"):
+        train(tmp_path / "s", (np.zeros(10_000) for _ in range(5)))
+    assert not list(Path(tmp_path).rglob("*.mdb"))

@@ -1,0 +1,163 @@
+"""What elements may be, and what they are when they are read."""
+
+import math
+from collections import namedtuple
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import larder
+from tests.support.errors import larder_error
+
+TYPES = ("bool", "float16", "float32", "float64", "complex64", "complex128")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+
+def cached(elements: Any, **options: Any) -> Any:
+    return larder.cache_validation_dataset("e", "v1", **options)(lambda: elements)()
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in other)
+    if isinstance(other, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    one, other = (
+        value if isinstance(value, str | bytes) else np.asarray(value) for value in (one, other)
+    )
+    return type(one) is type(other) and (
+        one == other
+        if isinstance(other, str | bytes)
+        else one.dtype == other.dtype and np.array_equal(one, other)
+    )
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        *(np.arange(6).reshape(2, 3).astype(name) for name in (*TYPES, *INTEGERS)),
+        *(np.zeros((), name)[()] for name in (*TYPES, *INTEGERS)),
+        np.arange(3, dtype=">i4").astype("=i4"),
+        np.zeros((0, 3), np.float32),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        7,
+        -0.5,
+        1j,
+        True,
+        "text \u00e9",
+        b"bytes\0",
+        "",
+        np.array([["a", "bc"], ["", "d"]], object),
+        np.array([b"a\0", b""], object),
+        (1, 2.0),
+        {"image": np.ones((2, 2), np.uint8), "label": 1},
+        {"key": "k", "nested": ({"a/b": 1, "a.b": (2,)}, b"x")},
+        ((((1,),),),),
+    ],
+    ids=str,
+)
+def test_an_element_is_read_as_it_was(element):
+    (read,) = cached([element])
+    assert same(read, element), read
+
+
+def test_big_endian_numbers_and_lists_of_strings_become_plain_ones():
+    (read,) = cached([(np.arange(3, dtype=">i4"), np.array(["a", "bc"]))])
+    assert same(read, (np.arange(3, dtype="=i4"), np.array(["a", "bc"], object)))
+
+
+def test_dimensions_that_differ_are_lists_in_a_batch_and_others_arrays():
+    elements = [{"same": np.full(3, n), "odd": np.arange(n), "s": ["a"][0] * n} for n in range(4)]
+    assert all(map(same, cached(elements), elements))
+    (batch,) = cached(elements, batch_size_per_rank=4)
+    assert batch["same"].shape == (4, 3)
+    assert [row.tolist() for row in batch["odd"]] == [[], [0], [0, 1], [0, 1, 2]]
+    assert batch["s"].tolist() == ["", "a", "aa", "aaa"]
+
+
+def test_strings_of_different_numbers_are_arrays():
+    elements = [np.array(["x" * n] * n, object) for n in (2, 1, 3)]
+    assert all(map(same, cached(elements), elements))
+
+
+Named = namedtuple("Named", ["a"])
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        None,
+        [1, 2],
+        {},
+        (),
+        {1: 2},
+        {"a\nb": 1},
+        {"a": None},
+        {1, 2},
+        Named(1),
+        object(),
+        10**30,
+        np.array("2026-01-01", "M8[D]"),
+        np.zeros(1, [("a", "i4")]),
+        np.array([1, "a"], object),
+        np.array([b"a", "a"], object),
+        np.zeros(1, np.longdouble),
+    ],
+    ids=repr,
+)
+def test_other_elements_are_refused_by_name(element, storage):
+    with larder_error("cache.schema", "the decorated function"):
+        cached([element])
+    assert not list(storage.rglob("*.mdb"))
+
+
+def test_nesting_has_an_end():
+    element: Any = 1
+    for _ in range(40):
+        element = (element,)
+    with larder_error("cache.schema"):
+        cached([element])
+
+
+@pytest.mark.parametrize(
+    "other", [2.0, (1,), {"a": 1}, np.zeros(1, np.int64), "a", np.int32(1)], ids=repr
+)
+def test_an_element_that_differs_from_the_first_is_named(other, storage):
+    with larder_error("cache.schema") as caught:
+        cached([1, 1, other])
+    assert "element 2" in str(caught.value)
+    assert not list(storage.rglob("*.mdb"))
+
+
+@pytest.mark.parametrize("result", [None, 7, "text", {"a": 1}, [], iter(())], ids=repr)
+def test_what_is_no_dataset_is_refused(result, storage):
+    with larder_error("config.invalid_value"):
+        cached(result)
+    assert not list(storage.rglob("*.mdb"))
+
+
+def test_an_exception_of_the_function_is_its_own_and_leaves_nothing(storage):
+    def broken() -> Iterator[int]:
+        yield 1
+        raise ZeroDivisionError
+
+    decorate = larder.cache_train_dataset("e", "v1")
+    with pytest.raises(ZeroDivisionError):
+        decorate(broken)()
+    assert not [*storage.rglob("*.mdb"), *storage.rglob("*.json")]
+    assert list(decorate(lambda: range(3))()) == [0, 1, 2]
+
+
+def test_an_endless_dataset_stops_at_its_limits(storage):
+    def endless() -> Iterator[Any]:
+        while True:
+            yield np.zeros(100_000)
+
+    for limit in ({"max_bytes": "2 MB"}, {"max_records": 3}):
+        with larder_error("run.endless"):
+            larder.cache_train_dataset("e", "v1", **limit)(endless)()
+    assert not list(storage.rglob("*.mdb"))
+    elements = larder.cache_train_dataset("e", "v1", max_records=3)(lambda: range(3))()
+    assert math.fsum(elements) == 3
