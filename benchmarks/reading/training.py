@@ -2,7 +2,8 @@
 
 Reads a request as JSON on stdin and answers on stdout in one last line: the seconds of an epoch,
 and those of as many steps that get the same batch every time, which wait for nothing. What an epoch
-takes longer is time that the loop waited: for a batch, or for the interpreter lock.
+takes longer is time that the loop waited: for a batch (of PyTorch also measured, ``next``), for the
+interpreter lock, or for a core.
 """
 
 from __future__ import annotations
@@ -31,20 +32,27 @@ def torch_loop(request: Mapping[str, Any]) -> tuple[Callable[[], Any], Callable[
     )
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
 
-    def images() -> Iterable[Any]:
-        if request["peer"] == DATALOADER:
-            return peers.batches(request)
+    if request["peer"] == DATALOADER:
+        loader = peers.batches(request)
+    else:
         options = OPTIONS | {"workers": request["ours"]}
-        dataset = larder.open(request["url"]).torch("train", columns=["image"], **options)
-        return (batch["image"] for batch in dataset.loader())
+        loader = larder.open(request["url"]).torch("train", columns=["image"], **options).loader()
 
-    def train(batches: Iterable[Any]) -> None:
+    def images() -> Iterable[Any]:
+        return (batch["image"] if isinstance(batch, dict) else batch for batch in loader)
+
+    def train(batches: Iterable[Any]) -> float:
+        """The seconds that it waited for a batch."""
+        waited, start = 0.0, perf_counter()
         for batch in batches:
+            waited += perf_counter() - start
             inputs = batch.permute(0, 3, 1, 2).float() / 255
             loss = nn.functional.cross_entropy(model(inputs), torch.zeros(len(batch)).long())
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            start = perf_counter()
+        return waited
 
     one = torch.zeros(BATCH, SIZE, SIZE, 3, dtype=torch.uint8)
     steps = request["samples"] // BATCH
@@ -89,14 +97,17 @@ def main() -> None:
     epoch, alone = LOOPS[request["loop"]](request)
     alone()  # compiles, and starts threads
     epoch()  # starts processes
-    measured = []
+    measured: list[float] = []
+    answer: dict[str, float] = {}
     for call in (alone, epoch, alone):
         start = perf_counter()
-        call()
+        waited = call()
         measured.append(perf_counter() - start)
+        if call is epoch and isinstance(waited, float):
+            answer["next"] = waited / measured[-1]
     steps = (measured[0] + measured[2]) / 2
     waiting = max(0.0, 1 - steps / measured[1])
-    print(json.dumps({"alone": steps, "seconds": measured[1], "waiting": waiting}))
+    print(json.dumps({"alone": steps, "seconds": measured[1], "waiting": waiting, **answer}))
 
 
 if __name__ == "__main__":
