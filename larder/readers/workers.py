@@ -336,6 +336,7 @@ class _Lane:
             while not self._ready:
                 self._worker.receive()
             slot, layout = self._ready.popleft()
+            self._ask()  # maybe for the first one of the next epoch
         if not isinstance(layout, Layout):
             raise layout
         memory = self._worker.memory.slot(slot, layout.bytes)

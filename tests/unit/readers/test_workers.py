@@ -110,8 +110,9 @@ def test_iterations_that_are_left_give_their_memory_back():
 def test_processes_go_on_with_the_next_epoch_until_the_loader_is_gone():
     loader, lanes = made(), [each._lanes for each in workers.crew()._workers]
     before = [len(each) for each in lanes]
-    list(loader)
+    keys(loader)
     assert [len(each) for each in lanes] == [each + 1 for each in before]
+    assert all(len(each[-1].waiting) + len(each[-1]._ready) == 1 for each in lanes)
     loader.skip(0)
     other = made(0)
     other.skip(len(other))
