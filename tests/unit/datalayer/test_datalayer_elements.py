@@ -131,7 +131,7 @@ def test_an_element_that_differs_from_the_first_is_named(other, storage):
     assert not list(storage.rglob("*.mdb"))
 
 
-@pytest.mark.parametrize("result", [None, 7, "text", {"a": 1}, [], iter(())], ids=repr)
+@pytest.mark.parametrize("result", [None, 7, "text", {"a": 1}, [], ()], ids=repr)
 def test_what_is_no_dataset_is_refused(result, storage):
     with larder_error("config.invalid_value"):
         cached(result)
