@@ -105,7 +105,7 @@ Named = namedtuple("Named", ["a"])
         np.array([b"a", "a"], object),
         np.zeros(1, np.longdouble),
     ],
-    ids=repr,
+    ids=lambda element: type(element).__name__,
 )
 def test_other_elements_are_refused_by_name(element, storage):
     with larder_error("cache.schema", "the decorated function"):
