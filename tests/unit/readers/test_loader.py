@@ -318,7 +318,9 @@ def test_an_iteration_ends_with_an_error_when_the_loader_is_moved(move, workers)
     assert refused(next, batches) == "train"
 
 
-def test_an_iteration_may_be_collected_by_one_of_its_threads():
+def test_an_iteration_may_be_collected_by_one_of_its_threads(request):
+    gc.disable()  # or this thread may collect it first, and wait for them
+    request.addfinalizer(gc.enable)
     forgotten, collected = threading.Event(), threading.Event()
 
     class Collecting(NumberedSamples):
