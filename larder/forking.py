@@ -31,6 +31,13 @@ def lock_of_process() -> threading.Lock:
     return lock
 
 
+parsing = lock_of_process()
+"""For whoever has Python parse source, as numpy does with headers. In Python 3.11 that fails for
+valid ones now and then, where two threads do it at once: SystemError, "AST constructor recursion
+depth mismatch".
+"""
+
+
 def _free() -> None:
     for lock in list(_locks):
         if lock.locked():

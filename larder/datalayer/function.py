@@ -17,6 +17,8 @@ from pathlib import PurePath
 from types import CodeType, FunctionType
 from typing import Any
 
+from larder.forking import parsing
+
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), PurePath)
 
 
@@ -75,7 +77,9 @@ def _names(code: CodeType) -> Iterator[str]:
 def _source(function: Any) -> str:
     """As Python writes it; empty if it is not known, as of what was typed into a shell."""
     try:
-        (statement,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+        source = textwrap.dedent(inspect.getsource(function))
+        with parsing:
+            (statement,) = ast.parse(source).body
     except (OSError, TypeError, SyntaxError, ValueError):  # ValueError: part of an expression
         return ""
     if isinstance(statement, ast.FunctionDef):

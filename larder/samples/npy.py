@@ -10,17 +10,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from larder.forking import lock_of_process
+from larder.forking import parsing
 
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-
-_parsing = lock_of_process()
-"""numpy has Python parse headers. In Python 3.11 that fails for valid ones now and then, where two
-threads do it at once: SystemError, "AST constructor recursion depth mismatch".
-"""
 
 
 def read_header(
@@ -32,6 +27,6 @@ def read_header(
     version = np.lib.format.read_magic(file)
     if version not in versions:
         raise ValueError(f"version {version[0]}.{version[1]} of the format is not supported")
-    with _parsing:
+    with parsing:
         shape, by_columns, dtype = _HEADERS[version](file)
     return shape, by_columns, dtype

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 SMALL = ("--set", "shards.bytes=600 kB", "--set", "cluster.runner.batch_bytes=600 kB")
 SMALL += ("--set", "mirror=true", "--set", "cluster.runner.workers=2")
-SLOW = ("--set", "cluster.copy.max_bytes_per_second=400 kB")
+SLOW = ("--set", "cluster.copy.max_bytes_per_second=2 MB")
 
 
 @pytest.fixture(scope="module")
