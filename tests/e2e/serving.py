@@ -19,7 +19,7 @@ from tests.support.processes import wait_until
 OBJECTS = 40
 OBJECT_BYTES = 50_000
 FAST = ["mirror=true", "cluster.runner.batch_bytes=500 kB"]
-SLOW = [*FAST, "cluster.copy.max_bytes_per_second=100 kB"]
+SLOW = [*FAST, "cluster.copy.max_bytes_per_second=200 kB"]
 Run = dict[str, Any]
 
 

@@ -59,6 +59,7 @@ def test_it_takes_two_cleans(lab):
     assert lab.prepare()["status"] == "reused"
 
 
+@pytest.mark.exhaustive
 def test_a_growth_keeps_the_segments_that_it_names(lab):
     second = grown(lab, 2)[-1]
     assert cleaned(lab)["deleted"]["count"] > 0
@@ -111,6 +112,7 @@ def test_there_is_no_such_dataset(lab):
         cleaned(lab)
 
 
+@pytest.mark.exhaustive
 def test_files_that_are_not_larders_stay_and_are_listed(lab):
     first, _ = grown(lab, 2)
     (segment,) = {path.parent.name for path in lab.files("segment.json")} - {
@@ -137,6 +139,7 @@ def test_files_that_are_not_larders_stay_and_are_listed(lab):
     assert left == {key for key in theirs if segment in key or first in key}
 
 
+@pytest.mark.exhaustive
 def test_work_of_killed_runs_goes_with_time_and_receipts_with_their_segment(lab):
     grown(lab, 1)
     receipts = {key for key in files(lab) if "/work/" in key}
@@ -152,6 +155,7 @@ def test_work_of_killed_runs_goes_with_time_and_receipts_with_their_segment(lab)
     assert lab.prepare()["status"] == "built"
 
 
+@pytest.mark.exhaustive
 def test_a_cache_that_no_version_names_goes_alone(lab):
     grown(lab, 1)
     lab.prepare(cache={"records": "encoded"})
@@ -235,6 +239,7 @@ def test_no_clock_of_this_machine_decides(lab, monkeypatch):
     assert cleaned(lab, grace="0h")["status"] == "cleaned"
 
 
+@pytest.mark.exhaustive
 def test_mirrored_objects_that_no_version_was_made_from_go_if_asked(tmp_path):
     lab = directory_lab(tmp_path, SOURCE, mirror=True)
     grown(lab, 1)
