@@ -178,7 +178,8 @@ def _built(settings: Settings, job: Job, planned: Planned, runner: Runner) -> di
         # With a pinned tag, the configs stay at what they name.
         configs = () if built.pinned else runner.run(emit_configs, settings, built.version)
     finally:
-        job.claim.give_back(root)
+        if job.claim:
+            job.claim.give_back(root)
     return built_document(settings, planned.document, job.expected, built, configs, runner.times)
 
 
@@ -196,8 +197,8 @@ def begin(plan: Plan) -> Job:
     """
     state = plan.source_state
     root = storage_of(state.dataset, state.cluster)
-    claim = _claim(plan)
-    claim.take(root)
+    if claim := _claim(plan):
+        claim.take(root)
     if plan.new and not plan.new.complete:
         UploadRecords(root, MIRROR.uploads).abort_orphans()
     segments = plan.growth.previous.segments if plan.growth.previous else ()
@@ -224,10 +225,12 @@ def begin(plan: Plan) -> Job:
     )
 
 
-def _claim(plan: Plan) -> Claim:
+def _claim(plan: Plan) -> Claim | None:
     """What the run needs of what is there: all segments of the previous version, as it may pack
-    samples of them again, and what is complete already.
+    samples of them again, and what is complete already. None if the tag names the version already.
     """
+    if plan.published and plan.source_state.expected == plan.version:
+        return None
     previous = plan.growth.previous.segments if plan.growth.previous else ()
     segments = [*(segment.id for segment in previous), *([plan.new.id] if plan.new else [])]
     complete = [segment.id for segment in plan.kept]

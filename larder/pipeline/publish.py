@@ -76,6 +76,7 @@ def publish(
     document = _version_document(job, root, cached, index)
     prefix = layout.version_prefix(document.id)
     files = [file for file in document.files if file.path.startswith(prefix)]
+    assert job.claim is not None, "it publishes"
     job.claim.take(root)
     version = publish_version(root, document, **_creation(job, root, [prefix], files))
     published = _tagged(job, root, version)
@@ -111,7 +112,8 @@ def publish_existing(job: Job, *, progress: Progress) -> Published:
     """
     progress.start("publish")
     root = open_root(job)
-    job.claim.take(root)
+    if job.claim:
+        job.claim.take(root)
     version = read_version(root, job.version)
     if version is None:
         raise DamageError("damage.manifest", "the version does not exist", where=root.url)

@@ -131,7 +131,8 @@ class Job(SegmentJob):
     version that are written already: its omitted rows, and the bad samples that earlier versions
     left out. ``skipped`` counts these bad samples, and keys that no sample can have.
 
-    ``claim`` keeps the segments that this run uses from being cleaned until it ends.
+    ``claim`` keeps the segments that this run uses from being cleaned until it ends; None if it
+    changes nothing.
     """
 
     inputs: str
@@ -143,7 +144,7 @@ class Job(SegmentJob):
     published: bool
     skipped: int
     inventory: StoredFile
-    claim: Claim
+    claim: Claim | None
     due: CopyJob | None = None
     files: tuple[StoredFile, ...] = ()
 

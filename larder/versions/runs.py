@@ -7,10 +7,10 @@ that they may have what version.json cannot, such as times. A version is whole w
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib import metadata
 from typing import Annotated
 
@@ -29,14 +29,13 @@ NAMES = 1_000
 """Maximum number of samples of a kind whose keys are in a record."""
 
 _PACKAGES = ("larder-data", "lmdb", "numpy", "pillow", "pyarrow", "simplejpeg")
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
 
-Time = Annotated[str, Rule("a time in UTC", r"\d{4}(?:-\d{2}){2}T\d{2}(?::\d{2}){2}Z")]
+Time = Annotated[str, Rule("a time in UTC", r"\d{4}(?:-\d{2}){2}T\d{2}(?::\d{2}){2}(?:\.\d{3})?Z")]
 
 
 def now() -> str:
     """The time in UTC, by the clock of this machine."""
-    return time.strftime(_TIME, time.gmtime())
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def packages() -> dict[str, str]:

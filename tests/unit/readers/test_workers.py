@@ -19,7 +19,7 @@ from larder.readers.launcher import ranks_of_machine
 from larder.readers.slots import SharedMemory, SlotWriter, read_value
 from tests.support.errors import larder_error
 from tests.support.numbered import NumberedSamples, loader_of
-from tests.support.processes import children, is_running, run_python, wait_until
+from tests.support.processes import is_running, run_python, wait_until
 
 SHARDS = (200, 30, 170)
 
@@ -53,7 +53,8 @@ def failing(value):
 
 
 def processes():
-    return [each for each in children(os.getpid()) if is_running(each)]
+    every = [each._process for each in workers.crew()._workers]
+    return [each.process.pid for each in every if each and is_running(each.process.pid)]
 
 
 @pytest.mark.parametrize("transform", [None, pixels, of_other_sizes])
@@ -108,6 +109,7 @@ def test_iterations_that_are_left_give_their_memory_back():
 
 
 def test_processes_go_on_with_the_next_epoch_until_the_loader_is_gone():
+    gc.collect()  # what other tests have left
     loader, lanes = made(), [each._lanes for each in workers.crew()._workers]
     before = [len(each) for each in lanes]
     keys(loader)
