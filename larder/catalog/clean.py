@@ -90,7 +90,7 @@ def plan_clean(
     needed = read_needed(root, now_us)
     ripe, waiting = list[NamedTombstone](), list[NamedTombstone]()
     for each in read_tombstones(root):
-        is_old = now_us - each.info.modified_us >= settings.policy.grace_us
+        is_old = settings.policy.has_passed(now_us - each.info.modified_us)
         (ripe if is_old or each.tombstone.cleaner else waiting).append(each)
     reasons = kept_versions(holdings, needed, settings.policy, now_us)
     announced = set(_prefixes([*ripe, *waiting]))
@@ -113,7 +113,7 @@ def _unread(
     """
     if settings.mirror and not needed.running:
         for info in unread_copies(root, versions):
-            if now_us - info.modified_us >= settings.policy.grace_us:
+            if settings.policy.has_passed(now_us - info.modified_us):
                 yield info
 
 

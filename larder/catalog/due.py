@@ -33,6 +33,12 @@ class Policy:
     def grace_us(self) -> int:
         return self.grace_hours * HOUR_US
 
+    def has_passed(self, idle_us: int) -> bool:
+        """Whether the grace time has; with none it has also for what a tick of the clock divides
+        from the object that told the time.
+        """
+        return not self.grace_hours or idle_us >= self.grace_us
+
 
 def read_policy(keep: int, older_than: str = "0h", grace: str = "24h") -> Policy:
     """The policy of the flags of a command; ``config.invalid_value``."""
@@ -86,7 +92,7 @@ def due_units(
             is_due = not reasons[id_]
         else:
             idle_us = now_us - holdings.units[prefix].newest_us
-            is_due = id_ in gone or idle_us >= policy.grace_us
+            is_due = id_ in gone or policy.has_passed(idle_us)
         if is_due and not in_use.has(prefix):
             due.append(prefix)
     return due
