@@ -114,7 +114,7 @@ def test_scale(tmp_path, monkeypatch):
     folder = tmp_path / "work"
     folder.mkdir()
     cases, said = run("scale", folder, "--files-scale", "0.0002")
-    assert cases["task runs"]["ours"] == 6
+    assert cases["task runs"]["ours"] == 7
     assert "1,000 objects" in said
 
 
