@@ -12,6 +12,8 @@ from pathlib import Path
 from tests.support.servers import free_port, served_folder, server_process
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun")
+_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
+"""A user's PATH may lack where Debian has the servers."""
 
 _CONFIG = """\
 ClusterName=larder
@@ -42,7 +44,11 @@ PartitionName=all Nodes={host} Default=YES
 
 def slurm_available() -> bool:
     """Whether its programs are installed."""
-    return all(map(shutil.which, _PROGRAMS))
+    return all(map(_program, _PROGRAMS))
+
+
+def _program(name: str) -> str:
+    return shutil.which(name, path=_PATH) or ""
 
 
 @contextmanager
@@ -62,7 +68,7 @@ def slurm() -> Iterator[dict[str, str]]:
         )
         _munge(folder, running)
         for name, port in (("slurmctld", controller_port), ("slurmd", node_port)):
-            command = [name, "-D", "-f", str(config)]
+            command = [_program(name), "-D", "-f", str(config)]
             running.enter_context(server_process(command, folder / f"{name}.out", port))
         yield {**os.environ, "SLURM_CONF": str(config)}
 
@@ -74,6 +80,6 @@ def _munge(folder: Path, running: ExitStack) -> None:
     names = {"key-file": "key", "socket": "munge", "pid-file": "pid"}
     names |= {"log-file": "log", "seed-file": "seed"}
     places = [f"--{flag}={folder / name}" for flag, name in names.items()]
-    subprocess.run(["munged", "--force", *places], check=True)
-    stop = ["munged", "--stop", f"--socket={folder / 'munge'}"]
+    subprocess.run([_program("munged"), "--force", *places], check=True)
+    stop = [_program("munged"), "--stop", f"--socket={folder / 'munge'}"]
     running.callback(lambda: subprocess.run(stop, check=True))
