@@ -10,17 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from larder.bounds import map_ahead
 from larder.catalog.place import Place
 from larder.config.models import Cluster
 from larder.errors import ConfigError, DamageError, printable
-from larder.names import ID, NAME
+from larder.names import NAME
 from larder.segments.stores import dataset_root, storage_root
 from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import listed
+from larder.store.own_files import LAST, listed
 from larder.units import (
     format_bytes,
     format_changes,
@@ -31,13 +30,13 @@ from larder.units import (
 )
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
+from larder.versions.find import published
 from larder.versions.publish import read_segment, read_version
 from larder.versions.runs import RunRecord, read_run
 from larder.versions.tags import TAG, read_tag, tag_names
 
 READERS = 16
 _SHORT = 8
-_LAST = "\U0010ffff"
 
 Unit = tuple[str, str | None]
 """A segment, or a cache of a segment."""
@@ -71,22 +70,19 @@ def read_history(root: Store) -> list[ListedVersion]:
         with suppress(DamageError):
             if tag := read_tag(root, name):
                 tags.setdefault(tag.version, []).append(name)
-    with _readers() as pool:
+    with readers() as pool:
         read = partial(_listed_version, root, tags)
         versions = list(map_ahead(pool, read, published(root), window=2 * READERS))
     return sorted(versions, key=lambda version: version.published_us, reverse=True)
 
 
-def _readers() -> ThreadPoolExecutor:
+def readers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(READERS, thread_name_prefix="version")
 
 
-def published(root: Store) -> Iterator[list[ObjectInfo]]:
-    """The objects below the prefix of each version that has its document, which is the first."""
-    for version, group in groupby(listed(root, "versions/"), lambda info: info.key.split("/")[1]):
-        infos = sorted(group, key=lambda info: info.key != layout.version_key(version))
-        if ID.allows(version) and infos[0].key == layout.version_key(version):
-            yield infos
+def dates_of(root: Store) -> dict[str, int]:
+    """By ID, when each version was published, in microseconds by the store's clock."""
+    return {infos[0].key.split("/")[1]: infos[0].modified_us for infos in published(root)}
 
 
 def _listed_version(
@@ -161,7 +157,7 @@ def _sizes(root: Store, versions: Sequence[ListedVersion]) -> dict[Unit, int]:
     sizes = {unit: size_bytes for version in versions for unit, size_bytes in version.units.items()}
     names = Counter(unit for version in versions for unit in version.units)
     units = [unit for unit, count in names.items() if count == 1 and unit[1] is None]
-    with _readers() as pool:
+    with readers() as pool:
         read = partial(_segment_bytes, root)
         segments = map_ahead(pool, read, (unit[0] for unit in units), window=2 * READERS)
         return sizes | dict(zip(units, segments, strict=True))
@@ -181,7 +177,7 @@ def dataset_names(cluster: Cluster) -> Iterator[str]:
     root, after = storage_root(cluster), ""
     while info := next(listed(root, "", start_after=after), None):
         name, slash, _ = info.key.partition("/")
-        after = f"{name}/{_LAST}" if slash else name
+        after = f"{name}/{LAST}" if slash else name
         if slash and NAME.allows(name):
             yield name
 
@@ -198,7 +194,7 @@ def check_dataset(place: Place) -> Store:
 
 def list_datasets(cluster: Cluster) -> dict[str, Any]:
     """The datasets of a storage, each with what `latest` names; a JSON document."""
-    with _readers() as pool:
+    with readers() as pool:
         names = dataset_names(cluster)
         rows = list(map_ahead(pool, partial(_dataset, cluster), names, window=2 * READERS))
     return {"storage": cluster.storage.url, "datasets": rows}
@@ -206,7 +202,7 @@ def list_datasets(cluster: Cluster) -> dict[str, Any]:
 
 def _dataset(cluster: Cluster, name: str) -> dict[str, Any]:
     root = dataset_root(name, cluster)
-    dates = {infos[0].key.split("/")[1]: infos[0].modified_us for infos in published(root)}
+    dates = dates_of(root)
     row: dict[str, Any] = {"dataset": name, "versions": len(dates), "version": None}
     row |= dict.fromkeys(("published", "samples", "bytes"))
     with suppress(DamageError):

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from larder.bounds import map_ahead
+from larder.catalog.history import READERS, readers
 from larder.errors import DamageError
 from larder.names import ID, SPLIT_REGEX
 from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import listed
+from larder.store.own_files import LAST, listed
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
 from larder.versions.find import published_ids
@@ -27,8 +27,6 @@ from larder.versions.tags import read_tag, tag_names
 SHOWN_KEYS = 1_000
 """Maximum number of units, and of foreign keys, that are named."""
 
-_READERS = 16
-_LAST = "\U0010ffff"
 _OTHERS = (
     *(layout.MIRROR_PREFIX, layout.TAGS_PREFIX, layout.LEASES_PREFIX, layout.TOMBSTONES_PREFIX),
     "work/",
@@ -130,7 +128,7 @@ def _listed(root: Store) -> Iterator[ObjectInfo]:
         yield info
     else:
         return
-    yield from listed(root, "", start_after=f"{layout.MIRROR_PREFIX}{_LAST}")
+    yield from listed(root, "", start_after=f"{layout.MIRROR_PREFIX}{LAST}")
 
 
 Named = frozenset[tuple[str, str | None]]
@@ -187,8 +185,8 @@ def _read_named(root: Store) -> dict[str, Named]:
     def read(version: str) -> VersionDocument | None:
         return read_version(root, version)
 
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="version") as pool:
-        documents = map_ahead(pool, read, published_ids(root), window=2 * _READERS)
+    with readers() as pool:
+        documents = map_ahead(pool, read, published_ids(root), window=2 * READERS)
         return {
             each.id: frozenset((use.id, use.cache) for use in each.segments)
             for each in documents

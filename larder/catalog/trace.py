@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from larder.bounds import map_ahead
-from larder.catalog.history import READERS, check_dataset, published
+from larder.catalog.history import READERS, check_dataset, dates_of, readers
 from larder.catalog.place import Place
 from larder.disk import disk_errors, write_file
 from larder.errors import ConfigError
@@ -96,11 +95,11 @@ def _content(version: VersionDocument, packed: Mapping[str, Any]) -> tuple[Any, 
 
 def _since(root: Store, version: VersionDocument, packed: Mapping[str, Any]) -> tuple[str, int]:
     """The version since which the sample is the same, without a gap, and when it was published."""
-    dates = {infos[0].key.split("/")[1]: infos[0].modified_us for infos in published(root)}
+    dates = dates_of(root)
     earlier = [id_ for id_ in dates if dates[id_] < dates.get(version.id, 0)]
     earlier.sort(key=lambda id_: dates[id_], reverse=True)
     since = version
-    with ThreadPoolExecutor(READERS, thread_name_prefix="version") as pool:
+    with readers() as pool:
         for before in map_ahead(pool, partial(read_version, root), earlier, window=READERS):
             had = _packed_before(root, before, since, packed) if before else None
             if before is None or had is None:

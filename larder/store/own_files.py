@@ -11,6 +11,9 @@ from typing import Any
 from larder.errors import NotFoundError, ObjectError, StoreError
 from larder.store.base import ObjectInfo, Readable, Store
 
+LAST = "\U0010ffff"
+"""The last character: after every key that begins with a prefix comes the prefix with this."""
+
 
 @contextmanager
 def published_file_errors() -> Iterator[None]:

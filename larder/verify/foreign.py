@@ -13,13 +13,11 @@ from typing import Literal, NamedTuple
 from larder.errors import DamageError, LarderError, NotFoundError
 from larder.segments.contents import named_by_document
 from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import listed, read_digest
+from larder.store.own_files import LAST, listed, read_digest
 from larder.verify.facts import SegmentFacts
 from larder.verify.findings import is_broken, readable
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, VersionDocument, parse_document
-
-_LAST = "\U0010ffff"
 
 _UNNAMED = "nothing names this file: move it elsewhere, or delete it"
 _OTHER_BYTES = (
@@ -123,5 +121,5 @@ def _listed(root: Store, segment: str) -> Iterator[ObjectInfo]:
         yield info
     else:
         return
-    for page in root.list(prefix, start_after=f"{work}{_LAST}"):
+    for page in root.list(prefix, start_after=f"{work}{LAST}"):
         yield from page

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from larder.errors import ConfigError
 from larder.names import ID
-from larder.store.base import Store
+from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed
 from larder.units import format_names, suggest
 from larder.versions import layout
@@ -59,7 +60,14 @@ def missing_version(store: Store, dataset: str, name: str) -> ConfigError:
 
 def published_ids(store: Store, prefix: str = "") -> Iterator[str]:
     """The IDs of the versions that have their document, of those that begin so; in order."""
-    for info in listed(store, layout.version_prefix(prefix).rstrip("/")):
-        version = info.key.split("/")[1]
-        if ID.allows(version) and info.key == layout.version_key(version):
-            yield version
+    return (infos[0].key.split("/")[1] for infos in published(store, prefix))
+
+
+def published(store: Store, prefix: str = "") -> Iterator[list[ObjectInfo]]:
+    """The objects of each of these versions, of which the first is its document."""
+    infos = listed(store, layout.version_prefix(prefix)[:-1])
+    for version, group in groupby(infos, lambda info: info.key.split("/")[1]):
+        document = layout.version_key(version)
+        beside = sorted(group, key=lambda info: info.key != document)
+        if ID.allows(version) and beside[0].key == document:
+            yield beside

@@ -16,6 +16,7 @@ def published(root):
         root.put(layout.version_key(version), b"")
         root.put(f"{layout.version_prefix(version)}card/card.html", b"")
     root.put("versions/" + "c" * 32 + "/manifests/objects.parquet", b"of a run that was stopped")
+    root.put("versions.txt", b"of somebody else")
     move_tag(root, "20240101", IDS[2], "0" * 64, None)
     return root
 
