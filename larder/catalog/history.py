@@ -220,8 +220,8 @@ def list_versions(place: Place) -> dict[str, Any]:
     """The versions of a dataset, the newest first; a JSON document."""
     root = check_dataset(place)
     versions = read_history(root)
-    own = own_bytes(versions, _sizes(root, versions))
-    rows = [version.row | {"own_bytes": own[version.id]} for version in versions]
+    sizes = own_bytes(versions, _sizes(root, versions))
+    rows = [version.row | {"own_bytes": sizes[version.id]} for version in versions]
     return {"dataset": place.dataset, "storage": place.cluster.storage.url, "versions": rows}
 
 

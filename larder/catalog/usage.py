@@ -31,7 +31,7 @@ def usage(place: Place) -> dict[str, Any]:
     root = check_dataset(place)
     places, units = _sums(root)
     versions = read_history(root)
-    own = own_bytes(versions, units)
+    own_sizes = own_bytes(versions, units)
     names = Counter(segment for each in versions for segment, cache in each.units if not cache)
     segments: Counter[str] = Counter()
     for (segment, _), size_bytes in units.items():
@@ -45,7 +45,7 @@ def usage(place: Place) -> dict[str, Any]:
                 "version": each.id,
                 "published": each.row["published"],
                 "bytes": each.beside_bytes + sum(units[unit] for unit in each.units),
-                "own_bytes": own[each.id],
+                "own_bytes": own_sizes[each.id],
             }
             for each in versions
         ],

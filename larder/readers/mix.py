@@ -264,11 +264,11 @@ class _Sources:
         of_shares = [np.searchsorted(self._starts, share, side="right") - 1 for share in shares]
         for number, source in enumerate(self._sources):
             rows = [np.flatnonzero(sources == number) for sources in of_shares]
-            asked = [place for place, inside in enumerate(rows) if len(inside)]
+            used = [place for place, inside in enumerate(rows) if len(inside)]
             start = self._starts[number]
-            numbers = [shares[place][rows[place]] - start for place in asked]
+            numbers = [shares[place][rows[place]] - start for place in used]
             batches = source.batches(numbers, empty) if numbers else []
-            for place, batch in zip(asked, batches, strict=True):
+            for place, batch in zip(used, batches, strict=True):
                 parts[place].append(_Part(number, rows[place], batch))
         return parts
 
