@@ -23,11 +23,18 @@ _OPEN_FILES = 65_536
 
 _CGROUPS = "/sys/fs/cgroup"
 
-_ARROW_POOL = "ARROW_DEFAULT_MEMORY_POOL"
+_LIBRARIES = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Environment variables of libraries, and their values.
 
-_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-"""numpy's linear algebra, which Larder does not use, starts a thread for each further core; they
-wait for work by spinning, which is a third of the CPU time of ``import numpy``.
+Arrow's own allocators keep a multiple of what is used, so it gets that of the C library; the other
+one has a thread all the same, and a process with threads cannot be forked
+(`larder.jobs.fork_server`). numpy's linear algebra, which Larder does not use, starts a thread for
+each further core; they wait for work by spinning, which is a third of the CPU time of ``import
+numpy``.
 """
 
 _MALLOC = {
@@ -87,12 +94,10 @@ def keep_memory_small() -> None:
     """Have this process give freed memory back soon; for programs of Larder's own.
 
     Whoever imports Larder decides on the memory of their process, so the library does not call it.
-    Arrow's own allocators keep a multiple of what is used, so it gets that of the C library; numpy
-    gets a single thread for linear algebra. It has to be called before they are imported. What the
-    environment says counts.
+    It has to be called before numpy and Arrow are imported. What the environment says counts.
     """
-    os.environ.setdefault(_ARROW_POOL, "system")
-    os.environ.setdefault(_BLAS_THREADS, "1")
+    for name, text in _LIBRARIES.items():
+        os.environ.setdefault(name, text)
     mallopt = _c_function("mallopt")
     for name, (option, value) in _MALLOC.items():
         if mallopt and name not in os.environ:
@@ -112,9 +117,7 @@ def raise_open_files() -> None:
 
 def small_memory_environment() -> dict[str, str]:
     """Environment variables that do the same to a program from its start."""
-    return {_ARROW_POOL: "system", _BLAS_THREADS: "1"} | {
-        name: str(value) for name, (_, value) in _MALLOC.items()
-    }
+    return _LIBRARIES | {name: str(value) for name, (_, value) in _MALLOC.items()}
 
 
 def give_back_memory() -> None:

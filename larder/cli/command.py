@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from larder.cli.arguments import Parser
 from larder.cli.exit import error_fields, tell_failures
 from larder.cli.output import DONE, print_json, print_text, tell
-from larder.cli.signals import interruptible, loading
+from larder.cli.signals import interruptible, loading, process
 from larder.errors import DamageError, Failure
 from larder.jobs.results import RunError
 from larder.packages import require
@@ -109,11 +110,17 @@ class Command:
             require("prepare")
             operation = self.operation(**parameters)
             from larder.cli.display import Display
+            from larder.jobs.fork_server import forking
+            from larder.jobs.processes import serve
             from larder.jobs.runner import InlineRunner
 
         error: DamageError | RunError | None = None
         plan_only = getattr(namespace, "plan", False)
-        with Display(quiet=namespace.quiet) as display:
+        divides = process.armed and operation.workers > 1 and not plan_only
+        with (
+            forking(serve) if divides else nullcontext(),
+            Display(quiet=namespace.quiet) as display,
+        ):
             if plan_only:
                 operation = operation.planning()
                 document = operation.compose(InlineRunner(operation.workers, display))

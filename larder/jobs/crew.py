@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from larder.config.models import Location
+from larder.jobs.fork_server import forks
 from larder.jobs.pool import ProcessPool
 from larder.jobs.results import stops_others
 from larder.progress import CancellableProgress, Progress
@@ -25,6 +26,7 @@ UNIT_BYTES = 64_000_000
 
 _SCHEMES = ("", "file", "gs", "s3")
 _START_SECONDS = 0.4
+_FORK_SECONDS = 0.1
 _BYTE_SECONDS = 0.5e-9
 _LEAST_UNIT_BYTES = 16_000_000
 _UNITS_EACH = 4
@@ -74,7 +76,8 @@ def saves_time(seconds: float, count: int) -> bool:
     """Whether ``count`` processes, for what one does in so many seconds, save twice the time that
     they take to start.
     """
-    return seconds * (1 - 1 / count) > 2 * _START_SECONDS
+    start_seconds = _FORK_SECONDS if forks() else _START_SECONDS
+    return seconds * (1 - 1 / count) > 2 * start_seconds
 
 
 def is_local(*places: Location) -> bool:

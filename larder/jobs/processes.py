@@ -4,11 +4,12 @@ The lock allows one core to deal with samples, or to write a JPEG. Reading, hash
 large samples does not hold it, so threads do as well there, without the second that a process takes
 to start, and without its memory.
 
-Another process is a program of its own, this module: a user's script needs no guard, and an
-interrupt of the terminal does not reach it. It ends as soon as the process that started it is gone,
-because its stdin is closed then. Both ends of its pipes are Larder, so what goes through them is
-pickled. Every tenth of a second it tells its progress, and a message asks it to stop between two
-objects. docs/dependencies.md says why this is not loky.
+Another process is forked by the server of a command (`larder.jobs.fork_server`), or else a program
+of its own, this module: a user's script needs no guard, and an interrupt of the terminal does not
+reach it. It ends as soon as the process that started it is gone, because its stdin is closed then.
+Both ends of its pipes are Larder, so what goes through them is pickled. Every tenth of a second it
+tells its progress, and a message asks it to stop between two objects. docs/dependencies.md says why
+this is not loky.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from larder.errors import FatalError
+from larder.jobs import fork_server
 from larder.machine import raise_open_files, share_machine, small_memory_environment
 from larder.progress import CancellableProgress, NullProgress, Progress
 
@@ -71,7 +73,8 @@ class Process:
     """
 
     def __init__(self, together: int = 1, descriptors: Collection[int] = ()) -> None:
-        self.process = _start(together, descriptors)
+        forked = None if descriptors else fork_server.fork(together)
+        self.process = forked or _start(together, descriptors)
         assert self.process.stdin is not None, "it has pipes"
         assert self.process.stdout is not None, "it has pipes"
         self._stdin: IO[bytes] = self.process.stdin

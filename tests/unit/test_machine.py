@@ -116,19 +116,20 @@ def test_as_many_files_may_be_open_as_the_system_allows():
     assert done.stdout.strip() == "True", done.stderr
 
 
-_NUMPY = """
+_IMPORTS = """
 from pathlib import Path
 from larder.machine import keep_memory_small
 keep_memory_small()
-import numpy
+import numpy, pyarrow.compute, larder.copy.run, larder.pipeline.prepare
 print(len(list(Path("/proc/self/task").iterdir())))
 """
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="Linux tells it there")
-def test_numpy_starts_no_threads(monkeypatch):
+def test_no_library_starts_threads(monkeypatch):
+    monkeypatch.delenv("JE_ARROW_MALLOC_CONF", raising=False)
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    done = run_python("-c", _NUMPY)
+    done = run_python("-c", _IMPORTS)
     assert done.stdout.strip() == "1", done.stderr
 
 
