@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from larder.config.messages import Schema, refusals
 from larder.config.models import Cluster, Dataset, Location, Model
+from larder.config.patterns import glob_regex
 from larder.config.template import read_template
 from larder.config.text import (
     CLUSTER,
@@ -40,6 +41,7 @@ L = TypeVar("L", bound=Location)
 _DATASET = Schema(Dataset, "dataset")
 _CLUSTER = Schema(Cluster, "cluster", f"{CLUSTER}.")
 _SOURCE_URLS: tuple[KeyPath, ...] = (("source", "url"), ("source", "inventory", "url"))
+_SPECIAL = re.compile(r"[*?\[{]")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
@@ -63,7 +65,30 @@ def load_dataset(
     context = {"formats": formats}
     of_file = parse_settings(settings).dataset
     dataset: Dataset = _load(_DATASET, config_dir, name, of_file, environ, unread, context)
-    return dataset
+    if dataset.omit is None:
+        return dataset
+    omitted = _omitted(config_dir / "datasets" / dataset.omit, f"omit of dataset {name}")
+    source = with_fields(dataset.source, exclude=(*dataset.source.exclude, *omitted))
+    return with_fields(dataset, source=source)
+
+
+def _omitted(path: Path, named_by: str) -> Iterator[str]:
+    """The globs of a deny-list: each line as a glob, and as the key of an object or of a sample."""
+    try:
+        text = file_text(path)
+    except ConfigError as error:
+        hint = f"it is {named_by}: create it, or change the name"
+        raise ConfigError(error.code, error.message, where=error.where, hint=hint) from None
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
+        if not line or line.startswith("#"):
+            continue
+        try:
+            glob_regex(line)
+        except ConfigError as error:
+            where = f"{path}:{number}"
+            raise ConfigError(error.code, error.message, where=where, hint=error.hint) from None
+        key = _SPECIAL.sub(r"[\g<0>]", line)
+        yield from dict.fromkeys((line, key, f"{key}.*"))
 
 
 def load_cluster(

@@ -123,6 +123,8 @@ def _planned(
 
 
 def _record(settings: Settings, job: Job, growth: GrowthPlan, began: str) -> RunRecord:
+    # A deny-list takes samples out of everything that is stored, so their keys are not stored anew.
+    unnamed = () if settings.dataset.omit is None else ("removed",)
     return RunRecord(
         dataset=job.dataset.name,
         version=job.version,
@@ -134,7 +136,7 @@ def _record(settings: Settings, job: Job, growth: GrowthPlan, began: str) -> Run
         after=job.version,
         previous=growth.previous.version.id if growth.previous else None,
         changes=asdict(growth.changes),
-        names=growth.names,
+        names={kind: keys for kind, keys in growth.names.items() if kind not in unnamed},
     )
 
 

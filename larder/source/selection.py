@@ -23,21 +23,38 @@ _AFTER_OWN = "_larder0"
 """The first key after all of those: 0 follows / in ASCII."""
 
 _EVERYTHING = ("**",)
+_KEY = re.compile(r"[^*?\[{]+")
+_ANY_EXTENSION = re.compile(r"((?:[^*?\[{]*/)?[^*?\[{/.]+)\.\*")
+_STEM = r"^(?P<stem>(?s:.*/)?[^/.]+)\.[^/]*$"
 
 
 class KeyRule:
-    """Globs of which one has to match, applied to keys by the column."""
+    """Globs of which one has to match, applied to keys by the column.
+
+    ``KEY`` and ``KEY.*`` are looked up, as there may be a hundred thousand of them, which no
+    regular expression takes.
+    """
 
     def __init__(self, globs: Sequence[str]) -> None:
         self.everything = tuple(globs) == _EVERYTHING
-        pattern = compile_globs(globs)
+        stems = {glob: match[1] for glob in globs if (match := _ANY_EXTENSION.fullmatch(glob))}
+        keys = [glob for glob in globs if _KEY.fullmatch(glob)]
+        self._keys, self._stems = (pa.array(names, pa.string()) for names in (keys, stems.values()))
+        looked_up = {*stems, *keys}
+        pattern = compile_globs(glob for glob in globs if glob not in looked_up)
         # In RE2, $ is the end of the string; Python's would also match before a final newline.
         self._pattern = f"^(?:{pattern.pattern})$" if pattern else None
 
     def __call__(self, keys: pa.Array) -> Flags:
-        if self.everything or self._pattern is None:
-            return np.full(len(keys), self.everything)
-        return column_flags(pc.match_substring_regex(keys, self._pattern))
+        flags = np.full(len(keys), self.everything)
+        if self._pattern is not None and not self.everything:
+            flags |= column_flags(pc.match_substring_regex(keys, self._pattern))
+        if len(self._keys):
+            flags |= column_flags(pc.is_in(keys, self._keys))
+        if len(self._stems):
+            stems = pc.struct_field(pc.extract_regex(keys, _STEM), "stem")
+            flags |= column_flags(pc.is_in(stems, self._stems))
+        return flags
 
 
 def without_own(pages: Iterable[list[ObjectInfo]]) -> Iterator[list[ObjectInfo]]:

@@ -32,15 +32,15 @@ def test_nothing_of_an_erased_sample_is_left(tmp_path, cache, mirror):
     verify(VerifySettings(lab.settings(), repair=True), runner())
     assert len(holding(lab)) == 2 + bool(cache) + mirror
 
-    source = {"url": lab.source, "exclude": ["a/secret.*"]}
-    erased = type(lab)(source, lab.storage, lab.output, lab.fields)
+    source = {"url": lab.source, "exclude": ["a/secret", "a/secret.*"]}  # as of a deny-list
+    erased = type(lab)(source, lab.storage, lab.output, {**lab.fields, "omit": "omit.txt"})
     version = erased.compact()["version"]
     tagged(lab, "v1", delete=True)
     drop_all(lab)
     assert holding(lab)
     assert cleaned(lab, mirror=True)["status"] == "cleaned"
 
-    assert holding(lab) == []
+    assert holding(lab) == holding(lab, b"a/secret") == []
     assert lab.check().keys() == {version}
     verify(VerifySettings(erased.settings()), runner())
     assert cleaned(lab, mirror=True, plan_only=True)["status"] == "current"
@@ -48,11 +48,7 @@ def test_nothing_of_an_erased_sample_is_left(tmp_path, cache, mirror):
     assert (again["status"], again["copied"]["count"]) == ("reused", 0)
 
 
-def holding(lab):
-    """The files below the storage that have the words, or a piece of them."""
-    files = (path for path in tmp_files(lab))
-    return [path for path in files if SECRET[:60] in path.read_bytes()]
-
-
-def tmp_files(lab):
-    return [path for path in lab.folder.parents[1].rglob("*") if path.is_file()]
+def holding(lab, words=SECRET[:60]):
+    """The files below the storage that have the words."""
+    paths = (path for path in lab.folder.parents[1].rglob("*") if path.is_file())
+    return [path for path in paths if words in path.read_bytes()]

@@ -391,6 +391,11 @@ class Dataset(Model):
     name: Name = Field(description="name of the dataset: that of the file; may be left out")
     description: Text = Field("", description="free text")
     source: Source = Field(description="where the data lives")
+    omit: Annotated[Text | None, OrNull] = Field(
+        None,
+        description="file beside this one whose lines are keys or globs to exclude, as with "
+        "source.exclude; null: none",
+    )
     splits: Annotated[
         Annotated[dict[SplitName, Globs], Tag(GLOBS_TAG)] | Annotated[HashSplits, Tag(HASH_TAG)],
         Discriminator(kind_of_splits),

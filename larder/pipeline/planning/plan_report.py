@@ -219,7 +219,7 @@ def _excluded_lines(excluded: Mapping[str, Any]) -> Iterator[str]:
     of = f"of {format_count(excluded['listed'], 'object')}"
     reasons = {
         "not_included": "not matched by source.include",
-        "excluded": "matched by source.exclude",
+        "excluded": "matched by source.exclude or omit",
     }
     for name, reason in reasons.items():
         count, keys = excluded[name]["count"], map(printable, excluded[name]["keys"])

@@ -51,6 +51,32 @@ def test_the_name_is_that_of_the_file():
     assert problems_of(refused(SOURCE + "name: y\n")) == [("invalid_value", f"{HERE}:3", "name")]
 
 
+def test_a_deny_list_is_excluded_by_keys_and_globs():
+    lines = "# of November\n\n  people/0042  \nodd/[1].jpg\nraw/**\n"
+    Path("configs/datasets/omit.txt").write_text(lines)
+    text = "source: {url: ./here, exclude: ['*.tmp']}\nomit: omit.txt\n"
+    assert load(text).source.exclude == (
+        *("*.tmp", "people/0042", "people/0042.*", "odd/[1].jpg", "odd/[[]1].jpg"),
+        *("odd/[[]1].jpg.*", "raw/**", "raw/[*][*]", "raw/[*][*].*"),
+    )
+    assert load(text, "omit=").source.exclude == ("*.tmp",)
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "where"),
+    [
+        (None, "config.unreadable", ""),
+        (b"\xff", "config.unreadable", ""),
+        (b"a\n[b\n", "config.invalid_value", ":2"),
+    ],
+)
+def test_a_deny_list_that_cannot_be_read_is_refused(data, code, where):
+    if data is not None:
+        Path("configs/datasets/omit.txt").write_bytes(data)
+    with larder_error(code, f"configs/datasets/omit.txt{where}"):
+        load(SOURCE + "omit: omit.txt\n")
+
+
 def test_all_mistakes_of_a_file_are_listed():
     text = (
         "name: y\n"

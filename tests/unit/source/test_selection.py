@@ -12,15 +12,28 @@ from larder.store.base import ObjectInfo
 from tests.support.memory import MemoryStore, forget
 
 KEYS = ["a", "a\nb", "a/b.jpg", "a/é.jpg", "train/x/1.JPEG", "\U0001f600/.b", "*"]
+KEYS += ["a.b/c", "a.b/c.d.e", "a/b.jpg/c", "a/b.", "a.\n", ".a"]
 
 
 @pytest.mark.parametrize(
-    "globs", [("**",), ("*",), ("**/*.jpg", "train/**"), ("[*]",), ("{a,b}/?.jpg",), ("a?b",), ()]
+    "globs",
+    [
+        *[("**",), ("*",), ("**/*.jpg", "train/**"), ("[*]",), ("{a,b}/?.jpg",), ("a?b",), ()],
+        *[("a",), ("a.b/c", "*.JPEG"), ("a/b.*",), ("a.*", "\U0001f600/.*"), (".*", "a.b/c.*")],
+        *[("a.b/c.d.*", "a/b.jpg"), ("a/b", "*/b.*"), ("**", "a")],
+    ],
 )
 def test_columns_are_matched_as_single_keys_are(globs):
     single = compile_globs(globs)
     expected = [single is not None and single.fullmatch(key) is not None for key in KEYS]
     assert KeyRule(globs)(pa.array(KEYS)).tolist() == expected
+
+
+def test_a_hundred_thousand_keys_are_looked_up():
+    rule = KeyRule([f"{number:030}{end}" for number in range(100_000) for end in ("", ".*")])
+    assert rule(pa.array([f"{7:030}", f"{7:030}.jpg", "7", f"{7:030}/7.jpg"])).tolist() == [
+        *(True, True, False, False)
+    ]
 
 
 def pages(*keys: str, size: int) -> list[list[ObjectInfo]]:
