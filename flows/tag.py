@@ -30,6 +30,7 @@ def tag(
     version: str | None = None,
     pin: StrictBool | None = None,
     delete: StrictBool = False,
+    history: StrictBool = False,
     cluster: ClusterName | None = "local",
     storage: str | None = None,
     advanced: OtherNames = NO_OTHER_NAMES,
@@ -43,6 +44,7 @@ def tag(
             is shown.
         pin: Whether runs leave the tag where it is; left open, a pinned tag is not moved.
         delete: Delete the tag; its version stays.
+        history: List how the tag was moved.
         cluster: Name of a file in configs/clusters.
         storage: URL of the storage; by default that of the cluster.
         advanced: What is rarely needed.

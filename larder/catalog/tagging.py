@@ -23,7 +23,8 @@ from larder.versions.tags import TAG, Tag, delete_tag, move_tag, read_tag, tag_n
 
 @dataclass(frozen=True, slots=True)
 class TagSettings:
-    """What is done with a tag: it is moved to a ``version``, deleted, or shown.
+    """What is done with a tag: it is moved to a ``version``, deleted, or shown, perhaps with its
+    ``history``.
 
     ``pin`` says whether it is pinned from then on; None leaves that as it is, and refuses to move
     a pinned tag.
@@ -34,11 +35,14 @@ class TagSettings:
     version: str | None = None
     delete: bool = False
     pin: bool | None = None
+    history: bool = False
 
     def check(self) -> None:
         """Refuse contradictions, and names that no tag may have."""
         if self.delete and (self.version is not None or self.pin is not None):
             raise _refused("a tag is deleted or moved, not both", "leave out what is not meant")
+        if self.history and (self.delete, self.version, self.pin) != (False, None, None):
+            raise _refused("the history is of a tag as it is", "ask for it in a second command")
         if self.delete and self.name == TAG:
             raise _refused(f"{TAG} is not deleted, as every run moves it", "move it instead")
         if not FILE.allows(self.name) or ID.allows(self.name):
@@ -115,7 +119,7 @@ def _tag(settings: TagSettings) -> dict[str, Any]:
         "history": [entry.version for entry in reversed(after.history)],
         "moved_from": before.version if before and moved else None,
     }
-    return document | {"moves": [] if moved else _moves(root, name, after)}
+    return document | {"moves": _moves(root, name, after) if settings.history else []}
 
 
 def _moves(root: Store, name: str, tag: Tag) -> list[dict[str, Any]]:
@@ -145,9 +149,6 @@ def _move(root: Store, settings: TagSettings, before: Tag | None) -> bool:
         return move_tag(root, settings.name, *to, expected, probe_conditions(root), settings.pin)
 
 
-_SHOWN = 10
-
-
 def tag_lines(document: Mapping[str, Any]) -> list[str]:
     """The document for people."""
     name, before = document["tag"], document["moved_from"]
@@ -159,9 +160,7 @@ def tag_lines(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"  moved from {before}")
         if name == TAG and not document["pinned"]:
             lines.append("  the next larder prepare moves it on; --pin keeps it here")
-    elif document["status"] == "current":
-        lines += [_move_line(move) for move in document["moves"][:_SHOWN]]
-    return lines
+    return lines + [_move_line(move) for move in document["moves"]]
 
 
 def _move_line(move: Mapping[str, Any]) -> str:

@@ -10,8 +10,8 @@ from larder.cli.command import Command, Operation
 
 _DESCRIPTION = """\
 Make the tag NAME name a version, such as one before the current one. Runs publish versions, and
-leave a pinned tag where it is. Without VERSION, show which version it names, and where it was
-moved.\
+leave a pinned tag where it is. Without VERSION, show which version it names, and with --history
+when it was moved, from where, and by which run.\
 """
 
 
@@ -21,6 +21,7 @@ def _parser(prog: str) -> Parser:
     add("name", metavar="NAME", help="the tag, such as latest")
     add("version", metavar="VERSION", nargs="?", help="an ID, its first digits, or a tag")
     add("--delete", action="store_true", help="delete the tag; its version stays")
+    add("--history", action="store_true", help="list how the tag was moved, the newest first")
     pins = result.add_mutually_exclusive_group()
     pins.add_argument(
         "--pin",
@@ -41,6 +42,7 @@ def _operation(
     *,
     delete: bool = False,
     pin: bool | None = None,
+    history: bool = False,
     **where: Any,
 ) -> Operation:
     from larder.catalog.place import load_place
@@ -48,7 +50,7 @@ def _operation(
     from larder.config.models import RunnerConfig
 
     place = load_place(dataset, **where)
-    compose = partial(tag, TagSettings(place, name, version, delete, pin))
+    compose = partial(tag, TagSettings(place, name, version, delete, pin, history))
     batches = RunnerConfig(), place.cluster.storage, place.cluster.copy_.memory
     return Operation(1, compose, tag_lines, tag_lines, *batches)
 

@@ -33,7 +33,9 @@ def test_a_rollback_is_one_command_and_the_next_run_undoes_it(versions):
     assert lab.check().keys() == {first, second}
     again = lab.prepare()
     assert (again["status"], again["version"], lab.tag.version) == ("reused", second, second)
-    shown = tagged(lab, "latest")
+    assert (tagged(lab, "latest")["moves"], tagged(lab, "latest")["version"]) == ([], second)
+    shown = tagged(lab, "latest", history=True)
+    assert len(tag_lines(shown)) == 5
     assert shown["history"] == [first, second, first]
     moves = [(move["command"], move["from"], move["to"]) for move in shown["moves"]]
     again = ("prepare", first, second)
@@ -91,6 +93,7 @@ def read_leases_of(lab):
         (("v1",), {"delete": True}, "version.missing"),
         (("latest",), {"delete": True}, "config.invalid_flag"),
         (("latest", "latest"), {"delete": True}, "config.invalid_flag"),
+        (("latest", "latest"), {"history": True}, "config.invalid_flag"),
         (("../x", "latest"), {}, "config.invalid_flag"),
         (("0" * 32, "latest"), {}, "config.invalid_flag"),
     ],
