@@ -60,11 +60,12 @@ def open(
     """Open a version of a dataset for reading.
 
     Args:
-        url: ``ROOT/larder/DATASET@TAG`` or ``...@VERSION`` (32 hex digits), without ``@`` for the
-            tag ``latest``; or ``ROOT/larder/DATASET/versions/VERSION``. ROOT is a URL of a store
-            or a local path. None for the version in the config of the job that this is, if
-            preparing wrote that config: of a trial of Determined, a training job of SageMaker, or
-            a container in which ``LARDER_LOCATION`` is set.
+        url: ``ROOT/larder/DATASET@TAG`` or ``...@VERSION`` (32 hex digits, or at least four of the
+            first), without ``@`` for the tag ``latest``; or
+            ``ROOT/larder/DATASET/versions/VERSION``. ROOT is a URL of a store or a local path. None
+            for the version in the config of the job that this is, if preparing wrote that config:
+            of a trial of Determined, a training job of SageMaker, or a container in which
+            ``LARDER_LOCATION`` is set.
         endpoint: URL of an S3-compatible server other than AWS.
         region: Region of the bucket.
         profile: Profile in the AWS credentials file.
@@ -72,9 +73,9 @@ def open(
             default, or ``~/.cache/larder``. Caches in a directory are read in place.
 
     Raises:
-        ConfigError: ``version.missing``: no such dataset, tag or version; ``config.invalid_value``:
-            the URL has another form; ``config.missing_variable``: no URL, and not in a job
-            with a config of Larder.
+        ConfigError: ``version.missing``: no such dataset, tag or version; ``version.ambiguous``:
+            several versions begin so; ``config.invalid_value``: the URL has another form;
+            ``config.missing_variable``: no URL, and not in a job with a config of Larder.
         StoreError: The store refuses the request, or cannot be reached.
         DamageError: The version document is damaged.
     """

@@ -15,7 +15,7 @@ from larder.cache.file import CacheFileReader, open_file
 from larder.cache.record import CacheFileFacts
 from larder.config.patterns import expand_braces
 from larder.config.urls import check_url
-from larder.errors import ConfigError, DamageError, StoreError
+from larder.errors import ConfigError, DamageError
 from larder.packages import require_module
 from larder.readers.access import DatasetAccess
 from larder.readers.batches import Decoding, Map
@@ -43,6 +43,7 @@ from larder.units import format_count, format_names
 from larder.versions import layout
 from larder.versions.copying import check_shards, copy_version, version_files
 from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
+from larder.versions.find import missing_version, one_of, published_ids
 from larder.versions.omitted import Omitted, read_omitted
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A version: ``root`` is the URL or path of ``.../larder/DATASET``, ``name`` a tag or an ID."""
+    """A version: ``root`` is the URL or path of ``.../larder/DATASET``, ``name`` a tag, an ID, or
+    the first digits of one.
+    """
 
     root: str
     dataset: str
@@ -699,10 +702,10 @@ def open_data(
 
 def _read(access: DatasetAccess, address: Address) -> VersionDocument:
     store = access.store()
-    version = address.name if address.is_version else _tagged(store, address, access.cache_dir)
+    version = address.name if address.is_version else _named(store, address, access.cache_dir)
     document = read_shared_version(store, version, access.cache_dir)
     if document is None:
-        raise _missing(store, address, f"there is no version {version}")
+        raise missing_version(store, address.dataset, address.name)
     if (document.dataset, document.id) != (address.dataset, version):
         message = f"the document is that of version {document.id} of {document.dataset}"
         where = object_url(store.url, layout.version_key(version))
@@ -710,35 +713,13 @@ def _read(access: DatasetAccess, address: Address) -> VersionDocument:
     return document
 
 
-def _tagged(store: Store, address: Address, cache_dir: Path) -> str:
+def _named(store: Store, address: Address, cache_dir: Path) -> str:
+    """The ID of the version that a tag names, or the first digits of the ID."""
     version = read_shared_tag(store, address.name, cache_dir)
+    version = version or one_of(store, published_ids(store, address.name), address.name)
     if version is None:
-        raise _missing(store, address, f"there is no tag {address.name!r}")
+        raise missing_version(store, address.dataset, address.name)
     return version
-
-
-def _missing(store: Store, address: Address, message: str) -> ConfigError:
-    hint = "nothing was published there"
-    try:
-        if tags := _names(store, "tags/", ".json"):
-            hint = f"the tags are: {_listed(tags)}"
-        elif versions := _names(store, "versions/", "/version.json"):
-            hint = f"the versions are: {_listed(versions)}"
-    except ConfigError as error:
-        if error.code != "config.missing_package":
-            raise
-        hint = "check the name and the address"  # a light install can read but not list
-    return ConfigError("version.missing", message, where=address.root, hint=hint)
-
-
-def _names(store: Store, prefix: str, suffix: str) -> list[str]:
-    try:
-        keys = [info.key for page in store.list(prefix) for info in page]
-    except StoreError as error:
-        if error.code != "store.missing":
-            raise
-        return []
-    return [key.removeprefix(prefix).removesuffix(suffix) for key in keys if key.endswith(suffix)]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -151,10 +151,22 @@ def refusal(call: Any, *arguments: Any) -> str:
 def test_unknown_names_are_refused(toy):
     for address in (f"{toy}@v9", f"{toy}@{OTHER}", f"{toy}x"):
         assert refusal(larder.open, address) == "version.missing"
+    with pytest.raises(LarderError, match="did you mean latest"):
+        larder.open(f"{toy}@latets")
     data = larder.open(toy)
     for call in (data.shards, data.cache):
         assert refusal(call, "test") == "version.split"
     assert refusal(data.cache, "validation") == "cache.missing"
+
+
+def test_the_first_digits_of_an_id_name_its_version(toy):
+    assert larder.open(f"{toy}@{ID[:4]}").version == ID
+    assert refusal(larder.open, f"{toy}@{ID[:3]}") == "version.missing"
+    open_store(toy).put(layout.version_key(f"{ID[:-1]}0"), b"{}")
+    with pytest.raises(LarderError, match=f"2 versions begin with {ID[:5]}: {ID[:-1]}0"):
+        larder.open(f"{toy}@{ID[:5]}")
+    assert refusal(larder.open, f"{toy}@{ID[:5]}") == "version.ambiguous"
+    assert larder.open(f"{toy}@{ID}").version == ID
 
 
 @pytest.mark.parametrize("wrong", [[1.5], [1.0], [True, False], ["1"], np.array([0.0])])
