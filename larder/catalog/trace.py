@@ -1,28 +1,35 @@
-"""One sample of a version: where it is, what it was packed from, and since when it is the same."""
+"""Samples of a version, one or those of a batch: where they are, and what they were packed from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.bounds import map_ahead
 from larder.catalog.history import READERS, check_dataset, dates_of, readers
 from larder.catalog.place import Place
 from larder.disk import disk_errors, write_file
-from larder.errors import ConfigError
+from larder.errors import ConfigError, printable
 from larder.growth.previous import read_previous
 from larder.names import FILE
 from larder.pipeline.emit import published_version
+from larder.readers.access import DatasetAccess
+from larder.readers.options import Kind, Shuffle
+from larder.readers.order import Choice, Even
+from larder.readers.schedule import schedule_of, whole
+from larder.readers.split import SplitSamples
 from larder.samples.indexed import IndexedSample
 from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
-from larder.units import format_bytes, format_time, row_lines
+from larder.units import format_bytes, format_time, row_lines, suggest
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.index import SegmentIndex
@@ -30,28 +37,150 @@ from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import existing_segment, read_version
 
 
-def trace(place: Place, name: str, key: str, to: str | None = None) -> dict[str, Any]:
-    """A sample of a version; a JSON document. Its parts are written to a folder, if one is given.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedBatch:
+    """A batch of a loader of all samples of a split; as the arguments of `Data.loader`.
 
-    Refused: ``version.missing``, ``version.ambiguous``; ``version.sample``.
+    Attributes:
+        batch: Its number in the epoch, from 0.
+        rank: Whose part of it; None for those of all ranks.
+        shuffle: Kind of order; None for the one that ``shuffle=True`` has, from this storage.
     """
+
+    split: str
+    batch: int
+    batch_size: int
+    epoch: int = 0
+    seed: int = 0
+    rank: int | None = None
+    world: int = 1
+    shuffle: Kind | None = None
+    window: int | None = None
+    lanes: int | None = None
+    even: Even = "pad"
+
+
+class _Located(NamedTuple):
+    """Where a sample is; ``packed`` is its row of `larder.growth.previous.PACKED`."""
+
+    packed: Mapping[str, Any]
+    segment: SegmentDocument
+    shard: str
+    sample: IndexedSample
+
+
+def trace(
+    place: Place, name: str, key: str | None = None, to: str | None = None, **batch: Any
+) -> dict[str, Any]:
+    """A sample of a version, by its key; a JSON document. Its parts are written to a folder, if one
+    is given. Without a key, the samples of a `TracedBatch`.
+
+    Refused: ``version.missing``, ``version.ambiguous``; ``version.sample``, ``version.split``.
+    """
+    given = {option: value for option, value in batch.items() if value is not None}
+    _check(key, to, given)
     root = check_dataset(place)
     version = published_version(root, place.dataset, name)
-    packed = _packed(root, version, key)
-    if packed is None:
+    if key is None:
+        return _trace_batch(place, root, version, TracedBatch(**given))
+    located = _located(root, version, [key]).get(key)
+    if located is None:
         message, hint = f"there is no sample {key!r}", "give its key, which has no extension"
         where = object_url(root.url, layout.version_prefix(version.id))
         raise ConfigError("version.sample", message, where=where, hint=hint)
-    since, published_us = _since(root, version, packed)
-    segment = existing_segment(root, version.segments[packed["segment"]].id)
-    index = SegmentIndex(root, segment.file("rows"), Path(), segment.samples)
-    (sample,) = index.samples(np.array([packed["row"]]))
-    shard = layout.shard_key(segment.id, packed["split"], sample.shard)
-    sources = {part["ext"]: part for part in packed["parts"]}
+    since, published_us = _since(root, version, located.packed)
     return {
         "dataset": version.dataset,
         "version": version.id,
-        "key": key,
+        **_described(root, version, located),
+        "since": {"version": since, "published": format_time(published_us)},
+        "written": _write(root, located, Path(to)) if to else [],
+    }
+
+
+def _check(key: str | None, to: str | None, given: Mapping[str, Any]) -> None:
+    needed = [name for name in ("split", "batch", "batch_size") if name not in given]
+    message = ""
+    if key is not None and given:
+        message = "a sample is traced, or a batch"
+    elif key is None and needed:
+        message = f"--{needed[0].replace('_', '-')} is missing"
+    elif key is None and to is not None:
+        message = "--to writes the parts of a sample"
+    if message:
+        hint = "give KEY, or --split, --batch and --batch-size"
+        raise ConfigError("config.invalid_flag", message, hint=hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlaceAccess(DatasetAccess):
+    place: Place
+
+    def store(self) -> Store:
+        return self.place.open()
+
+
+def _trace_batch(
+    place: Place, root: Store, version: VersionDocument, traced: TracedBatch
+) -> dict[str, Any]:
+    split, world = traced.split, whole("--world", traced.world, 1)
+    facts = version.splits.get(split)
+    if facts is None:
+        hint = suggest(split, version.splits, "splits")
+        where = object_url(root.url, layout.version_prefix(version.id))
+        raise ConfigError("version.split", f"there is no split {split!r}", where=where, hint=hint)
+    access = _PlaceAccess(root=root.url, cache_dir=Path(), place=place)
+    samples = SplitSamples(version, split, access)
+    schedule = schedule_of(
+        (version.dataset, version.id, split),
+        facts,
+        Choice(facts.samples),
+        batch_size=traced.batch_size,
+        batch_size_per_rank=None,
+        shuffle=Shuffle(traced.shuffle or _kind(version, samples), traced.window, traced.lanes),
+        seed=traced.seed,
+        world=world,
+        even=traced.even,
+    )
+    division = schedule.division(world)
+    batch = whole("--batch", traced.batch, 0, max(0, division.batches - 1))
+    epoch = whole("--epoch", traced.epoch, 0)
+    chosen = range(world)
+    if traced.rank is not None:
+        chosen = range(world)[whole("--rank", traced.rank, 0, world - 1) :][:1]
+    order = schedule.order(epoch, samples)
+    shares = [(rank, division.shares(order, batch, batch + 1, rank)[0]) for rank in chosen]
+    numbers = np.unique(np.concatenate([share for _, share in shares]))
+    keys = dict(zip(numbers.tolist(), samples.keys_of(numbers), strict=True))
+    located = _located(root, version, keys.values())
+    return {
+        "dataset": version.dataset,
+        "version": version.id,
+        "split": split,
+        "epoch": epoch,
+        "batch": batch,
+        "batch_size": schedule.batch_size,
+        "world": world,
+        "seed": schedule.seed,
+        "order": asdict(schedule.shuffle),
+        "samples": [
+            {"rank": rank, **_described(root, version, located[keys[number]])}
+            for rank, share in shares
+            for number in share.tolist()
+        ],
+    }
+
+
+def _kind(version: VersionDocument, samples: SplitSamples) -> Kind:
+    cached = version.cache is not None and samples.split in version.cache.splits
+    return "full" if cached or samples.has_shards_local else "window"
+
+
+def _described(root: Store, version: VersionDocument, located: _Located) -> dict[str, Any]:
+    packed, _, shard, sample = located
+    sources = {part["ext"]: part for part in packed["parts"]}
+    return {
+        "key": sample.key,
         "split": packed["split"],
         "label": packed["label"],
         "class": _class(version, packed),
@@ -69,18 +198,32 @@ def trace(place: Place, name: str, key: str, to: str | None = None) -> dict[str,
             }
             for part in sample.parts
         ],
-        "since": {"version": since, "published": format_time(published_us)},
-        "written": _write(root, segment, shard, sample, Path(to)) if to else [],
     }
 
 
-def _packed(root: Store, version: VersionDocument, key: str) -> dict[str, Any] | None:
-    """The row of `larder.growth.previous.PACKED` of a sample of a version, if it has it."""
+def _located(root: Store, version: VersionDocument, keys: Iterable[str]) -> dict[str, _Located]:
+    """By key, where samples are, of those that a version has."""
+    rows = _packed(root, version, keys)
+    located = {}
+    for number in sorted({row["segment"] for row in rows}):
+        segment = existing_segment(root, version.segments[number].id)
+        index = SegmentIndex(root, segment.file("rows"), Path(), segment.samples)
+        inside = [row for row in rows if row["segment"] == number]
+        samples = index.samples(np.array([row["row"] for row in inside]))
+        for row, sample in zip(inside, samples, strict=True):
+            shard = layout.shard_key(segment.id, row["split"], sample.shard)
+            located[sample.key] = _Located(row, segment, shard, sample)
+    return located
+
+
+def _packed(root: Store, version: VersionDocument, keys: Iterable[str]) -> list[dict[str, Any]]:
+    """The rows of `larder.growth.previous.PACKED` of some samples that a version has, in order."""
+    wanted, rows = pa.array(sorted(set(keys)), pa.string()), list[dict[str, Any]]()
     for batch in read_previous(root, version).samples().batches:
-        place = pc.index(batch.column("key"), key).as_py()
-        if place >= 0:
-            return dict(batch.slice(place, 1).to_pylist()[0])
-    return None
+        if len(rows) == len(wanted):
+            break
+        rows += batch.filter(pc.is_in(batch.column("key"), wanted)).to_pylist()
+    return rows
 
 
 def _class(version: VersionDocument, packed: Mapping[str, Any]) -> str | None:
@@ -119,14 +262,14 @@ def _packed_before(
         gone = read_omitted(root, before).get((id_, split), Omitted.none())
         if not gone.mask(row, 1)[0]:
             return {**packed, "segment": ids.index(id_)}
-    had = _packed(root, before, packed["key"])
-    return had if had and _content(before, had) == _content(after, packed) else None
+    for had in _packed(root, before, [packed["key"]]):
+        return had if _content(before, had) == _content(after, packed) else None
+    return None
 
 
-def _write(
-    root: Store, segment: SegmentDocument, shard: str, sample: IndexedSample, folder: Path
-) -> list[str]:
+def _write(root: Store, located: _Located, folder: Path) -> list[str]:
     """Write the parts of a sample, which are compared with their checksums; their paths."""
+    _, segment, shard, sample = located
     with shard_format(*segment.shape.use).open(root, shard) as reader:
         parts = reader.read(sample)
     stem, paths = sample.key.rpartition("/")[2], []
@@ -140,6 +283,8 @@ def _write(
 
 def trace_lines(document: Mapping[str, Any]) -> list[str]:
     """The document for people."""
+    if "samples" in document:
+        return list(_batch_lines(document))
     label = f"{document['class']} ({document['label']})" if document["class"] else None
     rows = {
         "split": [document["split"]],
@@ -151,6 +296,19 @@ def trace_lines(document: Mapping[str, Any]) -> list[str]:
     }
     lines = [f"{document['key']} in {document['dataset']} version {document['version']}"]
     return lines + [line for name, texts in rows.items() for line in row_lines(name, texts)]
+
+
+def _batch_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    names = ("batch", "epoch", "seed", "batch_size", "world")
+    facts = ", ".join(f"{name.replace('_', ' ')} {document[name]}" for name in names)
+    order = ", ".join(f"{name} {value}" for name, value in document["order"].items() if value)
+    yield f"{document['dataset']} version {document['version']}, {document['split']}: {facts}"
+    yield f"  order    {order}"
+    for sample in document["samples"]:
+        label = f", {sample['class']} ({sample['label']})" if sample["class"] else ""
+        yield printable(f"  {sample['key']}{label}, of rank {sample['rank']}")
+        yield f"    {sample['shard']}, byte {sample['offset']:,}"
+        yield from (f"    {printable(line)}" for line in _part_lines(sample["parts"]))
 
 
 def _part_lines(parts: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -109,8 +109,24 @@ def _add_other(flags: Parser) -> None:
 
 
 def _add_key(flags: Parser) -> None:
-    flags.add_argument("key", metavar="KEY", help="the key of a sample, without extension")
-    flags.add_argument("--to", metavar="DIR", help="write its parts to this directory")
+    add = flags.add_argument
+    add("key", metavar="KEY", nargs="?", help="the key of a sample, without extension")
+    add("--to", metavar="DIR", help="write its parts to this directory")
+    add("--split", metavar="NAME", help="instead of KEY: the split of a loader")
+    add("--batch", metavar="N", type=int, help="number of its batch in the epoch, from 0")
+    add("--batch-size", metavar="N", type=int, help="samples of a batch, of all ranks together")
+    add("--epoch", metavar="N", type=int, help="number of the epoch, from 0 (default: 0)")
+    add("--seed", metavar="N", type=int, help="seed of the loader (default: 0)")
+    add("--rank", metavar="N", type=int, help="whose part of the batch (default: all)")
+    add("--world", metavar="N", type=int, help="number of ranks (default: 1)")
+    add(
+        "--shuffle",
+        choices=("sequential", "full", "window"),
+        help="kind of order (default: that of shuffle=True from this storage)",
+    )
+    add("--window", metavar="N", type=int, help="samples of a window, if not the default")
+    add("--lanes", metavar="N", type=int, help="shards at a time, if not the default")
+    add("--even", choices=("pad", "drop", "error"), help="as of the loader (default: pad)")
 
 
 LS = Question(
@@ -142,7 +158,8 @@ SHOW = Question(
 TRACE = Question(
     "trace",
     "Follow a sample of a version: its shard and offset, the objects that it was packed from, its\n"
-    "class, and since which version it is the same.",
+    "class, and since which version it is the same. Or show this of the samples that a loader's\n"
+    "batch had; loader.state_dict() names seed, batch size, order, window and lanes.",
     "trace:trace",
     add=_add_key,
 )
