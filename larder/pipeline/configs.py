@@ -31,7 +31,7 @@ from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.copying import check_shards, copy_version, version_files
 from larder.versions.documents import VersionDocument
-from larder.versions.leases import CONFIG_DAYS, Claim, Lease
+from larder.versions.leases import CONFIG_DAYS, Claim, Lease, config_name
 from larder.versions.omitted import read_omitted
 
 
@@ -179,7 +179,7 @@ def _lease(settings: Settings, root: Store, version: VersionDocument) -> None:
     """Keep a version that a config names from being cleaned for a while."""
     cluster = settings.cluster.name
     lease = Lease(f"the config of cluster {cluster}", CONFIG_DAYS, (version.id,))
-    name = f"config-{cluster}-{version.id}"
+    name = config_name(cluster, version.id)
     try:
         Claim(lease, (layout.version_key(version.id),), name).take(root)
     except StoreError as error:

@@ -27,6 +27,7 @@ from larder.readers.download import download_version
 from larder.readers.emitted import job_location
 from larder.readers.keep import KeptShards
 from larder.readers.launcher import rank_of
+from larder.readers.lease import LeasedSource
 from larder.readers.loader import BatchSource, CacheSource, Collate, Loader, OnError, ShardSource
 from larder.readers.numbers import Array
 from larder.readers.options import Check, Images, Reading, Shuffle, refuse_moved
@@ -427,6 +428,8 @@ class Data:
         )
         decoding = _decoding(decode, size, transforms, columns, map)
         source, decoding = self._source(samples, reading.check, decoding)
+        if rank == 0 and reading.keep is None:
+            source = LeasedSource(source, self._access, self.version)
         pin = None
         if reading.pin:
             require_module("torch", "torch")

@@ -30,7 +30,8 @@ RUN_DAYS = 7
 CONFIG_DAYS = 30
 MAX_DAYS = 3650
 RUN = "run-"
-"""The names of the leases of runs begin so."""
+CONFIG = "config-"
+"""The names of the leases of runs, and of emitted configs, begin so."""
 
 _CACHE = f"/(?:work/)?caches/{ID.regex}"
 _UNIT = f"(?:versions|segments)/{ID.regex}|segments/{ID.regex}{_CACHE}"
@@ -185,6 +186,25 @@ def claimed(root: Store, claim: Claim) -> Iterator[None]:
         yield
     finally:
         claim.give_back(root)
+
+
+def config_name(cluster: str, version: str) -> str:
+    """The name of the lease of the config that was emitted for a cluster."""
+    return f"{CONFIG}{cluster}-{version}"
+
+
+def renew_configs(root: Store, version: str, now_us: int) -> None:
+    """Write the leases of a version's configs again that are older than a day, as far as they are
+    there; or are younger than now, by this machine's clock.
+
+    Refused as `Claim.take`, and where the storage may not be listed and written.
+    """
+    for info in listed(root, f"{layout.LEASES_PREFIX}{CONFIG}"):
+        name = info.key.removeprefix(layout.LEASES_PREFIX).removesuffix(".json")
+        if name.endswith(f"-{version}") and not 0 <= now_us - info.modified_us < DAY_US:
+            where = object_url(root.url, info.key)
+            lease = read_sealed(Lease, bytes(root.get(info.key)), where, LEASE_FORMAT, hint="")
+            Claim(lease, (layout.version_key(version),), name).take(root)
 
 
 def claim_version(version: str) -> Claim:

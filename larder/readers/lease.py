@@ -1,0 +1,55 @@
+"""Keeps the version that is trained on from being cleaned, for as long as training reads it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from larder.errors import LarderError
+from larder.readers.access import DatasetAccess
+from larder.readers.batches import Empty
+from larder.readers.loader import BatchSource
+from larder.readers.numbers import Array
+from larder.versions.leases import renew_configs
+
+EVERY_SECONDS = 24 * 3600.0
+
+
+class LeasedSource:
+    """Reads from another source, and renews the leases of the version's configs once a day: first
+    after the second reading, so that a look at some samples costs nothing.
+
+    It is a favour to those whose training takes longer than their lease, so that no refusal and no
+    failure of it is one of reading.
+    """
+
+    def __init__(self, source: BatchSource, access: DatasetAccess, version: str) -> None:
+        self._source = source
+        self._access = access
+        self._version = version
+        self._due: float | None = None
+
+    @property
+    def is_decoded(self) -> bool:
+        return self._source.is_decoded
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._source.names
+
+    def batches(self, shares: Sequence[Array], empty: Empty = np.empty) -> Sequence[Any]:
+        batches, now = self._source.batches(shares, empty), time.monotonic()
+        if self._due is None:
+            self._due = now
+        elif self._due <= now:
+            self._due = now + EVERY_SECONDS
+            with suppress(LarderError):
+                renew_configs(self._access.store(), self._version, time.time_ns() // 1000)
+        return batches
+
+    def stored_bytes(self, numbers: Array) -> Array | None:
+        return self._source.stored_bytes(numbers)

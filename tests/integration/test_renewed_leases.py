@@ -1,0 +1,88 @@
+"""Loaders keep the version that they read, by the lease of its config."""
+
+import os
+
+import pytest
+from catalog_lab import cleaned, drop_all, grown, leased
+from pipeline_lab import directory_lab, images, write
+
+import larder
+from larder.manifest.sealed import seal
+from larder.pipeline.emit import emit
+from larder.readers import access, lease
+from larder.versions import layout
+from larder.versions.leases import Tombstone
+from tests.support.stores import FaultyStore, denied
+
+DAY_SECONDS = 24 * 3600
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """A dataset, its first version, for which there is a config, and the lease of that."""
+    monkeypatch.setattr(lease, "EVERY_SECONDS", 0.0)
+    lab = directory_lab(tmp_path, images("ab", 6), cache=None)
+    first, _ = grown(lab, 2)
+    emit(lab.settings(), first)
+    return lab, first, lab.folder / f"leases/config-c-{first}.json"
+
+
+def train(lab, version, **options):
+    loader = larder.open(f"{lab.folder}@{version}").loader("train", batch_size=2, **options)
+    assert len(list(loader)) >= 6
+
+
+def age(path, days):
+    written = path.stat().st_mtime - days * DAY_SECONDS
+    os.utime(path, (written, written))
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_training_of_forty_days_keeps_its_version(trained, workers):
+    lab, first, path = trained
+    data = path.read_bytes()
+    for _ in range(2):
+        age(path, 20)
+        train(lab, first, workers=workers)
+        assert cleaned(lab)["kept"][first] == f"lease {path.stem}"
+    assert path.read_bytes() == data
+    age(path, 31)
+    assert first not in cleaned(lab)["kept"], "training has ended"
+
+
+def test_a_young_lease_is_left_and_one_that_was_dropped_too(trained):
+    lab, first, path = trained
+    before = path.stat().st_mtime_ns
+    train(lab, first)
+    assert path.stat().st_mtime_ns == before
+    age(path, 2)
+    old = path.stat().st_mtime_ns
+    train(lab, first, rank=1, world=2)
+    assert path.stat().st_mtime_ns == old, "one rank does it"
+    drop_all(lab)
+    train(lab, first)
+    assert leased(lab)["leases"] == []
+
+
+def test_training_goes_on_where_it_may_not_write(trained, monkeypatch):
+    lab, first, path = trained
+    age(path, 20)
+    before, opened = path.stat().st_mtime_ns, access.open_store
+
+    def open_denied(*arguments, **options):
+        store = FaultyStore(opened(*arguments, **options))
+        store.add("put", denied(), times=None)
+        return store
+
+    monkeypatch.setattr(access, "open_store", open_denied)
+    train(lab, first)
+    assert path.stat().st_mtime_ns == before
+
+
+def test_a_version_that_a_clean_deletes_gets_no_lease_again(trained):
+    lab, first, path = trained
+    age(path, 31)
+    tombstone = seal(Tombstone((layout.version_prefix(first)[:-1],), "somebody"))
+    write(lab.folder, {layout.tombstone_key("0" * 16): tombstone})
+    train(lab, first)
+    assert not path.exists()
