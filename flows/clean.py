@@ -47,7 +47,8 @@ def clean(
         keep: Number of the newest versions that stay.
         older_than: Of the others, those that were published so long ago, such as 30d.
         grace: How long what may go is announced before a later run deletes it.
-        mirror: Whether mirrored objects go that no version was made from that stays.
+        mirror: Whether mirrored objects go that no version was made from that stays, if they are in
+            the source, too, or the dataset file excludes them.
         cluster: Name of a file in configs/clusters.
         storage: URL of the storage; by default that of the cluster.
         plan: Show what would be done, and do nothing.

@@ -12,15 +12,16 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
-from larder.catalog.due import HOUR_US, Policy, due_units, kept_versions
+from larder.catalog.due import HOUR_US, InUse, Policy, due_units, kept_versions
 from larder.catalog.history import check_dataset
 from larder.catalog.holdings import SHOWN_KEYS, Holdings, Needed, Unit, read_needed, take_holdings
 from larder.catalog.place import Place
 from larder.catalog.sweep import AT_ONCE, STAGE, Sweep, delete_objects
-from larder.catalog.unread import unread_copies
+from larder.catalog.unread import UnreadCopy, unread_copies, unread_rows
+from larder.config.models import Dataset
 from larder.copy.uploads import UploadRecords
 from larder.errors import printable
 from larder.jobs.results import Totals
@@ -28,7 +29,7 @@ from larder.jobs.runner import Runner, Start
 from larder.manifest.sealed import seal
 from larder.progress import Progress, TimedProgress
 from larder.segments.mirror import PLACE as MIRROR
-from larder.store.base import ObjectInfo, Store
+from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.store.permissions import PROBE, permission
 from larder.units import format_bytes, format_count
@@ -41,11 +42,14 @@ SHOWN_LINES = 10
 
 @dataclass(frozen=True, slots=True)
 class CleanSettings:
-    """Everything that a clean is told; ``mirror``: mirrored objects that nothing reads go, too."""
+    """Everything that a clean is told; ``mirror``: mirrored objects that nothing reads go, too, if
+    ``dataset``, which is None without a dataset file, has a source that tells that they may.
+    """
 
     place: Place
     policy: Policy
     mirror: bool = False
+    dataset: Dataset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,8 @@ class CleanPlan:
     """What a clean would do, at a time by the storage's clock.
 
     ``reasons`` say why versions stay, as of `kept_versions`; ``due`` are units to announce. Of the
-    tombstones that are there, ``ripe`` are to be executed; ``copies`` are mirrored objects.
+    tombstones that are there, ``ripe`` are to be executed; ``copies`` are mirrored objects and
+    rows that may go; ``lasting`` is the number of unread mirrored objects that may not.
     """
 
     settings: CleanSettings
@@ -64,6 +69,7 @@ class CleanPlan:
     ripe: Sequence[NamedTombstone]
     waiting: Sequence[NamedTombstone]
     copies: Totals
+    lasting: int
 
     @property
     def is_current(self) -> bool:
@@ -97,24 +103,31 @@ def plan_clean(
     due = due_units(holdings, needed, reasons, settings.policy, now_us)
     due = [prefix for prefix in due if prefix not in announced]
     kept = [version for version, reason in reasons.items() if reason]
-    copies = sum(
-        (Totals(1, info.size_bytes) for info in _unread(settings, root, kept, needed, now_us)),
-        Totals(),
-    )
+    copies, lasting = Totals(), 0
+    for info, may_go in _unread(settings, root, kept, needed, now_us):
+        copies += Totals(1, info.size_bytes) if may_go else Totals()
+        lasting += not may_go
     progress.finish(STAGE)
-    return CleanPlan(settings, now_us, holdings, reasons, due, ripe, waiting, copies)
+    return CleanPlan(settings, now_us, holdings, reasons, due, ripe, waiting, copies, lasting)
 
 
 def _unread(
     settings: CleanSettings, root: Store, versions: Iterable[str], needed: Needed, now_us: int
-) -> Iterator[ObjectInfo]:
-    """The mirrored objects that may go: a run in progress may be about to read any of them, and
-    what was copied since may be of one that was killed.
+) -> Iterator[UnreadCopy]:
+    """Copies that nothing reads: a run in progress may be about to read any of them, and what was
+    copied since may be of one that was killed.
     """
-    if settings.mirror and not needed.running:
-        for info in unread_copies(root, versions):
-            if settings.policy.has_passed(now_us - info.modified_us):
-                yield info
+    if needed.running:
+        return
+    versions, policy, place = list(versions), settings.policy, settings.place
+    copies = iter(())
+    if settings.mirror:
+        copies = unread_copies(root, versions, settings.dataset, place.cluster)
+    segments = InUse.of(needed, versions).segments | needed.segments
+    rows = unread_rows(root, sorted(segments), indexes=not policy.grace_hours)
+    for copy in chain(copies, (UnreadCopy(info, may_go=True) for info in rows)):
+        if policy.has_passed(now_us - copy.info.modified_us):
+            yield copy
 
 
 def _store_now_us(root: Store) -> int:
@@ -171,7 +184,8 @@ def clean_units(plan: CleanPlan, *, progress: Progress) -> tuple[Totals, dict[st
         deleted += sweep.done
     if plan.copies.count:
         needed = read_needed(root, plan.now_us)
-        unread = _unread(plan.settings, root, needed.named, needed, plan.now_us)
+        copies = _unread(plan.settings, root, needed.named, needed, plan.now_us)
+        unread = (copy.info for copy in copies if copy.may_go)
         while infos := list(islice(unread, AT_ONCE)):
             deleted += delete_objects(root, infos, threads, progress)
     UploadRecords(root, MIRROR.uploads).abort_orphans()
@@ -210,7 +224,7 @@ def _document(plan: CleanPlan, status: str, times: TimedProgress) -> dict[str, A
         "due": _listing(plan, plan.due),
         "ripe": _listing(plan, _prefixes(plan.ripe)),
         "announced": _announced(plan, plan.waiting),
-        "copies": asdict(plan.copies),
+        "copies": asdict(plan.copies) | {"lasting": plan.lasting},
         "deleted": asdict(Totals()),
         "foreign": {"count": plan.holdings.foreign_count, "keys": plan.holdings.foreign},
         "seconds": round(times.seconds(), 3),
@@ -227,9 +241,12 @@ def clean_lines(document: Mapping[str, Any]) -> list[str]:
     if document["status"] == "planned":
         lines += _units("delete", document["ripe"]) + _units("announce", due)
         if document["copies"]["count"]:
-            lines.append(f"  mirror   {_amount(document['copies'])}")
+            lines.append(f"  copies   {_amount(document['copies'])}")
     elif document["deleted"]["count"]:
         lines.append(f"  deleted  {_amount(document['deleted'])}")
+    if lasting := document["copies"]["lasting"]:
+        lines.append(f"  mirror   {format_count(lasting, 'object')} that nothing reads, which stay:")
+        lines.append("           not in the source any more, or no dataset file says where that is")
     lines += _units("waits", announced)
     if announced["units"] and document["status"] != "planned":
         hours = format_count(announced["hours"], "hour")

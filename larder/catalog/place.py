@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from larder.config.load import load_cluster, located, with_fields
-from larder.config.models import Cluster
+from larder.config.load import load_cluster, load_dataset, located, names, with_fields
+from larder.config.models import Cluster, Dataset
 from larder.config.urls import check_url, directory
 from larder.errors import ConfigError
 from larder.names import NAME
@@ -35,6 +35,17 @@ def load_place(dataset: str, **where: Any) -> Place:
         message, hint = "not the name of a dataset", "write DATASET, without a path"
         raise ConfigError("config.invalid_value", message, where="DATASET", hint=hint)
     return Place(dataset, load_storage(**where))
+
+
+def load_described(
+    dataset: str, *, settings: Sequence[str] = (), config_dir: str = "configs", **_: Any
+) -> Dataset | None:
+    """What the dataset file says, if there is one; arguments as of `load_place`."""
+    folder = directory(Path(config_dir), "--config-dir")
+    if dataset not in names(folder, "datasets"):
+        return None
+    described = load_dataset(folder, dataset, settings)
+    return with_fields(described, source=located(described.source, os.environ, "source.url"))
 
 
 def load_storage(

@@ -1,28 +1,62 @@
-"""Mirrored objects that no version was made from."""
+"""Copies of what is in the source that no version which stays was made from."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.config.models import Cluster, Dataset
 from larder.jobs.manifests import read_ref
-from larder.manifest.schemas import OBJECTS
+from larder.manifest.extents import parse_extent
+from larder.manifest.schemas import OBJECTS, SOURCES
+from larder.segments.stores import source_of
+from larder.source.selection import KeyRule
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed
+from larder.store.permissions import permission
 from larder.versions import layout
-from larder.versions.publish import read_version
+from larder.versions.publish import existing_segment, read_version
 
 
-def unread_copies(root: Store, versions: Iterable[str]) -> Iterator[ObjectInfo]:
-    """The mirrored objects whose keys are in the inventory of none of some versions."""
-    wanted = heapq.merge(*(_keys(root, version) for version in versions))
-    key = next(wanted, None)
+class UnreadCopy(NamedTuple):
+    """A mirrored object; ``may_go``: the source has it, too, or the dataset file excludes it."""
+
+    info: ObjectInfo
+    may_go: bool
+
+
+def unread_copies(
+    root: Store, versions: Iterable[str], dataset: Dataset | None, cluster: Cluster
+) -> Iterator[UnreadCopy]:
+    """The mirrored objects whose keys are in the inventory of none of some versions.
+
+    The source is listed if there is a dataset file that says where it is; else nobody knows what it
+    has, and nothing may go.
+    """
+    is_read = _membership(heapq.merge(*(_keys(root, version) for version in versions)))
+    in_source = _membership(_source_keys(dataset, cluster) if dataset else iter(()))
+    is_excluded = KeyRule(dataset.source.exclude if dataset else ())
     for info in listed(root, layout.MIRROR_PREFIX):
-        mirrored = info.key.removeprefix(layout.MIRROR_PREFIX)
-        while key is not None and key < mirrored:
-            key = next(wanted, None)
-        if key != mirrored:
-            yield info
+        key = info.key.removeprefix(layout.MIRROR_PREFIX)
+        if not is_read(key):
+            yield UnreadCopy(info, in_source(key) or bool(is_excluded(pa.array([key]))[0]))
+
+
+def _membership(keys: Iterator[str]) -> Callable[[str], bool]:
+    """Tells whether keys in order have a key, of keys that it is asked for in order."""
+    following = next(keys, None)
+
+    def has(key: str) -> bool:
+        nonlocal following
+        while following is not None and following < key:
+            following = next(keys, None)
+        return following == key
+
+    return has
 
 
 def _keys(root: Store, version: str) -> Iterator[str]:
@@ -31,3 +65,38 @@ def _keys(root: Store, version: str) -> Iterator[str]:
     for file in document.files_of("objects") if document else ():
         for batch in read_ref(root, file, OBJECTS, columns=["key"]):
             yield from batch.column("key").to_pylist()
+
+
+def _source_keys(dataset: Dataset, cluster: Cluster) -> Iterator[str]:
+    source = source_of(dataset, cluster)
+    with permission(source, "source", "list"):
+        for page in source.list():
+            yield from (info.key for info in page)
+
+
+def unread_rows(root: Store, segments: Iterable[str], *, indexes: bool) -> Iterator[ObjectInfo]:
+    """The containers of rows that no sample of some segments was packed from, with their indexes.
+
+    ``indexes``: and those of archives and lines, which the next run that needs them makes again.
+    """
+    infos = {
+        info.key.removeprefix(layout.DERIVED_PREFIX): info
+        for info in listed(root, layout.DERIVED_PREFIX)
+    }
+    read = set(_containers(root, segments)) if infos else set()
+    for name, info in infos.items():
+        container = name.removesuffix(".parquet")
+        if container not in read and (indexes or container in infos):
+            yield info
+
+
+def _containers(root: Store, segments: Iterable[str]) -> Iterator[str]:
+    """The names of the containers of Larder's own that samples of segments were packed from."""
+    for segment in segments:
+        file = existing_segment(root, segment).file("sources")
+        for batch in read_ref(root, file, SOURCES, columns=["parts"]):
+            etags = batch.column("parts").flatten().field("etag")
+            ends = pc.replace_substring_regex(etags, r"^@[0-9]+\+[0-9]+", "@0+0")
+            for etag in pc.unique(ends).to_pylist():
+                if extent := parse_extent(etag):
+                    yield extent.name

@@ -29,7 +29,8 @@ def _parser(prog: str) -> Parser:
     add(
         "--mirror",
         action="store_true",
-        help="also delete mirrored objects that no version was made from that stays",
+        help="also delete mirrored objects that no version was made from that stays, if they are"
+        " in the source, too, or the dataset file excludes them",
     )
     add_plan(result)
     return result
@@ -46,12 +47,13 @@ def _operation(
 ) -> Operation:
     from larder.catalog.clean import CleanSettings, clean, clean_lines
     from larder.catalog.due import read_policy
-    from larder.catalog.place import load_place
+    from larder.catalog.place import load_described, load_place
     from larder.config.models import RunnerConfig
 
     policy = read_policy(keep, older_than, grace)
     place = load_place(dataset, **where)
-    compose = partial(clean, CleanSettings(place, policy, mirror))
+    described = load_described(dataset, **where) if mirror else None
+    compose = partial(clean, CleanSettings(place, policy, mirror, described))
     batches = RunnerConfig(), place.cluster.storage, place.cluster.copy_.memory
     return Operation(1, compose, clean_lines, clean_lines, *batches)
 

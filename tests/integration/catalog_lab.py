@@ -35,9 +35,11 @@ def cleaned(
     *,
     older: str = "0h",
     mirror: bool = False,
+    described: bool = True,
     plan_only: bool = False,
 ) -> DOCUMENT:
-    settings = CleanSettings(place_of(lab), read_policy(keep, older, grace), mirror)
+    dataset = lab.settings().dataset if described else None
+    settings = CleanSettings(place_of(lab), read_policy(keep, older, grace), mirror, dataset)
     return clean(settings, runner(), plan_only=plan_only)
 
 

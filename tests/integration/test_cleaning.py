@@ -3,6 +3,7 @@
 import os
 import time
 import uuid
+from dataclasses import replace
 
 import pytest
 from catalog_lab import cleaned, drop_all, grown, leased, tagged
@@ -253,11 +254,17 @@ def test_mirrored_objects_that_no_version_was_made_from_go_if_asked(tmp_path):
     assert lab.stopped(KeyStop("version.json"), cache=None) is None
     assert cleaned(lab, mirror=True)["status"] == "current", "a run may be about to read it"
     drop_all(lab)
+    only = cleaned(lab, mirror=True)
+    assert (only["copies"], only["status"]) == ({"count": 0, "bytes": 0, "lasting": 1}, "cleaned")
+    assert "mirror   1 object that" in "\n".join(clean_lines(only))
+    assert mirrored.exists(), "the only copy"
+    write(str(lab.source), {"a/new0.png": png(50)})
+    assert cleaned(lab, mirror=True, described=False)["copies"]["lasting"] == 1
+    assert mirrored.exists(), "nobody knows whether it is in the source"
     assert cleaned(lab, mirror=True, plan_only=True)["copies"]["count"] == 1
     cleaned(lab, mirror=True)
     assert not mirrored.exists()
     assert len(list((lab.folder / "mirror").rglob("*.png"))) == len(SOURCE) - 2
-    write(str(lab.source), {"a/new0.png": png(50)})
     assert lab.prepare()["copied"]["count"] == 1
 
 
@@ -281,7 +288,8 @@ def test_a_bucket_is_cleaned(server, tmp_path):
     source = directory_lab(tmp_path, SOURCE)
     lab = Lab(source.source, storage, tmp_path / "out", {**source.fields, "mirror": True})
     second = grown(lab, 2)[-1]
-    lab.remove("a/00.png", "b/01.png")
+    gone = ["a/00.png", "b/01.png"]
+    lab.remove(*gone)
     third = lab.compact()["version"]
     leased(lab, second, "bob", 1)
     assert cleaned(lab, grace="24h")["status"] == "announced"
@@ -290,7 +298,9 @@ def test_a_bucket_is_cleaned(server, tmp_path):
     cleaned(lab, grace="0h", mirror=True)
     assert lab.check().keys() == {second, third}
     tagged(lab, "v1", delete=True)
-    cleaned(lab, grace="0h", mirror=True)
+    assert cleaned(lab, grace="0h", mirror=True)["copies"]["lasting"] == len(gone)
+    excluding = replace(lab, source={"url": lab.source, "exclude": gone})
+    cleaned(excluding, grace="0h", mirror=True)
     (published,) = lab.check().values()
     with lab.opened_root() as root:
         keys = keys_of(root)

@@ -2,7 +2,7 @@
 
 import pytest
 from catalog_lab import cleaned, drop_all, runner, tagged
-from pipeline_lab import directory_lab, flip, png
+from pipeline_lab import directory_lab, flip, png, write
 
 from larder.verify.run import VerifySettings, verify
 
@@ -34,11 +34,12 @@ def test_nothing_of_an_erased_sample_is_left(tmp_path, cache, mirror):
 
     source = {"url": lab.source, "exclude": ["a/secret", "a/secret.*"]}  # as of a deny-list
     erased = type(lab)(source, lab.storage, lab.output, {**lab.fields, "omit": "omit.txt"})
+    lab.remove("a/secret.txt")
     version = erased.compact()["version"]
     tagged(lab, "v1", delete=True)
     drop_all(lab)
     assert holding(lab)
-    assert cleaned(lab, mirror=True)["status"] == "cleaned"
+    assert cleaned(erased, mirror=True)["status"] == "cleaned"
 
     assert holding(lab) == holding(lab, b"a/secret") == []
     assert lab.check().keys() == {version}
@@ -46,6 +47,39 @@ def test_nothing_of_an_erased_sample_is_left(tmp_path, cache, mirror):
     assert cleaned(lab, mirror=True, plan_only=True)["status"] == "current"
     again = erased.prepare()
     assert (again["status"], again["copied"]["count"]) == ("reused", 0)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.exhaustive(after=1)
+def test_nothing_of_an_erased_row_is_left(tmp_path, kind):
+    """Whose table has a copy in containers of Larder's own."""
+    rows = [f"{name * 100} {number}" for name in "ab" for number in range(6)]
+    tables = {"csv": "text\n{}\n", "jsonl": '{{"text": "{}"}}\n'}
+
+    def table(texts):
+        lines = [tables[kind].split("\n")[-2].format(text) for text in texts]
+        head = ["text"] if kind == "csv" else []
+        return "\n".join([*head, *lines, ""]).encode()
+
+    lab = directory_lab(tmp_path, {}, labels=None, cache=None, validate="none")
+    lab = type(lab)({"url": lab.source, "rows": {}}, lab.storage, lab.output, lab.fields)
+    source = lab.source["url"]
+    write(source, {f"t.{kind}": table([*rows, SECRET.decode()]), f"u.{kind}": table(rows)})
+    lab.prepare()
+    assert len(holding(lab)) == 1 + (kind == "csv")
+    write(source, {f"t.{kind}": table(rows)})
+    version = lab.compact()["version"]
+    drop_all(lab)
+    assert cleaned(lab, grace="24h", plan_only=True)["copies"]["count"] == 0
+    assert cleaned(lab)["status"] == "cleaned"
+
+    assert holding(lab) == []
+    assert lab.check().keys() == {version}
+    assert cleaned(lab)["status"] == "current"
+    shard = lab.files("*.tar")[0]
+    flip(shard)
+    verify(VerifySettings(lab.settings(), repair=True), runner())
+    verify(VerifySettings(lab.settings()), runner())
 
 
 def holding(lab, words=SECRET[:60]):
