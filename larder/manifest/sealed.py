@@ -194,7 +194,11 @@ def read_sealed(
     if plain.get("format") != expected:
         written = repr(plain.get("format"))[:_SHOWN_CHARACTERS]
         message = f"format {written}; this Larder reads {expected}"
-        raise DamageError("damage.manifest", message, where=where, hint="use a newer Larder")
+        name, _, number = expected.rpartition("-")
+        is_older = plain.get("format") in [f"{name}-{each}" for each in range(int(number))]
+        hint = "use the release that wrote it, or prepare into an empty storage"
+        hint = hint if is_older else "use a newer Larder"
+        raise DamageError("damage.manifest", message, where=where, hint=hint)
     try:
         return from_plain(kind, plain)
     except ValueError as error:

@@ -108,6 +108,13 @@ def test_a_policy_that_is_none_is_refused(lab, flags, where):
         cleaned(lab, *flags)
 
 
+def test_the_only_version_stays_whatever_names_it(lab):
+    (only,) = grown(lab, 1)
+    (lab.folder / layout.tag_key("latest")).unlink()
+    assert cleaned(lab)["kept"] == {only: "newest"}
+    assert lab.check().keys() == {only}
+
+
 def test_there_is_no_such_dataset(lab):
     with larder_error("version.missing"):
         cleaned(lab)
@@ -169,7 +176,7 @@ def test_a_cache_that_no_version_names_goes_alone(lab):
     assert published.version.cache.kind == "encoded"
 
 
-@pytest.mark.parametrize("what", ["tag", "lease", "version", "lost", "newer"])
+@pytest.mark.parametrize("what", ["tag", "lease", "version", "lost", "newer", "older"])
 def test_nothing_is_deleted_while_nobody_knows_what_is_needed(lab, what):
     first, second = grown(lab, 2)
     emit(lab.settings(), first)
@@ -181,14 +188,16 @@ def test_nothing_is_deleted_while_nobody_knows_what_is_needed(lab, what):
     data = damaged.read_bytes()
     if what == "lost":
         damaged.unlink()
-    elif what == "newer":
-        plain = {**unseal(data, ""), "format": "larder-version-9"}
+    elif what in ("newer", "older"):
+        plain = {**unseal(data, ""), "format": f"larder-version-{9 * (what == 'newer')}"}
         damaged.write_bytes(seal(plain))
     else:
         damaged.write_bytes(data.replace(b'"', b"'", 1))
     before = files(lab)
-    with pytest.raises(DamageError):
+    with pytest.raises(DamageError) as caught:
         cleaned(lab)
+    assert ("newer" in caught.value.hint) == (what == "newer")
+    assert ("release that wrote it" in caught.value.hint) == (what == "older")
     assert files(lab) == before
     damaged.write_bytes(data)
     assert lab.check().keys() == {first, second}
