@@ -120,7 +120,7 @@ def _unread(
     if needed.running:
         return
     versions, policy, place = list(versions), settings.policy, settings.place
-    copies = iter(())
+    copies: Iterator[UnreadCopy] = iter(())
     if settings.mirror:
         copies = unread_copies(root, versions, settings.dataset, place.cluster)
     segments = InUse.of(needed, versions).segments | needed.segments

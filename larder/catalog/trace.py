@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,43 +21,19 @@ from larder.growth.previous import read_previous
 from larder.names import FILE
 from larder.pipeline.emit import published_version
 from larder.readers.access import DatasetAccess
+from larder.readers.data import Data
 from larder.readers.options import Kind, Shuffle
-from larder.readers.order import Choice, Even
-from larder.readers.schedule import schedule_of, whole
-from larder.readers.split import SplitSamples
+from larder.readers.schedule import whole
 from larder.samples.indexed import IndexedSample
 from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
-from larder.units import format_bytes, format_time, row_lines, suggest
+from larder.units import format_bytes, format_time, row_lines
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.index import SegmentIndex
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import existing_segment, read_version
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedBatch:
-    """A batch of a loader of all samples of a split; as the arguments of `Data.loader`.
-
-    Attributes:
-        batch: Its number in the epoch, from 0.
-        rank: Whose part of it; None for those of all ranks.
-        shuffle: Kind of order; None for the one that ``shuffle=True`` has, from this storage.
-    """
-
-    split: str
-    batch: int
-    batch_size: int
-    epoch: int = 0
-    seed: int = 0
-    rank: int | None = None
-    world: int = 1
-    shuffle: Kind | None = None
-    window: int | None = None
-    lanes: int | None = None
-    even: Even = "pad"
 
 
 class _Located(NamedTuple):
@@ -73,16 +49,20 @@ def trace(
     place: Place, name: str, key: str | None = None, to: str | None = None, **batch: Any
 ) -> dict[str, Any]:
     """A sample of a version, by its key; a JSON document. Its parts are written to a folder, if one
-    is given. Without a key, the samples of a `TracedBatch`.
+    is given. Without a key, the samples of a ``batch``; see `_trace_batch`.
 
     Refused: ``version.missing``, ``version.ambiguous``; ``version.sample``, ``version.split``.
     """
     given = {option: value for option, value in batch.items() if value is not None}
-    _check(key, to, given)
+    is_batch = {"split", "batch", "batch_size"} <= given.keys() and to is None
+    if is_batch == (key is not None) or bool(given) != is_batch:
+        message = "this is neither a sample nor a batch"
+        hint = "give KEY, perhaps with --to; or --split, --batch and --batch-size"
+        raise ConfigError("config.invalid_flag", message, hint=hint)
     root = check_dataset(place)
     version = published_version(root, place.dataset, name)
     if key is None:
-        return _trace_batch(place, root, version, TracedBatch(**given))
+        return _trace_batch(place, root, version, **given)
     located = _located(root, version, [key]).get(key)
     if located is None:
         message, hint = f"there is no sample {key!r}", "give its key, which has no extension"
@@ -98,20 +78,6 @@ def trace(
     }
 
 
-def _check(key: str | None, to: str | None, given: Mapping[str, Any]) -> None:
-    needed = [name for name in ("split", "batch", "batch_size") if name not in given]
-    message = ""
-    if key is not None and given:
-        message = "a sample is traced, or a batch"
-    elif key is None and needed:
-        message = f"--{needed[0].replace('_', '-')} is missing"
-    elif key is None and to is not None:
-        message = "--to writes the parts of a sample"
-    if message:
-        hint = "give KEY, or --split, --batch and --batch-size"
-        raise ConfigError("config.invalid_flag", message, hint=hint)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PlaceAccess(DatasetAccess):
     place: Place
@@ -121,36 +87,45 @@ class _PlaceAccess(DatasetAccess):
 
 
 def _trace_batch(
-    place: Place, root: Store, version: VersionDocument, traced: TracedBatch
+    place: Place,
+    root: Store,
+    version: VersionDocument,
+    *,
+    split: str,
+    batch: int,
+    batch_size: int,
+    epoch: int = 0,
+    seed: int = 0,
+    rank: int | None = None,
+    world: int = 1,
+    shuffle: Kind | None = None,
+    window: int | None = None,
+    lanes: int | None = None,
 ) -> dict[str, Any]:
-    split, world = traced.split, whole("--world", traced.world, 1)
-    facts = version.splits.get(split)
-    if facts is None:
-        hint = suggest(split, version.splits, "splits")
-        where = object_url(root.url, layout.version_prefix(version.id))
-        raise ConfigError("version.split", f"there is no split {split!r}", where=where, hint=hint)
+    """The samples of a batch of a loader, with the arguments of `larder.readers.data.Data.loader`.
+
+    Without a ``rank``, those of all ranks; without ``shuffle``, in the order that ``shuffle=True``
+    has from this storage. The last batch is that of ``even="pad"``.
+    """
     access = _PlaceAccess(root=root.url, cache_dir=Path(), place=place)
-    samples = SplitSamples(version, split, access)
-    schedule = schedule_of(
-        (version.dataset, version.id, split),
-        facts,
-        Choice(facts.samples),
-        batch_size=traced.batch_size,
-        batch_size_per_rank=None,
-        shuffle=Shuffle(traced.shuffle or _kind(version, samples), traced.window, traced.lanes),
-        seed=traced.seed,
-        world=world,
-        even=traced.even,
+    cached = version.cache is not None and split in version.cache.splits
+    given = Shuffle(shuffle or ("full" if cached else None), window, lanes)
+    data = Data(replace(version, cache=None), access)  # which need not be fetched
+    loader = data.loader(
+        split,
+        batch_size=batch_size,
+        shuffle=shuffle != "sequential" and given,
+        seed=seed,
+        rank=0,
+        world=whole("--world", world, 1),
     )
+    _, schedule, samples, *_ = loader.parts
     division = schedule.division(world)
-    batch = whole("--batch", traced.batch, 0, max(0, division.batches - 1))
-    epoch = whole("--epoch", traced.epoch, 0)
-    chosen = range(world)
-    if traced.rank is not None:
-        chosen = range(world)[whole("--rank", traced.rank, 0, world - 1) :][:1]
-    order = schedule.order(epoch, samples)
-    shares = [(rank, division.shares(order, batch, batch + 1, rank)[0]) for rank in chosen]
-    numbers = np.unique(np.concatenate([share for _, share in shares]))
+    batch = whole("--batch", batch, 0, division.batches - 1)
+    order = schedule.order(whole("--epoch", epoch, 0), samples)
+    ranks = range(world) if rank is None else [whole("--rank", rank, 0, world - 1)]
+    shares = {each: division.shares(order, batch, batch + 1, each)[0] for each in ranks}
+    numbers = np.unique(np.concatenate([*shares.values()]))
     keys = dict(zip(numbers.tolist(), samples.keys_of(numbers), strict=True))
     located = _located(root, version, keys.values())
     return {
@@ -159,21 +134,16 @@ def _trace_batch(
         "split": split,
         "epoch": epoch,
         "batch": batch,
-        "batch_size": schedule.batch_size,
+        "batch_size": batch_size,
         "world": world,
-        "seed": schedule.seed,
+        "seed": seed,
         "order": asdict(schedule.shuffle),
         "samples": [
-            {"rank": rank, **_described(root, version, located[keys[number]])}
-            for rank, share in shares
+            {"rank": each, **_described(root, version, located[keys[number]])}
+            for each, share in shares.items()
             for number in share.tolist()
         ],
     }
-
-
-def _kind(version: VersionDocument, samples: SplitSamples) -> Kind:
-    cached = version.cache is not None and samples.split in version.cache.splits
-    return "full" if cached or samples.has_shards_local else "window"
 
 
 def _described(root: Store, version: VersionDocument, located: _Located) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""``larder ls``, ``show``, ``diff``, ``du`` and ``trace``: what was published, from the storage.
+"""``larder ls``, ``show``, ``diff``, ``du``, ``trace`` and ``lease``: what was published.
 
-They read a storage and no dataset file, and write nothing there.
+They need a storage and no dataset file, and but for leases write nothing there.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _VERSION = "the version is an ID, at least four of its first digits, or a tag (d
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A command that reads a storage.
+    """A command that needs a storage alone.
 
     Attributes:
         ask: Names the function below `larder.catalog` that returns the JSON document of a dataset;
             the one that makes lines of it has the same name with ``_lines``.
-        ask_all: The same of a whole storage, if the dataset may be left out. Without it, the
-            dataset has a version.
+        ask_all: The same of a whole storage, if the dataset may be left out.
+        of_version: Whether the dataset has a version, ``DATASET@VERSION``.
         add: Adds further arguments to a parser.
     """
 
@@ -37,6 +37,7 @@ class Question:
     description: str
     ask: str
     ask_all: str = ""
+    of_version: bool = True
     add: Callable[[Parser], None] = lambda _: None
 
     def main(self, arguments: Sequence[str] | None = None, prog: str = "") -> int:
@@ -45,8 +46,10 @@ class Question:
         if self.ask_all:
             help_ = "default: all of the storage"
             flags.add_argument("dataset", metavar="DATASET", nargs="?", help=help_)
-        else:
+        elif self.of_version:
             flags.add_argument("dataset", metavar="DATASET[@VERSION]", help=_VERSION)
+        else:
+            flags.add_argument("dataset", metavar="DATASET", help="name of the dataset")
         self.add(flags)
         add_storage(flags)
         given = vars(flags.parse_args(arguments))
@@ -60,8 +63,8 @@ class Question:
             answer, lines = resolve_name(ask), resolve_name(f"{ask}_lines")
         if not dataset:
             document = answer(load_storage(**where))
-        elif self.ask_all:
-            document = answer(load_place(dataset, **where))
+        elif self.ask_all or not self.of_version:
+            document = answer(load_place(dataset, **where), **given)
         else:
             name, _, version = dataset.partition("@")
             document = answer(load_place(name, **where), version or "latest", **given)
@@ -108,25 +111,38 @@ def _add_other(flags: Parser) -> None:
     flags.add_argument("--keys", action="store_true", help="list the samples that differ")
 
 
+_OF_BATCH = {
+    "batch": "number of its batch in the epoch, from 0",
+    "batch-size": "samples of a batch, of all ranks together",
+    "epoch": "number of the epoch, from 0 (default: 0)",
+    "seed": "seed of the loader (default: 0)",
+    "rank": "whose part of the batch (default: all)",
+    "world": "number of ranks (default: 1)",
+    "window": "samples of a window, if not the default",
+    "lanes": "shards at a time, if not the default",
+}
+
+
 def _add_key(flags: Parser) -> None:
     add = flags.add_argument
     add("key", metavar="KEY", nargs="?", help="the key of a sample, without extension")
     add("--to", metavar="DIR", help="write its parts to this directory")
     add("--split", metavar="NAME", help="instead of KEY: the split of a loader")
-    add("--batch", metavar="N", type=int, help="number of its batch in the epoch, from 0")
-    add("--batch-size", metavar="N", type=int, help="samples of a batch, of all ranks together")
-    add("--epoch", metavar="N", type=int, help="number of the epoch, from 0 (default: 0)")
-    add("--seed", metavar="N", type=int, help="seed of the loader (default: 0)")
-    add("--rank", metavar="N", type=int, help="whose part of the batch (default: all)")
-    add("--world", metavar="N", type=int, help="number of ranks (default: 1)")
+    for name, meaning in _OF_BATCH.items():
+        add(f"--{name}", metavar="N", type=int, help=meaning)
     add(
         "--shuffle",
         choices=("sequential", "full", "window"),
         help="kind of order (default: that of shuffle=True from this storage)",
     )
-    add("--window", metavar="N", type=int, help="samples of a window, if not the default")
-    add("--lanes", metavar="N", type=int, help="shards at a time, if not the default")
-    add("--even", choices=("pad", "drop", "error"), help="as of the loader (default: pad)")
+
+
+def _add_lease(flags: Parser) -> None:
+    add = flags.add_argument
+    add("version", metavar="VERSION", nargs="?", help="an ID, its first digits, or a tag")
+    add("--for", metavar="WHO", dest="holder", help="whom or what it is for, as others see it")
+    add("--days", metavar="N", type=int, default=30, help="for how long (default: 30)")
+    add("--drop", metavar="NAME", action="append", default=[], help="end a lease; may be repeated")
 
 
 LS = Question(
@@ -162,4 +178,12 @@ TRACE = Question(
     "batch had; loader.state_dict() names seed, batch size, order, window and lanes.",
     "trace:trace",
     add=_add_key,
+)
+LEASE = Question(
+    "lease",
+    "Keep a version from being cleaned for some days, or end that. Without VERSION and --drop,\n"
+    "show all leases: those of emitted configs, of runs in progress, and those that were added.",
+    "leasing:lease",
+    of_version=False,
+    add=_add_lease,
 )

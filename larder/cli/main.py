@@ -30,7 +30,7 @@ COMMANDS = {
     "du": Entry("larder.cli.catalog:DU", "count the bytes of datasets, versions and segments"),
     "emit": Entry("larder.cli.emit", "write the experiment config of a published version"),
     "init": Entry("larder.cli.init", "write a configs folder with examples"),
-    "lease": Entry("larder.cli.lease", "keep a version from being cleaned for some days"),
+    "lease": Entry("larder.cli.catalog:LEASE", "keep a version from being cleaned for some days"),
     "ls": Entry("larder.cli.catalog:LS", "list the datasets of a storage, or versions of one"),
     "prepare": Entry("larder.cli.prepare:PREPARE", "prepare a dataset: from a source to a config"),
     "prune": Entry("larder.cli.copy:PRUNE", "delete copies of what is no longer in the source"),

@@ -8,7 +8,7 @@ from pipeline_lab import DOCUMENT, Lab, png
 
 from larder.catalog.clean import CleanSettings, clean
 from larder.catalog.due import read_policy
-from larder.catalog.leasing import LeaseSettings, lease
+from larder.catalog.leasing import lease
 from larder.catalog.place import Place
 from larder.catalog.tagging import TagSettings, tag
 from larder.jobs.runner import InlineRunner
@@ -44,7 +44,7 @@ def cleaned(
 
 
 def leased(lab: Lab, *chosen: Any, **options: Any) -> DOCUMENT:
-    return lease(LeaseSettings(place_of(lab), *chosen, **options))
+    return lease(place_of(lab), *chosen, **options)
 
 
 def drop_all(lab: Lab) -> None:

@@ -164,7 +164,7 @@ BATCH = ["--split", "train", "--batch", "1", "--batch-size", "2", "--world", "2"
 def test_a_batch_is_traced_as_the_loader_has_it(grown, capsys, shuffle):
     lab, versions = grown
     data = larder.open(f"{lab.folder}@{versions[2][:6]}")
-    options = {"batch_size": 4, "seed": 7, "rank": 1, "world": 2, "even": "pad"}
+    options = {"batch_size": 4, "seed": 7, "rank": 1, "world": 2}
     loader = data.loader("train", shuffle=shuffle, **options)
     order = loader.state_dict()["order"]
     flags = [f"--{name}" for name, value in order.items() if value and name != "kind"]
@@ -200,7 +200,7 @@ def test_a_batch_is_traced_as_the_loader_has_it(grown, capsys, shuffle):
         (["trace", "d", "a/1"], "version.sample", "key"),
         (["trace", "d"], "config.invalid_flag", "--batch-size"),
         (["trace", "d", "a/0", "--batch", "0"], "config.invalid_flag", "KEY"),
-        (["trace", "d", *BATCH, "--split", "tran"], "version.split", "did you mean train?"),
+        (["trace", "d", *BATCH, "--split", "tran"], "version.split", "train, validation"),
         (["trace", "d", *BATCH, "--rank", "2"], "config.invalid_value", ""),
         (["trace", "d", *BATCH, "--batch", "3"], "config.invalid_value", ""),
     ],
