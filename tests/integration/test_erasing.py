@@ -4,6 +4,7 @@ import pytest
 from catalog_lab import cleaned, drop_all, runner, tagged
 from pipeline_lab import directory_lab, flip, png, write
 
+from larder.card.draw import card
 from larder.verify.run import VerifySettings, verify
 
 SECRET = b"the words that have to go " * 20
@@ -26,11 +27,12 @@ def test_nothing_of_an_erased_sample_is_left(tmp_path, cache, mirror):
     lab.add({"b/later.txt": b"later"})
     lab.prepare()
     tagged(lab, "v1", first)
+    card(lab.settings(), "v1")
     # A repair keeps what it replaces: here a shard with the sample.
     (shard,) = [path for path in lab.files("*.tar") if SECRET in path.read_bytes()]
     flip(shard)
     verify(VerifySettings(lab.settings(), repair=True), runner())
-    assert len(holding(lab)) == 2 + bool(cache) + mirror
+    assert len(holding(lab)) == 3 + bool(cache) + mirror, "shard, replaced, card, cache, mirror"
 
     source = {"url": lab.source, "exclude": ["a/secret", "a/secret.*"]}  # as of a deny-list
     erased = type(lab)(source, lab.storage, lab.output, {**lab.fields, "omit": "omit.txt"})
