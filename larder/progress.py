@@ -14,6 +14,9 @@ from typing import Any, Protocol
 
 from larder.errors import FatalError
 
+WAIT = "wait"
+"""The stage in which a run waits for another one, which is not its own time."""
+
 
 class Progress(Protocol):
     """Receives the progress of stages. Every method may be called from any thread."""
@@ -35,7 +38,7 @@ class TimedProgress(Progress, Protocol):
     """A `Progress` that also records how long each stage took and how much it did."""
 
     def seconds(self) -> float:
-        """Since this began to listen."""
+        """Since this began to listen, without the time that the run waited for another one."""
 
     def stages(self) -> dict[str, dict[str, Any]]:
         """For each stage, in the order in which they started: ``seconds``, ``objects``, ``bytes``.
@@ -185,7 +188,11 @@ class StageTimes:
         self._listener.restart(reason)
 
     def seconds(self) -> float:
-        return self._clock() - self._began
+        return self._clock() - self._began - self.waited_seconds()
+
+    def waited_seconds(self) -> float:
+        waited: float = self.stages().get(WAIT, {}).get("seconds", 0.0)
+        return waited
 
     def stages(self) -> dict[str, dict[str, Any]]:
         sums: dict[str, dict[str, Any]] = {}

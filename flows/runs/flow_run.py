@@ -17,17 +17,26 @@ from prefect import Flow, get_client
 from prefect.context import FlowRunContext
 from prefect.exceptions import Abort
 from prefect.settings import get_current_settings
-from prefect.states import Cancelled, Crashed
+from prefect.states import Cancelled, Crashed, Failed
 from prefect.utilities.urls import url_for
 
 from flows.runs.configure import check_runner
 from flows.runs.form import command_parameters, form_of
 from flows.runs.limits import bucket_limit, dataset_limit
-from flows.runs.page import RunLog, change_tags, findings, run_log, skipped, summary
+from flows.runs.page import (
+    RunLog,
+    change_tags,
+    findings,
+    last_line,
+    run_log,
+    skipped,
+    summary,
+)
 from flows.runs.pool import pool_for
 from flows.runs.secrets import without_auth
 from larder.cli.command import Command, Operation
 from larder.cli.display import Display
+from larder.cli.exit import refusal
 from larder.cli.signals import hear_signals, interruptible
 from larder.errors import FatalError, LarderError
 from larder.jobs.results import RunError
@@ -93,12 +102,13 @@ def flow_run(command: Command) -> Any:
                 skipped(document)
             summary(command.name, operation.lines(document))
             change_tags(add=_tags(document))
-    except LarderError as error:
-        if error.code != STOPPED:
-            change_tags(add={"failed"})
-            raise
-        end = Cancelled if os.getppid() == parent else Crashed  # the worker is gone
-        return end(message="stopped between two objects; run it again to continue", data=error)
+    except Exception as error:  # noqa: BLE001 - Prefect would log it, with a traceback
+        if isinstance(error, LarderError) and error.code == STOPPED:
+            end = Cancelled if os.getppid() == parent else Crashed  # the worker is gone
+            return end(message="stopped between two objects; run it again to continue", data=error)
+        change_tags(add={"failed"})
+        shown = _server_error(error, named=True) if isinstance(error, HTTPError) else refusal(error)
+        return Failed(message=last_line(shown, error), data=error)
     return document
 
 

@@ -27,6 +27,7 @@ from prefect.exceptions import ObjectNotFound
 
 from flows.runs.page import tagged
 from larder.config.urls import parse_url
+from larder.progress import WAIT
 from tasks.progress import current_progress
 
 LEASE_SECONDS = 60.0
@@ -92,12 +93,15 @@ def _acquire(stack: ExitStack, name: str, say: Callable[[str], None]) -> None:
             if getattr(getattr(error.__cause__, "response", None), "status_code", 0) != _LOCKED:
                 raise
         else:
+            if waiting:
+                current_progress().finish(WAIT)
             return
         with get_client(sync_client=True) as client:
             runs = _runs_with(client, name)
             taken = client.read_global_concurrency_limit_by_name(name).active_slots
             if not waiting:
                 say(f"waiting for the limit {name}: {_described(name, runs)}")
+                current_progress().start(WAIT)
             waiting = True
             if taken <= len(runs):
                 all_had = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -13,6 +14,7 @@ from typing import Any
 from prefect import get_client
 from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
 
 from flows.runs.configure import OF_RUNS, SHOWN
 from larder.cli.command import Lines
@@ -65,7 +67,7 @@ class RunLog:
             )
 
     def failed(self, error: RefusedError | RunError) -> None:
-        """Log the first objects that failed. Prefect itself logs that the run failed, and why."""
+        """Log the first objects that failed."""
         failures = error.report.failures[:SHOWN_FAILURES]
         for failure in failures:
             self.write(logging.ERROR, f"failed[{failure.code}]: {failure.line}")
@@ -83,8 +85,7 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 @contextmanager
 def run_log() -> Iterator[RunLog]:
     """Log the stages and failures of a ``with`` block within a flow run."""
-    # To stay: Prefect logs the error of a run again after the run.
-    for name in (*OF_RUNS, "prefect.engine"):
+    for name in OF_RUNS:
         logging.getLogger(name).addFilter(_without_traceback)
     log = RunLog()
     try:
@@ -100,10 +101,30 @@ def run_log() -> Iterator[RunLog]:
         if error.document:
             findings(error.document)
         raise
-    except ProblemsError as error:  # Prefect itself logs only the first
-        for problem in error.problems:
-            log.write(logging.ERROR, f"error[{problem.code}]: {problem}")
-        raise
+
+
+def last_line(shown: LarderError, error: Exception) -> str:
+    """Log why the run fails, as the terminal shows it; returns the last line.
+
+    Prefect logs nothing about the run after that: it would say the same, with a traceback.
+    """
+    log = RunLog()
+    if shown is not error:
+        log.write(logging.ERROR, "".join(traceback.format_exception(error)))
+    problems = shown.problems if isinstance(shown, ProblemsError) else (shown,)
+    lines = [f"error[{problem.code}]: {problem}" for problem in problems]
+    for line in lines:
+        log.write(logging.ERROR, line)
+    run = flow_run.id
+
+    def of_another_run(record: logging.LogRecord) -> bool:
+        reported = record.exc_info and record.exc_info[1] is error
+        return not reported and getattr(record, "flow_run_id", "") != run
+
+    if DEBUG not in os.environ:
+        for name in (OF_RUNS[0], "prefect.engine"):
+            logging.getLogger(name).addFilter(of_another_run)
+    return lines[-1]
 
 
 @contextmanager

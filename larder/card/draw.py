@@ -70,6 +70,8 @@ def _with_card(settings: Settings, document: dict[str, Any], runner: Runner) -> 
     if document["status"] != "built":
         return document
     drawn: Drawn = runner.run(draw_card, settings, document["version"])
+    times = {"seconds": round(runner.times.seconds(), 3), "stages": dict(runner.times.stages())}
+    document = {**document, **times}
     if drawn.warning:
         document["warnings"].append({"code": "card", "message": drawn.warning})
         return document

@@ -131,7 +131,8 @@ class Command:
                     if raised.document is None:
                         raise
                     error, document = raised, dict(raised.document)
-                document["seconds"] = round(time.monotonic() - started, 3)
+                seconds = time.monotonic() - started - display.waited_seconds()
+                document["seconds"] = round(seconds, 3)
                 document["stages"] = display.stages()  # including those before the flow run
         if isinstance(error, RunError):
             if not namespace.json and (lines := list(operation.lines(document))):

@@ -23,6 +23,7 @@ STAGES: dict[str, str] = {
     "compare": "object",
     "plan": "object",
     "prefect": "",
+    "wait": "",
     "skyplane": "",
     "mirror": "object",
     "prune": "object",

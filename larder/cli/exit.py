@@ -56,20 +56,21 @@ def _status(main: Callable[[], int], as_json: bool) -> int:
     except SystemExit as stop:  # from --help
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException as error:  # noqa: BLE001 - the last resort of every command
-        refusal = _refusal(error)
-        status = INTERRUPTED if refusal.code == "run.interrupted" else refusal.exit_status
-        return _report(refusal, status, as_json)
+        shown = refusal(error)
+        status = INTERRUPTED if shown.code == "run.interrupted" else shown.exit_status
+        return _report(shown, status, as_json)
 
 
-def _refusal(error: BaseException) -> LarderError:
+def refusal(error: BaseException) -> LarderError:
+    """What is reported of an error: one of ours."""
     if isinstance(error, KeyboardInterrupt) or process.interrupted:
         # Code that was being imported or closed may have turned the interrupt into another error.
         return FatalError("run.interrupted", "interrupted", hint=HINT)
     if isinstance(error, LarderError):
         return error
-    refusal = missing_package(error) if isinstance(error, ImportError) else None
-    if refusal:
-        return refusal
+    missing = missing_package(error) if isinstance(error, ImportError) else None
+    if missing:
+        return missing
     message = f"unexpected {type(error).__name__}: {error}"
     hint = f"this is a bug in Larder: report it with the output of {DEBUG}=1"
     return FatalError("run.internal", message, hint=hint)

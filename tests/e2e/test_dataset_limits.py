@@ -78,6 +78,7 @@ def test_a_slot_that_no_run_has_is_freed_and_one_that_a_run_has_is_named(
     assert f"the first ({first['id']}), running since " in line
     prefect_server.post(f"/flow_runs/{first['id']}/set_state", {"state": {"type": "CRASHED"}})
     running.read_until(f"warning: no run has the slot of the limit {limited} any more")
+    running.read_until("wait: done")
     done = running.wait()
     assert done.status == 0, done.err
     assert "Service" not in json.dumps(done.err)

@@ -194,20 +194,40 @@ def test_progress_is_renewed_while_a_stage_runs(reporting, prefect_server):
     assert last["description"].startswith("mirror: done, 3 of 4 objects, 3.0 kB in")
 
 
+TWICE = """
+import sys
+from contextlib import suppress
+from unittest import mock
+from flows.prepare import prepare
+form = json.loads(sys.argv[1])
+with suppress(Exception):
+    prepare(**form)
+with mock.patch("flows.runs.flow_run.pool_for", side_effect=ValueError("a mistake of ours")):
+    prepare(**{**form, "advanced": {}})
+"""
+
+
 @pytest.mark.exhaustive
 def test_the_log_of_a_run_has_every_mistake_of_its_configuration(reporting, prefect_server, named):
     name = named()
     settings = ["shards.bytes=many", "on_bad_key=never", "cluster.copy.nonsense=1"]
     form = {"dataset": name, "advanced": {"settings": settings}}
-    script = f"from flows.prepare import prepare\nprepare(**{form!r})"
-    assert reporting.run(python=("-c", script)).status == 1
-    (run,) = prefect_server.flow_runs(f"prepare {name} for local")
+    done = reporting.run(json.dumps(form), python=("-c", f"import json{TWICE}"))
+    assert done.status == 1
+    run, unexpected = prefect_server.flow_runs(f"prepare {name} for local")
     assert (run["state_type"], run["tags"]) == ("FAILED", ["failed"])
-    logged = prefect_server.logs(run, "Finished in state")
+    logged = prefect_server.logs(run, "error[")
     mistakes = [line for line in logged if line.startswith("error[config.")]
     assert len(mistakes) == len(settings)
     for setting in settings:
         assert [line for line in mistakes if setting.partition("=")[0] in line], mistakes
+    assert logged[-1] == mistakes[-1] == run["state"]["message"]
+    assert "Traceback" not in "".join(logged)
+
+    logged = prefect_server.logs(unexpected, "error[")
+    assert logged[-1] == unexpected["state"]["message"]
+    assert logged[-1].startswith("error[run.internal]: unexpected ValueError: a mistake of ours")
+    assert "Traceback" in logged[-2]
 
 
 BATCHES = """
@@ -477,7 +497,8 @@ def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect
     assert run["state_type"] == "FAILED"
     assert "\n" not in run["state"]["message"]
     assert "cannot be decoded" in run["state"]["message"]
-    logged = prefect_server.logs(run, "Finished in state")
+    logged = prefect_server.logs(run, "error[run.failed]: ")
+    assert logged[-1] == done.err.splitlines()[-1] == run["state"]["message"]
     for failure in document["failures"]:
         assert [line for line in logged if failure["key"] in line and line.startswith("failed[")]
     failed = prefect_server.task_runs(run, 2, ["FAILED"])

@@ -105,6 +105,7 @@ def test_the_card_of_a_version(tmp_path):
     assert page.elements["figure"] == 12
     assert len(page.images) == 12 + 2
     assert page.texts.count("c validation · c/02") == 1
+    assert "card" in document["stages"]
     assert any("No previous version" in text for text in page.texts)
 
     path = Path(document["card"].removeprefix("file://"))

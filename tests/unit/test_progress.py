@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from larder.errors import FatalError
-from larder.progress import CancellableProgress, NullProgress, StageTimes
+from larder.progress import WAIT, CancellableProgress, NullProgress, StageTimes
 from tests.support.errors import larder_error
 
 
@@ -55,6 +55,18 @@ def test_stages_are_remembered_in_the_order_they_began():
     listener.start.assert_any_call("copy", objects=3, bytes=40)
     listener.advance.assert_any_call("copy", objects=2, bytes=10)
     listener.finish.assert_called_with("copy")
+
+
+def test_the_time_of_a_run_is_without_the_time_that_it_waited_for_another():
+    now = 100.0
+    times = StageTimes(clock=lambda: now)
+    now += 2
+    times.start(WAIT)
+    now += 30
+    assert times.seconds() == 2
+    times.finish(WAIT)
+    now += 1
+    assert (times.seconds(), times.waited_seconds()) == (3, 30)
 
 
 def test_a_run_that_starts_again_ends_its_stages_and_adds_to_them():
