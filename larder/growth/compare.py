@@ -180,6 +180,16 @@ class Changes:
     def any(self) -> bool:
         return bool(self.differing)
 
+    @property
+    def growth_percent(self) -> float:
+        """By how much the number of samples grows; 0 for a first version.
+
+        >>> Changes(unchanged=8, removed=2, added=5).growth_percent
+        30.0
+        """
+        before = self.unchanged + self.changed + self.relabelled + self.moved + self.removed
+        return 100 * (self.added - self.removed) / before if before else 0.0
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:

@@ -185,11 +185,13 @@ def _built(settings: Settings, job: Job, planned: Planned, runner: Runner) -> di
     return built_document(settings, planned.document, job.expected, built, configs, runner.times)
 
 
-def record_run(settings: Settings, record: RunRecord, *, progress: Progress) -> Settings:
-    """The step that leaves the record of a run beside its version; returns where that is."""
+def record_run(
+    settings: Settings, record: RunRecord, *, progress: Progress
+) -> tuple[Settings, RunRecord]:
+    """The step that leaves the record of a run beside its version; returns it and where it is."""
     del progress
     write_run(storage_of(settings.dataset, settings.cluster), record)
-    return settings
+    return settings, record
 
 
 def begin(plan: Plan) -> Job:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,10 +20,14 @@ FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 @dataclass(frozen=True)
 class PrefectServer:
-    """A Prefect server that runs on 127.0.0.1; ``home`` is its PREFECT_HOME."""
+    """A Prefect server that runs on 127.0.0.1; ``home`` is its PREFECT_HOME.
+
+    ``auth`` is the USER:PASSWORD that it asks for, if it does.
+    """
 
     port: int
     home: Path
+    auth: str = ""
 
     @property
     def url(self) -> str:
@@ -47,6 +52,8 @@ class PrefectServer:
     def _request(self, method: str, path: str, body: str | None = None) -> Any:
         """The answer to a request, made again where the database was busy, as Prefect does."""
         headers = {"Content-Type": "application/json"}
+        if self.auth:
+            headers["Authorization"] = f"Basic {b64encode(self.auth.encode()).decode()}"
         status, answered = http.HTTPStatus.SERVICE_UNAVAILABLE.value, b""
         for _ in range(100):
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)

@@ -109,6 +109,8 @@ def test_digits_from_the_form_to_the_card(serving, browser):
 
     show_artifact(browser, "digits-plan")
     assert browser.see("tr", "source").text.endswith("1,797 objects, 252 kB")
+    assert len(browser.texts("tbody tr")) > 10, "all rows are on one page"
+    assert browser.texts("tbody tr")[0].startswith("delivery")
     browser.picture("plan")
     browser.back()
 

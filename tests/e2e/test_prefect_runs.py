@@ -17,6 +17,7 @@ from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from larder.units import format_amount
 from tests.support.commands import Finished
+from tests.support.processes import wait_until
 from tests.support.runs import copy_batches
 
 SMALL = ("--set", "shards.bytes=600 kB", "--set", "cluster.runner.batch_bytes=600 kB")
@@ -74,7 +75,8 @@ def check_artifacts(server: PrefectServer, run: dict[str, Any], document: dict[s
     }
     plan = json.loads(shown["plan"]["data"])
     assert {row["item"] for row in plan} >= {"source", "classes", "shards", "cache", "cost"}
-    assert plan[0] == {"item": "source", "plan": format_amount(document["objects"])}
+    assert plan[0]["item"] == "delivery"
+    assert {"item": "source", "plan": format_amount(document["objects"])} in plan
     (config,) = document["configs"]
     assert Path(config).read_text() in shown["config"]["data"]
     assert document["card"] in shown["card"]["data"]
@@ -84,6 +86,22 @@ def check_artifacts(server: PrefectServer, run: dict[str, Any], document: dict[s
     mirror = shown["progress-mirror"]
     assert float(mirror["data"]) == 100
     assert f"done, {format_amount(document['copied'])} in" in mirror["description"]
+
+
+def published_event(server: PrefectServer, dataset: str) -> dict[str, Any]:
+    """The only event of a dataset, once it is there."""
+    resource = {"id": [f"larder.dataset.{dataset}"]}
+    seen: list[dict[str, Any]] = []
+
+    def emitted() -> bool:
+        question = {"filter": {"resource": resource}}
+        seen[:] = server.post("/events/filter", question)["events"]
+        return bool(seen)
+
+    wait_until(emitted)
+    (event,) = seen
+    assert event["event"] == "larder.version.published"
+    return event
 
 
 def test_a_run_and_the_same_again(reporting, prefect_server, named):
@@ -121,6 +139,13 @@ def test_a_run_and_the_same_again(reporting, prefect_server, named):
     check_graph(tasks)
     check_artifacts(prefect_server, run, document)
     assert set(run["tags"]) == {"built", document["version"]}
+
+    event = published_event(prefect_server, name)
+    assert event["resource"]["larder.version"] == document["version"]
+    assert event["payload"]["growth_percent"] == 0
+    assert f"prefect.flow-run.{run['id']}" in {
+        each["prefect.resource.id"] for each in event["related"]
+    }
 
     again = succeeded(reporting.run("--dataset", name, "--json", *SMALL))
     assert (again["status"], again["digest"]) == ("reused", document["digest"])

@@ -90,6 +90,9 @@ class Browser:
 
         self.until(clicked)
 
+    def texts(self, selector: str) -> list[str]:
+        return [each.text for each in self._driver.find_elements(By.CSS_SELECTOR, selector)]
+
     def images(self, selector: str) -> int:
         """How many images it draws: those that it loads not, or that are broken, do not count."""
         script = (

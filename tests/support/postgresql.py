@@ -10,13 +10,13 @@ from pathlib import Path
 
 from tests.support.servers import free_port, served_folder
 
-_PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 _USER = "postgres"
 
 
 def postgresql_available() -> bool:
     """Whether the server's programs are installed."""
-    return bool(_PROGRAMS)
+    return bool(PROGRAMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class PostgreSQL:
         """The output of one of its clients, such as ``psql``."""
         where = ("--host=127.0.0.1", f"--port={self.port}", f"--username={self.user}")
         done = subprocess.run(
-            [_PROGRAMS[-1] / program, *where, *arguments],
+            [PROGRAMS[-1] / program, *where, *arguments],
             env={**os.environ, "PGPASSWORD": self.password},
             stdout=subprocess.PIPE,
             text=True,
@@ -53,7 +53,7 @@ def postgresql(user: str, password: str) -> Iterator[PostgreSQL]:
 
         def control(program: str, *arguments: str) -> None:
             subprocess.run(
-                [_PROGRAMS[-1] / program, f"--pgdata={folder}/data", *arguments],
+                [PROGRAMS[-1] / program, f"--pgdata={folder}/data", *arguments],
                 user=user_of_server,
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
