@@ -23,15 +23,7 @@ from prefect.utilities.urls import url_for
 from flows.runs.configure import check_runner
 from flows.runs.form import command_parameters, form_of
 from flows.runs.limits import bucket_limit, dataset_limit
-from flows.runs.page import (
-    RunLog,
-    change_tags,
-    findings,
-    last_line,
-    run_log,
-    skipped,
-    summary,
-)
+from flows.runs.page import RunLog, change_tags, findings, log_end, run_log, skipped, summary
 from flows.runs.pool import pool_for
 from flows.runs.secrets import without_auth
 from larder.cli.command import Command, Operation
@@ -108,7 +100,7 @@ def flow_run(command: Command) -> Any:
             return end(message="stopped between two objects; run it again to continue", data=error)
         change_tags(add={"failed"})
         shown = _server_error(error, named=True) if isinstance(error, HTTPError) else refusal(error)
-        return Failed(message=last_line(shown, error), data=error)
+        return Failed(message=log_end(shown, error), data=error)
     return document
 
 

@@ -103,7 +103,7 @@ def run_log() -> Iterator[RunLog]:
         raise
 
 
-def last_line(shown: LarderError, error: Exception) -> str:
+def log_end(shown: LarderError, error: Exception) -> str:
     """Log why the run fails, as the terminal shows it; returns the last line.
 
     Prefect logs nothing about the run after that: it would say the same, with a traceback.
