@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoo
 from prefect.client.schemas.filters import FlowRunFilter, WorkerFilter, WorkPoolFilter
 from prefect.client.schemas.objects import StateType, WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.states import Crashed
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -143,7 +144,8 @@ def make_pool(name: str) -> None:
         try:
             client.read_work_pool(name)
         except ObjectNotFound:
-            client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+            with suppress(ObjectAlreadyExists):  # by another checkout, in the meantime
+                client.create_work_pool(WorkPoolCreate(name=name, type="process"))
 
 
 def crash_abandoned_runs(pool: str, message: str, *states: StateType) -> None:
@@ -328,7 +330,9 @@ def _make_limits(client: SyncPrefectClient) -> None:
         try:
             client.read_global_concurrency_limit_by_name(name)
         except ObjectNotFound:
-            client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=name, limit=1))
+            limit = GlobalConcurrencyLimitCreate(name=name, limit=1)
+            with suppress(ObjectAlreadyExists):
+                client.create_global_concurrency_limit(limit)
 
 
 def _deploy(

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from prefect_server import PrefectServer
+from test_dataset_limits import proxy
 
 from tests.support.commands import CHECKOUT, Finished, Workplace
+from tests.support.http_server import serving
 
 pytestmark = pytest.mark.exhaustive
 DEPLOY = ("-m", "flows.deploy")
@@ -119,6 +121,14 @@ def test_another_checkout_takes_nothing_over_without_a_word(
     assert second == {"pool": team, "directory": "/srv/larder", "team": f"{team}-2"}
     deploy(*elsewhere, "--replace")
     assert prefect_server.get(path + team)["parameters"]["directory"] == "/srv/larder"
+
+
+def test_what_another_checkout_makes_at_the_same_time_is_there(
+    reporting, prefect_server, team, deploy
+):
+    deploy()
+    with serving(proxy(prefect_server, unseen="/v2/concurrency_limits/larder-")) as url:
+        deploy(PREFECT_API_URL=f"{url}/api")
 
 
 def test_a_pool_whose_jobs_would_have_no_image_is_refused(reporting, prefect_server, team):
