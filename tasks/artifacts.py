@@ -35,6 +35,7 @@ from tasks.progress import set_within
 
 PROGRESS_INTERVAL_SECONDS = 5.0
 SHOWN_VERSIONS = 100
+_FIRST = ("delivery", "cost")
 
 _dataset: ContextVar[str] = ContextVar("dataset", default="")
 
@@ -76,9 +77,7 @@ def note(key: str, markdown: str, description: str | None = None) -> None:
 def plan_table(plan: Plan) -> None:
     """Make a table of a plan, as ``--plan`` prints it, with what people decide by at the top."""
     document = plan_document(plan)
-    items = sorted(
-        plan_rows(document).items(), key=lambda item: item[0] not in ("delivery", "cost")
-    )
+    items = sorted(plan_rows(document).items(), key=lambda item: item[0] not in _FIRST)
     rows = [{"item": name, "plan": text} for name, texts in items for text in texts]
     rows += [{"item": "warning", "plan": each["message"]} for each in document["warnings"]]
     table("plan", rows, f"plan for {document['dataset']}, version {document['version']}")

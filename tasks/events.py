@@ -24,12 +24,7 @@ def published(recorded: tuple[Settings, RunRecord]) -> None:
         "prefect.resource.name": record.dataset,
         "larder.version": record.version,
     }
-    payload = {
-        "command": record.command,
-        "previous": record.previous,
-        "changes": dict(record.changes),
-        "growth_percent": round(growth_percent, 1),
-    }
+    payload = {"changes": dict(record.changes), "growth_percent": round(growth_percent, 1)}
     for event in (PUBLISHED, *([GROWN] if growth_percent > GROWN_PERCENT else [])):
         emit_event(event, resource, payload=payload)
     versions_table(settings)

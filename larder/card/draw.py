@@ -70,8 +70,7 @@ def _with_card(settings: Settings, document: dict[str, Any], runner: Runner) -> 
     if document["status"] != "built":
         return document
     drawn: Drawn = runner.run(draw_card, settings, document["version"])
-    times = {"seconds": round(runner.times.seconds(), 3), "stages": dict(runner.times.stages())}
-    document = {**document, **times}
+    document |= {"seconds": round(runner.times.seconds(), 3), "stages": runner.times.stages()}
     if drawn.warning:
         document["warnings"].append({"code": "card", "message": drawn.warning})
         return document
