@@ -16,7 +16,7 @@ SKYPLANE_PIP := $(SKYPLANE)/bin/python -m pip --disable-pip-version-check instal
 READERS := .venv-readers
 # Not in a lock: PyTorch's builds have one version number, but other hashes and requirements. pip takes
 # a build for the CPU where it finds one, else that for CUDA.
-TORCH := torch==2.13.0 torchdata==0.11.0
+TORCH := torch==2.13.0 torchdata==0.11.0 torchvision==0.28.0
 READERS_PIP := $(READERS)/bin/python -m pip --disable-pip-version-check install --quiet --no-compile \
 	--only-binary :all:
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
@@ -89,7 +89,7 @@ $(SKYPLANE)/gateway: $(SKYPLANE)/app requirements/skyplane-test.lock
 	@touch $@
 
 $(READERS)/app: requirements/readers-test.lock
-	@echo "setting up $(READERS): about 710 MB to download, 2.7 GB installed"
+	@echo "setting up $(READERS): about 745 MB to download, 2.8 GB installed"
 	@$(PYTHON) -m venv --clear $(READERS)
 	@$(READERS_PIP) --no-binary jsonpath-rw --no-deps --require-hashes \
 		--requirement requirements/readers-test.lock

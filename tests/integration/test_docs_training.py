@@ -1,9 +1,12 @@
-"""The examples of docs/how-to/read-in-training.md, run against versions in a bucket."""
+"""The examples of docs/how-to/read-in-training.md and training-frameworks.md, run against versions
+in a bucket.
+"""
 
 import json
 import re
 import tarfile
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +21,16 @@ from ruamel.yaml import YAML
 import larder
 from tests.support.servers import S3Server
 
-PAGE = (Path(__file__).parents[2] / "docs/how-to/read-in-training.md").read_text()
+PAGES = Path(__file__).parents[2] / "docs/how-to"
+PAGE = (PAGES / "read-in-training.md").read_text()
+FRAMEWORKS = (PAGES / "training-frameworks.md").read_text()
 SAMPLES = 300
 RECORDS = 1_000
 
 
-def section(heading: str) -> str:
+def section(heading: str, page: str = PAGE) -> str:
     """The code under a heading."""
-    _, _, rest = re.split(rf"^(#+) {heading}$", PAGE, flags=re.MULTILINE)
+    _, _, rest = re.split(rf"^(#+) {heading}$", page, flags=re.MULTILINE)
     return "\n".join(
         re.findall(r"```python\n(.*?)```", re.split(r"^#+ ", rest, flags=re.M)[0], re.S)
     )
@@ -54,6 +59,7 @@ def labs(
     storage = {"url": "s3://team", **reach(rclone_server)}
     rclone_server.create_bucket("team")
     pictures = {f"{n % 5}/{n:03}.jpg": jpeg(n) for n in range(SAMPLES)}
+    pictures |= {f"validation/{n % 5}/{n:03}.jpg": jpeg(n) for n in range(40)}
     pets = {f"{n:02}.json": b'{"boxes": [%d]}' % n for n in range(40)}
     records = {f"{n:04}.i8": np.int64(n).tobytes() for n in range(RECORDS)}
     random = np.random.default_rng(7)
@@ -61,6 +67,7 @@ def labs(
     cells = {f"{n:02}.png": saved(image, "PNG") for n, image in enumerate(grey)}
     cells |= {f"{n:02}.seg.png": saved(image, "PNG") for n, image in enumerate(grey)}
     lines = {f"{n:02}.txt": b"x" * n for n in range(16)}
+    reviews = {f"{n % 2}/{n:02}.txt": b" ".join([b"w%d" % n] * (n + 1)) for n in range(24)}
     halves = {
         f"{split}/{n % 3}/{n:02}.jpg": jpeg(n)
         for split in ("training", "validation")
@@ -70,14 +77,16 @@ def labs(
     folders = {"labels": {"from": "folder"}, "shards": shards}
     both = {"training": "training/**", "validation": "validation/**"}
     train, every = {"splits": {"train": "**"}}, {"splits": {"all": "**"}}
+    two = {"splits": {"validation": "validation/**", "train": "**"}}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in rclone_server.environment.items():
             patch.setenv(name, value)
         yield {
-            "imagenet": prepare(folder, storage, "imagenet", pictures, **folders, **train),
+            "imagenet": prepare(folder, storage, "imagenet", pictures, **folders, **two),
             "pets": prepare(folder, storage, "pets", pets, **train),
             "cells": prepare(folder, storage, "cells", cells, **train),
             "lines": prepare(folder, storage, "lines", lines, **train),
+            "reviews": prepare(folder, storage, "reviews", reviews, **folders, **train),
             "halves": prepare(folder, storage, "halves", halves, **folders, splits=both),
             "tables": prepare(folder, storage, "tables", {"data.csv": b"a,b\n1,2\n"}, **every),
             "range_dataset": prepare(
@@ -209,3 +218,71 @@ def test_the_tar_files_of_a_bucket(read, labels):
     assert tars["plain"] == labels
     assert tars["labels"] == sorted(labels)
     assert tars["batches"] == [256, 44]
+
+
+@pytest.fixture(scope="module")
+def trained(labs: dict[str, Lab], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What the code for trainers trained with."""
+    headings = re.findall("^## (.*)$", FRAMEWORKS, re.MULTILINE)
+    given = {
+        "sections": {name: section(name, FRAMEWORKS) for name in headings},
+        "folder": str(tmp_path_factory.mktemp("trainers")),
+    }
+    return read_with_frameworks("with_trainers", given)
+
+
+def batches_of(dataset: str, epochs: int, batch_size: int) -> list[list[Any]]:
+    """The epoch of each batch, and its keys."""
+    data = larder.open(f"s3://team/larder/{dataset}")
+    loader = data.loader("train", batch_size=batch_size, shuffle=True, seed=7)
+    return [[epoch, batch["key"]] for epoch in range(epochs) for batch in loader]
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_lightning_trains_with_every_sample_once(trained):
+    trained = trained["PyTorch Lightning"]
+    wanted = batches_of("imagenet", 2, batch_size=64)
+    ranks = [rank["steps"] for rank in trained["both"]]
+    together = [[epoch, keys + others] for (epoch, keys), (_, others) in zip(*ranks, strict=True)]
+    assert together == wanted
+    for name, start in (("middle", 3), ("after", 5), ("later", 7)):
+        (rank,) = trained[name]
+        assert rank["steps"] == wanted[start:], name
+    validated = [rank["validated"] for rank in trained["both"]]
+    assert [len(batches) for batches in validated] == [3, 3], "a sanity check and two epochs"
+    for batches in zip(*validated, strict=True):
+        assert len(set(chain(*batches))) == 40
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_accelerate_goes_on_from_its_checkpoint(trained):
+    assert trained["Accelerate"] == [keys for _, keys in batches_of("imagenet", 2, batch_size=64)]
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_the_trainer_of_hugging_face_goes_on_from_its_checkpoint(trained):
+    batches = batches_of("reviews", 3, batch_size=8)
+    words = [[int(key[-2:]) + 2 for key in keys] for _, keys in batches]
+    everything, middle, later = trained["Text, and the Trainer of Hugging Face"]
+    assert everything == words
+    assert middle == words[2:]
+    assert later == words[4:]
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_an_image_and_its_mask_are_varied_alike(trained):
+    varied = trained["torchvision: images and masks"]
+    assert varied["shape"] == [8, 3, 32, 32]
+    assert len(varied["alike"]) == 16
+    assert min(varied["alike"]) > 0.8
+    assert varied["same"], "in every run"
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_classes_of_different_sizes(trained):
+    assert trained["Classes of different sizes"] == [[60] * 5, [1.0] * 5]
