@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from larder.readers.options import Images, Reading, Shuffle
+from larder.readers.options import Batches, Choice, Images, Reading, Shuffle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from larder.readers.mix import By, Mix
 
 __all__ = [
+    "Batches",
+    "Choice",
     "Images",
     "Reading",
     "Shuffle",

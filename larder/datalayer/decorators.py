@@ -27,7 +27,7 @@ from larder.datalayer.trial import Trial, this_trial
 from larder.packages import require_module
 from larder.readers.launcher import rank_of
 from larder.readers.options import Shuffle
-from larder.readers.order import Choice
+from larder.readers.order import ChosenSamples
 from larder.readers.schedule import batch_size_of, choice, invalid, size_bytes, whole
 
 Decorated = Callable[..., Any]
@@ -232,7 +232,7 @@ def _schedule(cache: LayerCache, use: _Use, size: int, seed: int) -> LayerSchedu
         dataset=dataset,
         version=cache.digest[:32],
         split=split,
-        choice=Choice(cache.records),
+        choice=ChosenSamples(cache.records),
         shards=1,
         seed=seed,
         shuffle=Shuffle("full" if use.shuffle else "sequential"),

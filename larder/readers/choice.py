@@ -8,7 +8,7 @@ replacement, others in every epoch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,8 @@ import numpy.typing as npt
 from larder.config.patterns import compile_globs
 from larder.forking import cached_property
 from larder.readers.numbers import Array, checked_numbers
-from larder.readers.order import Choice, Numbers, Words, hashed
+from larder.readers.options import Choice
+from larder.readers.order import ChosenSamples, Numbers, Words, hashed
 from larder.readers.schedule import invalid, whole
 from larder.readers.split import SplitSamples
 from larder.units import format_count, format_names
@@ -55,38 +56,30 @@ class Rows:
         return self._samples.measures_of(self.numbers)
 
 
-Where = Callable[[Rows], npt.ArrayLike] | Mapping[str, Any] | Sequence[int] | Array
-Weights = Literal["balanced"] | Sequence[float] | Array
-
-
 def choice_of(
-    samples: SplitSamples,
-    classes: Sequence[str],
-    words: Words,
-    where: Where | None,
-    limit: float | None,
-    weights: Weights | None,
-) -> Choice:
+    samples: SplitSamples, classes: Sequence[str], words: Words, choose: Choice
+) -> ChosenSamples:
     """Choose samples of a split; the words are of its version, its name and a seed.
 
     Raises:
         ConfigError: ``config.invalid_value``: a class that does not exist, a limit or weights
             outside their range, or no sample is chosen.
     """
-    numbers = None if where is None else _matching(samples, classes, where)
-    if limit is not None:
+    numbers = None if choose.where is None else _matching(samples, classes, choose.where)
+    if choose.limit is not None:
         every = np.arange(len(samples)) if numbers is None else numbers
-        count = _count(limit, len(every))
+        count = _count(choose.limit, len(every))
         first = np.argpartition(hashed(every, words[0]), count - 1)[:count]
         numbers = np.sort(every[first])
-    if weights is None:
-        return Choice(len(samples), numbers)
+    if choose.weights is None:
+        return ChosenSamples(len(samples), numbers)
     chosen = slice(None) if numbers is None else numbers
     labels = samples.labels()[chosen].astype(np.int32)
-    return Choice(len(samples), numbers, _weights(weights, labels, len(samples), chosen), labels)
+    weights = _weights(choose.weights, labels, len(samples), chosen)
+    return ChosenSamples(len(samples), numbers, weights, labels)
 
 
-def _matching(samples: SplitSamples, classes: Sequence[str], where: Where) -> Numbers:
+def _matching(samples: SplitSamples, classes: Sequence[str], where: Any) -> Numbers:
     """The samples that are asked for, in ascending order."""
     chosen: Numbers
     if callable(where) or isinstance(where, Mapping):
@@ -158,7 +151,7 @@ def _count(limit: Any, samples: int) -> int:
     return max(1, round(float(limit) * samples))
 
 
-def _weights(given: Weights, labels: Array, samples: int, chosen: Any) -> npt.NDArray[np.float64]:
+def _weights(given: Any, labels: Array, samples: int, chosen: Any) -> npt.NDArray[np.float64]:
     """The weight of each sample that is chosen."""
     if isinstance(given, str):
         if given != "balanced":

@@ -20,7 +20,7 @@ from larder.packages import require_module
 from larder.readers.access import DatasetAccess
 from larder.readers.batches import Decoding, Map
 from larder.readers.cache import CacheReader
-from larder.readers.choice import Weights, Where, choice_of
+from larder.readers.choice import choice_of
 from larder.readers.columns import check_list
 from larder.readers.determined import check_emitted
 from larder.readers.download import download_version
@@ -28,10 +28,19 @@ from larder.readers.emitted import job_location
 from larder.readers.keep import KeptShards
 from larder.readers.launcher import rank_of
 from larder.readers.lease import LeasedSource
-from larder.readers.loader import BatchSource, CacheSource, Collate, Loader, OnError, ShardSource
+from larder.readers.loader import BatchSource, CacheSource, Collate, Loader, ShardSource
 from larder.readers.numbers import Array
-from larder.readers.options import Check, Images, Reading, Shuffle, refuse_moved
-from larder.readers.order import Choice, Even, epoch_words
+from larder.readers.options import (
+    Batches,
+    Check,
+    Choice,
+    Images,
+    OnError,
+    Reading,
+    Shuffle,
+    refuse_moved,
+)
+from larder.readers.order import epoch_words
 from larder.readers.sagemaker import pipe_samples, with_shards
 from larder.readers.samples import Sample
 from larder.readers.schedule import choice, invalid, schedule_of, size_bytes, whole
@@ -321,23 +330,18 @@ class Data:
         self,
         split: str,
         *,
-        batch_size: int | None = None,
-        batch_size_per_rank: int | None = None,
+        batch_size: int | Batches | None = None,
         shuffle: bool | Shuffle = False,
         seed: int = 0,
-        even: Even = "pad",
         rank: int | None = None,
         world: int | None = None,
-        where: Where | None = None,
-        limit: float | None = None,
-        weights: Weights | None = None,
+        choose: Choice | None = None,
         decode: bool | Collection[str] | Images = False,
         size: int | None = None,
         transforms: Mapping[str, Callable[[Any], Any]] | None = None,
         columns: Sequence[str] | None = None,
         map: Map | None = None,
         collate: Collate | None = None,
-        on_error: OnError = "raise",
         workers: int | None = None,
         reading: Reading = Reading(),
     ) -> Loader:
@@ -350,29 +354,17 @@ class Data:
 
         Args:
             split: Name of the split.
-            batch_size: Samples of a batch, of all ranks together: a multiple of ``world``.
-            batch_size_per_rank: Instead, samples of a rank's part of a batch. Another number of
-                ranks makes other batches of it, and is refused on resuming.
+            batch_size: Samples of a batch, of all ranks together: a multiple of ``world``. A
+                `larder.Batches` gives that of a rank, or says what becomes of the last samples.
             shuffle: Another order in every epoch; without it, the order of the version. A
                 `larder.Shuffle` says which kind of order.
             seed: At least 0.
-            even: What becomes of the samples that make no whole batch. ``pad``: a smaller batch, in
-                which samples are repeated until it is a multiple of ``world``. ``drop``: they are
-                left out; `Loader.dropped` says how many. ``error``: refuse.
             rank: Number of this process, from 0. With None, and of ``world``, both are those that
                 torchrun, mpirun, srun, SageMaker or Kubeflow have given this process; 0 of 1 if it
                 was started by none of them.
             world: The number of all processes that train together.
-            where: Which samples: by ``label``, names or numbers of classes, by ``key``, globs, or
-                both, such as ``{"label": ["cat", 3], "key": "train/**"}``; or a function that is
-                called with `larder.readers.choice.Rows` and returns an array of booleans; or the
-                numbers of the samples, or booleans. None for all.
-            limit: At most so many of them, or as a float such as 0.1 the fraction: a random choice
-                by the seed, of which a smaller one is a part.
-            weights: Draw samples with replacement, others in every epoch, as many as there are: an
-                array with a weight for each sample of the split, or ``"balanced"``, so that each
-                class comes as often as any other. In an epoch each sample, and each class, comes as
-                often as its weight says, rounded up or down.
+            choose: Which samples, how many of them, and how often: a `larder.Choice`; by default
+                each of them once.
             decode: Decode images to arrays: all of them, or the parts with these extensions. They
                 are under ``image``, whatever their extension; ``seg.png`` under ``image.seg``. A
                 `larder.Images` names masks.
@@ -390,15 +382,12 @@ class Data:
                 that it returns is the sample in the batch. Several threads call it at once.
             collate: A function of the list of these dictionaries of a batch, whose result is the
                 batch; without it, arrays and tensors of one shape are stacked.
-            on_error: ``skip`` counts and names samples that are damaged or cannot be decoded, in
-                `Loader.skipped`. Others of the rank's part of the batch are repeated in their
-                place, so that all ranks have equally many batches and samples.
             workers: Processes that decode ahead into memory that they share with this one: their
                 functions have to be of a module that can be imported. 0 for threads of this
                 process. By default as many as its part of the machine's cores less one, or 0: for
                 fewer than 1,000 samples, if there is nothing to decode, for functions that are
                 defined here, and for an iteration that takes two batches.
-            reading: What is kept on a disk, checked, and read ahead: a `larder.Reading`.
+            reading: What is kept on a disk, checked, skipped, and read ahead: a `larder.Reading`.
 
         Raises:
             ConfigError: ``version.split``: unknown split; ``config.invalid_value``: a value outside
@@ -409,22 +398,23 @@ class Data:
         facts = self._split(split)
         rank, world, _ = rank_of(rank, world)
         memory = size_bytes(reading.memory_bytes, "memory_bytes")
-        choice("on_error", on_error, get_args(OnError))
+        choice("on_error", reading.on_error, get_args(OnError))
         samples = self._read_as(reading, split)
         words = epoch_words(self.version, split, whole("seed", seed, 0), 0, "limit")
-        chosen = Choice(facts.samples)
-        if any(given is not None for given in (where, limit, weights)):
-            chosen = choice_of(samples, self.classes, words, where, limit, weights)
+        choose = Choice() if choose is None else choose
+        if not isinstance(choose, Choice):
+            raise invalid(f"{choose!r} is no choice", "choose", "give a larder.Choice of it")
+        batches = batch_size if isinstance(batch_size, Batches) else Batches(batch_size)
         schedule = schedule_of(
             (self.dataset, self.version, split),
             facts,
-            chosen,
-            batch_size=batch_size,
-            batch_size_per_rank=batch_size_per_rank,
+            choice_of(samples, self.classes, words, choose),
+            batch_size=batches.size,
+            batch_size_per_rank=batches.per_rank,
             shuffle=self._shuffle(shuffle, samples, reading),
             seed=seed,
             world=world,
-            even=even,
+            even=batches.even,
         )
         decoding = _decoding(decode, size, transforms, columns, map)
         source, decoding = self._source(samples, reading.check, decoding)
@@ -444,7 +434,7 @@ class Data:
             world=world,
             decode=decoding,
             memory_bytes=memory,
-            on_error=on_error,
+            on_error=reading.on_error,
             collate=collate,
             workers=None if workers is None else whole("workers", workers, 0, MOST_WORKERS),
             pin=pin,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import groupby, islice
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from larder.readers.batches import (
 )
 from larder.readers.cache import CacheReader
 from larder.readers.launcher import ranks_of_machine
-from larder.readers.options import Shuffle
+from larder.readers.options import OnError, Shuffle
 from larder.readers.order import WINDOW_SAMPLES, Division, Numbers, Order
 from larder.readers.schedule import invalid, whole
 from larder.readers.slots import IS_SUPPORTED
@@ -41,7 +41,6 @@ from larder.readers.workers import Slots, Stream, Work, begun_in_parent, crew
 from larder.samples.naming import LABEL_EXT
 from larder.units import format_count
 
-OnError = Literal["raise", "skip"]
 Collate = Callable[[list[dict[str, Any]]], Any]
 
 _T = TypeVar("_T")
@@ -289,7 +288,7 @@ class Loader:
 
     @property
     def dropped(self) -> int:
-        """The number of samples that every epoch leaves out, with ``even="drop"``."""
+        """The number of samples that every epoch leaves out, with ``Batches(even="drop")``."""
         return self._schedule.division(self.world).dropped
 
     def __iter__(self) -> Iterator[Batch]:

@@ -2,19 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Final, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
 
 from larder.errors import ConfigError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 Kind = Literal["sequential", "full", "window"]
 Check = Literal["always", "once", "never"]
+Even = Literal["pad", "drop", "error"]
+OnError = Literal["raise", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """How an epoch is divided into batches: ``batch_size=larder.Batches(256, even="drop")``.
+
+    Attributes:
+        size: Samples of a batch, of all ranks together: a multiple of ``world``.
+        per_rank: Instead, samples of a rank's part of a batch. Another number of ranks makes other
+            batches of it, and is refused on resuming.
+        even: What becomes of the samples that make no whole batch. ``pad``: a smaller batch, in
+            which samples are repeated until it is a multiple of ``world``. ``drop``: they are left
+            out; `larder.readers.loader.Loader.dropped` says how many. ``error``: refuse.
+    """
+
+    size: int | None = None
+    per_rank: int | None = None
+    even: Even = "pad"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """Which samples of a split: ``choose=larder.Choice({"label": "cat"}, limit=1000)``.
+
+    Attributes:
+        where: Those of some ``label``, names or numbers of classes, those of some ``key``, globs,
+            or both, such as ``{"label": ["cat", 3], "key": "train/**"}``; or a function that is
+            called with `larder.readers.choice.Rows` and returns an array of booleans; or the
+            numbers of the samples, or booleans. None for all.
+        limit: At most so many of them, or as a float such as 0.1 the fraction: a random choice by
+            the seed, of which a smaller one is a part.
+        weights: Draw samples with replacement, others in every epoch, as many as there are: an
+            array with a weight for each sample of the split, or ``"balanced"``, so that each class
+            comes as often as any other. In an epoch each sample, and each class, comes as often as
+            its weight says, rounded up or down.
+    """
+
+    where: Callable[[Any], ArrayLike] | Mapping[str, Any] | ArrayLike | None = None
+    limit: float | None = None
+    weights: ArrayLike | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +98,7 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the storage is read: ``reading=larder.Reading(keep="/local/shards", check="once")``.
+    """How samples are read: ``reading=larder.Reading(keep="/local/shards", on_error="skip")``.
 
     Attributes:
         keep: A directory where whole shards are kept; see `larder.readers.data.Data.samples_of`. A
@@ -61,6 +106,9 @@ class Reading:
         keep_bytes: Most bytes of the shards kept there, such as ``"200 GB"``.
         check: When what is read is compared with its checksum: ``always``, ``once`` or ``never``.
             Of a cache, ``once`` compares its files when it is opened.
+        on_error: ``skip`` counts and names samples that are damaged or cannot be decoded, in
+            `larder.readers.loader.Loader.skipped`. Others of the rank's part of the batch are
+            repeated in their place, so that all ranks have equally many batches and samples.
         memory_bytes: Bound of the samples that are read ahead from shards, such as ``"2 GB"``, by
             all workers of the rank together; a batch is read even if it is larger. Decoded batches
             come on top: two of threads, up to three of each process.
@@ -71,11 +119,18 @@ class Reading:
     keep: str | Path | None = None
     keep_bytes: int | str | None = None
     check: Check = "always"
+    on_error: OnError = "raise"
     memory_bytes: int | str = "512 MB"
     pin: bool = False
 
 
 MOVED: Final = {
+    "batch_size_per_rank": "batch_size=larder.Batches(per_rank=...)",
+    "even": "batch_size=larder.Batches(256, even=...)",
+    "where": "choose=larder.Choice(where=...)",
+    "limit": "choose=larder.Choice(limit=...)",
+    "weights": "choose=larder.Choice(weights=...)",
+    "on_error": "reading=larder.Reading(on_error=...)",
     "order": "shuffle=larder.Shuffle(...)",
     "window": "shuffle=larder.Shuffle(window=...)",
     "lanes": "shuffle=larder.Shuffle(lanes=...)",

@@ -23,15 +23,15 @@ import heapq
 import struct
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from larder.forking import cached_property
 from larder.manifest.digest import canonical_json
+from larder.readers.options import Even
 
-Even = Literal["pad", "drop", "error"]
 Numbers = npt.NDArray[np.int64]
 Words = tuple[int, ...]
 """Random numbers of 64 bits that an order follows from."""
@@ -48,7 +48,7 @@ _DIGESTS = (b"larder order 1", b"larder order 2")
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class ChosenSamples:
     """The samples of a split that are in an order, and how often.
 
     Each takes 8 bytes of memory, and 12 more with weights. The number of a draw is that of its

@@ -9,12 +9,11 @@ from functools import partial
 from typing import Any, Final, Protocol, get_args
 
 from larder.errors import ConfigError
-from larder.readers.options import Kind, Shuffle
+from larder.readers.options import Even, Kind, Shuffle
 from larder.readers.order import (
-    Choice,
     Chosen,
+    ChosenSamples,
     Division,
-    Even,
     Full,
     Numbers,
     Order,
@@ -45,7 +44,7 @@ class Schedule:
     dataset: str
     version: str
     split: str
-    choice: Choice
+    choice: ChosenSamples
     shards: int
     seed: int
     shuffle: Shuffle
@@ -128,7 +127,7 @@ def _check_choice(state: Any, facts: Mapping[str, Any]) -> None:
 def schedule_of(
     names: tuple[str, str, str],
     facts: SplitFacts,
-    chosen: Choice,
+    chosen: ChosenSamples,
     *,
     batch_size: int | None,
     batch_size_per_rank: int | None,
@@ -175,13 +174,13 @@ def checked_shuffle(shuffle: Shuffle, batch_size: int, shards: int) -> Shuffle:
 def batch_size_of(of_all: int | None, per_rank: int | None, world: int) -> int:
     """The batch size of all ranks together, given that or their parts."""
     if (of_all is None) == (per_rank is None):
-        message = "give one of batch_size, which is that of all ranks, and batch_size_per_rank"
+        message = "give one of both: the size for all ranks together, or that per rank"
         raise invalid(message, "batch_size")
     if per_rank is not None:
         return whole("batch_size_per_rank", per_rank, 1) * world
     size = whole("batch_size", of_all, 1)
     if size % world:
-        hint = f"use {max(1, size // world) * world}, or batch_size_per_rank"
+        hint = f"use {max(1, size // world) * world}, or give the size per rank"
         raise invalid(f"{size} samples cannot be divided among {world} ranks", "batch_size", hint)
     return size
 

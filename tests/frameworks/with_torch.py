@@ -19,6 +19,7 @@ from larder.errors import LarderError, ObjectError
 from larder.readers.torch import BatchDataset
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 7}
+SKIPPING = larder.Reading(on_error="skip")
 PICTURES: dict[str, Any] = {**OPTIONS, "decode": True, "size": 6}
 
 
@@ -136,7 +137,7 @@ def tensor_of(part: bytes) -> torch.Tensor:
 def tensors(data: larder.readers.data.Data) -> dict[str, Any]:
     """What functions return is one tensor of a batch, also where a sample is skipped."""
     options = {**OPTIONS, "columns": ["json"], "transforms": {"json": tensor_of}}
-    batches = data.torch("lists", **options, on_error="skip")
+    batches = data.torch("lists", **options, reading=SKIPPING)
     with_workers = [described(batch["json"]) for batch in batches.loader(1)]
     return {"tensors": with_workers, "failed": batches.batches.skipped.count}
 
@@ -235,7 +236,8 @@ def skipped(data: larder.readers.data.Data) -> list[Any]:
     """What the training process knows of samples that were skipped, in two epochs."""
     counts = []
     for workers in (0, 1, 2):
-        dataset = data.torch("train", **OPTIONS, on_error="skip", transforms={"json": odd_refused})
+        functions = {"json": odd_refused}
+        dataset = data.torch("train", **OPTIONS, reading=SKIPPING, transforms=functions)
         batches = dataset.loader(workers)
         for _ in range(2):
             for _ in batches:

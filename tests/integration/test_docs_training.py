@@ -119,10 +119,13 @@ def test_samples_are_chosen(labs):
     exec(section("Choosing samples"), names)
     data = names["data"]
     assert names["keys"] == [sample.key for sample in data.samples("train")]
-    loaders = [names[name] for name in ("some", "large", "few", "balanced", "rare")]
+    assert {label for batch in names["loader"] for label in batch["label"].tolist()} == {0, 3}
+    loaders = [
+        data.loader("train", batch_size=8, choose=names[name])
+        for name in ("some", "large", "few", "balanced", "rare")
+    ]
     assert [len(loader) for loader in loaders] == [8, 38, 4, 38, 38]
-    assert {label for batch in loaders[0] for label in batch["label"].tolist()} == {0, 3}
-    labels = np.concatenate([batch["label"] for batch in names["balanced"]])
+    labels = np.concatenate([batch["label"] for batch in loaders[3]])
     assert np.bincount(labels).tolist() == [60] * 5
 
 

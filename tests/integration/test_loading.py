@@ -16,7 +16,7 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images
 
 import larder
-from larder import Images, Reading, Shuffle
+from larder import Choice, Images, Reading, Shuffle
 from larder.errors import ConfigError, DamageError, FatalError
 from larder.readers import split
 from larder.readers.options import MOVED
@@ -76,7 +76,7 @@ def test_training_takes_the_samples_that_are_chosen(lab, without_cache, form):
     data = opened(lab if form == "cache" else without_cache)
     assert data.keys("train") == [sample.key for sample in data.samples("train")]
     assert data.labels("train").tolist() == [sample.label for sample in data.samples("train")]
-    given = {"batch_size": 2, "where": {"label": "b", "key": "**/0[0-7]"}}
+    given = {"batch_size": 2, "choose": Choice({"label": "b", "key": "**/0[0-7]"})}
     for kind in ("full", "window"):
         ranks = [
             data.loader("train", shuffle=Shuffle(kind), **given, rank=n, world=2) for n in range(2)
@@ -85,9 +85,10 @@ def test_training_takes_the_samples_that_are_chosen(lab, without_cache, form):
         assert taken == [
             key for key in data.keys("train") if key.startswith("b/") and "8" not in key
         ]
-    many = data.loader("train", batch_size=9, where={"label": "b"}, weights=[*range(18)])
+    weighted = Choice({"label": "b"}, weights=[*range(18)])
+    many = data.loader("train", batch_size=9, choose=weighted)
     assert {key[:2] for key in chain(*keys(many))} == {"b/"}
-    loader = data.loader("train", batch_size=3, limit=0.5, weights="balanced")
+    loader = data.loader("train", batch_size=3, choose=Choice(limit=0.5, weights="balanced"))
     labels = np.concatenate([batch["label"] for batch in loader])
     assert (len(labels), abs(int(np.diff(np.bincount(labels))[0]))) == (9, 1)
 
@@ -100,7 +101,8 @@ def test_labels_and_keys_are_read_from_the_index(without_cache, monkeypatch):
     data = opened(without_cache)
     assert data.labels("validation").dtype == np.int64
     assert len(data.keys("validation")) == 9
-    data.loader("train", batch_size=2, where={"label": "a"}, limit=4, weights="balanced")
+    balanced = Choice({"label": "a"}, limit=4, weights="balanced")
+    data.loader("train", batch_size=2, choose=balanced)
 
 
 def test_orders_and_lanes_have_defaults(lab, without_cache):
@@ -168,7 +170,7 @@ def test_damage_is_an_error_or_skipped_and_named(tmp_path, form):
     path.write_bytes(data.replace(record, bytes(len(record))))
     with pytest.raises(DamageError):
         keys(opened(lab).loader("train", batch_size=9))
-    loader = opened(lab).loader("train", batch_size=9, on_error="skip")
+    loader = opened(lab).loader("train", batch_size=9, reading=Reading(on_error="skip"))
     (batch,) = keys(loader)
     assert len(batch) == 9
     assert len(set(batch)) == 8
@@ -203,7 +205,9 @@ def test_a_shard_that_is_another_one_is_not_skipped(tmp_path, change, code, form
     fields = {"cache": None, "validate": "none", "labels": None}
     lab = directory_lab(tmp_path, objects, shards=shards, **fields)
     lab.prepare()
-    loader = opened(lab).loader("train", batch_size=9, shuffle=True, on_error="skip")
+    loader = opened(lab).loader(
+        "train", batch_size=9, shuffle=True, reading=Reading(on_error="skip")
+    )
     change(max(lab.files("shards/train/*"), key=lambda path: path.stat().st_size))
     with larder_error(code):
         keys(loader)
@@ -214,7 +218,7 @@ def test_too_many_open_files_are_an_error_that_names_the_limit(tmp_path, monkeyp
     fields = {"cache": None, "shards": {"bytes": 2_000, "format": format_}}
     lab = directory_lab(tmp_path, images("ab", each=9), **fields)
     lab.prepare()
-    loader = opened(lab).loader("train", batch_size=6, on_error="skip")
+    loader = opened(lab).loader("train", batch_size=6, reading=Reading(on_error="skip"))
     assert len(keys(loader)) == len(loader)
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     open_file = os.open
@@ -235,7 +239,8 @@ def test_too_many_open_files_are_an_error_that_names_the_limit(tmp_path, monkeyp
 WRONG = {
     "rank": {"rank": 2, "world": 2},
     "world": {"world": 0},
-    "on_error": {"on_error": "ignore"},
+    "on_error": {"reading": Reading(on_error="ignore")},
+    "choose": {"choose": {"label": "b"}},
     "check": {"reading": Reading(check="sometimes")},
     "memory_bytes": {"reading": Reading(memory_bytes="much")},
     "keep_bytes": {"reading": Reading(keep_bytes="1 GB")},

@@ -21,7 +21,7 @@ import pytest
 from pipeline_lab import Lab, directory_lab
 
 import larder
-from larder import Reading
+from larder import Choice, Reading
 from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, RetryableError
 from larder.readers import shared
 from larder.readers.access import DatasetAccess
@@ -372,7 +372,9 @@ def test_a_version_whose_shards_are_kept_needs_no_server(tmp_path, s3_env, monke
     monkeypatch.setattr(DatasetAccess, "store", lambda access: Silent(store(access)))
     data = larder.open(address, **options)
     assert list(data.samples_of("train", keep=keep)) == wanted
-    loader = data.loader("train", batch_size=4, where={"key": "a/*"}, reading=Reading(keep=keep))
+    loader = data.loader(
+        "train", batch_size=4, choose=Choice({"key": "a/*"}), reading=Reading(keep=keep)
+    )
     assert [key for batch in loader for key in batch["key"]] == [
         sample.key for sample in wanted if sample.key.startswith("a/")
     ]

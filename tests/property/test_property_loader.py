@@ -14,7 +14,7 @@ from larder.readers.batches import Decoding
 from larder.readers.loader import Loader
 from larder.readers.mix import Mix
 from larder.readers.options import Shuffle
-from larder.readers.order import Choice
+from larder.readers.order import ChosenSamples
 from tests.support.numbered import NumberedSamples, loader_of
 
 pytestmark = pytest.mark.timeout(900)  # 500 trials take minutes where other tests run beside them
@@ -25,7 +25,7 @@ WORLDS = (1, 2, 3, 4, 6, 12)
 
 
 @st.composite
-def chosen(draw: st.DrawFn, samples: int) -> Choice:
+def chosen(draw: st.DrawFn, samples: int) -> ChosenSamples:
     """Some samples of a split, each once an epoch, or with weights."""
     every = st.integers(0, samples - 1)
     numbers = np.array(sorted(draw(st.sets(every, min_size=13, max_size=samples))), np.int64)
@@ -33,7 +33,7 @@ def chosen(draw: st.DrawFn, samples: int) -> Choice:
     if draw(st.booleans()):
         size = len(numbers)
         weights = np.array(draw(st.lists(st.integers(1, 9), min_size=size, max_size=size)), float)
-    return Choice(samples, numbers, weights)
+    return ChosenSamples(samples, numbers, weights)
 
 
 @st.composite

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from larder.readers.options import Kind, Shuffle
 from larder.readers.order import (
-    Choice,
+    ChosenSamples,
     Division,
     Even,
     Full,
@@ -128,7 +128,7 @@ def test_an_epoch_has_what_is_chosen_as_often_as_its_weight_says(case, data):
         weight = st.floats(0, 1e9).filter(lambda weight: weight == 0 or weight > 1e-9)
         weights = np.array(data.draw(st.lists(weight, **of_each).filter(any)))
         labels = np.array(data.draw(st.lists(st.integers(-1, 4), **of_each)), np.int32)
-    choice = Choice(case.samples, numbers, weights, labels)
+    choice = ChosenSamples(case.samples, numbers, weights, labels)
     shuffle = Shuffle(case.kind, *((case.window, case.lanes) if case.kind == "window" else ()))
     schedule = Schedule("d", "ab" * 16, "train", choice, 0, case.seed, shuffle, 1, "pad")
     index = SimpleNamespace(shard_samples=np.array(case.shards))

@@ -8,7 +8,7 @@ import numpy as np
 from larder.errors import DamageError
 from larder.readers.loader import Loader, ShardSource
 from larder.readers.options import Shuffle
-from larder.readers.order import Choice, Numbers
+from larder.readers.order import ChosenSamples, Numbers
 from larder.readers.samples import Sample
 from larder.readers.schedule import schedule_of
 from larder.versions.documents import SplitFacts
@@ -99,7 +99,7 @@ def loader_of(samples: NumberedSamples, **options: Any) -> Loader:
     names = ("toy", options.pop("version", VERSION), options.pop("split", "train"))
     given: dict[str, Any] = dict.fromkeys(("batch_size", "batch_size_per_rank"))
     given |= {"shuffle": Shuffle("full"), "seed": 7, "even": "pad", "world": world}
-    chosen = options.pop("chosen", Choice(facts.samples))
+    chosen = options.pop("chosen", ChosenSamples(facts.samples))
     schedule = schedule_of(names, facts, chosen, **given | options)
     source = ShardSource(samples)  # type: ignore[arg-type]
     return Loader(source, schedule, samples, rank=rank, world=world, **loading)  # type: ignore[arg-type]

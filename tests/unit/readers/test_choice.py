@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from larder import Choice
 from larder.readers.choice import choice_of
-from larder.readers.order import Choice
+from larder.readers.order import ChosenSamples
 from tests.support.errors import larder_error
 from tests.support.numbered import NumberedSamples, loader_of
 
@@ -16,7 +17,8 @@ WORDS = (7, 8)
 
 
 def choose(where=None, limit=None, weights=None, samples=None):
-    return choice_of(samples or NumberedSamples(SHARDS), CLASSES, WORDS, where, limit, weights)
+    given = Choice(where, limit, weights)
+    return choice_of(samples or NumberedSamples(SHARDS), CLASSES, WORDS, given)
 
 
 def chosen(where=None, limit=None):
@@ -53,7 +55,7 @@ def test_classes_are_balanced_exactly():
         draws = choice.draws((epoch << 50, epoch << 60))
         assert np.bincount(draws % 100 % 3).tolist() == [12, 12, 12]
         assert (draws >= 100).any(), "drawn again"
-    every = choice_of(NumberedSamples(SHARDS), CLASSES, WORDS, None, None, np.arange(100))
+    every = choose(weights=np.arange(100))
     assert 0 not in every.draws(WORDS)
 
 
@@ -102,4 +104,4 @@ def test_a_state_is_of_what_is_chosen():
 def test_memory_is_eight_bytes_a_sample():
     choice = choose(limit=50)
     assert choice.draws(WORDS).nbytes == 8 * 50
-    assert Choice(100).digest == ""
+    assert ChosenSamples(100).digest == ""

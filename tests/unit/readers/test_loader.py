@@ -15,7 +15,7 @@ import larder
 from larder.errors import ConfigError, DamageError, ObjectError
 from larder.readers.batches import Decoding
 from larder.readers.options import Shuffle
-from larder.readers.order import Choice
+from larder.readers.order import ChosenSamples
 from larder.readers.schedule import Schedule
 from tests.support.errors import larder_error
 from tests.support.numbered import NumberedSamples, loader_of, varied
@@ -280,7 +280,7 @@ def test_epochs_that_a_process_makes_in_turns_have_their_own_random_numbers():
 
 
 def test_a_sample_that_is_drawn_again_is_another_one():
-    weights = Choice(100, weights=np.where(np.arange(100) == 7, 1e6, 1))
+    weights = ChosenSamples(100, weights=np.where(np.arange(100) == 7, 1e6, 1))
     loader = loader_of(
         NumberedSamples(SHARDS), batch_size=50, decode=Decoding(map=varied), chosen=weights
     )
