@@ -37,6 +37,10 @@ _LENGTH_BYTES = 8
 _REPORT_SECONDS = 0.1
 _END_SECONDS = 10.0
 _STOP = "stop"
+_NO_PROCESS = (
+    "use fewer workers, or raise the limit of processes (ulimit -u, or pids of the container), of"
+    " open files or of memory"
+)
 
 
 class _Call(NamedTuple):
@@ -165,18 +169,23 @@ class Process:
 def _start(together: int = 1, descriptors: Collection[int] = ()) -> subprocess.Popen[bytes]:
     """This module as a program, out of reach of the terminal's Ctrl-C."""
     paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return subprocess.Popen(  # noqa: S603 - a module of this package
-        [sys.executable, "-m", __name__, str(together)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={
-            **small_memory_environment(),
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(paths),
-        },
-        start_new_session=True,
-        pass_fds=tuple(descriptors),
-    )
+    environment = {
+        **small_memory_environment(),
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+    try:
+        return subprocess.Popen(  # noqa: S603 - a module of this package
+            [sys.executable, "-m", __name__, str(together)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+            pass_fds=tuple(descriptors),
+        )
+    except OSError as error:
+        message = f"no process can be started: {error.strerror}"
+        raise FatalError("run.limit", message, where=sys.executable, hint=_NO_PROCESS) from error
 
 
 def _write(pipe: IO[bytes], message: Any) -> None:

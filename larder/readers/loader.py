@@ -6,12 +6,12 @@ import logging
 import os
 import pickle
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import groupby, islice
+from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from larder.errors import DamageError, Failure, Failures, FatalError, LarderError, ObjectError
 from larder.forking import cached_property
 from larder.machine import usable_cores
+from larder.readers.ahead import Answers, answer, each, made_ahead, result_of
 from larder.readers.batches import (
     KEY,
     LABEL,
@@ -37,7 +38,7 @@ from larder.readers.order import WINDOW_SAMPLES, Division, Numbers, Order
 from larder.readers.schedule import invalid, whole
 from larder.readers.slots import IS_SUPPORTED
 from larder.readers.split import SplitSamples
-from larder.readers.workers import Slots, Stream, Work, begun_in_parent, crew
+from larder.readers.workers import Slots, Stream, Work, crew
 from larder.samples.naming import LABEL_EXT
 from larder.units import format_count
 
@@ -304,7 +305,7 @@ class Loader:
         iteration = self.begin()
         ahead = self.ahead(range(self.batches, len(self)))
         if self._pin is not None:
-            ahead = _ahead(_each(self._pin, ahead))
+            ahead = made_ahead(each(self._pin, ahead))
         with closing(ahead) as batches:
             for number, batch in enumerate(batches, self.batches + 1):
                 self.check(iteration)
@@ -346,9 +347,10 @@ class Loader:
         as many as the step of the numbers.
         """
         epoch = self.epoch if epoch is None else epoch
-        with closing(_ahead(self._decoding(_ahead(self._read(epoch, numbers)), epoch))) as batches:
-            for decoding in batches:
-                made = decoding.result()
+        groups = made_ahead(self._read(epoch, numbers))
+        with closing(made_ahead(self._decoding(groups, epoch))) as batches:
+            for answers in batches:
+                made: _Made = result_of(answers)
                 self.skipped.add(*made.skipped)
                 yield made.batch
 
@@ -367,13 +369,17 @@ class Loader:
                 if taken == _LOOK and work and rest:
                     stream = self._begun(work, rest)
                 yield batch
-            if work and rest:
-                stream = stream or self._begun(work, rest)
-                for batch, skipped in islice(stream, len(rest)):
-                    self.skipped.add(*skipped)
-                    yield batch
-                self._keep(work, stream)
-                stream = None
+            if work is None or not rest:
+                return
+            stream = stream or self._begun(work, rest)
+            if stream is None:
+                yield from self.read(rest)
+                return
+            for batch, skipped in islice(stream, len(rest)):
+                self.skipped.add(*skipped)
+                yield batch
+            self._keep(work, stream)
+            stream = None
         finally:
             threads.close()
             if stream is not None:
@@ -418,15 +424,15 @@ class Loader:
             steps = steps[len(numbers) :]
             # Values that are only copied go where the batch is when its turn has come.
             groups = self._read(epoch, numbers, slots)
-            with closing(groups if self._source.is_decoded else _ahead(groups)) as groups:
+            with closing(groups if self._source.is_decoded else made_ahead(groups)) as groups:
                 for group in groups:
                     for made in group:
                         batch, skipped, _ = self._decode_batch(epoch, made, slots.empty)
                         yield batch, skipped
 
-    def _begun(self, work: Work, numbers: range) -> Stream:
+    def _begun(self, work: Work, numbers: range) -> Stream | None:
         """The batches from these on: of the processes that have begun with them, as the last epoch
-        ended with the one before.
+        ended with the one before; None if they cannot be started, and nobody asked for them.
         """
         step, until = (self.epoch * len(self) + number for number in (numbers.start, numbers.stop))
         if self._kept is not None:
@@ -436,7 +442,13 @@ class Loader:
                 stream.go_on(until)
                 return stream
             stream.close()
-        return crew().stream(work, range(step, sys.maxsize), self.workers, until)
+        try:
+            return crew().stream(work, range(step, sys.maxsize), self.workers, until)
+        except FatalError as error:
+            if self._workers or error.code != "run.limit":
+                raise
+            _logger.warning("threads make the batches of %s: %s", self._schedule.split, error)
+            return None
 
     def _keep(self, work: Work, stream: Stream) -> None:
         """Let the processes go on with the next epoch, in case that it comes next."""
@@ -582,14 +594,16 @@ class Loader:
             raise error
         return np.array(readable), skipped
 
-    def _decoding(self, groups: Generator[list[_Made]], epoch: int) -> Generator[Future[_Made]]:
+    def _decoding(self, groups: Generator[list[_Made]], epoch: int) -> Generator[Answers]:
         """The batches, each as soon as its decoding began, so that no thread waits for the last
         sample of a batch before the next one begins.
         """
-        with _Threads(groups, 2, "larder-batch") as threads:
+        with closing(groups), ThreadPoolExecutor(2, "larder-batch") as threads:
             for group in groups:
                 for made in group:
-                    yield threads.submit(self._decode_batch, epoch, made)
+                    answers: Answers = SimpleQueue()
+                    threads.submit(answer, answers, self._decode_batch, epoch, made)
+                    yield answers
 
     def _decode_batch(self, epoch: int, made: _Made, empty: Empty = np.empty) -> _Made:
         batch, skipped, numbers = made
@@ -612,56 +626,3 @@ def _filled(batch: Batch, samples: int, size: int) -> Batch:
     """The batch with its samples repeated in order until it has as many."""
     rows = np.resize(np.arange(samples), size).tolist()
     return {name: chosen(values, rows) for name, values in batch.items()}
-
-
-class _Threads:
-    """Threads that work on items ahead, as a context manager that ends both.
-
-    If the garbage collector ends them, it may run in one of the threads of the iteration, which
-    cannot wait for itself, nor close what it is at: both then end by themselves. If it is the end
-    of the program that ends them, little is left to work with, and the threads have ended. A forked
-    child has neither.
-    """
-
-    def __init__(self, items: Generator[Any], count: int, name: str) -> None:
-        self._items = items
-        self._process = os.getpid()
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
-        self._use = weakref.finalize(self, _shut_down, self._pool, self._process)
-
-    def __enter__(self) -> ThreadPoolExecutor:
-        return self._pool
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not self._use.alive or self._process != os.getpid():
-            return
-        collected = kind is GeneratorExit and threading.current_thread().name.startswith("larder-")
-        self._pool.shutdown(wait=not collected)
-        if not collected:
-            self._items.close()
-
-
-def _shut_down(pool: ThreadPoolExecutor, process: int) -> None:
-    if process == os.getpid():
-        pool.shutdown(wait=False)
-
-
-def _each(function: Callable[[_T], _T], items: Generator[_T]) -> Generator[_T]:
-    with closing(items):
-        yield from map(function, items)
-
-
-def _ahead(items: Generator[_T]) -> Generator[_T]:
-    """The same items, each made by a thread while the one before is used."""
-
-    def made() -> list[_T]:
-        return list(islice(items, 1))
-
-    process = os.getpid()
-    with _Threads(items, 1, "larder-loader") as thread:
-        following = thread.submit(made)
-        while item := following.result():
-            following = thread.submit(made)
-            yield from item
-            if process != os.getpid():
-                raise begun_in_parent()

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from larder.disk import limit_error
+
 Array = np.ndarray[Any, Any]
 
 _SLOT_BYTES = 1 << 36
@@ -39,7 +41,12 @@ class SharedMemory:
 
     def __init__(self, descriptor: int | None = None) -> None:
         created = descriptor is None
-        self.descriptor = os.memfd_create("larder-batches") if descriptor is None else descriptor
+        if descriptor is None:
+            try:
+                descriptor = os.memfd_create("larder-batches")
+            except OSError as error:
+                raise (limit_error(error, "workers") or error) from None
+        self.descriptor = descriptor
         self._mapped: dict[int, mmap.mmap] = {}
         if created:
             self.slot(0, 1)

@@ -342,6 +342,46 @@ def test_an_iteration_may_be_collected_by_one_of_its_threads(request):
     wait_until(lambda: not any(each.name.startswith(of_loader) for each in threading.enumerate()))
 
 
+INTERRUPTED = """
+import itertools, sys
+from tests.support.numbered import NumberedSamples, loader_of
+
+def interrupt(frame, event, argument):
+    global left
+    if frame.f_code.co_filename.endswith(("threading.py", "_base.py", "thread.py")):
+        callers = []
+        while frame := frame.f_back:
+            callers.append(frame.f_code.co_name)
+        left -= event == "return" and "start" not in callers
+        if left < 0:
+            raise KeyboardInterrupt
+    return interrupt
+
+for number in itertools.count():
+    left = number
+    loader = loader_of(NumberedSamples([12]), batch_size=4)
+    try:
+        sys.settrace(interrupt)
+        for batch in loader:
+            pass
+        break
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+print(number)
+"""
+
+
+def test_an_interrupt_may_come_while_python_holds_a_lock():
+    """At the return of every function of Python's library that the thread calls that trains, but
+    for the start of a thread, which Python itself cannot have interrupted.
+    """
+    done = run_python("-c", INTERRUPTED)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 0
+
+
 ALIVE = """
 import os, sys
 from tests.support.numbered import NumberedSamples, loader_of, varied

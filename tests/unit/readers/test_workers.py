@@ -1,9 +1,11 @@
 """The processes of loaders: killed, interrupted, left; what they hand over; when there are none."""
 
+import errno
 import gc
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 import types
@@ -193,6 +195,42 @@ def test_functions_that_only_this_process_has_are_for_its_threads(caplog, monkey
         list(made(2, pixels))
 
 
+@pytest.fixture
+def other_crew(monkeypatch):
+    """One that has started no process."""
+    crew = workers.Crew()
+    monkeypatch.setattr(workers, "_crew", crew)
+    yield
+    crew.stop()
+
+
+@pytest.mark.usefixtures("other_crew")
+def test_threads_take_over_where_no_process_can_be_started(caplog, monkeypatch):
+    def refused(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(loaders, "_FEW_SAMPLES", 0)
+    monkeypatch.setattr(loaders, "usable_cores", lambda: 3)
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    by_default, by_threads = made(None, pixels), made(0)
+    for _ in range(2):
+        assert keys(by_default) == keys(by_threads)
+    assert "no process can be started" in caplog.text
+    with larder_error("run.limit"):
+        list(made(2, pixels))
+
+
+@pytest.mark.usefixtures("other_crew")
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_memory_that_cannot_be_shared_is_named(monkeypatch, number):
+    def refused(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "memfd_create", refused)
+    with larder_error("run.limit", "workers"):
+        list(made(2))
+
+
 def test_a_module_that_processes_cannot_import_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "only_here", module := types.ModuleType("only_here"))
     exec("def same(value): return value", vars(module))
@@ -217,17 +255,16 @@ def test_by_default_there_are_processes_for_what_takes_long(monkeypatch):
     assert made(None, pixels).workers == 0
 
 
+@pytest.mark.usefixtures("other_crew")
 def test_processes_start_only_for_those_who_take_more_than_a_look(monkeypatch):
     monkeypatch.setattr(loaders, "_FEW_SAMPLES", 0)
     monkeypatch.setattr(loaders, "usable_cores", lambda: 3)
-    monkeypatch.setattr(workers, "_crew", workers.Crew())
     loader, expected = made(None, pixels), keys(made(0))
     for _, _ in zip(range(2), loader, strict=False):
         assert not workers.crew().has(1)
     assert keys(loader) == expected
     assert workers.crew().has(2)
     assert keys(loader) != expected
-    workers.crew().stop()
 
 
 def test_a_value_of_any_kind_goes_through_a_slot():
