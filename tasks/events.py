@@ -16,8 +16,14 @@ GROWN_PERCENT = 20
 
 
 def published(recorded: tuple[Settings, RunRecord]) -> None:
-    """Emit the events of a run that has published a version, and make the table of versions."""
+    """Emit the events of a run, if it has published a version, and make the table of versions."""
     settings, record = recorded
+    if record.published:
+        _emit(record)
+    versions_table(settings)
+
+
+def _emit(record: RunRecord) -> None:
     growth_percent = Changes(**record.changes).growth_percent
     resource = {
         "prefect.resource.id": f"larder.dataset.{record.dataset}",
@@ -27,4 +33,3 @@ def published(recorded: tuple[Settings, RunRecord]) -> None:
     payload = {"changes": dict(record.changes), "growth_percent": round(growth_percent, 1)}
     for event in (PUBLISHED, *([GROWN] if growth_percent > GROWN_PERCENT else [])):
         emit_event(event, resource, payload=payload)
-    versions_table(settings)

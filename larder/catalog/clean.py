@@ -245,7 +245,7 @@ def clean_lines(document: Mapping[str, Any]) -> list[str]:
     elif document["deleted"]["count"]:
         lines.append(f"  deleted  {_amount(document['deleted'])}")
     if lasting := document["copies"]["lasting"]:
-        lines.append(f"  mirror   {format_count(lasting, 'object')} that nothing reads, which stay:")
+        lines.append(f"  mirror   {format_count(lasting, 'object')} no longer read, which stay:")
         lines.append("           not in the source any more, or no dataset file says where that is")
     lines += _units("waits", announced)
     if announced["units"] and document["status"] != "planned":
