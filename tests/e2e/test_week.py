@@ -257,15 +257,12 @@ class Week:
             run = self.random.choice(runs)
             cancelling = {"state": {"type": "CANCELLING"}}
             insist(lambda: self.server.post(f"/flow_runs/{run['id']}/set_state", cancelling))
-            self.disturbances["a run is cancelled"] += 1
+            self.disturbances["run: cancelled"] += 1
 
     def disturb(self) -> None:
         """Kill or stop something."""
-        kinds = ("server", "server", "checkout", "worker", "run", "run")
-        kind, number = (
-            self.random.choice(kinds),
-            self.random.choice((signal.SIGTERM, signal.SIGKILL)),
-        )
+        kind = self.random.choice(("server", "server", "checkout", "worker", "run", "run"))
+        number = self.random.choice((signal.SIGTERM, signal.SIGKILL))
         if kind == "server":
             self._server.end(number)
             time.sleep(self.random.uniform(0, 10))
@@ -276,9 +273,9 @@ class Week:
             processes = self._processes(word)
             if not processes:
                 return
-            os.kill(self.random.choice(processes), signal.SIGKILL)
-        self.disturbances[f"{kind} is {'killed' if number == signal.SIGKILL else 'stopped'}"] += 1
-        print(f"{time.strftime('%X')} {kind} {number!r}", flush=True)
+            os.kill(self.random.choice(processes), number)
+        self.disturbances[f"{kind}: {number.name}"] += 1
+        print(f"{time.strftime('%X')} {kind}: {number.name}", flush=True)
 
     def _processes(self, word: bytes) -> list[int]:
         """The processes of the checkouts with this in their command lines."""
