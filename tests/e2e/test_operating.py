@@ -230,7 +230,7 @@ def test_the_storage_is_backed_up_and_restored(tmp_path):
 
 def test_logs_are_rotated_while_they_are_written(tmp_path, monkeypatch):
     program = shutil.which("logrotate", path=f"{os.environ['PATH']}:/usr/sbin")
-    need_system(program is not None, "apt-get install logrotate")
+    need_system(program is not None, "run .ci/install-postgresql")
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "home"))
     config = tmp_path / "larder"
     config.write_text(recipe("", "copytruncate").replace("/srv/larder", str(tmp_path)))
