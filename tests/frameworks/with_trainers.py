@@ -65,7 +65,10 @@ def of_lightning(code: CodeType, folder: Path) -> Any:
 
     def fit(name: str, checkpoint: Path | None = None, **options: Any) -> list[Any]:
         file = folder / name
-        saving = ModelCheckpoint(checkpoints, "{step}", every_n_train_steps=1, save_top_k=-1)
+        saving = [
+            ModelCheckpoint(checkpoints, "{step}", every_n_train_steps=1, save_top_k=-1),
+            ModelCheckpoint(checkpoints, "{epoch}", save_top_k=-1),
+        ]
         trainer = pl.Trainer(
             accelerator="cpu",
             max_epochs=2,
@@ -73,7 +76,7 @@ def of_lightning(code: CodeType, folder: Path) -> Any:
             enable_progress_bar=False,
             enable_model_summary=False,
             default_root_dir=folder,
-            callbacks=[] if checkpoint else [saving],
+            callbacks=[] if checkpoint else saving,
             **options,
         )
         exec(code, {"trainer": trainer, "model": Recorder(file), "checkpoint": checkpoint})
@@ -82,7 +85,7 @@ def of_lightning(code: CodeType, folder: Path) -> Any:
     return {
         "both": fit("both", devices=2, strategy="ddp_fork"),
         "middle": fit("middle", checkpoints / "step=3.ckpt", devices=1),
-        "after": fit("after", checkpoints / "step=5.ckpt", devices=1),
+        "after": fit("after", checkpoints / "epoch=0.ckpt", devices=1),
         "later": fit("later", checkpoints / "step=7.ckpt", devices=1),
     }
 
@@ -129,7 +132,7 @@ class Words(torch.nn.Module):
 
 
 def of_transformers(code: CodeType, folder: Path) -> Any:
-    """Two epochs, of which every step is kept; and from the middle of the second one."""
+    """Three epochs, of which every step is kept; and from the middle and the end of one."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
@@ -142,7 +145,7 @@ def of_transformers(code: CodeType, folder: Path) -> Any:
         tokenizer_object=model, pad_token="[PAD]", unk_token="[UNK]"
     )
     runs = []
-    for checkpoint in (None, str(folder / "checkpoint-2"), str(folder / "checkpoint-4")):
+    for checkpoint in (None, *(str(folder / f"checkpoint-{step}") for step in (2, 3, 4))):
         arguments = TrainingArguments(
             str(folder),
             num_train_epochs=3,
