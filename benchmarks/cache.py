@@ -1,16 +1,23 @@
-"""Caching a tf.data.Dataset, and reading it shuffled: Larder's decorators and YogaDL.
+"""Caching a tf.data.Dataset, and reading it shuffled: Larder's decorators, YogaDL and ArrayRecord.
 
 ::
 
     python -m benchmarks.cache [--runs 5] [--files-scale 1] [--directory DIR] [--json]
 
-It needs TensorFlow, and leaves YogaDL out if that is not installed; how to install both is in
+It needs TensorFlow, and leaves out what else is not installed; how to install all is in
 benchmarks/requirements-cache.txt. Elements are arrays of uint8: 20,000 of 10,000 bytes, and 4,000
-images of 224 x 224 x 3. All figures are seconds for all of them, the less the better.
+images of 224 x 224 x 3. All figures are seconds for all of them, the less the better: those of a
+clock, and those of CPU.
 
-- build: a dataset that is in memory already is cached. The file is not synced by YogaDL.
+- build: a dataset that is in memory already is cached. The file is not synced by YogaDL, nor by
+  ArrayRecord, which takes the arrays without TensorFlow.
+- first opening: what is done once for all epochs and processes of a machine; ours compares the
+  digest of the file.
 - tf.data: shuffled, in batches of 64. YogaDL's own tf.data.Dataset, batched.
-- numpy: batches of 64 of a loader, without TensorFlow. YogaDL's generator, one array at a time.
+- torch: a DataLoader without workers, of the same batches. YogaDL's own tf.data.Dataset, one
+  element at a time.
+- numpy: batches of 64 of a loader, without TensorFlow. YogaDL's generator, one array at a time;
+  ArrayRecord with grain, shuffled and batched.
 - write: every byte of the arrays written to a file, and synced; nobody can build faster.
 """
 
@@ -23,7 +30,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -43,10 +50,18 @@ from benchmarks.harness import (
 
 SHAPES = {"10 kB": ((10_000,), 20_000), "224 x 224 x 3": ((224, 224, 3), 4_000)}
 TARGETS = {
-    "10 kB": {"build": 1 / 2.5, "tf.data": 1 / 12, "numpy": 1 / 4},
-    "224 x 224 x 3": {"build": 1 / 1.5, "tf.data": 1 / 4.5, "numpy": 1 / 2},
+    "10 kB": {"build": 1 / 2.5, "tf.data": 1 / 12, "torch": 1 / 100, "numpy": 1 / 4},
+    "224 x 224 x 3": {"build": 1 / 1.5, "tf.data": 1 / 4.5, "torch": 1 / 15, "numpy": 1 / 2},
 }
-PEERS = ("YogaDL", "write")
+PEERS = ("YogaDL", "grain", "write")
+CLOCKS = {"": perf_counter, ", CPU": process_time}
+WORKS = {
+    "build": "build",
+    "first opening": "open_first",
+    "tf.data": "tf_batches",
+    "torch": "torch_batches",
+    "numpy": "batches",
+}
 BATCH = 64
 DISTINCT = 64
 
@@ -66,8 +81,14 @@ class Ours:
         shutil.rmtree(self._options["storage"] / "tf", ignore_errors=True)
         self.open("tf")
 
+    def open_first(self) -> None:
+        self.open("tf")
+
     def tf_batches(self) -> Any:
         return self.open("tf", shuffle=True).batch(BATCH)
+
+    def torch_batches(self) -> Any:
+        return import_module("larder.readers.torch").BatchDataset(self.batches()).loader()
 
     def batches(self) -> Any:
         return self.open("numpy", shuffle=True, batch_size=BATCH)
@@ -79,8 +100,7 @@ class YogaDL:
     A process can open a file once, and never closes it: each build has its own.
     """
 
-    def __init__(self, folder: Path, make: Callable[[], Any], arrays: Callable[[], Any]) -> None:
-        del arrays
+    def __init__(self, folder: Path, make: Callable[[], Any]) -> None:
         self._folder = folder
         self._builds = 0
         self._make = make
@@ -91,10 +111,15 @@ class YogaDL:
     def build(self) -> None:
         for old in self._folder.glob("cache-*"):
             old.unlink()
-        path = self._folder / f"cache-{self._builds}.mdb"
-        self._tensorflow.serialize_tf_dataset_to_lmdb(self._make(), path, None)
-        self._reference = self._open(path)
         self._builds += 1
+        self._tensorflow.serialize_tf_dataset_to_lmdb(self._make(), self._path, None)
+
+    def open_first(self) -> None:
+        self._reference = self._open(self._path)
+
+    @property
+    def _path(self) -> Path:
+        return self._folder / f"cache-{self._builds}.mdb"
 
     def _stream(self) -> Any:
         return self._reference.stream(shuffle=True, shuffle_seed=1)
@@ -102,40 +127,72 @@ class YogaDL:
     def tf_batches(self) -> Any:
         return self._tensorflow.make_tf_dataset(self._stream()).batch(BATCH)
 
+    def torch_batches(self) -> Any:
+        return self._tensorflow.make_tf_dataset(self._stream()).as_numpy_iterator()
+
     def batches(self) -> Any:
-        return self._stream()
+        return self._stream().iterator_fn()
+
+
+class Grain:
+    """ArrayRecord, an array a group, as its random access wants it; read with grain's defaults."""
+
+    def __init__(self, folder: Path, arrays: Callable[[], Any], shape: tuple[int, ...]) -> None:
+        self._path = str(folder / "records.array_record")
+        self._arrays = arrays
+        self._shape = shape
+        self._writer = import_module("array_record.python.array_record_module").ArrayRecordWriter
+        self._grain = import_module("grain")
+
+    def build(self) -> None:
+        writer = self._writer(self._path, "group_size:1,uncompressed")
+        for array in self._arrays():
+            writer.write(array.tobytes())
+        writer.close()
+
+    def _array(self, record: bytes) -> Any:
+        return np.frombuffer(record, np.uint8).reshape(self._shape)
+
+    def batches(self) -> Any:
+        source = self._grain.sources.ArrayRecordDataSource(self._path)
+        records = self._grain.MapDataset.source(source).shuffle(seed=1)
+        return records.map(self._array).batch(BATCH).to_iter_dataset()
 
 
 def turn(contender: Any) -> Mapping[str, float]:
-    """Build, and read all of it twice."""
-    seconds = {}
-    for name, work in (
-        ("build", contender.build),
-        ("tf.data", lambda: read(contender.tf_batches())),
-        ("numpy", lambda: read(contender.batches())),
-    ):
-        start = perf_counter()
-        work()
-        seconds[name] = perf_counter() - start
+    """Build, and read all of it in every way that there is."""
+    seconds: dict[str, float] = {}
+    for name, method in WORKS.items():
+        work = getattr(contender, method, None)
+        if work and (name != "torch" or installed({"PyTorch": "torch"})):
+            seconds |= measured(name, work)
     return seconds
 
 
-def read(batches: Any) -> None:
-    for _ in batches:
+def measured(name: str, work: Callable[[], Any]) -> dict[str, float]:
+    """The seconds of some work, by each clock, and of reading the batches that it returns."""
+    starts = [clock() for clock in CLOCKS.values()]
+    batches = work()
+    for _ in () if batches is None else batches:
         pass
+    ends = [clock() for clock in CLOCKS.values()]
+    pairs = zip(CLOCKS, starts, ends, strict=True)
+    return {name + clock: end - start for clock, start, end in pairs}
 
 
 def written(folder: Path, arrays: Callable[[], Any]) -> Mapping[str, float]:
     path = folder / "plain"
-    start = perf_counter()
-    with path.open("wb") as file:
-        for array in arrays():
-            file.write(array)
-        file.flush()
-        os.fsync(file.fileno())
-    seconds = perf_counter() - start
+
+    def write() -> None:
+        with path.open("wb") as file:
+            for array in arrays():
+                file.write(array)
+            file.flush()
+            os.fsync(file.fileno())
+
+    seconds = measured("build", write)
     path.unlink()
-    return {"build": seconds}
+    return seconds
 
 
 def compare(name: str, folder: Path, runs: int, scale: float) -> Iterator[Figure]:
@@ -156,16 +213,23 @@ def compare(name: str, folder: Path, runs: int, scale: float) -> Iterator[Figure
     ours.open("numpy")
     contenders: dict[str, Contender] = {"ours": lambda: turn(ours)}
     if installed({"YogaDL": "yogadl"}):
-        yogadl = YogaDL(folder, make, arrays)
+        yogadl = YogaDL(folder, make)
         contenders["YogaDL"] = lambda: turn(yogadl)
+    if len(installed({"ArrayRecord": "array_record", "grain": "grain"})) == 2:
+        grain = Grain(folder, arrays, shape)
+        contenders["grain"] = lambda: turn(grain)
     contenders["write"] = lambda: written(folder, arrays)
     medians = alternate(contenders, runs, before=settle)
-    for what, target in TARGETS[name].items():
-        peers: dict[str, float | None] = {
-            peer: medians[peer][what] for peer in PEERS if what in medians.get(peer, ())
-        }
-        reach = target if "YogaDL" in peers else None
-        yield Figure(f"{what}, {name}", medians["ours"][what], peers, reach)
+    for what in WORKS:
+        target = TARGETS[name].get(what)
+        for clock in CLOCKS:
+            key = what + clock
+            if key in medians["ours"]:
+                peers: dict[str, float | None] = {
+                    peer: medians[peer][key] for peer in PEERS if key in medians.get(peer, ())
+                }
+                reach = target if "YogaDL" in peers else None
+                yield Figure(f"{what}, {name}{clock}", medians["ours"][key], peers, reach)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -62,4 +62,6 @@ def test_the_example_of_the_page(read):
 
 
 def test_the_benchmark_runs(read):
-    assert read["benchmark"] == ["build, 10 kB", "tf.data, 10 kB", "numpy, 10 kB"]
+    names = [name for name in read["benchmark"] if not name.endswith(", CPU")]
+    works = ("build", "first opening", "tf.data", "torch", "numpy")
+    assert names == [f"{work}, 10 kB" for work in works]
