@@ -26,7 +26,6 @@ from larder.cache.record import (
     Codec,
     Column,
     ContentDigest,
-    empty_columns,
     record_key,
 )
 from larder.cache.schema import RecordSchema
@@ -151,26 +150,11 @@ class CacheFileReader:
 
     def __getitem__(self, index: int) -> dict[str, Array]:
         """The arrays of one record by field, without the fields that the record does not have."""
-        with self._reading(self._check_records) as record:
-            return self._codec.decode(record(index))
-
-    def batch(
-        self, indices: Sequence[int] | Array, *, fields: Sequence[str] | None = None
-    ) -> dict[str, Column]:
-        """Several records at once, in the order of ``indices``, which may have duplicates.
-
-        Returns:
-            By field: one array of shape ``(len(indices), *shape)`` if all values have the same
-            shape; else a list of arrays, with None for records without the field.
-
-        Raises:
-            IndexError: The record does not exist.
-            KeyError: The field does not exist.
-            DamageError: ``damage.record``.
-        """
-        columns = empty_columns(self.schema.select(fields), len(indices))
-        self.read_into(columns, range(len(indices)), indices)
-        return columns
+        with self._reading() as record:
+            value, number = record(index)
+            if self._check_records:
+                self._codec.check(value, number)
+            return self._codec.decode(value)
 
     def read_into(
         self,
@@ -178,20 +162,26 @@ class CacheFileReader:
         rows: Sequence[int] | Array,
         indices: Sequence[int] | Array,
     ) -> None:
-        """Read several records into existing columns, such as those of a shared buffer: into
-        ``rows`` of what `larder.cache.record.empty_columns` makes.
+        """Read several records, which may be repeated, into existing columns, such as those of a
+        shared buffer: into ``rows`` of what `larder.cache.record.empty_columns` makes.
+
+        Raises:
+            IndexError: The record does not exist.
+            DamageError: ``damage.record``.
         """
-        decode_into = self._codec.decode_into
-        with self._reading(self._check_records) as record:
+        read = self._codec.reader(columns, check=self._check_records)
+        with self._reading() as record:
             for row, index in zip(rows, indices, strict=True):
-                decode_into(record(int(index)), int(row), columns)
+                read(*record(int(index)), int(row))
 
     def verify(self) -> None:
         """Read and check every record, and compare the content digest with the published one."""
         digest = ContentDigest(self.schema)
-        with self._reading(check=True) as record:
-            for number in range(len(self)):
-                digest.add(record(number))
+        with self._reading() as record:
+            for index in range(len(self)):
+                value, number = record(index)
+                self._codec.check(value, number)
+                digest.add(value)
         if digest.hexdigest() != self._facts.digest:
             message = f"the content digest is {digest.hexdigest()}, not {self._facts.digest}"
             raise DamageError("damage.digest", message, where=str(self.path))
@@ -209,20 +199,19 @@ class CacheFileReader:
         return _reopen, (self.path, self._facts, self._check_records)
 
     @contextmanager
-    def _reading(self, check: bool) -> Iterator[Callable[[int], Buffer]]:
+    def _reading(self) -> Iterator[Callable[[int], tuple[Buffer, int]]]:
+        """What finds a record and its number; errors say which record it was."""
         assert self.close.alive, "the cache file is closed"
         number = -1
         transaction = self._file.transaction
 
-        def record(index: int) -> Buffer:
+        def record(index: int) -> tuple[Buffer, int]:
             nonlocal number
             number = self._number(index)
             value: Buffer | None = transaction.get(record_key(number))
             if value is None:
                 raise DamageError("damage.record", "the record is missing")
-            if check:
-                self._codec.check(value, number)
-            return value
+            return value, number
 
         try:
             yield record

@@ -64,13 +64,13 @@ def record_key(index: int) -> bytes:
 Array = np.ndarray[Any, Any]
 Value = Array | np.generic | bytes | bytearray | memoryview | int | None
 Column = Array | list[Array | None]
+Columns = Mapping[str, Column]
 Buffer = bytes | bytearray | memoryview
 Span = tuple[int, tuple[int, ...]]
 
 _CHECKSUM = struct.Struct("<I")
 # The CRC-32C of any bytes followed by their own CRC-32C, little-endian; wherever it began.
 _RESIDUE: Final = 0x48674BC7
-_COPIED_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,12 @@ class Codec:
         ``cache.schema``: a dimension is too large.
         """
         assert values.keys() <= self._names, "all fields are in the schema"
-        pieces: list[bytes | memoryview] = []
+        pieces: list[Any] = []
         for slot in self._slots:
             _encode(slot, values.get(slot.name), pieces)
         crc = self._place_crc ^ number
         for piece in pieces:
-            whole = piece if isinstance(piece, bytes) else np.frombuffer(piece, np.uint8)
-            crc = google_crc32c.extend(crc, whole)
+            crc = google_crc32c.extend(crc, piece)
         pieces.append(_CHECKSUM.pack(crc))
         return b"".join(pieces)
 
@@ -142,22 +141,53 @@ class Codec:
 
         Does not verify the checksum; see `check`.
         """
-        values = {}
-        for slot, span in zip(self._slots, self._spans(record), strict=True):
-            if span is not None:
-                values[slot.name] = _view(slot, record, span).copy()
-        return values
+        columns: dict[str, list[Array | None]] = {name: [None] for name in self.schema.names}
+        self._read(columns, False, record, 0, 0)
+        return {name: value for name, (value,) in columns.items() if value is not None}
 
-    def decode_into(self, record: Buffer, row: int, columns: Mapping[str, Column]) -> None:
-        """Read the values of a record into row ``row`` of an array or list per field.
+    def reader(self, columns: Columns, *, check: bool = True) -> Callable[[Buffer, int, int], None]:
+        """What reads a record, given its number and a row, into that of an array or list per field,
+        and compares it with its checksum.
 
         Fields without a column are skipped.
         """
+        spans: list[tuple[bytes, int, Array]] = []
+        end = 0
+        for slot in self._slots:
+            column = columns.get(slot.name)
+            if slot.optional or not isinstance(column, np.ndarray) or column.dtype != slot.dtype:
+                return lambda *record: self._read(columns, check, *record)
+            dims = _open_dims(slot, column.shape[1:])
+            rows = _rows(column)
+            spans.append((dims, end + len(dims), rows))
+            end += len(dims) + rows.shape[1]
+
+        def read(record: Buffer, number: int, row: int) -> None:
+            """As `_read`, where every record has the fields in the same places."""
+            if len(record) != end + _CHECKSUM.size:
+                raise _damage()
+            crc = self._place_crc ^ number
+            for dims, start, rows in spans:
+                if dims and record[start - len(dims) : start] != dims:
+                    raise _damage()
+                values = rows[row]
+                values.data[:] = record[start : start + len(values)]
+                if check:  # what was copied, as that is in the cache of the processor
+                    crc = google_crc32c.extend(google_crc32c.extend(crc, dims), values)
+            if check and record[end:] != _CHECKSUM.pack(crc):
+                raise _damage("the checksum does not match")
+
+        return read
+
+    def _read(self, columns: Columns, check: bool, record: Buffer, number: int, row: int) -> None:
+        if check:
+            self.check(record, number)
         for slot, span in zip(self._slots, self._spans(record), strict=True):
             column = columns.get(slot.name)
             if column is None or span is None:
                 continue
-            view = _view(slot, record, span)
+            offset, shape = span
+            view: Array = np.ndarray(shape, slot.dtype, record, offset)
             column[row] = view.copy() if isinstance(column, list) else view
 
     def check(self, record: Buffer, number: int = 0) -> None:
@@ -167,7 +197,7 @@ class Codec:
             google_crc32c.extend(self._place_crc ^ number, np.frombuffer(record, np.uint8))
             != _RESIDUE
         ):
-            raise DamageError("damage.record", "the checksum does not match")
+            raise _damage("the checksum does not match")
 
     def _spans(self, record: Buffer) -> Sequence[Span | None]:
         spans: list[Span | None] = []
@@ -175,8 +205,10 @@ class Codec:
         try:
             for slot in self._slots:
                 if slot.optional:
-                    offset += 1
-                    if not _present(record[offset - 1]):
+                    flag, offset = record[offset], offset + 1
+                    if flag > 1:
+                        raise _damage(f"a presence byte is {flag}")
+                    if not flag:
                         spans.append(None)
                         continue
                 shape, size_bytes = slot.closed, slot.bytes
@@ -187,28 +219,17 @@ class Codec:
                 spans.append((offset, shape))
                 offset += size_bytes
         except (struct.error, IndexError, OverflowError):  # lengths that damage made huge
-            raise _no_record() from None
+            raise _damage() from None
         if offset != end:
-            raise _no_record()
+            raise _damage()
         return spans
 
 
-def _no_record() -> DamageError:
-    return DamageError("damage.record", "the bytes are not a record of the schema")
+def _damage(message: str = "the bytes are not a record of the schema") -> DamageError:
+    return DamageError("damage.record", message)
 
 
-def _present(flag: int) -> bool:
-    if flag > 1:
-        raise DamageError("damage.record", f"a presence byte is {flag}")
-    return flag == 1
-
-
-def _view(slot: _Slot, record: Buffer, span: Span) -> Array:
-    offset, shape = span
-    return np.ndarray(shape, slot.dtype, record, offset)
-
-
-def _encode(slot: _Slot, value: Value, pieces: list[bytes | memoryview]) -> None:
+def _encode(slot: _Slot, value: Value, pieces: list[Any]) -> None:
     if value is None:
         assert slot.optional, f"the record has no {slot.name!r}"
         pieces.append(b"\0")
@@ -217,18 +238,22 @@ def _encode(slot: _Slot, value: Value, pieces: list[bytes | memoryview]) -> None
     if slot.optional:
         pieces.append(b"\1")
     if slot.dims is not None:
-        open_dims = [
-            size for size, want in zip(array.shape, slot.shape, strict=True) if want is None
-        ]
-        if max(open_dims) >= 1 << 32:
-            message = f"field {slot.name!r} cannot have a dimension of {max(open_dims)}"
-            raise FatalError("cache.schema", message)
-        pieces.append(slot.dims.pack(*open_dims))
-    array = array.astype(slot.dtype, copy=False)
-    if array.nbytes < _COPIED_BYTES or not array.flags.c_contiguous:
-        pieces.append(array.tobytes())
-    else:  # joined from where it is
-        pieces.append(array.reshape(-1).view(np.uint8).data)
+        pieces.append(_open_dims(slot, array.shape))
+    pieces.append(np.ascontiguousarray(array, slot.dtype).reshape(-1).view(np.uint8))
+
+
+def _rows(array: Array) -> Array:
+    """The bytes of each of its rows."""
+    return array.reshape(len(array), math.prod(array.shape[1:])).view(np.uint8)
+
+
+def _open_dims(slot: _Slot, shape: Sequence[int]) -> bytes:
+    """Those of an array's shape that are open, as they are in a record."""
+    sizes = [size for size, want in zip(shape, slot.shape, strict=True) if want is None]
+    if max(sizes, default=0) >= 1 << 32:
+        message = f"field {slot.name!r} cannot have a dimension of {max(sizes)}"
+        raise FatalError("cache.schema", message)
+    return slot.dims.pack(*sizes) if slot.dims else b""
 
 
 def _array(slot: _Slot, value: Value) -> Array:
@@ -246,7 +271,7 @@ def _array(slot: _Slot, value: Value) -> Array:
 def empty_columns(
     fields: Iterable[Field], rows: int, empty: Callable[..., Array] = np.empty
 ) -> dict[str, Column]:
-    """Columns for `Codec.decode_into`: an array if values can be stacked, else a list of None."""
+    """Columns for `Codec.reader`: an array if values can be stacked, else a list of None."""
     return {
         field.name: empty((rows, *field.shape), field.dtype) if field.stackable else [None] * rows
         for field in fields

@@ -22,6 +22,7 @@ from larder.cache.file import CacheFileReader, open_file
 from larder.cache.record import CacheFileFacts, Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import DamageError, FatalError, LarderError
+from larder.readers.cache import CacheReader
 from tests.support.errors import larder_error
 from tests.support.processes import run_python
 
@@ -70,7 +71,8 @@ def test_a_flipped_bit_of_a_record_is_found_when_it_is_read(tmp_path):
         changed[begin + offset] ^= 1
         path.write_bytes(changed)
         with open_file(path, facts) as file:
-            for read in (lambda file=file: file[7], lambda file=file: file.batch([6, 7])):
+            records = CacheReader([file])
+            for read in (lambda file=file: file[7], lambda all=records: all.batch([6, 7])):
                 with larder_error("damage.record"):
                     read()
             assert file[6]["n"] == 6

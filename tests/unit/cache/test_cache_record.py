@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from larder.cache.record import Codec
+from larder.cache.record import Codec, empty_columns
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import DamageError
 
@@ -56,3 +56,21 @@ def test_a_record_of_another_length_is_damage():
         for read in (CODEC.decode, CODEC.check):
             with pytest.raises(DamageError):
                 read(other)
+
+
+def test_damage_is_found_where_all_records_are_of_one_shape():
+    codec = Codec(RecordSchema((Field("grid", "uint16", (None, 2)), Field("label", "int8"))), "a")
+    values = {"grid": np.ones((3, 2), np.uint16), "label": np.array(7, np.int8)}
+    record = codec.encode(values, 4)
+    columns = empty_columns([Field("grid", "uint16", (3, 2)), Field("label", "int8")], 2)
+    read = codec.reader(columns)
+    read(memoryview(record), 4, 1)
+    assert {name: column[1].tolist() for name, column in columns.items()} == {
+        "grid": [[1, 1]] * 3,
+        "label": 7,
+    }
+    changed = [bytes(b ^ (n == at) for n, b in enumerate(record)) for at in range(len(record))]
+    others = [record[:-1], record + b"\0", codec.encode(values, 5), *changed]
+    for other in others:
+        with pytest.raises(DamageError):
+            read(memoryview(other), 4, 1)

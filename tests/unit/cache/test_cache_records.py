@@ -16,6 +16,7 @@ from larder.cache.file import CacheFileReader, open_file
 from larder.cache.from_samples import CacheInput, build_samples
 from larder.cache.schema import Field
 from larder.errors import LarderError
+from larder.readers.cache import CacheReader
 
 AMPLE_BYTES = 1 << 30
 
@@ -58,7 +59,7 @@ def test_images_of_one_size_make_arrays(labelled, tmp_path):
             Field("image", "uint8", (8, 8, 1)),
             Field("key", "uint8", (None,)),
         )
-        batch = part.batch(range(12))
+        batch = CacheReader([part]).batch(range(12))
         assert batch["image"].shape == (12, 8, 8, 1)  # type: ignore[union-attr]
         assert batch["image"][:, 0, 0, 0].tolist() == [0, 1, 2, 3] * 3  # type: ignore[call-overload]
         assert batch["label"].tolist() == [0, 1, 0, 1] * 3  # type: ignore[union-attr]
