@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from mmap import PAGESIZE
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +45,7 @@ def build_file(
     reserve_bytes: int = 0,
     transaction_bytes: int = TRANSACTION_BYTES,
     map_bytes: int = MAP_BYTES,
+    digest_type: type[ContentDigest] = ContentDigest,
 ) -> CacheFileFacts:
     """Write records, as `Codec` encodes them, to an LMDB file that appears at ``path`` when it is
     complete and durable.
@@ -56,24 +58,24 @@ def build_file(
 
     Memory is about twice ``transaction_bytes``. If the process is killed, ``path`` is unchanged.
     """
-    digest = ContentDigest(schema)
+    digest = digest_type(schema)
     with draft(path) as file:
-        with _Writer(
-            file.path, path, limit_bytes, reserve_bytes, transaction_bytes, map_bytes
-        ) as writer:
+        limits = limit_bytes, reserve_bytes, transaction_bytes, map_bytes
+        with closing(_Writer(file.path, path, *limits)) as writer:
             count = 0
             for record in records:
                 writer.add(record_key(count), record)
                 digest.add(record)
                 count += 1
                 del record  # it may be large, and the next one is made now
-            content = digest.hexdigest()
-            writer.add(SCHEMA_KEY, schema.document(place=place, digest=content))
-            writer.finish()
-        with disk_errors(path):
-            size_bytes, sha256 = file.path.stat().st_size, sha256_file(file.path)
+            writer.add(SCHEMA_KEY, schema.document(place=place, digest=digest.hexdigest()))
+            writer.commit()
+            with disk_errors(path), ThreadPoolExecutor(1, "larder-cache") as thread:
+                hashing = thread.submit(sha256_file, file.path)
+                writer.sync()  # which waits for the disk meanwhile
+                size_bytes, sha256 = file.path.stat().st_size, hashing.result()
         file.publish()
-    return CacheFileFacts(size_bytes, sha256, content, count, place)
+    return CacheFileFacts(size_bytes, sha256, digest.hexdigest(), count, place)
 
 
 class _Writer:
@@ -104,10 +106,7 @@ class _Writer:
         self._file_bytes = self._used_bytes()
         self._room_bytes = self._free_bytes() - reserve_bytes
 
-    def __enter__(self) -> _Writer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._env.close()
 
     def add(self, key: bytes, value: Buffer) -> None:
@@ -121,15 +120,15 @@ class _Writer:
         self._batch_bytes += len(value)
         self._added += 1
         if self._batch_bytes >= self._transaction_bytes:
-            self._commit()
+            self.commit()
 
-    def finish(self) -> None:
-        """Write the rest and make the file durable."""
-        self._commit()
+    def sync(self) -> None:
+        """Make the file durable."""
         with _lmdb_errors(self._where, self._page_bytes):
             self._env.sync(True)
 
-    def _commit(self) -> None:
+    def commit(self) -> None:
+        """Write what was added."""
         with _lmdb_errors(self._where, self._pending_bytes):
             while not self._try_commit():
                 # A full map discards the whole transaction: write the batch again.

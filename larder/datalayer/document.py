@@ -41,7 +41,7 @@ class LayerCache:
         function: Digests of what it was, from `larder.datalayer.function`.
         leaves: The arrays of its elements.
         file: Name of the file, below the folder of the document.
-        digest: Of its content, as of other caches.
+        digest: Of its schema and the checksums of its records.
     """
 
     format: str

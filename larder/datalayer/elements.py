@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
@@ -209,7 +210,7 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
 
 def dtype_of(array: np.ndarray[Any, Any], name: str) -> str:
     if array.dtype.kind != "O":
-        dtype = str(array.dtype.name)
+        dtype = _name_of(array.dtype)
         if dtype in (*DTYPES, *VIEWED):
             return dtype
         raise refused(f"{name} has the type {dtype}, which a cache cannot hold")
@@ -217,6 +218,11 @@ def dtype_of(array: np.ndarray[Any, Any], name: str) -> str:
     if len(kinds) == 1 and (kind := kinds.pop()) in (bytes, str):
         return str(kind.__name__)
     raise refused(f"{name} has neither numbers nor strings of one kind")
+
+
+@cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return str(dtype.name)
 
 
 class Encoder:
@@ -249,6 +255,13 @@ class Encoder:
             values.update(leaf.values(number, array))
         self.count += 1
         return values
+
+    def rows(self, elements: Any) -> dict[str, Any]:
+        """The same of several elements at once, which are known to be of one shape."""
+        arrays = [value for _, value in flattened(elements)]
+        self._shapes = [array.shape[1:] for array in arrays]
+        leaves = enumerate(self._leaves)
+        return dict(pair for place, leaf in leaves for pair in leaf.values(place, arrays[place]))
 
     def _narrowest(self, number: int, leaf: Leaf, shape: tuple[int, ...]) -> Shape:
         before = self._shapes[number]

@@ -17,6 +17,7 @@ class ArraySource:
 
     kind = "arrays"
     need_bytes = 0
+    is_stacked = False
 
     def __init__(self, result: Any) -> None:
         try:

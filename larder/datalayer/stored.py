@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, Protocol
 
 from larder.cache.build import build_file
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.record import Codec
+from larder.cache.record import Buffer, ChecksumDigest, Codec
 from larder.datalayer.document import (
     BUILD_AGAIN,
     FORMAT,
@@ -73,6 +73,8 @@ class Source(Protocol):
     leaves: tuple[Leaf, ...]
     need_bytes: int
     """What its elements take at least; 0 if that is not known."""
+    is_stacked: bool
+    """Whether it gives several elements at once, of one shape."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -171,11 +173,18 @@ class Caching:
         reserve_bytes = max(1, int(free_bytes * DISK_RESERVE))
         check_room(path.parent, source.need_bytes + reserve_bytes)
         encoder, schema = Encoder(source.leaves), schema_of(source.leaves)
+        codec = Codec(schema, self.place.name)
+        if source.is_stacked:
+            records = codec.encode_rows(map(encoder.rows, source))
+        else:
+            records = codec.encode_each(map(encoder.values, source))
         _LOG.info("building the cache %s", self.place.url)
         facts = build_file(
-            Codec(schema, self.place.name).encode_each(self._values(source, encoder)),
+            self._limited(records),
             schema,
             path,
+            digest_type=ChecksumDigest,
+            transaction_bytes=2_000_000,  # so few that their memory is used again
             limit_bytes=free_bytes - reserve_bytes if self.max_bytes is None else self.max_bytes,
             place=self.place.name,
             reserve_bytes=reserve_bytes,
@@ -197,14 +206,14 @@ class Caching:
             facts.records,
         )
 
-    def _values(self, source: Source, encoder: Encoder) -> Iterator[dict[str, Any]]:
-        for element in source:
-            if encoder.count == self.max_records:
-                most = format_count(encoder.count, "element")
+    def _limited(self, records: Iterator[Buffer]) -> Iterator[Buffer]:
+        for number, record in enumerate(records):
+            if number == self.max_records:
+                most = format_count(number, "element")
                 message = f"the dataset has more than max_records, {most}"
                 hint = "raise it, or end the dataset (does it repeat?)"
                 raise FatalError("run.endless", message, where=self.place.name, hint=hint)
-            yield encoder.values(element)
+            yield record
 
     def _publish(
         self, cache: LayerCache, before: LayerCache | None, conditions: Conditions

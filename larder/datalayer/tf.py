@@ -41,7 +41,10 @@ class TensorSource:
         if any(leaf.shape is None for leaf in self.leaves):
             for first in dataset.take(1).as_numpy_iterator():
                 self.leaves = tuple(map(_ranked, self.leaves, flattened(first)))
-        self.need_bytes = max(0, count) * sum(map(_bytes, self.leaves))
+        element_bytes = sum(map(_bytes, self.leaves))
+        self.need_bytes = max(0, count) * element_bytes
+        self.is_stacked = all(map(_is_fixed, self.leaves))
+        self._rows = max(1, (4 << 20) // max(1, element_bytes))
         self._dataset = dataset
         if any(type(each).__name__.endswith("BatchDataset") for each in _inputs(dataset)):
             message = (
@@ -50,7 +53,8 @@ class TensorSource:
             logging.getLogger("larder").warning("%s: %s; batch what it returns", _FUNCTION, message)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._dataset.as_numpy_iterator())
+        dataset = self._dataset.batch(self._rows) if self.is_stacked else self._dataset
+        return iter(dataset.as_numpy_iterator())
 
 
 def _leaf(path: tuple[str, ...], spec: Any) -> Leaf:
@@ -74,12 +78,15 @@ def _ranked(leaf: Leaf, first: tuple[tuple[str, ...], Any]) -> Leaf:
     return replace(leaf, stored=as_array(first[1], leaf.name).shape)
 
 
+def _is_fixed(leaf: Leaf) -> bool:
+    """Whether all values have as many bytes."""
+    return leaf.dtype != "bytes" and leaf.shape is not None and None not in leaf.shape
+
+
 def _bytes(leaf: Leaf) -> int:
     """Of a value, at least."""
     sizes = [size for size in leaf.shape or () if size is not None]
-    if leaf.dtype == "bytes" or leaf.shape is None or len(sizes) < len(leaf.shape):
-        return 0
-    return math.prod(sizes) * int(numpy_dtype(leaf.dtype).itemsize)
+    return math.prod(sizes) * int(numpy_dtype(leaf.dtype).itemsize) if _is_fixed(leaf) else 0
 
 
 def _inputs(dataset: Any) -> Iterator[Any]:
