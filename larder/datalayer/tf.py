@@ -44,7 +44,7 @@ class TensorSource:
         element_bytes = sum(map(_bytes, self.leaves))
         self.need_bytes = max(0, count) * element_bytes
         self.is_stacked = all(map(_is_fixed, self.leaves))
-        self._rows = max(1, (4 << 20) // max(1, element_bytes))
+        self._rows = max(1, min(1_024, (4 << 20) // max(1, element_bytes)))
         self._dataset = dataset
         if any(type(each).__name__.endswith("BatchDataset") for each in _inputs(dataset)):
             message = (
@@ -121,14 +121,24 @@ def dataset_of(loader: Loader, leaves: Sequence[Leaf], offset: int, division: La
                 yield from (assembled(paths, row) for row in zip(*columns, strict=True))
 
     specs = [_spec(leaf, rows=stacked) for leaf in leaves]
-    dataset = tf.data.Dataset.from_generator(elements, output_signature=assembled(paths, specs))
-    if stacked:
-        dataset = dataset.unbatch()
-    if not position[1]:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
+    read = tf.data.Dataset.from_generator(elements, output_signature=assembled(paths, specs))
     options = tf.data.Options()  # a strategy would divide among ranks what is divided
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return dataset.with_options(options)
+
+    def finished(dataset: Any, count: int) -> Any:
+        if not position[1]:
+            dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
+        return dataset.with_options(options)
+
+    def batch(batch_size: Any, drop_remainder: bool = False, *_: Any, **__: Any) -> Any:
+        """As of the dataset, without taking apart what was read together."""
+        batches = count if drop_remainder else count + batch_size - 1
+        return finished(read.rebatch(batch_size, drop_remainder), batches // batch_size)
+
+    dataset = finished(read.unbatch() if stacked else read, count)
+    if stacked:
+        dataset.batch = batch
+    return dataset
 
 
 def _spec(leaf: Leaf, *, rows: bool) -> Any:

@@ -119,6 +119,22 @@ def passes(dataset: Any) -> dict[str, Any]:
     }
 
 
+def batches(open_again: Callable[[], Any]) -> dict[str, Any]:
+    """Batches of two, beside those that TensorFlow makes of the elements."""
+    dataset, other = open_again(), open_again()
+    kinds = [{}, {"drop_remainder": True}]
+    both = [(dataset.batch(2, **kind), Dataset.batch(other, 2, **kind)) for kind in kinds]
+    (taken, _), (dropped, _) = both
+    return {
+        "taken": [batch.tolist() for batch in taken.as_numpy_iterator()],
+        "apart": numbers(other),
+        "dropped": [batch.tolist() for batch in dropped.as_numpy_iterator()],
+        "second": numbers(other),
+        "same specs": all(one.element_spec == other.element_spec for one, other in both),
+        "counts": [int(one.cardinality()) for one, _ in both],
+    }
+
+
 def page() -> dict[str, Any]:
     """What the first example of docs/how-to/caching-functions.md leaves."""
     text = (Path(__file__).parents[2] / "docs/how-to/caching-functions.md").read_text()
@@ -151,6 +167,7 @@ def main(storage: str) -> None:
         ],
         "benchmark": [figure.name for figure in compare("10 kB", Path(storage), 1, 0.01)],
         "page": [int(batch[0]) for batch in page()["dataset"]],
+        "batches": batches(lambda: train("range", CASES["range"], shuffle=True)),
         "cardinality": int(train("range", CASES["range"]).cardinality()),
     }
     answer["refused"]["state"] = refusal(lambda: train("range", CASES["range"], state={}))

@@ -52,6 +52,13 @@ def test_each_iteration_is_an_epoch(read):
     assert read["cardinality"] == 5
 
 
+def test_batches_are_those_of_the_elements(read):
+    batches, numbers = read["batches"], read["batches"]["apart"]
+    assert batches["taken"] == [numbers[0:2], numbers[2:4], numbers[4:]]
+    assert batches["dropped"] == [batches["second"][0:2], batches["second"][2:4]]
+    assert (batches["same specs"], batches["counts"]) == (True, [3, 2])
+
+
 def test_ranks_share_a_dataset(read):
     assert read["ranks"] == [[[0], [1], [2]], [[0], [1], [2], [3], [4], []]]
 
