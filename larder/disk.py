@@ -139,6 +139,30 @@ def file_lock(path: str | bytes | Path) -> Iterator[None]:
         os.close(handle)
 
 
+def open_shared(path: Path) -> int:
+    """A handle of a file, for which `unused` is false until it is closed, however that happens.
+
+    Raises OSError; FileNotFoundError also if it was removed at that moment.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    with suppress(OSError):  # its file system has no locks
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    if not os.fstat(handle).st_nlink:
+        os.close(handle)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    return handle
+
+
+@contextmanager
+def unused(path: Path) -> Iterator[bool]:
+    """Whether no process has a file open by `open_shared`; then none can until the block ends."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield not _is_locked(handle)
+    finally:
+        os.close(handle)
+
+
 @contextmanager
 def workshop(parent: Path) -> Iterator[Path]:
     """A private directory in ``parent``, removed at the end, as are abandoned ones there."""
@@ -231,6 +255,8 @@ class Draft:
             os.fsync(self.handle)
             os.replace(self.path, self._final)
             sync_folder(os.fsencode(self._final.parent))
+        with suppress(OSError):  # also for a process that was forked meanwhile
+            fcntl.flock(self.handle, fcntl.LOCK_UN)
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """Reads one cache file: records by number, one or a batch at a time.
 
 LMDB refuses to open a file twice in a process, under any name. So the readers of a file share one
-`_SharedFile`, with one read transaction for all threads: nothing of it is locked, and the file does
-not change. A forked child reads on with it. It must never close it: LMDB would wait for reads of
-threads that the child does not have.
+`_SharedFile`, with one read transaction for all threads: nothing in it is locked, the file does not
+change, and nobody removes it. A forked child reads on with it. It must never close it: LMDB would
+wait for reads of threads that the child does not have.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from larder.cache.record import (
     record_key,
 )
 from larder.cache.schema import RecordSchema
-from larder.disk import disk_errors, limit_error, sha256_file
+from larder.disk import disk_errors, limit_error, open_shared, sha256_file
 from larder.errors import DamageError, FatalError
 from larder.forking import leave_to_parent
 
@@ -48,7 +48,13 @@ class _SharedFile:
         self.identity = identity
         self.users = 0
         self.pid = os.getpid()
-        self.environment: Any = _open(path)
+        with disk_errors(path, reading=True):
+            self.handle = open_shared(path)
+        try:
+            self.environment: Any = _open(path)
+        except BaseException:
+            os.close(self.handle)
+            raise
         self.begin()
 
     def begin(self) -> None:
@@ -76,6 +82,7 @@ def release(file: _SharedFile) -> None:
         if not file.users and file.pid == os.getpid():
             del _OPEN[file.identity]
             file.environment.close()
+            os.close(file.handle)
 
 
 def _forked() -> None:

@@ -31,10 +31,9 @@ from larder.progress import Progress, TimedProgress
 from larder.segments.mirror import PLACE as MIRROR
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
-from larder.store.permissions import PROBE, permission
 from larder.units import format_bytes, format_count
 from larder.versions import layout
-from larder.versions.leases import NamedTombstone, Tombstone, read_tombstones
+from larder.versions.leases import NamedTombstone, Tombstone, read_tombstones, store_now_us
 from larder.versions.publish import probe_conditions
 
 SHOWN_LINES = 10
@@ -92,7 +91,7 @@ def plan_clean(
     root = check_dataset(settings.place)
     progress.start(STAGE)
     holdings = take_holdings(root, settings.place.dataset)
-    now_us = time.time_ns() // 1000 if plan_only else _store_now_us(root)
+    now_us = time.time_ns() // 1000 if plan_only else store_now_us(root)
     needed = read_needed(root, now_us)
     ripe, waiting = list[NamedTombstone](), list[NamedTombstone]()
     for each in read_tombstones(root):
@@ -128,15 +127,6 @@ def _unread(
     for copy in chain(copies, (UnreadCopy(info, may_go=True) for info in rows)):
         if policy.has_passed(now_us - copy.info.modified_us):
             yield copy
-
-
-def _store_now_us(root: Store) -> int:
-    key = f"{layout.PROBE_PREFIX}{secrets.token_hex(8)}"
-    with permission(root, "storage", "put", "delete"), published_file_errors():
-        root.put(key, PROBE)
-        now_us = root.head(key).modified_us
-        root.delete(key)
-    return now_us
 
 
 def clean(

@@ -22,6 +22,7 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "advise": Entry("larder.cli.advise", "show how training could reach a dataset, and why"),
+    "cache": Entry("larder.cli.cache", "list and remove the caches of decorated functions"),
     "card": Entry("larder.cli.card", "draw the data card of a published version"),
     "clean": Entry("larder.cli.clean:CLEAN", "delete versions, and what only they need"),
     "compact": Entry("larder.cli.prepare:COMPACT", "put all samples of a dataset into one segment"),

@@ -42,6 +42,9 @@ class Options(TypedDict, total=False):
         storage: URL or path of the storage. By default ``$LARDER_CACHE``, or what the experiment's
             config says in ``data.data_layer``, or ``data_layer``; else ``~/data/determined``.
         cache_dir: Where a cache in a bucket is copied to; as of `larder.open`.
+        cache_bytes: Most bytes of all copies, such as ``"200 GB"``; by default
+            ``$LARDER_CACHE_BYTES``, or as many as fit on the disk. Those that were opened longest
+            ago are removed, never one that is open.
         rank: Number of this process, from 0; and of ``world``, by default as its launcher says.
         world: The number of all processes.
         seed: Of the shuffle; by default that of the trial of Determined, or 0.
@@ -58,6 +61,7 @@ class Options(TypedDict, total=False):
 
     storage: str | Path | None
     cache_dir: str | Path | None
+    cache_bytes: int | str | None
     rank: int | None
     world: int | None
     seed: int | None
@@ -148,9 +152,8 @@ class _Use:
 def _decorator(
     dataset_id: str, version: str, use: _Use, options: Options
 ) -> Callable[[Callable[..., Any]], Decorated]:
-    place = place_of(
-        dataset_id, version, f"_{use.suffix}", options.get("storage"), options.get("cache_dir")
-    )
+    where = options.get("storage"), options.get("cache_dir"), options.get("cache_bytes")
+    place = place_of(dataset_id, version, f"_{use.suffix}", *where)
     on_change = options.get("on_change", "warn")
     choice("on_change", on_change, get_args(OnChange))
     max_bytes, max_records = options.get("max_bytes"), options.get("max_records")

@@ -5,6 +5,7 @@
     STORAGE/ID/VERSION/
       SHA256.mdb             the records, named by the digest of the file
       cache.json             the last write, created if absent
+      leases/                of machines that have a copy: see `larder.datalayer.catalog`
       work/conditions.json   in a bucket: which conditional writes it keeps
 """
 

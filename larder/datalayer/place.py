@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from larder.cache.fetch import cache_directory
 from larder.config.urls import parse_url
+from larder.datalayer.copies import limit_of
 from larder.datalayer.trial import SECTION, storage_section
 from larder.errors import ConfigError
 from larder.readers.schedule import choice, invalid
@@ -34,7 +35,8 @@ _TYPES: Final = {"shared_fs": "", "s3": "s3", "gcs": "gs"}
 _SECRETS: Final = ("access_key", "secret_key")
 _FIELDS: Final = (
     *("type", "host_storage_path", "container_storage_path", "bucket", "bucket_directory_path"),
-    *("endpoint_url", "local_cache_host_path", "local_cache_container_path", *_SECRETS),
+    *("endpoint_url", "local_cache_host_path", "local_cache_container_path", "cache_bytes"),
+    *_SECRETS,
 )
 
 _MOST_BYTES: Final = 200
@@ -50,17 +52,24 @@ class Place:
     Attributes:
         name: ``ID/VERSION``.
         root: URL or path of the storage.
-        local: Where files of this cache are copied to.
+        copies: Where files of all caches are copied to.
+        limit_bytes: Most bytes of all copies; None for as many as fit on the disk.
     """
 
     name: str
     root: str
-    local: Path
+    copies: Path
+    limit_bytes: int | None = None
     endpoint: str | None = None
 
     @property
+    def local(self) -> Path:
+        """Where files of this cache are copied to."""
+        return self.copies / self.name
+
+    @property
     def url(self) -> str:
-        return f"{self.root.rstrip('/')}/{self.name}"
+        return f"{self.root.rstrip('/')}/{self.name}".rstrip("/")
 
     def store(self) -> Store:
         """The store of this cache alone."""
@@ -77,10 +86,20 @@ class Place:
 
 
 def place_of(
-    dataset_id: Any, version: Any, suffix: str, storage: str | Path | None, cache_dir: Any
+    dataset_id: Any,
+    version: Any,
+    suffix: str,
+    storage: str | Path | None,
+    cache_dir: Any = None,
+    cache_bytes: Any = None,
 ) -> Place:
     """Where a cache is; ``config.invalid_value`` for a name that is no folder's."""
     name = f"{_checked(dataset_id, 'dataset_id')}/{_checked(version, 'dataset_version')}{suffix}"
+    return replace(storage_of(storage, cache_dir, cache_bytes), name=name)
+
+
+def storage_of(storage: str | Path | None, cache_dir: Any = None, cache_bytes: Any = None) -> Place:
+    """The storage: a place without the name of a cache."""
     root = str(storage) if storage is not None else os.environ.get(VARIABLE, "")
     section = {} if root else storage_section()
     local = cache_dir or section.get("local_cache_container_path")
@@ -89,8 +108,9 @@ def place_of(
     url = parse_url(root or _DEFAULT)
     if url.is_directory:
         root = str(Path(url.rest).expanduser().absolute())
-    folder = cache_directory(local) / _LOCAL / name
-    return Place(name, root, folder, section.get("endpoint_url"))
+    copies = cache_directory(local) / _LOCAL
+    limit = limit_of(section.get("cache_bytes") if cache_bytes is None else cache_bytes)
+    return Place("", root, copies, limit, section.get("endpoint_url"))
 
 
 def _checked(value: Any, where: str) -> str:
@@ -125,7 +145,7 @@ def _root_of(section: Mapping[str, Any]) -> str:
         if name not in _FIELDS:
             where, hint = f"{SECTION}.{name}", suggest(name, _FIELDS, "fields")
             raise ConfigError("config.unknown_key", "unknown key", where=where, hint=hint)
-        if not isinstance(value, str | None):
+        if not isinstance(value, str | None) and name != "cache_bytes":
             raise invalid(f"{value!r} is no string", f"{SECTION}.{name}")
     if kind == "shared_fs":
         return section.get("container_storage_path") or _DEFAULT

@@ -21,6 +21,8 @@ from typing import Any, Final, Literal, Protocol
 from larder.cache.build import build_file
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.record import Buffer, ChecksumDigest, Codec
+from larder.datalayer.catalog import hold
+from larder.datalayer.copies import evict, room_below, stamp_of
 from larder.datalayer.document import (
     BUILD_AGAIN,
     FORMAT,
@@ -35,6 +37,7 @@ from larder.datalayer.place import Place
 from larder.disk import (
     check_room,
     disk_errors,
+    open_shared,
     sha256_file,
     sync_folder,
     workshop,
@@ -47,6 +50,7 @@ from larder.errors import (
     LarderError,
     NotFoundError,
     PreconditionError,
+    StoreError,
 )
 from larder.manifest.sealed import seal
 from larder.store import object_url
@@ -103,12 +107,17 @@ class Caching:
 
     def open(self) -> tuple[LayerCache, CacheFileReader]:
         """The cache, built if there is none."""
-        cache, is_new = read_cache(self.store, self.place.name), False
-        if cache is None or self._replaces(cache):
-            cache, is_new = self._built()
-        if changed := changes(cache.function, self.function):
-            self._report(cache, changed)
-        return cache, self._opened(cache, is_new=is_new)
+        while True:
+            cache, is_new = read_cache(self.store, self.place.name), False
+            if cache is None or self._replaces(cache):
+                cache, is_new = self._built()
+            if changed := changes(cache.function, self.function):
+                self._report(cache, changed)
+            try:
+                return cache, self._opened(cache, is_new=is_new)
+            except LarderError:
+                if read_cache(self.store, self.place.name) == cache:
+                    raise  # else somebody has removed or replaced it meanwhile
 
     @property
     def _where(self) -> str:
@@ -158,6 +167,9 @@ class Caching:
                 cache = self._build(source, path)
                 if self.place.folder is None:
                     self.store.upload(cache.file, path)
+                    if self.place.limit_bytes is not None:
+                        with suppress(StoreError):  # what is open stays
+                            evict(self.place.copies, self.place.limit_bytes, cache.bytes)
                 os.replace(path, home / cache.file)
                 sync_folder(os.fsencode(home))
             published = self._publish(cache, before, conditions)
@@ -232,19 +244,30 @@ class Caching:
         return published
 
     def _opened(self, cache: LayerCache, *, is_new: bool) -> CacheFileReader:
-        folder, local = self.place.folder, self.place.local
-        path, stamp = (folder or local) / cache.file, local / f"{cache.sha256}.verified"
-        if not is_new:
-            with nullcontext() if folder else _alone(local):
+        place, folder, local = self.place, self.place.folder, self.place.local
+        path, stamp = (folder or local) / cache.file, stamp_of(local / cache.file)
+        with nullcontext() if folder else _alone(local):
+            if folder is None:
+                hold(self.store)
+            while True:
                 try:
-                    _check(path, cache, stamp)
-                except DamageError as error:  # or there is no copy yet
+                    with _held(path):
+                        if not is_new:
+                            _check(path, cache, stamp)
+                        file = open_file(path, cache.facts)
+                    break
+                except DamageError as error:  # or there is no copy
                     if folder:
                         error.hint = BUILD_AGAIN
+                    if folder or (is_new and path.exists()):
                         raise
                     path.unlink(missing_ok=True)
-                    download(self.store, cache.file, path, cache.bytes, cache.sha256)
-        return open_file(path, cache.facts)
+                    room = room_below(place.copies, place.limit_bytes)
+                    download(self.store, cache.file, path, cache.bytes, cache.sha256, room)
+                    is_new = True
+        with suppress(OSError):
+            os.utime(stamp)
+        return file
 
 
 def _shown(leaves: tuple[Leaf, ...]) -> str:
@@ -270,13 +293,25 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Keep a file from being removed until the block ends."""
+    with disk_errors(path, reading=True):
+        try:
+            handle = open_shared(path)
+        except FileNotFoundError:
+            raise DamageError("damage.size", "the file is missing", where=str(path)) from None
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
 def _check(path: Path, cache: LayerCache, stamp: Path) -> None:
     """Compare a file with its digest, unless that was done and it has not been written since.
 
     The system's times of the file say that; what was written a moment ago is compared again.
     """
-    if not path.exists():
-        raise DamageError("damage.size", "the file is missing", where=str(path))
     status = path.stat()
     cache.facts.compare(status.st_size, None, str(path))
     state = f"{status.st_dev} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}".encode()

@@ -20,6 +20,7 @@ from larder.names import FILE, ID, STORED, HexId, Rule
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed, published_file_errors
+from larder.store.permissions import PROBE, permission
 from larder.versions import layout
 
 T = TypeVar("T")
@@ -119,6 +120,16 @@ def _documents(
                 info = root.head(info.key)
                 data = bytes(root.get(info.key))
             yield info, read_sealed(kind, data, object_url(root.url, info.key), format_, hint=hint)
+
+
+def store_now_us(root: Store) -> int:
+    """The time by the store's clock, of a small object that is written for it and deleted."""
+    key = f"{layout.PROBE_PREFIX}{secrets.token_hex(8)}"
+    with permission(root, "storage", "put", "delete"), published_file_errors():
+        root.put(key, PROBE)
+        now_us = root.head(key).modified_us
+        root.delete(key)
+    return now_us
 
 
 def run_holder() -> str:

@@ -1,0 +1,138 @@
+"""The caches of a storage: what there is, what is in use, and how one is removed.
+
+A cache in a directory is in use while a process has its file open, which the system knows. One that
+is read from copies has a lease of every machine that has opened it: a small object beside it, whose
+time is that of the store's clock. Whoever reads such a copy does not need the storage any more; the
+lease is for trials that go on later, or on another machine.
+
+What publishes a cache is removed first. So whoever opens it at that moment has all of it, or builds
+it anew.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from larder.datalayer.document import KEY, read_cache
+from larder.datalayer.place import Place, storage_of
+from larder.disk import disk_errors, unused
+from larder.errors import ConfigError, LarderError, NotFoundError
+from larder.manifest.digest import sha256_hex
+from larder.manifest.sealed import seal
+from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import listed
+from larder.units import format_time, suggest
+from larder.versions import layout
+from larder.versions.leases import DAY_US, Lease, read_leases, store_now_us
+
+LEASE_DAYS: Final = 7
+
+_DOCUMENT: Final = re.compile(rf"(?P<id>[^/]+)/(?P<version>[^/]+)_(?P<split>train|val)/{KEY}")
+_FILE: Final = re.compile(rf"{KEY}|[0-9a-f]{{64}}\.mdb|(?:leases|work)/[^/]+")
+
+
+def hold(store: Store) -> None:
+    """Say that this machine uses a cache, if it may: once a day."""
+    node = platform.node() or "a machine"
+    key = layout.lease_key(f"machine-{sha256_hex(node.encode())[:16]}")
+    with suppress(LarderError):
+        with suppress(NotFoundError):
+            if abs(time.time_ns() // 1_000 - store.head(key).modified_us) < DAY_US:
+                return
+        store.put(key, seal(Lease(node, LEASE_DAYS)))
+
+
+def list_caches(storage: str | None) -> dict[str, Any]:
+    """The JSON document of ``larder cache ls``."""
+    root, now_us = storage_of(storage), time.time_ns() // 1_000
+    caches = []
+    for name, info in _documents(root):
+        identity = _DOCUMENT.fullmatch(f"{name}/{KEY}")
+        assert identity is not None, "it is the key of a document"
+        entry = {**identity.groupdict(), "records": None, "bytes": None, "problem": None}
+        place = replace(root, name=name)
+        try:
+            if cache := read_cache(place.store(), name):
+                entry |= {"records": cache.records, "bytes": cache.bytes}
+            entry["used_by"] = _users(place, now_us)
+        except LarderError as error:
+            entry |= {"used_by": [], "problem": str(error)}
+        caches.append({**entry, "built": format_time(info.modified_us)})
+    return {"storage": root.store().url, "caches": caches}
+
+
+def remove_caches(
+    dataset_id: str, version: str, split: str | None, storage: str | None
+) -> dict[str, Any]:
+    """Remove the caches of a dataset's version, or one of them; returns the JSON document.
+
+    Raises:
+        ConfigError: ``cache.missing``; ``cache.in_use``, and then none is removed; or the storage
+            is a directory that cannot be written.
+        StoreError: The storage cannot be written.
+    """
+    root = storage_of(storage)
+    names = [name for name, _ in _documents(root)]
+    wanted = [f"{dataset_id}/{version}_{each}" for each in ([split] if split else ["train", "val"])]
+    places = [replace(root, name=name) for name in names if name in wanted]
+    if not places:
+        message = f"there is no cache {dataset_id}/{version}{f'_{split}' if split else ''}"
+        near = suggest(wanted[0], names, "caches")
+        raise ConfigError("cache.missing", message, where=root.root, hint=near)
+    with ExitStack() as stack:
+        for place in places:
+            if users := _users(place, store_now_us(place.store()), stack):
+                message, hint = f"it is in use by {users[0]}", "larder cache ls shows until when"
+                raise ConfigError("cache.in_use", message, where=place.url, hint=hint)
+        deleted = [info for place in places for info in _remove(place)]
+    return {
+        "storage": root.store().url,
+        "removed": [place.name for place in places],
+        "objects": len(deleted),
+        "bytes": sum(info.size_bytes for info in deleted),
+    }
+
+
+def _documents(root: Place) -> Iterator[tuple[str, ObjectInfo]]:
+    for info in listed(root.store(), ""):
+        if _DOCUMENT.fullmatch(info.key):
+            yield info.key.removesuffix(f"/{KEY}"), info
+
+
+def _users(place: Place, now_us: int, stack: ExitStack | None = None) -> list[str]:
+    """Who uses a cache; until the end of a stack, no process can open one that nobody does."""
+    users = [
+        f"{each.lease.holder} until {format_time(each.until_us)}"
+        for each in read_leases(place.store())
+        if now_us < each.until_us
+    ]
+    for path in place.folder.glob("*.mdb") if place.folder else ():
+        users += [] if _is_unused(path, stack) else ["a process that has it open"]
+    return users
+
+
+def _is_unused(path: Path, stack: ExitStack | None) -> bool:
+    with disk_errors(path, reading=True), ExitStack() as own, suppress(FileNotFoundError):
+        return (stack or own).enter_context(unused(path))
+    return True
+
+
+def _remove(place: Place) -> list[ObjectInfo]:
+    store = place.store()
+    infos = [info for info in listed(store, "") if _FILE.fullmatch(info.key)]
+    published_us = max((info.modified_us for info in infos if info.key == KEY), default=0)
+    # What came after the document may be of a builder, which has not published it yet.
+    infos = [info for info in infos if info.modified_us <= published_us or info.key[-4:] != ".mdb"]
+    for info in sorted(infos, key=lambda info: info.key != KEY):
+        store.delete(info.key)
+    cache = read_cache(store, place.name)
+    if cache and cache.file in {info.key for info in infos}:
+        store.delete(KEY)  # of a builder that found its file there: the next one builds it
+    return infos

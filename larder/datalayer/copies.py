@@ -1,0 +1,98 @@
+"""Copies of caches on this machine: within a limit, those go first that were opened longest ago.
+
+A copy is never removed while a process has it open: see `larder.disk.open_shared`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from larder.disk import DRAFT_PREFIX, disk_errors, unused
+from larder.errors import StoreError
+from larder.readers.schedule import size_bytes
+from larder.store.download import Room, free_room, locked, removed_if_abandoned
+from larder.units import format_bytes
+
+VARIABLE: Final = "LARDER_CACHE_BYTES"
+"""Environment variable that says how many bytes all copies may have."""
+
+_COPY: Final = re.compile(r"[0-9a-f]{64}\.mdb")
+_LOCK: Final = ".room.lock"
+
+
+def limit_of(given: Any) -> int | None:
+    """The limit that is given, or that of the variable; None without one."""
+    if given is not None:
+        return size_bytes(given, "cache_bytes")
+    text = os.environ.get(VARIABLE)
+    return size_bytes(text, VARIABLE) if text else None
+
+
+def stamp_of(path: Path) -> Path:
+    """The file that says that a copy was verified, and when it was last opened."""
+    return path.with_suffix(".verified")
+
+
+def room_below(root: Path, limit_bytes: int | None) -> Room:
+    """Makes room for one more copy; ``store.full`` if those that are open leave too little."""
+
+    @contextmanager
+    def room(path: Path, size_bytes: int) -> Iterator[None]:
+        with locked(root / _LOCK):
+            if limit_bytes is not None:
+                evict(root, limit_bytes, size_bytes)
+            with free_room(path, size_bytes):
+                yield
+
+    return room
+
+
+def evict(root: Path, limit_bytes: int, size_bytes: int) -> None:
+    """Remove copies until one of so many bytes is within the limit."""
+    with disk_errors(root):
+        copies, used_bytes = _copies(root)
+        for copy in sorted(copies):
+            if used_bytes + size_bytes <= limit_bytes:
+                return
+            with suppress(FileNotFoundError), unused(copy.path) as is_unused:
+                if is_unused:
+                    copy.path.unlink()
+                    stamp_of(copy.path).unlink(missing_ok=True)
+                    used_bytes -= copy.bytes
+    if used_bytes + size_bytes > limit_bytes:
+        used, need, limit = map(format_bytes, (used_bytes, size_bytes, limit_bytes))
+        message = f"a copy needs {need}, and those that are open have {used} of {limit}"
+        hint = f"raise {VARIABLE} or cache_bytes, or let other trials of this machine end"
+        raise StoreError("store.full", message, where=str(root), hint=hint)
+
+
+class _Copy(NamedTuple):
+    opened_ns: int
+    bytes: int
+    path: Path
+
+
+def _copies(root: Path) -> tuple[list[_Copy], int]:
+    """All copies, and their bytes, with those of the files that are being written."""
+    copies, writing_bytes = [], 0
+    for path in root.rglob("*"):
+        with suppress(FileNotFoundError):
+            if _COPY.fullmatch(path.name):
+                status, opened_ns = path.stat(), 0
+                with suppress(FileNotFoundError):
+                    opened_ns = stamp_of(path).stat().st_mtime_ns
+                copies.append(_Copy(max(opened_ns, status.st_mtime_ns), status.st_size, path))
+            elif path.name.startswith(DRAFT_PREFIX) and not _is_gone(path):
+                writing_bytes += path.stat().st_size
+    return copies, writing_bytes + sum(copy.bytes for copy in copies)
+
+
+def _is_gone(draft: Path) -> bool:
+    with suppress(OSError):  # its file system has no locks
+        return removed_if_abandoned(draft)
+    return False

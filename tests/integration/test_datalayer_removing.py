@@ -1,0 +1,314 @@
+"""What becomes of caches and of their copies: eviction, `larder cache ls` and `larder cache rm`."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import boto3
+import numpy as np
+import pytest
+
+import larder
+from larder.cli.main import dispatch
+from larder.datalayer import catalog, stored
+from larder.datalayer.catalog import list_caches, remove_caches
+from larder.disk import DRAFT_PREFIX, unused
+from larder.errors import StoreError
+from larder.store import open_store
+from larder.versions import leases
+from tests.support.errors import larder_error
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def bucket(s3_env, tmp_path, monkeypatch):
+    """The URL of an empty folder of a bucket."""
+    name = f"removing-{os.getpid()}-{next(_NUMBERS)}"
+    boto3.client("s3", endpoint_url=s3_env.endpoint).create_bucket(Bucket=name)
+    monkeypatch.setenv("LARDER_CACHE_DIR", str(tmp_path / "local"))
+    return f"s3://{name}/dir"
+
+
+@pytest.fixture
+def network(tmp_path, monkeypatch):
+    """A directory that is taken for one of a network file system."""
+    monkeypatch.setattr("larder.datalayer.place.is_remote", lambda folder: True)
+    monkeypatch.setenv("LARDER_CACHE_DIR", str(tmp_path / "local"))
+    return str(tmp_path / "storage")
+
+
+def train(storage: Any, name: str = "d", count: int = 10, **options: Any) -> Any:
+    decorate = larder.cache_train_dataset(name, "v1", storage=str(storage), **options)
+    return decorate(lambda: (np.full(1_000, number) for number in range(count)))()
+
+
+def copies(tmp_path: Path) -> list[str]:
+    """The names of the datasets that have a copy."""
+    folder = tmp_path / "local/yogadl_local_cache"
+    return sorted(path.parts[-3] for path in folder.rglob("*.mdb"))
+
+
+def size_bytes(storage: str) -> int:
+    return max(cache["bytes"] for cache in list_caches(storage)["caches"])
+
+
+def test_the_copy_that_was_opened_longest_ago_is_evicted(network, tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "_SETTLED_SECONDS", -1.0)
+    for name in "abc":
+        train(network, name)
+    limit = 2 * size_bytes(network)
+    for path in (tmp_path / "local").rglob("*.mdb"):
+        path.unlink()
+    for name in "aba":  # each is closed at once
+        train(network, name, cache_bytes=limit)
+        time_later(tmp_path)
+    train(network, "c", cache_bytes=limit)
+    assert copies(tmp_path) == ["a", "c"]
+
+
+def time_later(tmp_path: Path) -> None:
+    """Make everything one second older."""
+    for path in (tmp_path / "local").rglob("*"):
+        status = path.stat()
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns - 10**9))
+
+
+def test_an_open_copy_is_never_evicted(network, tmp_path, monkeypatch):
+    loaders = [train(network, name) for name in "ab"]
+    monkeypatch.setenv("LARDER_CACHE_BYTES", str(2 * size_bytes(network)))
+    train(network, "c")  # whoever builds has a copy, too
+    (path,) = (tmp_path / "local").rglob("c/v1_train/*.mdb")
+    path.unlink()
+    with larder_error("store.full"):
+        train(network, "c")
+    assert copies(tmp_path) == ["a", "b"]
+    assert int(next(iter(loaders.pop(0)))[0]) == 0
+    train(network, "c")
+    assert copies(tmp_path) == ["b", "c"]
+    assert [int(each[0]) for each in loaders[0]] == [*range(10)]
+
+
+def test_what_is_being_downloaded_counts_and_what_was_killed_is_removed(network, tmp_path):
+    train(network)
+    limit = size_bytes(network)
+    (path,) = (tmp_path / "local").rglob("*.mdb")
+    path.unlink()
+    abandoned = path.parent / f"{DRAFT_PREFIX}{'0' * 16}"
+    abandoned.write_bytes(bytes(100))
+    train(network, cache_bytes=limit)
+    assert not abandoned.exists()
+
+
+def test_a_copy_that_is_evicted_before_it_is_opened_is_fetched_again(network, monkeypatch):
+    train(network)
+    opened, often = stored.open_shared, []
+
+    def open_shared(path: Path) -> int:
+        if len(often) < 3:
+            often.append(path)
+            path.unlink(missing_ok=True)
+        return opened(path)
+
+    monkeypatch.setattr(stored, "open_shared", open_shared)
+    assert len(train(network)) == 10
+    assert len(often) == 3
+
+
+def test_the_limit_is_a_number_of_bytes(network, monkeypatch):
+    with larder_error("config.invalid_value", "cache_bytes"):
+        train(network, cache_bytes="many")
+    monkeypatch.setenv("LARDER_CACHE_BYTES", "-1")
+    with larder_error("config.invalid_value", "LARDER_CACHE_BYTES"):
+        train(network)
+
+
+HOLDER = """
+import os, signal, sys
+import larder
+loader = larder.cache_train_dataset("d", "v1", storage=sys.argv[1])(lambda: range(10))()
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_cache_in_a_directory_is_in_use_while_a_process_has_it_open(tmp_path):
+    storage = str(tmp_path / "storage")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, storage], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout
+    assert holder.stdout.readline() == b"open\n"
+    (cache,) = list_caches(storage)["caches"]
+    assert cache["used_by"] == ["a process that has it open"]
+    with larder_error("cache.in_use", f"{storage}/d/v1_train"):
+        remove_caches("d", "v1", None, storage)
+    holder.kill()
+    holder.communicate()
+    assert remove_caches("d", "v1", None, storage)["removed"] == ["d/v1_train"]
+    assert list_caches(storage)["caches"] == []
+    assert not [*Path(storage).rglob("*.mdb"), *Path(storage).rglob("*.json")]
+
+
+@pytest.mark.parametrize("where", ["network", "bucket"])
+def test_a_lease_keeps_a_cache_until_it_has_ended(where, request, monkeypatch):
+    storage = request.getfixturevalue(where)
+    loader = train(storage)
+    (cache,) = list_caches(storage)["caches"]
+    assert len(cache["used_by"]) == 1
+    with larder_error("cache.in_use"):
+        remove_caches("d", "v1", "train", storage)
+    now_us = leases.store_now_us
+    days_us = catalog.LEASE_DAYS * leases.DAY_US
+    monkeypatch.setattr(catalog, "store_now_us", lambda store: now_us(store) + days_us + 10**6)
+    assert remove_caches("d", "v1", "train", storage)["removed"] == ["d/v1_train"]
+    assert [info for page in open_store(storage).list() for info in page] == []
+    assert int(next(iter(loader))[0]) == 0
+    assert len(train(storage, count=3)) == 3
+
+
+def test_a_machine_renews_its_lease_once_a_day(network, monkeypatch):
+    train(network)
+    store = open_store(f"{network}/d/v1_train")
+    (before,) = leases.read_leases(store)
+    train(network)
+    assert [each.written_us for each in leases.read_leases(store)] == [before.written_us]
+    (path,) = Path(network).rglob("leases/*")
+    os.utime(path, (0, 0))
+    train(network)
+    (after,) = leases.read_leases(store)
+    assert after.written_us >= before.written_us
+
+
+@pytest.mark.parametrize("stop", range(1, 4))
+def test_a_removal_that_is_stopped_leaves_no_half(network, monkeypatch, stop):
+    """What opens a cache has all of it, or builds it anew."""
+    train(network)
+    monkeypatch.setattr(catalog, "_users", lambda *some: [])
+    opened, deletions = catalog.Place.store, itertools.count(1)
+
+    def store(place: Any) -> Any:
+        plain = opened(place)
+        delete = plain.delete
+
+        def stopping(key: str, **options: Any) -> None:
+            if next(deletions) == stop:
+                raise KeyboardInterrupt
+            delete(key, **options)
+
+        plain.delete = stopping
+        return plain
+
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog.Place, "store", store)
+        patch.setattr(catalog, "store_now_us", lambda store: 0)
+        with pytest.raises(KeyboardInterrupt):
+            remove_caches("d", "v1", None, network)
+    assert len(train(network, count=10 if stop == 1 else 3)) == (10 if stop == 1 else 3)
+
+
+def test_a_cache_that_is_removed_while_it_is_opened_is_built_anew(network, monkeypatch):
+    train(network)
+    for path in Path(network).parent.rglob("*.mdb"):
+        path.unlink()
+    monkeypatch.setattr(catalog, "_users", lambda *some: [])
+    download = stored.download
+
+    def removed_first(*some: Any) -> None:
+        if list_caches(network)["caches"]:
+            remove_caches("d", "v1", None, network)
+        download(*some)
+
+    monkeypatch.setattr(stored, "download", removed_first)
+    assert len(train(network, count=3)) == 3
+
+
+def test_what_a_builder_has_not_published_yet_stays(network, monkeypatch):
+    train(network)
+    monkeypatch.setattr(catalog, "_users", lambda *some: [])
+    unpublished = Path(network) / "d/v1_train" / f"{'0' * 64}.mdb"
+    unpublished.write_bytes(b"of a builder")
+    later_ns = time.time_ns() + 10**9
+    os.utime(unpublished, ns=(later_ns, later_ns))
+    foreign = unpublished.with_name("notes.txt")
+    foreign.write_text("of a user")
+    remove_caches("d", "v1", None, network)
+    assert sorted(path.name for path in (Path(network) / "d/v1_train").iterdir()) == [
+        unpublished.name,
+        foreign.name,
+    ]
+
+
+def test_what_cannot_be_removed_is_refused(tmp_path):
+    storage = str(tmp_path / "storage")
+    with larder_error("cache.missing"):
+        remove_caches("d", "v1", None, storage)
+    train(storage, "data")
+    with larder_error("cache.missing") as raised:
+        remove_caches("dato", "v1", None, storage)
+    assert "data/v1_train" in raised.value.hint
+    with larder_error("cache.missing"):
+        remove_caches("data", "v1", "val", storage)
+    with larder_error("config.invalid_flag"):
+        dispatch(["cache", "rm", "data"])
+    if os.geteuid():
+        (tmp_path / "storage/data/v1_train").chmod(0o555)
+        with larder_error("config.path"):
+            remove_caches("data", "v1", None, storage)
+
+
+def test_a_damaged_cache_is_listed_and_removed(tmp_path, capsys):
+    storage = str(tmp_path / "storage")
+    train(storage)
+    (document,) = Path(storage).rglob("cache.json")
+    document.write_text("{}")
+    dispatch(["cache", "ls", storage])
+    assert "d   v1       train  ?" in capsys.readouterr().out
+    dispatch(["cache", "rm", "d", "v1", storage, "--json"])
+    assert json.loads(capsys.readouterr().out)["removed"] == ["d/v1_train"]
+    dispatch(["cache", "ls", storage])
+    assert capsys.readouterr().out.endswith("has no caches of functions\n")
+
+
+def test_a_lock_of_a_forked_child_does_not_outlive_the_write(tmp_path):
+    """A child has the handle of what its parent is writing; the file can be opened all the same."""
+    from larder.disk import draft, open_shared
+
+    with draft(tmp_path / "file") as file:
+        if not (child := os.fork()):
+            signal.pause()
+            os._exit(0)
+        file.publish()
+    os.close(open_shared(tmp_path / "file"))
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    with unused(tmp_path / "file") as is_unused:
+        assert is_unused
+
+
+def test_a_storage_that_cannot_be_written_takes_no_lease(bucket, monkeypatch):
+    train(bucket)
+    opened = stored.Place.store
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise StoreError("store.denied", "no")
+
+    def store(place: Any) -> Any:
+        plain = opened(place)
+        plain.put = refused
+        return plain
+
+    remove_leases = open_store(f"{bucket}/d/v1_train")
+    for info in [info for page in remove_leases.list("leases/") for info in page]:
+        remove_leases.delete(info.key)
+    monkeypatch.setattr(stored.Place, "store", store)
+    assert len(train(bucket)) == 10
+    assert list_caches(bucket)["caches"][0]["used_by"] == []
+    with larder_error("store.denied"):
+        remove_caches("d", "v1", None, bucket)
