@@ -95,6 +95,7 @@ def build_samples(
     reserve_bytes: int = 0,
     threads: int | None = None,
     budget: ByteBudget | None = None,
+    schema: RecordSchema | None = None,
     encode: Encode | None = None,
     progress: Progress | None = None,
 ) -> CacheFileFacts:
@@ -102,15 +103,15 @@ def build_samples(
 
     ``budget`` bounds the bytes of parts in progress, encoded and decoded, over all files that share
     it; a larger part is decoded alone. 64 MiB for this file if None. ``threads`` is the number of
-    parts decoded at once; one per core if None. ``encode`` makes the records elsewhere. The caller,
-    who knows all splits, starts and finishes stage `STAGE`.
+    parts decoded at once; one per core if None. ``encode`` makes the records elsewhere, ``schema``
+    is what it begins with. The caller, who knows all splits, starts and finishes stage `STAGE`.
 
     Errors: ``sample.undecodable`` names shard and sample; ``run.endless``: the file would exceed
     ``limit_bytes``; ``cache.schema``: two parts of one sample would become the same field, or those
     of a split differ in dtype or, if they are no images, in the number of dimensions.
     """
     reported = _Reported(progress or NullProgress())
-    schema = sample_schema(samples.rows(), samples.kind, samples.decoders)
+    schema = schema or sample_schema(samples.rows(), samples.kind, samples.decoders)
     while True:
         made = (
             encode(schema)

@@ -44,6 +44,7 @@ _TYPES = {
     "tuple_type": "a list",
     "list_type": "a list",
     "auto_flag_type": "auto, true or false",
+    "scalar_type": "a string, a finite number, true or false",
     "bytes_type": "a size such as 150 MB or 128 MiB",
 }
 

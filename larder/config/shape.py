@@ -107,6 +107,21 @@ class FormatUse(NamedTuple):
     options: FormatOptions = DEFAULTS
 
 
+@dataclass(frozen=True, slots=True)
+class BuilderUse:
+    """``cache.builder``.
+
+    Attributes:
+        use: ``module:function``.
+        inputs: ``cache.builder_inputs`` as canonical JSON.
+        digest: Of the module's source; empty if it is not known yet.
+    """
+
+    use: str
+    inputs: str
+    digest: str = ""
+
+
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHAPE: Final = re.compile(r"((\*|[0-9]{1,18})(,(\*|[0-9]{1,18}))*)?")
 
@@ -159,6 +174,19 @@ def parse_decoder(ext: str, text: str) -> DecoderUse:
         _json({name: _value(value) for name, value in arguments.items()}) if arguments else ""
     )
     return DecoderUse(ext, use, parameters, None if shape is None else _sizes(shape))
+
+
+def parse_builder(text: str, inputs: Mapping[str, Any]) -> BuilderUse:
+    """``cache.builder`` and ``cache.builder_inputs`` as users write them.
+
+    Raises:
+        ValueError: What is wrong, as a clause.
+    """
+    module, _, function = text.partition(":")
+    names = [*module.split("."), *function.split(".")]
+    if not all(map(_NAME.fullmatch, names)):
+        raise ValueError("expected module:function")
+    return BuilderUse(text, _json(inputs))
 
 
 def decoder_uses(lines: Mapping[str, str]) -> tuple[DecoderUse, ...]:

@@ -160,7 +160,7 @@ def _with_cache(
         dataset=job.dataset.name,
         segment=segment.id,
         id=cache,
-        kind=job.dataset.cache.records,
+        kind=job.dataset.cache.kind,
         files={file.split: file for file in files if file.segment == segment.id},
         decoders=cache_decoders(job.dataset),
     )
@@ -214,7 +214,7 @@ def _version_document(
             split: tuple(file for file in files if file.split == split)
             for split in sorted({file.split for file in files})
         }
-        cache = CacheFacts(job.dataset.cache.records, splits, cache_decoders(job.dataset))
+        cache = CacheFacts(job.dataset.cache.kind, splits, cache_decoders(job.dataset))
     version = VersionDocument(
         dataset=job.dataset.name,
         id=job.version,

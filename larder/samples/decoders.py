@@ -274,14 +274,9 @@ def _decoder(use: DecoderUse) -> Decoder:
     return _users(use.ext, use.use, use.parameters)
 
 
-@cache
-def _users(ext: str, name: str, parameters: str) -> Decoder:
-    where = f"decoding.{ext}"
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        names = ", ".join(sorted([*DECODERS, *IMAGES]))
-        hint = f"the decoders are {names}; name one of your own as module:function"
-        raise _refused(where, f"there is no decoder {name!r}", hint)
+def function_of(where: str, name: str) -> Any:
+    """The function ``module:function``, imported; ``config.invalid_value`` if there is none."""
+    module, _, attribute = name.partition(":")
     try:
         function: Any = import_module(module)
         for part in attribute.split("."):
@@ -293,6 +288,18 @@ def _users(ext: str, name: str, parameters: str) -> Decoder:
         raise _refused(where, f"{name} cannot be imported: {reason}", hint) from error
     if not callable(function):
         raise _refused(where, f"{name} is no function", "")
+    return function
+
+
+@cache
+def _users(ext: str, name: str, parameters: str) -> Decoder:
+    where = f"decoding.{ext}"
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        names = ", ".join(sorted([*DECODERS, *IMAGES]))
+        hint = f"the decoders are {names}; name one of your own as module:function"
+        raise _refused(where, f"there is no decoder {name!r}", hint)
+    function = function_of(where, name)
     try:
         inspect.signature(function).bind(b"", **(json.loads(parameters) if parameters else {}))
     except (TypeError, ValueError) as error:

@@ -40,6 +40,20 @@ class IndexedSample(NamedTuple):
     parts: tuple[IndexedPart, ...]
 
 
+class Sample(NamedTuple):
+    """A sample.
+
+    Attributes:
+        key: Its key.
+        label: The number of its class; None without labels.
+        parts: The content of each part by extension, with the label as ``cls``.
+    """
+
+    key: str
+    label: int | None
+    parts: Mapping[str, bytes]
+
+
 class SampleReader(Protocol):
     """Reads samples back from one shard, in any format; a context manager."""
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from larder.bounds import decoding_budget, map_ahead
 from larder.cache.file import open_file
+from larder.cache.from_builder import built_records, built_schema
 from larder.cache.from_samples import CacheInput, EncodedRecord, build_samples, encoded_records
 from larder.cache.schema import RecordSchema
 from larder.config.shape import FormatUse
@@ -28,6 +29,7 @@ from larder.jobs.results import BatchReport, RunError
 from larder.jobs.runner import workers
 from larder.manifest.sealed import StoredFile, from_plain, seal, unseal
 from larder.progress import Progress
+from larder.samples.builders import Builder, builder_of
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import SampleReader, read_index
 from larder.segments.completeness import written_since
@@ -47,7 +49,7 @@ from larder.store.own_files import has_sha256, listed
 from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import CacheFile
-from larder.versions.identity import cache_decoders, dataset_cache_id
+from larder.versions.identity import cache_builder, cache_decoders, dataset_cache_id
 from larder.versions.publish import read_cache, read_version
 from larder.versions.rows import read_rows
 
@@ -55,6 +57,8 @@ _SAMPLE_SECONDS = 0.4e-3
 _PIECE_ROWS = 256
 _PIECE_BYTES = 2_000_000
 """So many samples, or about so many bytes of them, are decoded by a process at a time."""
+_PIECES = 4
+"""In so many shards for each process are samples divided for a builder."""
 
 DISK_RESERVE = 0.05
 """The fraction of the disk space, free when a cache file is started, that remains free."""
@@ -175,12 +179,17 @@ def built_split(
         workshop(workshop_place(root)) as folder,
     ):
         path = folder / f"{batch.split}.mdb"
+        samples, builder = _samples(job, root, batch), _builder(job)
+        encode = partial(_encoded, job, batch, folder, place, pool) if pool else None
+        if builder and encode is None:
+            encode = partial(built_records, samples, builder, place=place)
         facts = build_samples(
-            _samples(job, root, batch),
+            samples,
             path,
             limit_bytes=None,  # the samples are finite
             place=place,
-            encode=partial(_encoded, job, batch, folder, place, pool) if pool else None,
+            schema=built_schema(samples, builder) if builder else None,
+            encode=encode,
             reserve_bytes=max(1, int(shutil.disk_usage(folder).free * DISK_RESERVE)),
             budget=decoding_budget(job.cluster.copy_.memory),
             progress=progress,
@@ -204,13 +213,14 @@ def built_split(
 
 
 def _processes(job: SegmentJob, batch: CacheBatch) -> int:
-    """How many processes decode the samples of a split: 1 if this one does as well, or as on Dask
-    and Ray, whose workers have one core each.
+    """How many processes decode the samples of a split, or call its builder: 1 if this one does as
+    well, or as on Dask and Ray, whose workers have one core each.
     """
     assert job.dataset.cache is not None, "there is a cache to build"
     runner = job.cluster.runner
     here = runner.kind != "local" or not reachable(job.cluster.storage)
-    if here or job.dataset.cache.records != "decoded":
+    builder = _builder(job)
+    if here or not (builder.is_divided if builder else job.dataset.cache.kind == "decoded"):
         return 1
     count = workers(runner, job.cluster.copy_)
     return count if saves_time(_SAMPLE_SECONDS * batch.rows, count) else 1
@@ -230,6 +240,8 @@ def _encoded(
     """
     mean_bytes = max(1, batch.bytes // batch.rows)
     rows = max(1, min(_PIECE_ROWS, _PIECE_BYTES // mean_bytes))
+    if _builder(job):  # which may take long to start
+        rows = -(-batch.rows // (_PIECES * pool.count))
     stop = batch.first_row + batch.rows
     pieces = [
         replace(batch, first_row=first, rows=min(rows, stop - first))
@@ -238,8 +250,10 @@ def _encoded(
 
     def encode(piece: CacheBatch) -> list[EncodedRecord]:
         number = piece.first_row - batch.first_row
-        path = folder / f"{batch.split}-{number}"
-        sizes = pool.call(encode_samples, job, piece, schema, number, path, place, unit=place)
+        path, shard = folder / f"{batch.split}-{number}", (number // rows, len(pieces))
+        sizes = pool.call(
+            encode_samples, job, piece, schema, number, path, place, shard, unit=place
+        )
         with path.open("rb") as file:
             content = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
         path.unlink()
@@ -261,16 +275,22 @@ def encode_samples(
     first_number: int,
     path: Path,
     place: str,
+    shard: tuple[int, int],
 ) -> list[tuple[int, int]]:
     """Write the records of some samples of a split to a file, one after the other.
 
-    Returns their lengths, and the bytes of the parts that they were made from.
+    They are one of several shards. Returns their lengths, and the bytes of the parts that they were
+    made from.
     """
-    samples, sizes = _samples(job, open_root(job), piece), []
+    samples, sizes, builder = _samples(job, open_root(job), piece), [], _builder(job)
+    if builder:
+        made = built_records(
+            samples, builder, schema, place, first_number=first_number, shard=shard
+        )
+    else:
+        made = encoded_records(samples, schema, place, first_number=first_number)
     with disk_errors(path), path.open("wb") as file:
-        for record, source_bytes in encoded_records(
-            samples, schema, place, first_number=first_number
-        ):
+        for record, source_bytes in made:
             file.write(record)
             sizes.append((len(record), source_bytes))
     return sizes
@@ -340,10 +360,15 @@ def _samples(job: SegmentJob, root: Store, batch: CacheBatch) -> CacheInput:
     return CacheInput(
         rows,
         open_shard,
-        kind=job.dataset.cache.records,
+        kind=job.dataset.cache.records,  # with a builder: parts are read as they are
         max_pixels=job.dataset.images.max_pixels,
         decoders=Decoders(cache_decoders(job.dataset)),
     )
+
+
+def _builder(job: SegmentJob) -> Builder | None:
+    use = cache_builder(job.dataset)
+    return builder_of(use) if use else None
 
 
 _HINT = "convert or exclude one of them, or set cache.records: encoded"
@@ -360,7 +385,7 @@ def check_forms(job: Job, root: Store, forms: Mapping[str, tuple[FormNote, ...]]
     ``forms`` says what the parts of each split of the new segment decode to.
     """
     cache = job.dataset.cache
-    if cache is None or cache.records != "decoded":
+    if cache is None or cache.kind != "decoded":
         return
     failures: list[Failure] = []
     count = 0

@@ -303,11 +303,14 @@ def _make_cache(
     output: Store,
 ) -> None:
     assert version.cache is not None, "a cache file is of a cache"
-    dataset = job.dataset.model_copy(
-        update={"cache": Cache.model_validate({"records": version.cache.kind})}
-    )
+    dataset, kind = job.dataset, version.cache.kind
+    if kind != "built":
+        cache = Cache.model_validate({"records": kind})
+        dataset = dataset.model_copy(update={"cache": cache})
     if layout.cache_of(file.path) != (document.id, dataset_cache_id(dataset, document.id)):
-        raise _Refused("the dataset file, or a decoder here, makes another cache now; restore it")
+        raise _Refused(
+            "the dataset file, a decoder or a builder makes another cache now; restore it"
+        )
     if batch.index is None:
         raise _Refused("the index of its segment has to be repaired first")
     facts = document.splits.get(file.split)

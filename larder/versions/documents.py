@@ -40,7 +40,7 @@ of a split as a list, the number of each class, and indexes of a split for other
 
 _ANY_IMAGES = ImageOptions()
 
-CacheKind = Annotated[str, Rule("a kind of cache", "encoded|decoded")]
+CacheKind = Annotated[str, Rule("a kind of cache", "encoded|decoded|built")]
 Validated = Annotated[str, Rule("how images are checked", "none|header|decode")]
 
 
@@ -174,7 +174,7 @@ class CacheFile:
 
 @dataclass(frozen=True, slots=True)
 class CacheDocument:
-    """cache.json: a complete cache of a segment; ``kind`` is ``encoded`` or ``decoded``.
+    """cache.json: a complete cache of a segment; ``kind`` is ``encoded``, ``decoded`` or ``built``.
 
     ``decoders`` says what decodes its parts that are not images, and is left out if nothing does.
     """

@@ -22,9 +22,16 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from larder.config.models import Dataset, Shards
-from larder.config.shape import MAX_PIXELS, DecoderUse, FormatOptions, ImageOptions
+from larder.config.shape import (
+    MAX_PIXELS,
+    BuilderUse,
+    DecoderUse,
+    FormatOptions,
+    ImageOptions,
+)
 from larder.manifest.digest import canonical_json
 from larder.manifest.sealed import to_plain
+from larder.samples.builders import resolved_builder
 from larder.samples.decoders import resolved
 from larder.versions.documents import CacheFacts, Shape
 from larder.versions.omitted import Omitted
@@ -59,7 +66,8 @@ def inputs_digest(
     experiment. So are versions of formats: a new one is used for new segments only.
     """
     shards, labels, cache = dataset.shards, dataset.labels, dataset.cache
-    decodes = cache is not None and cache.records == "decoded"
+    decodes = cache is not None and cache.kind == "decoded"
+    builder = cache_builder(dataset)
     return _digest(
         "inputs",
         [
@@ -81,7 +89,8 @@ def inputs_digest(
             ("validate", dataset.validate_, "header"),
             ("on_bad_key", dataset.on_bad_key, "fail"),
             ("on_bad_sample", dataset.on_bad_sample, "fail"),
-            ("cache", cache.records if cache else None, None),
+            ("cache", cache.kind if cache else None, None),
+            ("builder", to_plain(builder) if builder else None, None),
             ("same_size", cache.same_size if cache else False, False),
             ("masks", list(shards.images.masks) if shards.images and decodes else [], []),
         ],
@@ -210,6 +219,7 @@ def cache_id(
     segment: str,
     kind: str,
     decoders: tuple[DecoderUse, ...] = (),
+    builder: BuilderUse | None = None,
     *,
     version: int = CACHE_VERSION,
 ) -> str:
@@ -218,6 +228,7 @@ def cache_id(
         ("segment", segment, None),
         ("records", kind, "encoded"),
         ("decoders", to_plain(decoders, sparse=True), []),
+        ("builder", to_plain(builder) if builder else None, None),
         ("version", version, 1),
     ]
     return _digest("cache", fields)[:32]
@@ -229,11 +240,17 @@ def cache_decoders(dataset: Dataset) -> tuple[DecoderUse, ...]:
     return shaped_images(dataset).uses if decodes else ()
 
 
+def cache_builder(dataset: Dataset) -> BuilderUse | None:
+    """What makes the records of the dataset's cache, if a function of the user's does."""
+    use = dataset.cache.use if dataset.cache else None
+    return resolved_builder(use) if use else None
+
+
 def dataset_cache_id(dataset: Dataset, segment: str) -> str | None:
     """The ID of the cache of a segment that the dataset asks for; None if it asks for none."""
     if dataset.cache is None:
         return None
-    return cache_id(segment, dataset.cache.records, cache_decoders(dataset))
+    return cache_id(segment, dataset.cache.kind, cache_decoders(dataset), cache_builder(dataset))
 
 
 def version_id(

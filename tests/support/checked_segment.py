@@ -271,9 +271,11 @@ def _check_cache_file(
 def _check_record(
     record: Mapping[str, Array], document: CacheDocument, sample: SampleContent, key: str
 ) -> None:
-    wanted = _fields(document, sample, LABEL in record)
     where = f"{key}: {sample.key}"
     assert bytes(record[KEY]).decode() == sample.key, where
+    if document.kind == "built":
+        return  # by a function that only the test knows
+    wanted = _fields(document, sample, LABEL in record)
     assert set(record) == {KEY, *wanted}, where
     for name, value in wanted.items():
         assert value is None or np.array_equal(record[name], value), f"{where}: {name}"

@@ -155,6 +155,9 @@ def test_examples_are_accepted(heading, model, least):
                     tree["nodes"]["downloads"].setdefault(each, "/x")
             if name == "runner.address":
                 tree["runner"]["kind"] = "dask"
+            if name.startswith("cache.builder"):
+                tree["cache"].pop("records")
+                tree["cache"].setdefault("builder", "module:function")
             if name == "source.rows.files":
                 tree["source"]["rows"]["format"] = "text"
             assert model.model_validate(_merged(least, tree))

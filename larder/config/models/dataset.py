@@ -30,6 +30,7 @@ from larder.config.models.field_types import (
     Number,
     OrNull,
     RuleError,
+    Scalar,
     SplitName,
     Text,
     Texts,
@@ -41,10 +42,12 @@ from larder.config.models.locations import Source
 from larder.config.shape import (
     DEFAULTS,
     MAX_PIXELS,
+    BuilderUse,
     FormatOptions,
     ImageOptions,
     Transform,
     decoder_uses,
+    parse_builder,
     parse_decoder,
     parse_feature,
 )
@@ -314,6 +317,32 @@ class Cache(Model):
     same_size: Flag = Field(
         False, description="whether decoded images must all have the same height and width"
     )
+    builder: Text | None = Field(
+        None,
+        description="module:function of your own that makes the records of the samples; null: as "
+        "records says",
+    )
+    builder_inputs: dict[Text, Scalar] = Field({}, description="its arguments by name")
+
+    @property
+    def kind(self) -> Literal["encoded", "decoded", "built"]:
+        return "built" if self.builder else self.records
+
+    @property
+    def use(self) -> BuilderUse | None:
+        return parse_builder(self.builder, self.builder_inputs) if self.builder else None
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.builder and "records" in self.model_fields_set:
+            raise RuleError("cannot be combined with builder", key="records", hint="remove it")
+        if self.builder_inputs and not self.builder:
+            raise RuleError("there is no builder", key="builder_inputs", hint="name it in builder")
+        try:
+            _ = self.use
+        except ValueError as error:
+            raise RuleError(str(error), key="builder") from None
+        return self
 
 
 class Growth(Model):

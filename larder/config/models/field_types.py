@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import isfinite
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -127,6 +128,15 @@ def _auto_flag(value: Any) -> Any:
     raise PydanticCustomError("auto_flag_type", "auto, true or false")
 
 
+def _scalar(value: Any) -> Any:
+    value = _typed(value)
+    if isinstance(value, bool | int) or (isinstance(value, float) and isfinite(value)):
+        return value
+    if isinstance(value, str):
+        return _open_text(_fit(value))
+    raise PydanticCustomError("scalar_type", "a string, a finite number, true or false")
+
+
 def _plain_url(value: str) -> str:
     scheme, rest = parse_url(value)
     return f"{scheme}://{rest}" if scheme else value
@@ -147,6 +157,13 @@ AutoFlag = Annotated[
     WithJsonSchema({"enum": ["auto", True, False]}),
 ]
 """auto, true or false."""
+
+Scalar = Annotated[
+    bool | int | float | str,
+    PlainValidator(_scalar),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+]
+"""A string, a number, true or false."""
 
 OrNull = BeforeValidator(_typed)
 """For a type or None: an empty variable, as in ``${SEED:-}``, is null."""

@@ -68,7 +68,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
                 for name, facts in sample_order.splits.items()
             },
         },
-        "cache": settings.dataset.cache.records if settings.dataset.cache else None,
+        "cache": settings.dataset.cache.kind if settings.dataset.cache else None,
         "excluded": {
             "listed": inventory.considered,
             "not_included": _left_out(inventory.not_included),

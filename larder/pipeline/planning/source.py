@@ -39,7 +39,7 @@ from larder.store.permissions import is_remote, permission, probe_source, probe_
 from larder.units import format_bytes
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.identity import inputs_digest
+from larder.versions.identity import cache_builder, inputs_digest
 from larder.versions.publish import read_segment, read_version
 from larder.versions.tags import TAG, Tag, read_tag
 
@@ -127,6 +127,7 @@ def inspect_source(
     dataset, cluster = settings.dataset, settings.cluster
     storage = cluster.storage
     resolved(dataset.image_options.decoders)  # before anything is asked of a store
+    cache_builder(dataset)
     check_overlap(
         dataset.source.url,
         storage.url,

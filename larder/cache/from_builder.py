@@ -1,0 +1,132 @@
+"""Makes the records of a cache of what a function of the user's yields for samples.
+
+An element of the function becomes a record: a dictionary has a field for each key, a tuple for each
+place, anything else the field ``value``; and ``key`` is that of the sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from itertools import groupby, pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from larder.cache.fields import fits
+from larder.cache.from_samples import CacheInput, EncodedRecord, Misfit
+from larder.cache.record import Array, Codec
+from larder.cache.schema import DTYPES, KEY, Field, RecordSchema
+from larder.errors import FatalError
+from larder.samples.builders import Builder
+from larder.samples.images import decoding
+from larder.samples.indexed import IndexedSample, Sample, read_index
+
+_HINT: Final = "correct cache.builder, or cache.builder_inputs"
+_END: Final = object()
+_VALUE: Final = "value"
+
+
+def built_schema(samples: CacheInput, builder: Builder) -> RecordSchema:
+    """The fields of the first record."""
+    with closing(_built(samples, builder, (0, 1))) as built:
+        _, values = next(built)
+    fields = [Field(name, array.dtype.name, array.shape) for name, array in values.items()]
+    return RecordSchema((*fields, Field(KEY, "uint8", (None,))))
+
+
+def built_records(
+    samples: CacheInput,
+    builder: Builder,
+    schema: RecordSchema,
+    place: str,
+    *,
+    first_number: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> Generator[EncodedRecord]:
+    """The record of every sample, in order; `Misfit` if one does not fit the schema.
+
+    ``shard`` says which of how many shards of the split the samples are.
+    """
+    codec, fields = Codec(schema, place), {field.name: field for field in schema.fields}
+    with closing(_built(samples, builder, shard)) as built:
+        for number, (sample, values) in enumerate(built, first_number):
+            where = _place(sample)
+            if values.keys() != fields.keys() - {KEY}:
+                raise _refused("its element has other fields than the first", where)
+            for name, array in values.items():
+                if not fits(fields[name], array.dtype.name, array.shape):
+                    raise Misfit(_widened(schema, fields[name], array, where))
+            record = codec.encode({KEY: sample.key.encode(), **values}, number)
+            yield EncodedRecord(record, sample.length)
+
+
+def _built(
+    samples: CacheInput, builder: Builder, shard: tuple[int, int]
+) -> Generator[tuple[IndexedSample, dict[str, Array]]]:
+    """Each sample with the arrays of its element."""
+    what = f"{builder.name} fails"
+    where = builder.name
+    with decoding(where, _HINT, what):
+        elements = builder.elements(_samples(samples), shard)
+    for sample in read_index(samples.rows()):
+        where = _place(sample)
+        with decoding(where, _HINT, what):
+            element = next(elements, _END)
+        if element is _END:
+            raise _refused(f"{builder.name} yields no element for it, nor for the rest", where)
+        fields = sorted(_fields(element, "", where), key=lambda field: field[0])
+        for (name, _), (following, _) in pairwise(fields):
+            if name == following:
+                raise _refused(f"its element has two fields {name!r}", where)
+        yield sample, dict(fields)
+    with decoding(where, _HINT, what):
+        if next(elements, _END) is not _END:
+            raise _refused(f"{builder.name} yields more elements than samples", where)
+
+
+def _samples(samples: CacheInput) -> Iterator[Sample]:
+    for shard, group in groupby(read_index(samples.rows()), key=lambda sample: sample.shard):
+        with samples.open_shard(shard) as reader:
+            for sample in group:
+                yield Sample(sample.key, sample.label, reader.read(sample))
+
+
+def _fields(element: Any, prefix: str, where: str) -> Iterator[tuple[str, Array]]:
+    if isinstance(element, tuple):
+        element = dict(enumerate(element))
+    if isinstance(element, Mapping):
+        for key, value in element.items():
+            yield from _fields(value, f"{prefix}.{key}" if prefix else str(key), where)
+        return
+    name = prefix or _VALUE
+    if name == KEY:
+        raise _refused(f"the field {KEY!r} is that of the sample's key", where)
+    if isinstance(element, str | bytes):
+        raw = element.encode() if isinstance(element, str) else element
+        yield name, np.frombuffer(raw, np.uint8)
+        return
+    array = np.asarray(element)
+    if array.dtype.name not in DTYPES:
+        message = f"the field {name!r} is {array.dtype}, which no cache can hold"
+        raise _refused(message, where)
+    yield name, array
+
+
+def _widened(schema: RecordSchema, field: Field, array: Array, where: str) -> RecordSchema:
+    """The narrowest schema that also accepts an array."""
+    if (field.dtype, len(field.shape)) != (array.dtype.name, array.ndim):
+        message = f"the field {field.name!r} is {array.dtype}[{array.ndim}], before {field.kind}"
+        raise _refused(message, where)
+    both = zip(field.shape, array.shape, strict=True)
+    wider = replace(field, shape=tuple(size if size == length else None for size, length in both))
+    return RecordSchema(tuple(wider if each is field else each for each in schema.fields))
+
+
+def _place(sample: IndexedSample) -> str:
+    return f"{sample.shard}: {sample.key}"
+
+
+def _refused(message: str, where: str) -> FatalError:
+    return FatalError("cache.schema", message, where=where, hint=_HINT)

@@ -1,0 +1,73 @@
+"""Functions of the user's that make the records of a cache: ``cache.builder``."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from larder.config.shape import BuilderUse
+from larder.errors import ConfigError
+from larder.samples.decoders import function_of
+from larder.samples.indexed import Sample
+
+_WHERE: Final = "cache.builder"
+_DIVIDED: Final = ("shard_index", "shards")
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """A function that yields an element for each sample.
+
+    Attributes:
+        is_divided: Whether it may be called for some of the samples alone: it takes
+            ``shard_index`` and ``shards``.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    inputs: Mapping[str, Any]
+    is_divided: bool
+
+    def elements(self, samples: Iterator[Sample], shard: tuple[int, int]) -> Iterator[Any]:
+        """The elements of one of several shards; raises whatever the function does."""
+        division = dict(zip(_DIVIDED, shard, strict=True)) if self.is_divided else {}
+        result = self.function(samples, **self.inputs, **division)
+        as_numpy = getattr(result, "as_numpy_iterator", None)  # of a tf.data.Dataset
+        return iter(as_numpy() if as_numpy else result)
+
+
+def resolved_builder(use: BuilderUse) -> BuilderUse:
+    """The same with the digest of the module's source."""
+    return replace(use, digest=_loaded(use)[1])
+
+
+def builder_of(use: BuilderUse) -> Builder:
+    return _loaded(use)[0]
+
+
+@cache
+def _loaded(use: BuilderUse) -> tuple[Builder, str]:
+    function, inputs = function_of(_WHERE, use.use), json.loads(use.inputs)
+    try:
+        signature = inspect.signature(function)
+        is_divided = set(_DIVIDED) <= signature.parameters.keys()
+        signature.bind(iter(()), **inputs, **(dict.fromkeys(_DIVIDED, 1) if is_divided else {}))
+    except (TypeError, ValueError) as error:
+        message = f"{use.use} cannot be called: {error}"
+        hint = "it is called with an iterator of samples, and with builder_inputs by name"
+        raise ConfigError("config.invalid_value", message, where=_WHERE, hint=hint) from None
+    module = sys.modules[use.use.partition(":")[0]]
+    try:
+        source = Path(inspect.getsourcefile(module) or "").read_bytes()
+    except (OSError, TypeError):
+        message, hint = f"{use.use} has no source file", "name a function of a module in Python"
+        raise ConfigError("config.invalid_value", message, where=_WHERE, hint=hint) from None
+    digest = hashlib.sha256(source).hexdigest()
+    return Builder(use.use, function, inputs, is_divided), digest

@@ -1,0 +1,243 @@
+"""Caches whose records a function of the user's makes of samples, in complete runs."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pipeline_lab import Lab, directory_lab, write
+from pydantic import ValidationError
+from verify_lab import verified
+
+import larder
+from larder.config.models.dataset import Cache
+from larder.jobs import crew, processes
+from larder.jobs.runner import InlineRunner
+from larder.pipeline.prepare import prepare
+from larder.progress import StageTimes
+from larder.samples import builders
+from tests.support.errors import larder_error
+
+TEXTS = {f"{'ab'[n % 2]}/{n:02}.txt": b"word " * (n + 1) for n in range(12)}
+
+MODULE = '''
+"""Makes records."""
+
+import os
+import numpy as np
+
+def words(samples, *, scale, shard_index=0, shards=1):
+    for sample in samples:
+        text = sample.parts["txt"].decode()
+        yield {
+            "words": np.arange(len(text.split()), dtype=np.int32) * scale,
+            "about": {"text": text, "of": np.float32(sample.label), "shards": shards > 1},
+        }
+
+def one(samples):
+    return ((np.ones(3, np.uint8), len(sample.parts["txt"])) for sample in samples)
+
+def plain(samples):
+    yield from (len(sample.parts["txt"]) for sample in samples)
+
+def fewer(samples):
+    yield next(samples).key
+
+def more(samples):
+    for sample in samples:
+        yield 1
+    yield 2
+
+def broken(samples):
+    for number, sample in enumerate(samples):
+        yield 1 / (3 - number)
+
+def mixed(samples):
+    for number, sample in enumerate(samples):
+        yield {"a": number} if number < 3 else {"b": number}
+
+def dtypes(samples):
+    for number, sample in enumerate(samples):
+        yield number if number < 3 else number / 2
+
+def own_key(samples):
+    return ({"key": 1} for sample in samples)
+
+def twice(samples):
+    return ({"a.b": 1, "a": {"b": 2}} for sample in samples)
+
+def complex_(samples):
+    return (1j for sample in samples)
+
+def nothing(samples):
+    list(samples)
+
+no_function = 1
+'''
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The file of the module ``own_builder``."""
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "own_builder.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    yield folder / "own_builder.py"
+    sys.modules.pop("own_builder", None)
+    builders._loaded.cache_clear()
+
+
+def lab_of(folder: Path, function: str, **inputs: Any) -> Lab:
+    cache = {"builder": f"own_builder:{function}", "builder_inputs": inputs}
+    return directory_lab(folder, TEXTS, cache=cache)
+
+
+def opened(lab: Lab, split: str = "train") -> Any:
+    return larder.open(f"{lab.storage}/larder/d").cache(split, verify=True)
+
+
+def test_a_builder_makes_the_records_of_a_version(module, tmp_path):
+    lab = lab_of(tmp_path, "words", scale=2)
+    assert lab.plan()["cache"] == "built"
+    first = lab.prepare()
+    cache = opened(lab)
+    assert [field.name for field in cache.schema.fields] == [
+        *("about.of", "about.shards", "about.text", "words", "key")
+    ]
+    samples = [*larder.open(f"{lab.storage}/larder/d").samples("train")]
+    assert [record["key"] for record in cache] == [sample.key for sample in samples]
+    for record, sample in zip(cache, samples, strict=True):
+        text = sample.parts["txt"]
+        assert record["about.text"].tobytes() == text
+        assert record["words"].tolist() == [*range(0, 2 * len(text.split()), 2)]
+        assert record["about.of"] == sample.label
+    batch = next(iter(larder.open(f"{lab.storage}/larder/d").loader("train", batch_size=4)))
+    assert batch["about.of"].dtype == np.float32
+    lab.only()
+    assert lab.prepare()["status"] == "reused"
+    write(lab.source, {"a/50.txt": b"of another segment"})
+    lab.prepare()
+    assert len(lab.files("segments/*/caches/*/train-*.mdb")) == 2
+    assert len(opened(lab)) == len(samples) + 1
+    lab.check()
+    assert first["status"] == "built"
+
+
+@pytest.mark.parametrize("what", ["inputs", "module", "function"])
+def test_its_module_and_its_inputs_are_its_identity(what, module, tmp_path):
+    lab = lab_of(tmp_path, "plain")
+    first = lab.prepare()
+    cache = dict(lab.fields["cache"])
+    if what == "module":
+        module.write_text(f"{MODULE}\n# changed\n")
+        sys.modules.pop("own_builder")
+        builders._loaded.cache_clear()
+    elif what == "function":
+        cache["builder"] = "own_builder:one"
+    else:
+        cache |= {"builder": "own_builder:words", "builder_inputs": {"scale": 1}}
+    second = lab.prepare(cache=cache)
+    assert second["status"] == "built"
+    assert second["version"] != first["version"]
+    assert len(lab.files("segments/*/segment.json")) == 1, "shards are as they were"
+    if what == "function":
+        assert opened(lab).batch([0, 1])["0"].shape == (2, 3)
+
+
+@pytest.mark.exhaustive
+def test_it_is_divided_among_processes_if_it_takes_shards(module, tmp_path, monkeypatch):
+    started: list[int] = []
+    begin = processes.Process.__init__
+
+    def noted(process: Any, together: int) -> None:
+        begin(process, together)
+        started.append(process.process.pid)
+
+    monkeypatch.setattr(crew, "_START_SECONDS", 0)
+    monkeypatch.setattr(processes.Process, "__init__", noted)
+    lab = lab_of(tmp_path, "words", scale=2)
+    lab.fields["cluster"] = {"runner": {"workers": 2}}
+    prepare(lab.settings(), InlineRunner(2, StageTimes()))
+    assert started
+    keys = [sample.key for sample in larder.open(f"{lab.storage}/larder/d").samples("train")]
+    assert [record["key"] for record in opened(lab)] == keys
+    assert all(record["about.shards"] for record in opened(lab))
+    lab.only()
+    alone = len(started)
+    lab.prepare(cache={"builder": "own_builder:plain"})
+    assert len(started) == alone
+
+
+@pytest.mark.parametrize(
+    "function", ["fewer", "more", "mixed", "dtypes", "own_key", "twice", "complex_"]
+)
+def test_elements_that_are_no_records_are_refused(function, module, tmp_path):
+    lab = lab_of(tmp_path, function)
+    with larder_error("cache.schema"):
+        lab.prepare()
+    assert not lab.files("versions/*")
+
+
+@pytest.mark.parametrize("function", ["broken", "nothing"])
+def test_a_function_that_fails_ends_the_run(function, module, tmp_path):
+    lab = lab_of(tmp_path, function)
+    with larder_error("sample.undecodable"):
+        lab.prepare()
+    assert not lab.files("versions/*")
+
+
+@pytest.mark.parametrize(
+    ("cache", "where"),
+    [
+        ({"builder": "own_builder:absent"}, "cache.builder"),
+        ({"builder": "absent_module:words"}, "cache.builder"),
+        ({"builder": "own_builder:no_function"}, "cache.builder"),
+        ({"builder": "own_builder:words"}, "cache.builder"),
+        ({"builder": "own_builder:plain", "builder_inputs": {"a": 1}}, "cache.builder"),
+        ({"builder": "math:sqrt"}, "cache.builder"),
+    ],
+    ids=str,
+)
+def test_a_builder_that_cannot_be_called_ends_the_plan(cache, where, module, tmp_path):
+    lab = directory_lab(tmp_path, TEXTS)
+    with larder_error("config.invalid_value") as raised:
+        lab.plan(cache=cache)
+    assert where in raised.value.where
+
+
+@pytest.mark.parametrize(
+    "cache",
+    [
+        {"builder": "own_builder"},
+        {"builder": "own_builder:plain", "records": "decoded"},
+        {"builder_inputs": {"a": 1}},
+        {"builder": "own_builder:plain", "builder_inputs": {"a": [1]}},
+        {"builder": "own_builder:plain", "builder_inputs": {"a": float("nan")}},
+        {"builder": "own_builder:plain", "builder_inputs": {"a": "s3://key:secret@bucket/"}},
+    ],
+    ids=str,
+)
+def test_what_the_file_may_not_say_of_a_builder(cache):
+    with pytest.raises(ValidationError):
+        Cache.model_validate(cache)
+
+
+def test_a_cache_that_a_builder_made_is_repaired(module, tmp_path):
+    lab = lab_of(tmp_path, "words", scale=2)
+    lab.prepare()
+    path = lab.file("segments/*/caches/*/train-*.mdb")
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    assert verified(lab)["status"] == "damaged"
+    assert verified(lab, repair=True)["status"] == "repaired"
+    assert path.read_bytes() == data
+    path.write_bytes(data[:-1])
+    module.write_text(f"{MODULE}\n# changed\n")
+    sys.modules.pop("own_builder")
+    builders._loaded.cache_clear()
+    (finding,) = verified(lab, repair=True)["findings"]
+    assert not finding["repair"]["done"]
+    assert "makes another cache now" in finding["repair"]["message"]
