@@ -19,6 +19,8 @@ import tensorflow as tf
 import larder
 from benchmarks.cache import compare
 from larder.errors import LarderError
+from larder.samples.builders import Builder
+from larder.samples.indexed import Sample
 
 Dataset = tf.data.Dataset
 Pair = namedtuple("Pair", ["one", "other"])
@@ -143,6 +145,19 @@ def page() -> dict[str, Any]:
     return runpy.run_path(str(path))
 
 
+def built() -> list[list[Any]]:
+    """The elements of a builder that returns a tf.data.Dataset of samples."""
+
+    def make(samples: Iterator[Sample]) -> Any:
+        lengths = (len(sample.parts["txt"]) for sample in samples)
+        dataset = Dataset.from_generator(lambda: lengths, output_types=tf.int64)
+        return dataset.map(lambda x: {"x": x, "text": tf.strings.as_string(x)}).prefetch(2)
+
+    samples = (Sample(f"{n}", None, {"txt": bytes(n)}) for n in range(4))
+    elements = Builder("make", make, {}, is_divided=False).elements(samples, (0, 1))
+    return [[int(each["x"]), each["text"].decode()] for each in elements]
+
+
 def main(storage: str) -> None:
     os.environ["LARDER_CACHE"], os.environ["LARDER_CACHE_DIR"] = storage, f"{storage}/local"
     texts: list[str] = []
@@ -168,6 +183,7 @@ def main(storage: str) -> None:
         "benchmark": [figure.name for figure in compare("10 kB", Path(storage), 1, 0.01)],
         "page": [int(batch[0]) for batch in page()["dataset"]],
         "batches": batches(lambda: train("range", CASES["range"], shuffle=True)),
+        "builder": built(),
         "cardinality": int(train("range", CASES["range"]).cardinality()),
     }
     answer["refused"]["state"] = refusal(lambda: train("range", CASES["range"], state={}))

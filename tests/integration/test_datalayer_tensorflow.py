@@ -68,6 +68,10 @@ def test_the_example_of_the_page(read):
     assert read["page"] != sorted(read["page"])
 
 
+def test_a_builder_may_return_a_dataset(read):
+    assert read["builder"] == [[number, str(number)] for number in range(4)]
+
+
 def test_the_benchmark_runs(read):
     names = [name for name in read["benchmark"] if not name.endswith(", CPU")]
     works = ("build", "first opening", "tf.data", "torch", "numpy")
