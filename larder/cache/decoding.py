@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from larder.bounds import ByteBudget
 from larder.cache.record import Value
-from larder.config.shape import MAX_PIXELS
+from larder.config.shape import MAX_PIXELS, ImageShape
 from larder.errors import ObjectError
 from larder.samples.images import (
     Array,
@@ -25,6 +25,8 @@ from larder.samples.images import (
     load,
     loading_bytes,
     open_image,
+    shaped,
+    shaped_form,
 )
 
 if TYPE_CHECKING:
@@ -36,14 +38,23 @@ HINT: Final = "fix or exclude it, or use a cache of encoded records"
 
 
 class OpenedImage:
-    """An image whose header was read; decoding needs ``loading_bytes`` besides the array."""
+    """An image whose header was read; decoding needs ``loading_bytes`` besides the array.
 
-    def __init__(self, image: Image.Image, where: str, *, mask: bool) -> None:
+    With a ``shape``, it becomes one of that shape.
+    """
+
+    def __init__(
+        self, image: Image.Image, where: str, *, mask: bool, shape: ImageShape | None
+    ) -> None:
         self._image: Image.Image | None = image
         self._where = where
         self._mask = mask
+        self._shape = shape
         self.form = form_of(image, mask=mask)
         self.loading_bytes = loading_bytes(image)
+        if shape:
+            self.loading_bytes += 2 * self.form.bytes
+            self.form = shaped_form(self.form, shape, mask=mask)
 
     def array(self, channels: int | None = None) -> Array:
         """Decode the image to shape (height, width, channels), in C order. May be called only once,
@@ -55,18 +66,26 @@ class OpenedImage:
         assert image is not None, "an image is decoded once"
         with decoding(self._where, HINT), discarding(image):
             load(image)
+            if self._shape:
+                return shaped(decoded(image, mask=self._mask), self._shape, mask=self._mask)
             return decoded(image, channels, mask=self._mask)
 
 
 def open_picture(
-    data: bytes, where: str, *, max_pixels: int = MAX_PIXELS, mask: bool = False
+    data: bytes,
+    where: str,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    mask: bool = False,
+    shape: ImageShape | None = None,
 ) -> OpenedImage:
     """Read the header of an image; ``sample.undecodable`` if it cannot become an array."""
     if not data:
         message = "the image cannot be decoded: it is empty"
         raise ObjectError("sample.undecodable", message, where=where, hint=HINT)
     with decoding(where, HINT):
-        return OpenedImage(open_image(io.BytesIO(data), max_pixels), where, mask=mask)
+        image = open_image(io.BytesIO(data), max_pixels)
+        return OpenedImage(image, where, mask=mask, shape=shape)
 
 
 _AHEAD = 4

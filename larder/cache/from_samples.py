@@ -31,7 +31,7 @@ from larder.cache.fields import (
 )
 from larder.cache.record import Array, Buffer, CacheFileFacts, Codec
 from larder.cache.schema import KEY, Field, RecordSchema
-from larder.config.shape import MAX_PIXELS
+from larder.config.shape import MAX_PIXELS, ImageShape
 from larder.errors import FatalError
 from larder.machine import usable_cores
 from larder.progress import NullProgress, Progress
@@ -59,6 +59,7 @@ class CacheInput:
     kind: Kind
     max_pixels: int = MAX_PIXELS
     decoders: Decoders = IMAGES_ONLY
+    shape: ImageShape | None = None
 
     def decodes_image(self, ext: str) -> bool:
         return self.kind == "decoded" and self.decoders.is_image(ext)
@@ -191,7 +192,11 @@ def _record(
         name, where = names[ext][0], part_place(shard.url, sample, ext)
         if samples.decodes_image(ext):
             picture = open_picture(
-                data, where, max_pixels=samples.max_pixels, mask=decoders.is_mask(ext)
+                data,
+                where,
+                max_pixels=samples.max_pixels,
+                mask=decoders.is_mask(ext),
+                shape=samples.shape,
             )
             record.parts.append(_picture(picture, schema, fields[name], where))
         elif decoder := samples.decoder(ext):

@@ -108,6 +108,15 @@ class FormatUse(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ImageShape:
+    """``cache.images``: the shape of all images of a cache, but for the channels of masks."""
+
+    height: int
+    width: int
+    channels: int
+
+
+@dataclass(frozen=True, slots=True)
 class BuilderUse:
     """``cache.builder``.
 

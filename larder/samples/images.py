@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 
-from larder.config.shape import MAX_PIXELS
+from larder.config.shape import MAX_PIXELS, ImageShape
 from larder.disk import limit_error
 from larder.errors import LarderError, ObjectError
 from larder.machine import give_back_memory
@@ -216,6 +216,38 @@ def decoded(image: Image.Image, channels: int | None = None, *, mask: bool = Fal
         strip = strip if strip.mode == mode else strip.convert(mode)
         array[top:bottom] = np.asarray(strip).reshape(bottom - top, form.width, -1)
     return array
+
+
+def shaped_form(form: Form, shape: ImageShape, *, mask: bool) -> Form:
+    """What `shaped` makes of an image; only masks may have other elements than bytes."""
+    if mask:
+        return Form(shape.height, shape.width, form.channels, form.dtype)
+    if form.dtype != "uint8":
+        raise BadImageError(f"its elements are {form.dtype}, and cache.images takes bytes alone")
+    return Form(shape.height, shape.width, shape.channels, form.dtype)
+
+
+def shaped(pixels: Array, shape: ImageShape, *, mask: bool) -> Array:
+    """The middle of a decoded image, in the proportions of a shape, scaled to it.
+
+    Of a mask, the nearest elements, so that they are those of the image beside it.
+    """
+    from PIL import Image
+
+    sides, wanted = np.array(pixels.shape[:2]), np.array((shape.height, shape.width))
+    kept = np.maximum(1, np.rint(wanted * (sides / wanted).min())).astype(int)
+    (top, left), (height, width) = (sides - kept) // 2, kept
+    middle = pixels[top : top + height, left : left + width]
+    if mask:
+        rows, columns = (
+            ((np.arange(count) + 0.5) * (side / count)).astype(int)
+            for count, side in zip(wanted, kept, strict=True)
+        )
+        return middle[np.ix_(rows, columns)]
+    image = Image.fromarray(middle[:, :, 0] if pixels.shape[2] == 1 else middle)
+    image = image.convert("RGB" if shape.channels == 3 else "L")
+    result = image.resize((shape.width, shape.height), Image.Resampling.BILINEAR)
+    return np.asarray(result).reshape(shape.height, shape.width, shape.channels)
 
 
 def _kept(mode: str, *, mask: bool) -> tuple[str, str]:

@@ -363,6 +363,7 @@ def _samples(job: SegmentJob, root: Store, batch: CacheBatch) -> CacheInput:
         kind=job.dataset.cache.records,  # with a builder: parts are read as they are
         max_pixels=job.dataset.images.max_pixels,
         decoders=Decoders(cache_decoders(job.dataset)),
+        shape=job.dataset.cache.image_shape,
     )
 
 
@@ -378,9 +379,8 @@ _LOOKED_AT = 1_000
 def check_forms(job: Job, root: Store, forms: Mapping[str, tuple[FormNote, ...]]) -> None:
     """Refuse parts that differ from the others, naming one of either kind (``cache.schema``).
 
-    They must have the same type of elements as those of the segments next to the new one and, with
-    ``cache.same_size``, images the same height and width. Other parts must have the same number of
-    dimensions.
+    They must have the same type of elements as those of the segments next to the new one. Other
+    parts must have the same number of dimensions.
 
     ``forms`` says what the parts of each split of the new segment decode to.
     """
@@ -396,16 +396,14 @@ def check_forms(job: Job, root: Store, forms: Mapping[str, tuple[FormNote, ...]]
         for name in dict.fromkeys(note.role for note in notes):
             new = [note for note in notes if note.role == name]
             before = [note for note in kept if note.role == name]
-            for odd, failure in _differing(new, before, same_size=cache.same_size):
+            for odd, failure in _differing(new, before):
                 failures.append(failure)
                 count += odd
     if failures:
         raise RunError("shard", BatchReport(failures=tuple(failures), failed=count), hint=_HINT)
 
 
-def _differing(
-    new: list[FormNote], before: list[FormNote], *, same_size: bool
-) -> Iterator[tuple[int, Failure]]:
+def _differing(new: list[FormNote], before: list[FormNote]) -> Iterator[tuple[int, Failure]]:
     """The kinds of images of one role that differ, with their numbers.
 
     The notes in ``before`` come first: earlier segments are not made again.
@@ -416,23 +414,9 @@ def _differing(
         if note.dtype != rest.dtype:
             number = format_count(note.count, "part" if note.role.startswith(".") else "image")
             message = f"it decodes to {note.dtype}, like {number}, but {rest.key} to {rest.dtype}"
-            yield note.count, _failure(note.key, message)
-        elif same_size and (odd := _odd(note, rest)):
-            key, height, width = odd
-            message = f"it is {width} x {height}, but {rest.key} is {rest.width} x {rest.height}"
-            yield 1, _failure(key, message)
-
-
-def _odd(note: FormNote, rest: FormNote) -> tuple[str, int, int] | None:
-    """The first image of another size than the first of the rest."""
-    if (note.height, note.width) != (rest.height, rest.width):
-        return note.key, note.height, note.width
-    return (note.odd_key, note.odd_height, note.odd_width) if note.odd_key else None
-
-
-def _failure(key: str, message: str) -> Failure:
-    text = f"{message}, which one cache cannot hold"
-    return Failure.of(key, ObjectError("cache.schema", text, where=key))
+            text = f"{message}, which one cache cannot hold"
+            failure = Failure.of(note.key, ObjectError("cache.schema", text, where=note.key))
+            yield note.count, failure
 
 
 def _looked_at(job: Job, root: Store, segment: UsedSegment, split: str) -> tuple[FormNote, ...]:

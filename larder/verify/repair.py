@@ -304,7 +304,9 @@ def _make_cache(
 ) -> None:
     assert version.cache is not None, "a cache file is of a cache"
     dataset, kind = job.dataset, version.cache.kind
-    if kind != "built":
+    if dataset.cache is None or dataset.cache.kind != kind:
+        if kind == "built":
+            raise _Refused("the dataset file names no builder any more; restore it")
         cache = Cache.model_validate({"records": kind})
         dataset = dataset.model_copy(update={"cache": cache})
     if layout.cache_of(file.path) != (document.id, dataset_cache_id(dataset, document.id)):

@@ -28,6 +28,7 @@ from larder.config.shape import (
     DecoderUse,
     FormatOptions,
     ImageOptions,
+    ImageShape,
 )
 from larder.manifest.digest import canonical_json
 from larder.manifest.sealed import to_plain
@@ -67,7 +68,6 @@ def inputs_digest(
     """
     shards, labels, cache = dataset.shards, dataset.labels, dataset.cache
     decodes = cache is not None and cache.kind == "decoded"
-    builder = cache_builder(dataset)
     return _digest(
         "inputs",
         [
@@ -90,8 +90,8 @@ def inputs_digest(
             ("on_bad_key", dataset.on_bad_key, "fail"),
             ("on_bad_sample", dataset.on_bad_sample, "fail"),
             ("cache", cache.kind if cache else None, None),
-            ("builder", to_plain(builder) if builder else None, None),
-            ("same_size", cache.same_size if cache else False, False),
+            ("builder", to_plain(cache_builder(dataset)), None),
+            ("cache_images", to_plain(cache.image_shape) if cache else None, None),
             ("masks", list(shards.images.masks) if shards.images and decodes else [], []),
         ],
     )
@@ -220,6 +220,7 @@ def cache_id(
     kind: str,
     decoders: tuple[DecoderUse, ...] = (),
     builder: BuilderUse | None = None,
+    images: ImageShape | None = None,
     *,
     version: int = CACHE_VERSION,
 ) -> str:
@@ -228,7 +229,8 @@ def cache_id(
         ("segment", segment, None),
         ("records", kind, "encoded"),
         ("decoders", to_plain(decoders, sparse=True), []),
-        ("builder", to_plain(builder) if builder else None, None),
+        ("builder", to_plain(builder), None),
+        ("images", to_plain(images), None),
         ("version", version, 1),
     ]
     return _digest("cache", fields)[:32]
@@ -248,9 +250,11 @@ def cache_builder(dataset: Dataset) -> BuilderUse | None:
 
 def dataset_cache_id(dataset: Dataset, segment: str) -> str | None:
     """The ID of the cache of a segment that the dataset asks for; None if it asks for none."""
-    if dataset.cache is None:
+    cache = dataset.cache
+    if cache is None:
         return None
-    return cache_id(segment, dataset.cache.kind, cache_decoders(dataset), cache_builder(dataset))
+    made_by = cache_decoders(dataset), cache_builder(dataset), cache.image_shape
+    return cache_id(segment, cache.kind, *made_by)
 
 
 def version_id(

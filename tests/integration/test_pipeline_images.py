@@ -10,7 +10,10 @@ import pytest
 from image_files import png_of, saved, tiff_file
 from PIL import Image
 from pipeline_lab import Lab, contents, directory_lab, failed, images, png, shard_names, write
+from pydantic import ValidationError
 
+import larder
+from larder.config.models.dataset import Cache
 from larder.config.shape import Transform
 from larder.errors import FatalError
 from larder.growth import content_check
@@ -20,6 +23,7 @@ from larder.segments import image_rules
 from larder.shards.images.transform import codec_versions
 from larder.versions.publish import read_segment
 from tests.support.checker import Published
+from tests.support.errors import larder_error
 from tests.support.runs import between
 from tests.support.stores import Recorder
 
@@ -59,21 +63,66 @@ def test_images_that_one_cache_cannot_hold_are_found_while_sharding(tmp_path, ba
     lab.check()
 
 
-def test_sizes_may_differ_unless_they_must_not(tmp_path):
-    lab = directory_lab(tmp_path, images() | LARGE | {"a/00.seg.png": png(7, 4, 4)})
-    same = {"cache": {"records": "decoded", "same_size": True}}
-    assert failed(lab, **same) == ["b/90.png"]
-    assert lab.prepare()["status"] == "built"
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_images_of_any_size_get_one_shape(mode, tmp_path):
+    grey = saved(Image.fromarray(np.arange(63, dtype=np.uint8).reshape(7, 9)), "PNG")
+    mask = saved(Image.fromarray(np.arange(99, dtype=np.uint16).reshape(9, 11)), "PNG")
+    parts = {f"{name}.mask.png": mask for name in ("b/90", "c/91")}
+    lab = directory_lab(
+        tmp_path, images() | LARGE | parts | {"a/80.png": grey}, decoding={"mask.png": "mask"}
+    )
+    resized: dict[str, Any] = {"records": "decoded", "images": {"resize": [6, 8], "mode": mode}}
+    plan = lab.plan(cache=resized)
+    channels, count = (
+        (3 if mode == "RGB" else 1),
+        len([*Path(lab.source).rglob("*.png")]) - len(parts),
+    )
+    others = sum(path.stat().st_size for path in Path(lab.source).rglob("*.json"))
+    sizes = plan["cache_bytes"]
+    assert sizes["resized"] == 48 * (count * channels + len(parts)) + others
+    assert sizes["decoded"] - others == 2 * (sizes["encoded"] - others)
+    plain = lab.prepare()
+    assert lab.prepare(cache=resized)["version"] != plain["version"]
+    cache = larder.open(f"{lab.storage}/larder/d").cache("train")
+    batch = cache.batch(range(len(cache)))
+    assert batch["image"].shape == (count, 6, 8, channels)
+    assert {each.shape for each in batch["image.mask"] if each is not None} == {(6, 8, 1)}
+    assert {each.dtype.name for each in batch["image.mask"] if each is not None} == {"uint16"}
+    write(tmp_path / "source", {"a/81.png": png(81, 33, 21)})
+    lab.prepare(cache=resized)
+    cache = larder.open(f"{lab.storage}/larder/d").cache("train")
+    assert cache.batch([0, len(cache) - 1])["image"].shape == (2, 6, 8, channels)
     lab.check()
 
 
+def test_one_shape_is_for_images_of_bytes(tmp_path):
+    lab = directory_lab(tmp_path, {f"{name}/0.png": WORDS for name in "ab"})
+    assert lab.prepare()["status"] == "built"
+    with larder_error("sample.undecodable"):
+        lab.prepare(cache={"records": "decoded", "images": {"resize": [6, 8]}})
+
+
+@pytest.mark.parametrize(
+    ("cache", "message"),
+    [
+        ({"records": "decoded", "same_size": True}, "it is images now"),
+        ({"images": {"resize": [6, 8]}}, "only for decoded images"),
+        ({"records": "decoded", "images": {"resize": [6]}}, "resize"),
+        ({"records": "decoded", "images": {"resize": [6, 0]}}, "resize"),
+        ({"records": "decoded", "images": {"resize": [6, 8], "mode": "CMYK"}}, "mode"),
+        ({"records": "decoded", "images": {}}, "resize"),
+    ],
+)
+def test_what_a_shape_may_not_be(cache, message):
+    with pytest.raises(ValidationError, match=message):
+        Cache.model_validate(cache)
+
+
 def test_a_new_segment_is_compared_with_those_beside_it(tmp_path):
-    same = {"cache": {"records": "decoded", "same_size": True}}
-    lab = directory_lab(tmp_path, images(), **same)
+    lab = directory_lab(tmp_path, images())
     first = lab.prepare()
-    for other in (WORDS, png(80, 9, 8)):
-        write(tmp_path / "source", {"a/80.png": other})
-        assert failed(lab) == ["a/80.png"]
+    write(tmp_path / "source", {"a/80.png": WORDS})
+    assert failed(lab) == ["a/80.png"]
     write(tmp_path / "source", {"a/80.png": png(80)})
     assert lab.prepare()["version"] != first["version"]
     lab.check()

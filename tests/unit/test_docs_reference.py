@@ -111,6 +111,7 @@ _NULL_AND_INNER = (
     "source.inventory.",
     "source.rows.",
     "samples.annotations.",
+    "cache.images.",
     "consumer.file_system.",
     "nodes.downloads.",
     "consumer.vpc.",
@@ -124,6 +125,14 @@ def _is_inner(name: str) -> bool:
         or "[]" in name
         or name in ("labels", "cache", "shards.images")
     )
+
+
+def _as_for_cache(cache: dict[str, Any], name: str) -> None:
+    if name == "cache.images.mode":
+        cache["images"]["resize"] = [1, 1]
+    if name.startswith("cache.builder"):
+        cache.pop("records")
+        cache.setdefault("builder", "module:function")
 
 
 @pytest.mark.parametrize(("heading", "model", "least"), MODELS)
@@ -155,9 +164,8 @@ def test_examples_are_accepted(heading, model, least):
                     tree["nodes"]["downloads"].setdefault(each, "/x")
             if name == "runner.address":
                 tree["runner"]["kind"] = "dask"
-            if name.startswith("cache.builder"):
-                tree["cache"].pop("records")
-                tree["cache"].setdefault("builder", "module:function")
+            if name.startswith("cache."):
+                _as_for_cache(tree["cache"], name)
             if name == "source.rows.files":
                 tree["source"]["rows"]["format"] = "text"
             assert model.model_validate(_merged(least, tree))

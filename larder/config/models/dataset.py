@@ -45,6 +45,7 @@ from larder.config.shape import (
     BuilderUse,
     FormatOptions,
     ImageOptions,
+    ImageShape,
     Transform,
     decoder_uses,
     parse_builder,
@@ -294,6 +295,8 @@ class Shards(Model):
 
 _SHOWN = 5
 
+Side = Annotated[Whole, Field(ge=1, le=16_384)]
+
 
 class Images(Model):
     """What images a dataset may have."""
@@ -306,6 +309,15 @@ class Images(Model):
     )
 
 
+class CacheImages(Model):
+    """What all images of a decoded cache become."""
+
+    resize: Annotated[tuple[Side, Side], Field(strict=False)] = Field(
+        description="height and width: the middle of the image in these proportions, scaled"
+    )
+    mode: Literal["RGB", "L"] = Field("RGB", description="RGB: colour; L: grey")
+
+
 class Cache(Model):
     """The LMDB cache."""
 
@@ -314,8 +326,8 @@ class Cache(Model):
         description="encoded: the original bytes; decoded: images, and what decoding names, as "
         "arrays",
     )
-    same_size: Flag = Field(
-        False, description="whether decoded images must all have the same height and width"
+    images: CacheImages | None = Field(
+        None, description="one shape for all decoded images; null: as they are"
     )
     builder: Text | None = Field(
         None,
@@ -329,11 +341,29 @@ class Cache(Model):
         return "built" if self.builder else self.records
 
     @property
+    def image_shape(self) -> ImageShape | None:
+        if self.images is None:
+            return None
+        return ImageShape(*self.images.resize, {"RGB": 3, "L": 1}[self.images.mode])
+
+    @property
     def use(self) -> BuilderUse | None:
         return parse_builder(self.builder, self.builder_inputs) if self.builder else None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "same_size" in value:
+            hint = "write images: {resize: [HEIGHT, WIDTH]}, which gives all images that shape"
+            message, code = "it is images now", "config.unknown_key"
+            raise RuleError(message, code=code, key="same_size", hint=hint)
+        return value
+
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        if self.images and self.kind != "decoded":
+            hint = "set cache.records: decoded, or remove it"
+            raise RuleError("only for decoded images", key="images", hint=hint)
         if self.builder and "records" in self.model_fields_set:
             raise RuleError("cannot be combined with builder", key="records", hint="remove it")
         if self.builder_inputs and not self.builder:
@@ -514,9 +544,6 @@ class Dataset(Model):
             hint = "name it there, such as seg for seg.png"
             message = "images that are encoded again have their masks in shards.images.masks"
             raise RuleError(message, key=f"decoding.{masks[0]}", hint=hint)
-        if self.cache and self.cache.same_size and self.cache.records != "decoded":
-            hint = "set cache.records: decoded, or remove it"
-            raise RuleError("only for decoded images", key="cache.same_size", hint=hint)
         return self
 
     def _check_stratified(self) -> None:

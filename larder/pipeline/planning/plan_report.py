@@ -13,6 +13,7 @@ from larder.pipeline.configs import location
 from larder.pipeline.delivery import delivery_document
 from larder.pipeline.planning.checks import warnings
 from larder.pipeline.planning.plan import Plan
+from larder.samples.decoders import Decoders
 from larder.segments.image_rules import planned_transform
 from larder.source.archived import reading_of
 from larder.source.inventory import SHOWN_KEYS, LeftOut
@@ -69,6 +70,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             },
         },
         "cache": settings.dataset.cache.kind if settings.dataset.cache else None,
+        "cache_bytes": _cache_bytes(plan),
         "excluded": {
             "listed": inventory.considered,
             "not_included": _left_out(inventory.not_included),
@@ -145,6 +147,31 @@ def _parts(plan: Plan) -> list[dict[str, Any]]:
     return parts
 
 
+def _cache_bytes(plan: Plan) -> dict[str, int | None] | None:
+    """What caches of each kind take; the pixels of images are not known before they are read."""
+    dataset, statistics = plan.source_state.dataset, plan.sample_order.statistics
+    if dataset.cache is None or dataset.cache.kind == "built":
+        return None
+    decoders, shape = Decoders(dataset.image_options.uses), dataset.cache.image_shape
+    others = statistics.other_parts.bytes
+    images = [part for part in statistics.parts if decoders.is_image(part.ext)]
+    others += sum(part.bytes for part in statistics.parts if part not in images)
+    pixels = sum(part.bytes * _pixel_bytes(part.ext) for part in images)
+    resized = None
+    if shape:
+        channels = sum(
+            part.objects * (1 if decoders.is_mask(part.ext) else shape.channels) for part in images
+        )
+        resized = others + channels * shape.height * shape.width
+    encoded = others + sum(part.bytes for part in images)
+    return {"encoded": encoded, "decoded": others + pixels, "resized": resized}
+
+
+def _pixel_bytes(ext: str) -> int:
+    """Bytes of pixels for one of a file: of JPEGs as those of ImageNet have."""
+    return 5 if ext.rpartition(".")[2] in ("jpg", "webp", "jp2", "j2k") else 2
+
+
 def _classes(plan: Plan) -> dict[str, Any]:
     names, samples = plan.sample_order.classes, plan.sample_order.class_samples
     smallest, largest = samples.index(min(samples)), samples.index(max(samples))
@@ -194,7 +221,7 @@ def plan_rows(document: Mapping[str, Any]) -> dict[str, Sequence[str]]:
             *(f"{name}: {_shard_line(split, about)}" for name, split in splits),
         ],
         "images": _image_lines(shards["images"]),
-        "cache": [document["cache"] or "none"],
+        "cache": [document["cache"] or "none", *_cache_lines(document["cache_bytes"])],
         "delivery": [f"{delivery['kind']}: {delivery['reason']}", *_other_deliveries(delivery)],
         "cost": cost_lines(document["cost"]),
         "time": [f"about {format_seconds(seconds)} to copy, as an earlier run took"]
@@ -202,6 +229,12 @@ def plan_rows(document: Mapping[str, Any]) -> dict[str, Sequence[str]]:
         else [],
         "skipped": _skipped_lines(document),
     }
+
+
+def _cache_lines(sizes: Mapping[str, int | None] | None) -> list[str]:
+    given = [(name, count) for name, count in (sizes or {}).items() if count is not None]
+    text = ", ".join(f"{name} {format_bytes(count)}" for name, count in given)
+    return [f"takes about: {text}"] if text else []
 
 
 def _inside_lines(inside: Mapping[str, Any] | None) -> list[str]:

@@ -172,30 +172,13 @@ class FormNote:
         role: Empty, or the name in ``NAME.png``; of parts that are no images, and of masks without
             a name, a dot and their extension.
         dtype: Of parts that are no images, their types and numbers of dimensions.
-        key: The object of the first one, of which are the height and width; 0 if it is no image.
-        odd_key: The object of the first one of another height or width; empty if there is none.
+        key: The object of the first one.
     """
 
     role: str
     dtype: str
     count: int
     key: str
-    height: int
-    width: int
-    odd_key: str = ""
-    odd_height: int = 0
-    odd_width: int = 0
-
-    def and_more(self, later: FormNote) -> FormNote:
-        """Both together; ``later`` has the same role and type."""
-        note = replace(self, count=self.count + later.count)
-        if self.odd_key:
-            return note
-        if (later.height, later.width) != (self.height, self.width):
-            odd = later.key, later.height, later.width
-        else:
-            odd = later.odd_key, later.odd_height, later.odd_width
-        return replace(note, odd_key=odd[0], odd_height=odd[1], odd_width=odd[2])
 
 
 def note_role(ext: str, decoders: Decoders) -> str:
@@ -213,11 +196,7 @@ class FormTally:
     def add(self, ext: str, key: str, form: Form | str) -> None:
         """Add a part; ``form`` is from `larder.shards.images.check.check_decodable`."""
         place = note_role(ext, self._decoders)
-        if isinstance(form, str):
-            note = FormNote(place, form, 1, key, 0, 0)
-        else:
-            note = FormNote(place, form.dtype, 1, key, form.height, form.width)
-        self._add(note)
+        self._add(FormNote(place, form if isinstance(form, str) else form.dtype, 1, key))
 
     def notes(self) -> tuple[FormNote, ...]:
         return tuple(self._notes.values())
@@ -225,7 +204,8 @@ class FormTally:
     def _add(self, note: FormNote) -> None:
         place = note.role, note.dtype
         before = self._notes.get(place)
-        self._notes[place] = before.and_more(note) if before else note
+        count = note.count + (before.count if before else 0)
+        self._notes[place] = replace(before or note, count=count)
 
     def join(self, notes: Iterable[FormNote]) -> None:
         for note in notes:

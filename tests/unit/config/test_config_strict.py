@@ -52,7 +52,7 @@ _FOUND = dict.fromkeys(
     (model, key, kind)
     for model in (Dataset, Cluster)
     for key, field in leaves(model)
-    if (kind := kind_of(field)) is not None and key != "name"
+    if (kind := kind_of(field)) is not None and key not in ("name", "cache.images.resize")
 )
 FIELDS = [
     *_FOUND,

@@ -33,9 +33,9 @@ DATASETS: dict[str, dict[str, Any]] = {
         "cache": {"records": "decoded"},
     },
     "images": {"images": {"max_pixels": 1_000}},
-    "same size": {
+    "cache images": {
         "validate": "decode",
-        "cache": {"records": "decoded", "same_size": True},
+        "cache": {"records": "decoded", "images": {"resize": [224, 200], "mode": "L"}},
     },
     "transform": {"shards": {"images": {"resize": 256, "format": "jpeg", "masks": ["seg"]}}},
     "masks": {
