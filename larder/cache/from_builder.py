@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -76,11 +76,10 @@ def _built(
             element = next(elements, _END)
         if element is _END:
             raise _refused(f"{builder.name} yields no element for it, nor for the rest", where)
-        fields = sorted(_fields(element, "", where), key=lambda field: field[0])
-        for (name, _), (following, _) in pairwise(fields):
-            if name == following:
-                raise _refused(f"its element has two fields {name!r}", where)
-        yield sample, dict(fields)
+        fields = [*_fields(element, "", where)]
+        if len(values := dict(fields)) < len(fields):
+            raise _refused(f"two fields of its element have one name: {[*values]}", where)
+        yield sample, {name: values[name] for name in sorted(values)}
     with decoding(where, _HINT, what):
         if next(elements, _END) is not _END:
             raise _refused(f"{builder.name} yields more elements than samples", where)

@@ -27,9 +27,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "larder cache") -> 
     else:
         chosen = namespace.id, namespace.version, namespace.split
         document = remove_caches(*chosen, namespace.storage)
-        amount = format_count(document["objects"], "object"), format_bytes(document["bytes"])
-        lines = [f"removed {printable(name)}" for name in document["removed"]]
-        lines.append(", ".join(amount))
+        amount = f"{format_count(document['objects'], 'object')}, {format_bytes(document['bytes'])}"
+        lines = [f"removed {printable(', '.join(document['removed']))}: {amount}"]
     if namespace.json:
         print_json(document, hint=DONE)
     else:
@@ -62,11 +61,7 @@ def _listing(document: Mapping[str, Any]) -> list[str]:
 
 
 def _row(cache: Mapping[str, Any]) -> list[str]:
-    about = [cache["problem"]] if cache["problem"] else cache["used_by"]
-    return [
-        *(printable(cache[name]) for name in ("id", "version", "split")),
-        "?" if cache["records"] is None else f"{cache['records']:,}",
-        "?" if cache["bytes"] is None else format_bytes(cache["bytes"]),
-        cache["built"],
-        printable("; ".join(about) or "nobody"),
-    ]
+    about = cache["problem"] or "; ".join(cache["used_by"]) or "nobody"
+    names = cache["id"], cache["version"], cache["split"]
+    sizes = f"{cache['records'] or 0:,}", format_bytes(cache["bytes"] or 0)
+    return [printable(each) for each in (*names, *sizes, cache["built"], about)]

@@ -24,6 +24,7 @@ _PATTERNS = {
     r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$": "a name of letters, digits, - and _, 63 at most",
     r"^[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?$": 'a release such as "0.38"',
     r"^([A-Za-z0-9][A-Za-z0-9-]{0,62})?$": "a region such as us-west-2",
+    r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$": "module:function",
 }
 
 _TYPES = {

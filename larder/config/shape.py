@@ -185,17 +185,9 @@ def parse_decoder(ext: str, text: str) -> DecoderUse:
     return DecoderUse(ext, use, parameters, None if shape is None else _sizes(shape))
 
 
-def parse_builder(text: str, inputs: Mapping[str, Any]) -> BuilderUse:
-    """``cache.builder`` and ``cache.builder_inputs`` as users write them.
-
-    Raises:
-        ValueError: What is wrong, as a clause.
-    """
-    module, _, function = text.partition(":")
-    names = [*module.split("."), *function.split(".")]
-    if not all(map(_NAME.fullmatch, names)):
-        raise ValueError("expected module:function")
-    return BuilderUse(text, _json(inputs))
+def builder_use(builder: str, inputs: Mapping[str, Any]) -> BuilderUse:
+    """``cache.builder`` with ``cache.builder_inputs``; the digest is not known here."""
+    return BuilderUse(builder, _json(inputs))
 
 
 def decoder_uses(lines: Mapping[str, str]) -> tuple[DecoderUse, ...]:

@@ -53,17 +53,15 @@ def list_caches(storage: str | None) -> dict[str, Any]:
     """The JSON document of ``larder cache ls``."""
     root, now_us = storage_of(storage), time.time_ns() // 1_000
     caches = []
-    for name, info in _documents(root):
-        identity = _DOCUMENT.fullmatch(f"{name}/{KEY}")
-        assert identity is not None, "it is the key of a document"
-        entry = {**identity.groupdict(), "records": None, "bytes": None, "problem": None}
-        place = replace(root, name=name)
+    for names, info in _documents(root):
+        place = replace(root, name=info.key.removesuffix(f"/{KEY}"))
+        entry = {**names, "records": None, "bytes": None, "used_by": [], "problem": None}
         try:
-            if cache := read_cache(place.store(), name):
+            if cache := read_cache(place.store(), place.name):
                 entry |= {"records": cache.records, "bytes": cache.bytes}
             entry["used_by"] = _users(place, now_us)
         except LarderError as error:
-            entry |= {"used_by": [], "problem": str(error)}
+            entry["problem"] = str(error)
         caches.append({**entry, "built": format_time(info.modified_us)})
     return {"storage": root.store().url, "caches": caches}
 
@@ -79,7 +77,7 @@ def remove_caches(
         StoreError: The storage cannot be written.
     """
     root = storage_of(storage)
-    names = [name for name, _ in _documents(root)]
+    names = [info.key.removesuffix(f"/{KEY}") for _, info in _documents(root)]
     wanted = [f"{dataset_id}/{version}_{each}" for each in ([split] if split else ["train", "val"])]
     places = [replace(root, name=name) for name in names if name in wanted]
     if not places:
@@ -100,10 +98,11 @@ def remove_caches(
     }
 
 
-def _documents(root: Place) -> Iterator[tuple[str, ObjectInfo]]:
+def _documents(root: Place) -> Iterator[tuple[dict[str, Any], ObjectInfo]]:
+    """The documents of all caches, with what their keys say."""
     for info in listed(root.store(), ""):
-        if _DOCUMENT.fullmatch(info.key):
-            yield info.key.removesuffix(f"/{KEY}"), info
+        if match := _DOCUMENT.fullmatch(info.key):
+            yield match.groupdict(), info
 
 
 def _users(place: Place, now_us: int, stack: ExitStack | None = None) -> list[str]:

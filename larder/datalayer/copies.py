@@ -44,16 +44,17 @@ def room_below(root: Path, limit_bytes: int | None) -> Room:
     @contextmanager
     def room(path: Path, size_bytes: int) -> Iterator[None]:
         with locked(root / _LOCK):
-            if limit_bytes is not None:
-                evict(root, limit_bytes, size_bytes)
+            evict(root, limit_bytes, size_bytes)
             with free_room(path, size_bytes):
                 yield
 
     return room
 
 
-def evict(root: Path, limit_bytes: int, size_bytes: int) -> None:
-    """Remove copies until one of so many bytes is within the limit."""
+def evict(root: Path, limit_bytes: int | None, size_bytes: int) -> None:
+    """Remove copies until one of so many bytes is within the limit, if there is one."""
+    if limit_bytes is None:
+        return
     with disk_errors(root):
         copies, used_bytes = _copies(root)
         for copy in sorted(copies):

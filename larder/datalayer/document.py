@@ -29,7 +29,7 @@ KEY: Final = "cache.json"
 YOGADL_KEY: Final = "cache.mdb"
 
 KIND: Final = Rule("tensorflow or arrays", "tensorflow|arrays")
-BUILD_AGAIN: Final = "delete this folder, or use another version, and the cache is built anew"
+BUILD_AGAIN: Final = "remove it (larder cache rm), or use another version, and it is built anew"
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,9 +167,8 @@ class Caching:
                 cache = self._build(source, path)
                 if self.place.folder is None:
                     self.store.upload(cache.file, path)
-                    if self.place.limit_bytes is not None:
-                        with suppress(StoreError):  # what is open stays
-                            evict(self.place.copies, self.place.limit_bytes, cache.bytes)
+                    with suppress(StoreError):  # what is open stays
+                        evict(self.place.copies, self.place.limit_bytes, cache.bytes)
                 os.replace(path, home / cache.file)
                 sync_folder(os.fsencode(home))
             published = self._publish(cache, before, conditions)
@@ -280,8 +279,8 @@ def _refuse_yogadl(store: Store) -> None:
     except NotFoundError:
         return
     message = "a cache of YogaDL, whose records are pickles: to read one is to run its code"
-    where = object_url(store.url, YOGADL_KEY)
-    raise FatalError("cache.format", message, where=where, hint=BUILD_AGAIN)
+    where, hint = object_url(store.url, YOGADL_KEY), "delete it, or use another version"
+    raise FatalError("cache.format", message, where=where, hint=hint)
 
 
 @contextmanager

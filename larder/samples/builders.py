@@ -28,12 +28,14 @@ class Builder:
     Attributes:
         is_divided: Whether it may be called for some of the samples alone: it takes
             ``shard_index`` and ``shards``.
+        digest: Of the source of its module.
     """
 
     name: str
     function: Callable[..., Any]
     inputs: Mapping[str, Any]
     is_divided: bool
+    digest: str = ""
 
     def elements(self, samples: Iterator[Sample], shard: tuple[int, int]) -> Iterator[Any]:
         """The elements of one of several shards; raises whatever the function does."""
@@ -45,15 +47,11 @@ class Builder:
 
 def resolved_builder(use: BuilderUse) -> BuilderUse:
     """The same with the digest of the module's source."""
-    return replace(use, digest=_loaded(use)[1])
-
-
-def builder_of(use: BuilderUse) -> Builder:
-    return _loaded(use)[0]
+    return replace(use, digest=builder_of(use).digest)
 
 
 @cache
-def _loaded(use: BuilderUse) -> tuple[Builder, str]:
+def builder_of(use: BuilderUse) -> Builder:
     function, inputs = function_of(_WHERE, use.use), json.loads(use.inputs)
     try:
         signature = inspect.signature(function)
@@ -63,11 +61,9 @@ def _loaded(use: BuilderUse) -> tuple[Builder, str]:
         message = f"{use.use} cannot be called: {error}"
         hint = "it is called with an iterator of samples, and with builder_inputs by name"
         raise ConfigError("config.invalid_value", message, where=_WHERE, hint=hint) from None
-    module = sys.modules[use.use.partition(":")[0]]
     try:
-        source = Path(inspect.getsourcefile(module) or "").read_bytes()
-    except (OSError, TypeError):
+        source = Path(sys.modules[use.use.partition(":")[0]].__file__ or "").read_bytes()
+    except (OSError, AttributeError):
         message, hint = f"{use.use} has no source file", "name a function of a module in Python"
         raise ConfigError("config.invalid_value", message, where=_WHERE, hint=hint) from None
-    digest = hashlib.sha256(source).hexdigest()
-    return Builder(use.use, function, inputs, is_divided), digest
+    return Builder(use.use, function, inputs, is_divided, hashlib.sha256(source).hexdigest())

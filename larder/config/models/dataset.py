@@ -24,6 +24,7 @@ from larder.config.models.field_types import (
     FeatureName,
     FeatureText,
     Flag,
+    FunctionName,
     Globs,
     Model,
     Name,
@@ -47,8 +48,8 @@ from larder.config.shape import (
     ImageOptions,
     ImageShape,
     Transform,
+    builder_use,
     decoder_uses,
-    parse_builder,
     parse_decoder,
     parse_feature,
 )
@@ -329,7 +330,7 @@ class Cache(Model):
     images: CacheImages | None = Field(
         None, description="one shape for all decoded images; null: as they are"
     )
-    builder: Text | None = Field(
+    builder: FunctionName | None = Field(
         None,
         description="module:function of your own that makes the records of the samples; null: as "
         "records says",
@@ -348,7 +349,7 @@ class Cache(Model):
 
     @property
     def use(self) -> BuilderUse | None:
-        return parse_builder(self.builder, self.builder_inputs) if self.builder else None
+        return builder_use(self.builder, self.builder_inputs) if self.builder else None
 
     @model_validator(mode="before")
     @classmethod
@@ -368,10 +369,6 @@ class Cache(Model):
             raise RuleError("cannot be combined with builder", key="records", hint="remove it")
         if self.builder_inputs and not self.builder:
             raise RuleError("there is no builder", key="builder_inputs", hint="name it in builder")
-        try:
-            _ = self.use
-        except ValueError as error:
-            raise RuleError(str(error), key="builder") from None
         return self
 
 

@@ -185,6 +185,9 @@ Name = Annotated[str, Field(pattern=f"^{NAME_REGEX}$")]
 SplitName = Annotated[str, Field(pattern=f"^{SPLIT_REGEX}$")]
 Region = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9-]{0,62})?$")]
 
+FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
+"""A function of a module, ``module:function``."""
+
 FeatureName = Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]
 """The name of a feature: printable ASCII without spaces."""
 

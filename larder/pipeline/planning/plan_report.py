@@ -30,6 +30,9 @@ from larder.units import (
 )
 
 SHOWN_LINES = 10
+
+_OF_FIVE = ("jpg", "webp", "jp2", "j2k")
+"""Images of which a byte becomes five of pixels, as with the JPEGs of ImageNet; of others two."""
 SHOWN_CLASSES = 5
 
 _READINGS = {
@@ -153,23 +156,16 @@ def _cache_bytes(plan: Plan) -> dict[str, int | None] | None:
     if dataset.cache is None or dataset.cache.kind == "built":
         return None
     decoders, shape = Decoders(dataset.image_options.uses), dataset.cache.image_shape
-    others = statistics.other_parts.bytes
-    images = [part for part in statistics.parts if decoders.is_image(part.ext)]
-    others += sum(part.bytes for part in statistics.parts if part not in images)
-    pixels = sum(part.bytes * _pixel_bytes(part.ext) for part in images)
-    resized = None
-    if shape:
-        channels = sum(
-            part.objects * (1 if decoders.is_mask(part.ext) else shape.channels) for part in images
-        )
-        resized = others + channels * shape.height * shape.width
-    encoded = others + sum(part.bytes for part in images)
-    return {"encoded": encoded, "decoded": others + pixels, "resized": resized}
-
-
-def _pixel_bytes(ext: str) -> int:
-    """Bytes of pixels for one of a file: of JPEGs as those of ImageNet have."""
-    return 5 if ext.rpartition(".")[2] in ("jpg", "webp", "jp2", "j2k") else 2
+    encoded = decoded = resized = 0
+    for part in (*statistics.parts, statistics.other_parts):
+        is_image, is_jpeg = decoders.is_image(part.ext), part.ext.endswith(_OF_FIVE)
+        encoded += part.bytes
+        decoded += part.bytes * ((5 if is_jpeg else 2) if is_image else 1)
+        if shape:
+            channels = 1 if decoders.is_mask(part.ext) else shape.channels
+            pixels = part.objects * shape.height * shape.width
+            resized += pixels * channels if is_image else part.bytes
+    return {"encoded": encoded, "decoded": decoded, "resized": resized if shape else None}
 
 
 def _classes(plan: Plan) -> dict[str, Any]:
