@@ -156,7 +156,16 @@ def test_a_cache_in_a_directory_is_in_use_while_a_process_has_it_open(tmp_path):
     assert not [*Path(storage).rglob("*.mdb"), *Path(storage).rglob("*.json")]
 
 
-@pytest.mark.parametrize("where", ["network", "bucket"])
+@pytest.fixture
+def google(gcs_server, tmp_path, monkeypatch):
+    """The URL of an empty folder of a bucket of Google's."""
+    gcs_server.create_bucket("removing")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.endpoint)
+    monkeypatch.setenv("LARDER_CACHE_DIR", str(tmp_path / "local"))
+    return "gs://removing/dir"
+
+
+@pytest.mark.parametrize("where", ["network", "bucket", "google"])
 def test_a_lease_keeps_a_cache_until_it_has_ended(where, request, monkeypatch):
     storage = request.getfixturevalue(where)
     loader = train(storage)

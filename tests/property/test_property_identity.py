@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from larder.config.models import Dataset, HashSplits
-from larder.config.shape import DecoderUse, Feature, FormatOptions
+from larder.config.shape import BuilderUse, DecoderUse, Feature, FormatOptions, ImageShape
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
     SegmentIdentity,
@@ -203,7 +203,12 @@ decoders = st.lists(
     ),
     max_size=2,
 ).map(tuple)
-caches = st.tuples(texts, st.sampled_from(["encoded", "decoded"]), decoders, st.integers(1, 2))
+builders = st.builds(BuilderUse, use=names, inputs=names, digest=names)
+images = st.builds(ImageShape, *3 * [st.integers(1, 2)])
+kinds = st.sampled_from(["encoded", "decoded", "built"])
+caches = st.tuples(
+    texts, kinds, decoders, st.none() | builders, st.none() | images, st.integers(1, 2)
+)
 
 
 @given(pairs(caches))

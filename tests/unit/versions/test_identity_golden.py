@@ -6,7 +6,15 @@ import numpy as np
 from golden_identities import assert_golden
 
 from larder.config.models import Dataset
-from larder.config.shape import DecoderUse, Feature, FormatOptions, ImageOptions, Transform
+from larder.config.shape import (
+    BuilderUse,
+    DecoderUse,
+    Feature,
+    FormatOptions,
+    ImageOptions,
+    ImageShape,
+    Transform,
+)
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
     SegmentIdentity,
@@ -165,6 +173,9 @@ def test_segments_and_their_caches():
     assert_golden("segments", segments)
     caches = {kind: cache_id(segments["least"], kind) for kind in ("encoded", "decoded")}
     caches["decoders"] = cache_id(segments["least"], "decoded", DECODERS)
+    builder = BuilderUse("m:f", '{"rate":16000}', "0" * 64)
+    caches["builder"] = cache_id(segments["least"], "built", builder=builder)
+    caches["images"] = cache_id(segments["least"], "decoded", images=ImageShape(224, 200, 3))
     assert_golden("caches", caches)
 
 
