@@ -107,23 +107,32 @@ def fits(field: Field, dtype: str, shape: Sequence[int]) -> bool:
 
 
 def widened(
-    schema: RecordSchema, name: str, dtype: str, shape: tuple[int, ...], where: str
+    schema: RecordSchema,
+    name: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    where: str,
+    *,
+    decoded: bool = True,
 ) -> RecordSchema:
     """The narrowest schema that also accepts such an array in field ``name``.
 
-    ``cache.schema``: the previous arrays have another dtype or number of dimensions. Images have as
-    many channels as those before, or else these get as many: see `image_shape`.
+    ``cache.schema``: the previous arrays have another dtype or number of dimensions. If they were
+    ``decoded``, images have as many channels as those before, or else these get as many: see
+    `image_shape`.
     """
     (field,) = schema.select([name])
     wider = replace(field, dtype=dtype, shape=shape)
     if field.shape != _UNSEEN:
         if wider.kind != field.kind:
-            message = f"a part that decodes to {wider.kind} follows others of {field.kind}"
+            message = f"{wider.kind} in the field {name!r} follows others of {field.kind}"
             hint = "convert or exclude one of them, or use a cache of encoded records"
             raise FatalError("cache.schema", message, where=where, hint=hint)
         both = zip(field.shape, shape, strict=True)
         sizes = [length if length == size else None for size, length in both]
-        wider = replace(wider, shape=(*sizes[:-1], shape[-1]) if _is_image(name) else tuple(sizes))
+        if decoded and _is_image(name):
+            sizes[-1] = shape[-1]
+        wider = replace(wider, shape=tuple(sizes))
     return RecordSchema(tuple(wider if each.name == name else each for each in schema.fields))
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
 
-from larder.cache.fields import fits
+from larder.cache.fields import fits, widened
 from larder.cache.from_samples import CacheInput, EncodedRecord, Misfit
 from larder.cache.record import Array, Codec
 from larder.cache.schema import DTYPES, KEY, Field, RecordSchema
@@ -56,8 +55,9 @@ def built_records(
             if values.keys() != fields.keys() - {KEY}:
                 raise _refused("its element has other fields than the first", where)
             for name, array in values.items():
-                if not fits(fields[name], array.dtype.name, array.shape):
-                    raise Misfit(_widened(schema, fields[name], array, where))
+                given = array.dtype.name, array.shape
+                if not fits(fields[name], *given):
+                    raise Misfit(widened(schema, name, *given, where, decoded=False))
             record = codec.encode({KEY: sample.key.encode(), **values}, number)
             yield EncodedRecord(record, sample.length)
 
@@ -111,16 +111,6 @@ def _fields(element: Any, prefix: str, where: str) -> Iterator[tuple[str, Array]
         message = f"the field {name!r} is {array.dtype}, which no cache can hold"
         raise _refused(message, where)
     yield name, array
-
-
-def _widened(schema: RecordSchema, field: Field, array: Array, where: str) -> RecordSchema:
-    """The narrowest schema that also accepts an array."""
-    if (field.dtype, len(field.shape)) != (array.dtype.name, array.ndim):
-        message = f"the field {field.name!r} is {array.dtype}[{array.ndim}], before {field.kind}"
-        raise _refused(message, where)
-    both = zip(field.shape, array.shape, strict=True)
-    wider = replace(field, shape=tuple(size if size == length else None for size, length in both))
-    return RecordSchema(tuple(wider if each is field else each for each in schema.fields))
 
 
 def _place(sample: IndexedSample) -> str:

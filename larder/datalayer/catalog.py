@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 from larder.datalayer.document import KEY, read_cache
@@ -59,7 +58,8 @@ def list_caches(storage: str | None) -> dict[str, Any]:
         try:
             if cache := read_cache(place.store(), place.name):
                 entry |= {"records": cache.records, "bytes": cache.bytes}
-            entry["used_by"] = _users(place, now_us)
+            with ExitStack() as stack:
+                entry["used_by"] = _users(place, now_us, stack)
         except LarderError as error:
             entry["problem"] = str(error)
         caches.append({**entry, "built": format_time(info.modified_us)})
@@ -105,22 +105,18 @@ def _documents(root: Place) -> Iterator[tuple[dict[str, Any], ObjectInfo]]:
             yield match.groupdict(), info
 
 
-def _users(place: Place, now_us: int, stack: ExitStack | None = None) -> list[str]:
-    """Who uses a cache; until the end of a stack, no process can open one that nobody does."""
+def _users(place: Place, now_us: int, stack: ExitStack) -> list[str]:
+    """Who uses a cache; until the end of the stack, no process can open one that nobody does."""
     users = [
         f"{each.lease.holder} until {format_time(each.until_us)}"
         for each in read_leases(place.store())
         if now_us < each.until_us
     ]
     for path in place.folder.glob("*.mdb") if place.folder else ():
-        users += [] if _is_unused(path, stack) else ["a process that has it open"]
+        with disk_errors(path, reading=True), suppress(FileNotFoundError):
+            if not stack.enter_context(unused(path)):
+                users.append("a process that has it open")
     return users
-
-
-def _is_unused(path: Path, stack: ExitStack | None) -> bool:
-    with disk_errors(path, reading=True), ExitStack() as own, suppress(FileNotFoundError):
-        return (stack or own).enter_context(unused(path))
-    return True
 
 
 def _remove(place: Place) -> list[ObjectInfo]:

@@ -99,6 +99,7 @@ def opened(lab: Lab, split: str = "train") -> Any:
     return larder.open(f"{lab.storage}/larder/d").cache(split, verify=True)
 
 
+@pytest.mark.exhaustive
 def test_a_builder_makes_the_records_of_a_version(module, tmp_path):
     lab = lab_of(tmp_path, "words", scale=2)
     assert lab.plan()["cache"] == "built"
@@ -126,6 +127,7 @@ def test_a_builder_makes_the_records_of_a_version(module, tmp_path):
     assert first["status"] == "built"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("what", ["inputs", "module", "function"])
 def test_its_module_and_its_inputs_are_its_identity(what, module, tmp_path):
     lab = lab_of(tmp_path, "plain")
@@ -171,6 +173,7 @@ def test_it_is_divided_among_processes_if_it_takes_shards(module, tmp_path, monk
     assert len(started) == alone
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     "function", ["fewer", "more", "mixed", "dtypes", "own_key", "twice", "complex_"]
 )
@@ -181,6 +184,7 @@ def test_elements_that_are_no_records_are_refused(function, module, tmp_path):
     assert not lab.files("versions/*")
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("function", ["broken", "nothing"])
 def test_a_function_that_fails_ends_the_run(function, module, tmp_path):
     lab = lab_of(tmp_path, function)
@@ -225,6 +229,7 @@ def test_what_the_file_may_not_say_of_a_builder(cache):
         Cache.model_validate(cache)
 
 
+@pytest.mark.exhaustive
 def test_a_cache_that_a_builder_made_is_repaired(module, tmp_path):
     lab = lab_of(tmp_path, "words", scale=2)
     lab.prepare()
