@@ -14,6 +14,7 @@ import larder
 from larder.config.models.dataset import Cache
 from larder.jobs import crew, processes
 from larder.jobs.runner import InlineRunner
+from larder.pipeline.planning.plan_report import plan_rows
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.samples import builders
@@ -102,7 +103,9 @@ def opened(lab: Lab, split: str = "train") -> Any:
 @pytest.mark.exhaustive
 def test_a_builder_makes_the_records_of_a_version(module, tmp_path):
     lab = lab_of(tmp_path, "words", scale=2)
-    assert lab.plan()["cache"] == "built"
+    plan = lab.plan()
+    assert (plan["cache"], plan["cache_builder"]) == ("built", "own_builder:words")
+    assert "by own_builder:words" in plan_rows(plan)["cache"]
     first = lab.prepare()
     cache = opened(lab)
     assert [field.name for field in cache.schema.fields] == [

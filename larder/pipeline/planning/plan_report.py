@@ -73,6 +73,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             },
         },
         "cache": settings.dataset.cache.kind if settings.dataset.cache else None,
+        "cache_builder": settings.dataset.cache.builder if settings.dataset.cache else None,
         "cache_bytes": _cache_bytes(plan),
         "excluded": {
             "listed": inventory.considered,
@@ -217,7 +218,7 @@ def plan_rows(document: Mapping[str, Any]) -> dict[str, Sequence[str]]:
             *(f"{name}: {_shard_line(split, about)}" for name, split in splits),
         ],
         "images": _image_lines(shards["images"]),
-        "cache": [document["cache"] or "none", *_cache_lines(document["cache_bytes"])],
+        "cache": [document["cache"] or "none", *_cache_lines(document)],
         "delivery": [f"{delivery['kind']}: {delivery['reason']}", *_other_deliveries(delivery)],
         "cost": cost_lines(document["cost"]),
         "time": [f"about {format_seconds(seconds)} to copy, as an earlier run took"]
@@ -227,9 +228,11 @@ def plan_rows(document: Mapping[str, Any]) -> dict[str, Sequence[str]]:
     }
 
 
-def _cache_lines(sizes: Mapping[str, int | None] | None) -> list[str]:
-    given = [(name, count) for name, count in (sizes or {}).items() if count is not None]
-    text = ", ".join(f"{name} {format_bytes(count)}" for name, count in given)
+def _cache_lines(document: Mapping[str, Any]) -> list[str]:
+    if document["cache_builder"]:
+        return [f"by {document['cache_builder']}"]
+    sizes = (document["cache_bytes"] or {}).items()
+    text = ", ".join(f"{name} {format_bytes(count)}" for name, count in sizes if count is not None)
     return [f"takes about: {text}"] if text else []
 
 
