@@ -2,8 +2,8 @@
 
 One Prefect server with a password, on PostgreSQL, behind a proxy that delays requests by up to
 three seconds; two checkouts with a work pool each, which share a source and a storage. Runs of all
-kinds come at random, some are cancelled; server, workers, checkouts and runs are killed or stopped, and
-started again. ``LARDER_WEEK`` is the number of runs, ``LARDER_WEEK_SEED`` the seed.
+kinds come at random, some are cancelled; server, workers, checkouts and runs are killed or stopped,
+and started again. ``LARDER_WEEK`` is the number of runs, ``LARDER_WEEK_SEED`` the seed.
 
 Every run ends, with a reason if it is not Completed; no slot is taken for more than two minutes
 without a run that has it; what is published is right. The figures are printed (``-s``).
