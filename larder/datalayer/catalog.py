@@ -120,11 +120,18 @@ def _users(place: Place, now_us: int, stack: ExitStack) -> list[str]:
 
 
 def _remove(place: Place) -> list[ObjectInfo]:
-    store = place.store()
+    store, published = place.store(), None
     infos = [info for info in listed(store, "") if _FILE.fullmatch(info.key)]
     published_us = max((info.modified_us for info in infos if info.key == KEY), default=0)
-    # What came after the document may be of a builder, which has not published it yet.
-    infos = [info for info in infos if info.modified_us <= published_us or info.key[-4:] != ".mdb"]
+    with suppress(LarderError):  # a damaged document names no file
+        published = read_cache(store, place.name)
+
+    def is_published(info: ObjectInfo) -> bool:
+        """Not a file of a builder, which comes after the document of before; times are inexact."""
+        named = published is not None and info.key == published.file
+        return named or info.modified_us <= published_us or not info.key.endswith(".mdb")
+
+    infos = list(filter(is_published, infos))
     for info in sorted(infos, key=lambda info: info.key != KEY):
         store.delete(info.key)
     cache = read_cache(store, place.name)
