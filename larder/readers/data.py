@@ -697,8 +697,8 @@ def _read(access: DatasetAccess, address: Address) -> VersionDocument:
     store = access.store()
     version = address.name if address.is_version else _named(store, address, access.cache_dir)
     document = read_shared_version(store, version, access.cache_dir)
-    if document is None:
-        raise missing_version(store, address.dataset, address.name)
+    if document is None:  # which a tag may name all the same
+        raise missing_version(store, address.dataset, version)
     if (document.dataset, document.id) != (address.dataset, version):
         message = f"the document is that of version {document.id} of {document.dataset}"
         where = object_url(store.url, layout.version_key(version))
