@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -36,11 +38,37 @@ MAX_CHECKED_BYTES = 64 * 1024**2
 _Flags = npt.NDArray[np.bool_]
 
 
+class PackedPart(NamedTuple):
+    """An object, and the checksum of the part that it became; ``stored``: of the image that it was
+    transformed to.
+    """
+
+    key: str
+    etag: str
+    crc32c: int
+    ext: str
+    stored: bool
+
+
+def same_contents(
+    source: Readable, rules: ImageRules, parts: Sequence[PackedPart], *, progress: Progress
+) -> list[bool]:
+    """Whether objects have the contents that parts were packed from."""
+
+    def is_same(part: PackedPart) -> bool:
+        same = _is_same(source, rules, part)
+        progress.advance("compare", objects=1)
+        return same
+
+    with ThreadPoolExecutor(READERS, thread_name_prefix="check") as pool:
+        return list(map_ahead(pool, is_same, parts, window=4 * READERS))
+
+
 class ObjectCheck:
     """Compares the contents of objects with checksums; a context manager.
 
     ``transforms`` are those of the previous segments. The source is read only if etags do not tell
-    contents apart.
+    contents apart, by ``compare``, if given, in place of `same_contents`.
     """
 
     def __init__(
@@ -49,6 +77,7 @@ class ObjectCheck:
         rules: ImageRules,
         transforms: Sequence[Transform | None],
         progress: Progress,
+        compare: Callable[[Sequence[PackedPart]], Sequence[bool]] | None = None,
     ) -> None:
         self._source = source
         self._rules = rules
@@ -57,7 +86,7 @@ class ObjectCheck:
         current = replace(transform, codecs=codec_versions()) if transform else None
         self._transforms = np.array([each is not None for each in transforms], np.bool_)
         self._repeatable = np.array([each == current for each in transforms], np.bool_)
-        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="check")
+        self._compare = compare or partial(same_contents, source, rules, progress=progress)
         self._started = False
 
     def stored(self, exts: pa.Array, segments: npt.NDArray[np.int32]) -> _Flags:
@@ -87,9 +116,8 @@ class ObjectCheck:
             self._started = True
         columns = [parts.column(name) for name in ("key", "etag", "crc32c", "ext")]
         values = (column.take(pa.array(unsure)).to_pylist() for column in columns)
-        rows = zip(*values, stored[unsure].tolist(), strict=True)
-        verdicts = map_ahead(self._pool, lambda row: self._is(*row), rows, window=4 * READERS)
-        same[unsure] = np.fromiter(verdicts, np.bool_, len(unsure))
+        rows = map(PackedPart, *values, stored[unsure].tolist())
+        same[unsure] = self._compare([*rows])
         return same
 
     def still_bad(self, samples: pa.RecordBatch) -> _Flags:
@@ -109,29 +137,27 @@ class ObjectCheck:
         failures = read(self._source, sample, self._rules).failures
         return bool(failures) and all(failure.code == UNDECODABLE for failure in failures)
 
-    def _is(self, key: str, etag: str, crc32c: int, ext: str, stored: bool) -> bool:
-        crc = 0
-        try:
-            if stored:
-                data = self._source.get(key, if_match=etag or None)
-                image = stored_image(ext, data, where=key, rules=self._rules)
-                return image is not None and google_crc32c.value(image) == crc32c
-            with self._source.open(key, if_match=etag or None) as reader:
-                for buffer in reader:
-                    crc = google_crc32c.extend(crc, bytes(buffer))
-        except ObjectError:
-            return False
-        finally:
-            self._progress.advance("compare", objects=1)
-        return crc == crc32c
-
     def __enter__(self) -> ObjectCheck:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
         if self._started:
             self._progress.finish("compare")
+
+
+def _is_same(source: Readable, rules: ImageRules, part: PackedPart) -> bool:
+    crc = 0
+    try:
+        if part.stored:
+            data = source.get(part.key, if_match=part.etag or None)
+            image = stored_image(part.ext, data, where=part.key, rules=rules)
+            return image is not None and google_crc32c.value(image) == part.crc32c
+        with source.open(part.key, if_match=part.etag or None) as reader:
+            for buffer in reader:
+                crc = google_crc32c.extend(crc, bytes(buffer))
+    except ObjectError:
+        return False
+    return crc == part.crc32c
 
 
 def _same_checksums(parts: pa.RecordBatch) -> _Flags:

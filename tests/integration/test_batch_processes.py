@@ -121,6 +121,23 @@ def test_a_bad_sample_is_reported_as_in_one_process(tmp_path, started):
     lab.only()
 
 
+@pytest.mark.parametrize("mirror", [False, True])
+def test_files_that_only_look_new_are_compared_by_processes(mirror, tmp_path, started):
+    lab = directory_lab(tmp_path, OBJECTS, **{**TWO, "mirror": mirror})
+    version = lab.prepare()["version"]
+    for path in Path(lab.source).rglob("*.png"):
+        os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
+    write(lab.source, {"b/05.png": OBJECTS["b/06.png"]})
+    started.clear()
+    document = lab.prepare()
+    assert started
+    assert not any(map(is_running, started))
+    assert document["version"] != version
+    assert document["growth"]["samples"]["changed"] == 1
+    assert document["stages"]["compare"]["objects"] == sum(key.endswith(".png") for key in OBJECTS)
+    assert len(lab.check()) == 2
+
+
 class Watching(StageTimes):
     """Calls a function at the first progress of a stage."""
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from larder.config.models import Dataset
+from larder.config.models import Cluster, Dataset
 from larder.growth.compare import Changes, Comparison, changed_keys, compare
-from larder.growth.content_check import ObjectCheck
+from larder.growth.content_check import ObjectCheck, PackedPart, same_contents
 from larder.growth.decision import Decision, SegmentState, decide
 from larder.growth.previous import Previous, PreviousSegment, is_first_build, read_previous
 from larder.growth.select import Selected, Selection, select_all
+from larder.jobs.crew import reachable, saves_time
+from larder.jobs.pool import ProcessPool, shared_pool
+from larder.jobs.runner import workers
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.planning.source import SourceState
@@ -39,6 +46,9 @@ from larder.versions.identity import (
 from larder.versions.index import listed_shards
 from larder.versions.omitted import Omitted, encode_omitted
 from larder.versions.runs import NAMES
+
+_PART_SECONDS = 0.1e-3
+_PIECE = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,8 +178,42 @@ def _compare(
     check = image_check(dataset) if dataset.on_bad_sample == "skip" else None
     transforms = [segment.document.shape.images.transform for segment in previous.segments]
     source, rules = source_of(dataset, state.cluster), image_rules(dataset, state.cluster)
-    with ObjectCheck(source, rules, transforms, progress) as content:
-        return compare(order, previous, check, content, folder)
+    with (
+        _processes(dataset, state.cluster) as pool,
+        ThreadPoolExecutor(pool.count if pool else 1, thread_name_prefix="check") as threads,
+    ):
+
+        def contents(parts: Sequence[PackedPart]) -> Sequence[bool]:
+            if pool is None or not saves_time(_PART_SECONDS * len(parts), pool.count):
+                return same_contents(source, rules, parts, progress=progress)
+            call = partial(
+                pool.call,
+                contents_in_process,
+                dataset,
+                state.cluster,
+                unit="the comparison with the previous version",
+                progress=progress,
+                stage="compare",
+            )
+            pieces = (parts[first : first + _PIECE] for first in range(0, len(parts), _PIECE))
+            return [*chain.from_iterable(threads.map(call, pieces))]
+
+        with ObjectCheck(source, rules, transforms, progress, contents) as content:
+            return compare(order, previous, check, content, folder)
+
+
+def _processes(dataset: Dataset, cluster: Cluster) -> AbstractContextManager[ProcessPool | None]:
+    """What compares contents, as far as other processes reach them; not those of Dask and Ray."""
+    here = cluster.runner.kind != "local" or not reachable(dataset.source, cluster.storage)
+    return shared_pool(1 if here else workers(cluster.runner, cluster.copy_))
+
+
+def contents_in_process(
+    dataset: Dataset, cluster: Cluster, parts: Sequence[PackedPart], *, progress: Progress
+) -> list[bool]:
+    """`same_contents` of a dataset's source."""
+    source, rules = source_of(dataset, cluster), image_rules(dataset, cluster)
+    return same_contents(source, rules, parts, progress=progress)
 
 
 def _states(previous: Previous, comparison: Comparison) -> list[SegmentState]:
