@@ -75,6 +75,12 @@ class CleanPlan:
         """Whether there is nothing to do."""
         return not (self.due or self.ripe or self.copies.count)
 
+    @property
+    def freed(self) -> Totals:
+        """What it frees, with what it only announces."""
+        prefixes = [*self.due, *_prefixes([*self.ripe, *self.waiting])]
+        return self.totals(prefixes) + self.copies
+
     def totals(self, prefixes: Sequence[str]) -> Totals:
         units = [self.holdings.units.get(prefix, Unit()) for prefix in prefixes]
         return Totals(sum(unit.objects for unit in units), sum(unit.bytes for unit in units))

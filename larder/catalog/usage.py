@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from larder.catalog.clean import CleanSettings, plan_clean
+from larder.catalog.due import Policy
 from larder.catalog.history import (
     Unit,
     check_dataset,
@@ -17,6 +19,7 @@ from larder.catalog.history import (
 )
 from larder.catalog.place import Place
 from larder.config.models import Cluster
+from larder.progress import NullProgress
 from larder.store.base import Store
 from larder.store.own_files import listed
 from larder.units import format_bytes, table_lines
@@ -32,6 +35,8 @@ def usage(place: Place) -> dict[str, Any]:
     places, units = _sums(root)
     versions = read_history(root)
     own_sizes = own_bytes(versions, units)
+    cleaning = CleanSettings(place, Policy(keep=1))
+    freed = plan_clean(cleaning, plan_only=True, progress=NullProgress()).freed
     names = Counter(segment for each in versions for segment, cache in each.units if not cache)
     segments: Counter[str] = Counter()
     for (segment, _), size_bytes in units.items():
@@ -40,6 +45,7 @@ def usage(place: Place) -> dict[str, Any]:
         "dataset": place.dataset,
         "storage": place.cluster.storage.url,
         "bytes": places,
+        "clean_bytes": freed.bytes,
         "versions": [
             {
                 "version": each.id,
@@ -96,8 +102,10 @@ def usage_lines(document: Mapping[str, Any]) -> list[str]:
             for each in segments
         ],
     )
-    lines = [f"{document['dataset']}: {format_bytes(sum(places.values()))}"]
-    return lines + [line for rows in tables for line in ("", *table_lines(rows))]
+    total, freed = sum(places.values()), format_bytes(document["clean_bytes"])
+    lines = [f"{document['dataset']}: {format_bytes(total)}"]
+    lines += [line for rows in tables for line in ("", *table_lines(rows))]
+    return [*lines, "", f"larder clean {document['dataset']} --keep 1 frees {freed}"]
 
 
 def usage_of_all_lines(document: Mapping[str, Any]) -> list[str]:

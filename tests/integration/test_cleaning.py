@@ -6,11 +6,12 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from catalog_lab import cleaned, drop_all, grown, leased, tagged
+from catalog_lab import cleaned, drop_all, grown, leased, place_of, tagged
 from pipeline_lab import Lab, directory_lab, images, memory_lab, png, reach, write
 
 from larder.catalog.clean import clean_lines
 from larder.catalog.leasing import lease_lines
+from larder.catalog.usage import usage
 from larder.errors import DamageError, StoreError
 from larder.manifest.sealed import seal, unseal
 from larder.pipeline.emit import emit
@@ -68,6 +69,20 @@ def test_a_growth_keeps_the_segments_that_it_names(lab):
     assert len(published.version.segments) == 2
     assert published.version.id == second
     assert cleaned(lab)["status"] == "current"
+
+
+def test_usage_says_what_a_clean_frees(lab):
+    grown(lab, 3)
+
+    def freed() -> int:
+        return int(usage(place_of(lab))["clean_bytes"])
+
+    planned = cleaned(lab, grace="24h", plan_only=True)
+    assert freed() == planned["due"]["bytes"] > 0
+    cleaned(lab, grace="24h")
+    assert freed() == planned["due"]["bytes"], "what is announced is not yet free"
+    cleaned(lab)
+    assert freed() == 0
 
 
 def test_what_tags_and_leases_name_stays(lab):
