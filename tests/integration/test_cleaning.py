@@ -280,7 +280,7 @@ def test_mirrored_objects_that_no_version_was_made_from_go_if_asked(tmp_path):
     drop_all(lab)
     only = cleaned(lab, mirror=True)
     assert (only["copies"], only["status"]) == ({"count": 0, "bytes": 0, "lasting": 1}, "cleaned")
-    assert "mirror   1 object that" in "\n".join(clean_lines(only))
+    assert "mirror   1 object no longer read" in "\n".join(clean_lines(only))
     assert mirrored.exists(), "the only copy"
     write(str(lab.source), {"a/new0.png": png(50)})
     assert cleaned(lab, mirror=True, described=False)["copies"]["lasting"] == 1
