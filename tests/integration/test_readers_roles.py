@@ -118,7 +118,7 @@ def test_the_role_of_an_instance(rclone_server, published, environment):
         environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = f"{url}/"
         assert read(published, environment) == "[2, 0]"
         said = read(f"{published}@absent", environment)
-        assert said.startswith("version.missing: there is no tag 'absent'")
+        assert said.startswith("version.missing: there is no version or tag 'absent'")
         assert "latest" in said, "it lists what there is"
 
 
