@@ -116,7 +116,7 @@ class Command:
 
         error: DamageError | RunError | None = None
         plan_only = getattr(namespace, "plan", False)
-        divides = process.armed and operation.workers > 1 and not plan_only
+        divides = process.armed and operation.workers > 1
         with (
             forking(serve) if divides else nullcontext(),
             Display(quiet=namespace.quiet) as display,
