@@ -16,7 +16,7 @@ from larder.manifest.schemas import OBJECTS, SOURCES
 from larder.segments.stores import source_of
 from larder.source.selection import KeyRule
 from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import listed
+from larder.store.own_files import listed, listed_pages
 from larder.store.permissions import permission
 from larder.versions import layout
 from larder.versions.publish import existing_segment, read_version
@@ -40,10 +40,12 @@ def unread_copies(
     is_read = _membership(heapq.merge(*(_keys(root, version) for version in versions)))
     in_source = _membership(_source_keys(dataset, cluster) if dataset else iter(()))
     is_excluded = KeyRule(dataset.source.exclude if dataset else ())
-    for info in listed(root, layout.MIRROR_PREFIX):
-        key = info.key.removeprefix(layout.MIRROR_PREFIX)
-        if not is_read(key):
-            yield UnreadCopy(info, in_source(key) or bool(is_excluded(pa.array([key]))[0]))
+    for page in listed_pages(root, layout.MIRROR_PREFIX):
+        keys = [info.key.removeprefix(layout.MIRROR_PREFIX) for info in page]
+        excluded = is_excluded(pa.array(keys, pa.string()))  # a long deny-list is looked at once
+        for info, key, is_omitted in zip(page, keys, excluded.tolist(), strict=True):
+            if not is_read(key):
+                yield UnreadCopy(info, in_source(key) or is_omitted)
 
 
 def _membership(keys: Iterator[str]) -> Callable[[str], bool]:
