@@ -32,22 +32,6 @@ SHARED: dict[str, Any] = {"cache": None, "validate": "none"}
 TWO: dict[str, Any] = {**SHARED, "cluster": {"runner": {"workers": 2, "batch_bytes": 15_000}}}
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Has every batch divided among processes; the IDs of those that were started."""
-    pids: list[int] = []
-    begin = processes.Process.__init__
-
-    def noted(process: Any, together: int) -> None:
-        begin(process, together)
-        pids.append(process.process.pid)
-
-    monkeypatch.setattr(crew, "_START_SECONDS", 0)
-    monkeypatch.setattr(crew, "_LEAST_UNIT_BYTES", 1)
-    monkeypatch.setattr(processes.Process, "__init__", noted)
-    return pids
-
-
 @pytest.mark.parametrize("mirror", [False, True])
 def test_processes_make_the_same_version_as_threads(mirror, tmp_path, started):
     one = directory_lab(tmp_path / "one", OBJECTS, **SHARED, mirror=mirror)

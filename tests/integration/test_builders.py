@@ -12,7 +12,6 @@ from verify_lab import verified
 
 import larder
 from larder.config.models.dataset import Cache
-from larder.jobs import crew, processes
 from larder.jobs.runner import InlineRunner
 from larder.pipeline.planning.plan_report import plan_rows
 from larder.pipeline.prepare import prepare
@@ -153,16 +152,7 @@ def test_its_module_and_its_inputs_are_its_identity(what, module, tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_it_is_divided_among_processes_if_it_takes_shards(module, tmp_path, monkeypatch):
-    started: list[int] = []
-    begin = processes.Process.__init__
-
-    def noted(process: Any, together: int) -> None:
-        begin(process, together)
-        started.append(process.process.pid)
-
-    monkeypatch.setattr(crew, "_START_SECONDS", 0)
-    monkeypatch.setattr(processes.Process, "__init__", noted)
+def test_it_is_divided_among_processes_if_it_takes_shards(module, tmp_path, started):
     lab = lab_of(tmp_path, "words", scale=2)
     lab.fields["cluster"] = {"runner": {"workers": 2}}
     prepare(lab.settings(), InlineRunner(2, StageTimes()))

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import boto3
 import numpy as np
 import pytest
 
@@ -23,17 +22,6 @@ from larder.errors import StoreError
 from larder.store import open_store
 from larder.versions import leases
 from tests.support.errors import larder_error
-
-_NUMBERS = itertools.count()
-
-
-@pytest.fixture
-def bucket(s3_env, tmp_path, monkeypatch):
-    """The URL of an empty folder of a bucket."""
-    name = f"removing-{os.getpid()}-{next(_NUMBERS)}"
-    boto3.client("s3", endpoint_url=s3_env.endpoint).create_bucket(Bucket=name)
-    monkeypatch.setenv("LARDER_CACHE_DIR", str(tmp_path / "local"))
-    return f"s3://{name}/dir"
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Caches of functions in buckets: built once, whoever comes first, and fetched once a machine."""
 
-import itertools
 import multiprocessing
 import os
 import shutil
@@ -22,17 +21,6 @@ from larder.datalayer import stored
 from larder.store import open_store
 from tests.support.errors import larder_error
 from tests.support.processes import run_python
-
-_NUMBERS = itertools.count()
-
-
-@pytest.fixture
-def bucket(s3_env, tmp_path, monkeypatch):
-    """The URL of an empty folder of a bucket."""
-    name = f"layer-{os.getpid()}-{next(_NUMBERS)}"
-    boto3.client("s3", endpoint_url=s3_env.endpoint).create_bucket(Bucket=name)
-    monkeypatch.setenv("LARDER_CACHE_DIR", str(tmp_path / "local"))
-    return f"s3://{name}/dir"
 
 
 def train(storage: Any, elements: Any = range(10), **options: Any) -> Any:
