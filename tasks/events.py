@@ -15,9 +15,9 @@ GROWN_PERCENT = 20
 """A dataset whose number of samples grows by more than this has grown."""
 
 
-def published(recorded: tuple[Settings, RunRecord]) -> None:
+def recorded(result: tuple[Settings, RunRecord]) -> None:
     """Emit the events of a run, if it has published a version, and make the table of versions."""
-    settings, record = recorded
+    settings, record = result
     if record.published:
         _emit(record)
     versions_table(settings)

@@ -34,7 +34,7 @@ from larder.store.throttle import share_bandwidth
 from larder.verify import reading, repair, survey
 from tasks.artifacts import card_note, config_note, plan_table
 from tasks.elsewhere import Done, reported_later
-from tasks.events import published
+from tasks.events import recorded
 from tasks.progress import current_crew, current_progress
 
 STOPPED = "run.interrupted"
@@ -84,7 +84,7 @@ STEPS = (
     Step(publish.publish, "publish", "publish version {job.version}"),
     Step(publish.publish_existing, "publish again", "publish version {job.version}"),
     Step(configs.emit_configs, "emit", "config for {settings.cluster.name}", show=config_note),
-    Step(record_run, "record run", "record of version {record.version}", show=published),
+    Step(record_run, "record run", "record of version {record.version}", show=recorded),
     Step(draw_card, "card", "data card of {version}", show=card_note),
     Step(checked_copy, "plan copy", "plan of the copy"),
     Step(send_ahead, "send ahead", "skyplane", retried=False),

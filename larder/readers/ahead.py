@@ -83,7 +83,7 @@ def _end(thread: threading.Thread, asked: SimpleQueue[bool], process: int) -> No
         thread.join(_END_SECONDS)
 
 
-def each(function: Callable[[_T], _T], items: Generator[_T]) -> Generator[_T]:
+def mapped(function: Callable[[_T], _T], items: Generator[_T]) -> Generator[_T]:
     """What a function makes of each item; the items are closed with it."""
     with closing(items):
         yield from map(function, items)

@@ -19,7 +19,7 @@ import numpy as np
 from larder.errors import DamageError, Failure, Failures, FatalError, LarderError, ObjectError
 from larder.forking import cached_property
 from larder.machine import usable_cores
-from larder.readers.ahead import Answers, answer, each, made_ahead, result_of
+from larder.readers.ahead import Answers, answer, made_ahead, mapped, result_of
 from larder.readers.batches import (
     KEY,
     LABEL,
@@ -305,7 +305,7 @@ class Loader:
         iteration = self.begin()
         ahead = self.ahead(range(self.batches, len(self)))
         if self._pin is not None:
-            ahead = made_ahead(each(self._pin, ahead))
+            ahead = made_ahead(mapped(self._pin, ahead))
         with closing(ahead) as batches:
             for number, batch in enumerate(batches, self.batches + 1):
                 self.check(iteration)
