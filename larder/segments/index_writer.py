@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from larder.disk import sha256_file
 from larder.manifest.files import ManifestFile
 from larder.manifest.sealed import StoredFile
-from larder.versions.arrays import Array, ArrayFile, write_archive
+from larder.versions.arrays import HEADER_BYTES, Array, ArrayFile, write_archive
 from larder.versions.index import (
     BLOCK_ROWS,
     BLOCKS,
@@ -83,7 +83,7 @@ class IndexWriter(ExitStack):
             "digests": self._digests(),
             "names": _texts(self._names),
             "exts": _texts(self._exts),
-            "blocks": np.array(list(_blocks(files)) if samples else [], BLOCKS),
+            "blocks": np.array(list(_blocks(files, samples)), BLOCKS),
         }
         for name, items in arrays.items():
             with ArrayFile(self._folder / f"{name}.npy", items.dtype) as file:
@@ -117,13 +117,19 @@ def _texts(numbered: Mapping[str, int]) -> Array:
     return np.array([text.encode() for text in numbered], "S")
 
 
-def _blocks(files: Mapping[str, Path]) -> Iterator[tuple[int, ...]]:
-    """The items of `BLOCKS`."""
-    rows, parts, keys = (np.load(path, mmap_mode="r") for path in files.values())
+def _blocks(files: Mapping[str, Path], samples: int) -> Iterator[tuple[int, ...]]:
+    """The items of `BLOCKS`, of files that are read: mapped pages would stay in memory."""
     key_start = part_start = 0
-    for first in range(0, len(rows), BLOCK_ROWS):
-        block = rows[first : first + BLOCK_ROWS]
+    for first in range(0, samples, BLOCK_ROWS):
+        block = _read_items(files, "rows", first, min(first + BLOCK_ROWS, samples))
         key_end, part_end = int(block["key_end"][-1]), int(block["part_end"][-1])
-        items = block, parts[part_start:part_end], keys[key_start:key_end]
-        yield key_start, part_start, *map(checksum, items)
+        parts = _read_items(files, "parts", part_start, part_end)
+        keys = _read_items(files, "keys", key_start, key_end)
+        yield key_start, part_start, *map(checksum, (block, parts, keys))
         key_start, part_start = key_end, part_end
+
+
+def _read_items(files: Mapping[str, Path], name: str, start: int, end: int) -> Array:
+    dtype = ITEMS[name]
+    offset = HEADER_BYTES + start * dtype.itemsize
+    return np.fromfile(files[name], dtype, end - start, offset=offset)

@@ -11,7 +11,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from serving import FAST, OBJECT_BYTES, OBJECTS, SLOW, Run, Serving, serving_in
+from serving import (
+    FAST,
+    OBJECT_BYTES,
+    OBJECTS,
+    ON_THEIR_WAY,
+    SLOW,
+    Run,
+    Serving,
+    serving_in,
+)
 
 from flows.runs.deployments import IMAGE_DIRECTORY
 from flows.runs.prefect_settings import profiles_path
@@ -133,7 +142,7 @@ def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(shared):
     assert serving.server.ended(pending)["state_type"] == "CRASHED"
     digits = serving.server.get("/deployments/name/prepare/digits")
     assert digits["global_concurrency_limit"]["active_slots"] == 0
-    serving.check_continued()
+    serving.check_continued(unknown=ON_THEIR_WAY)
 
 
 def test_a_server_that_dies_is_started_again_and_its_run_goes_on(shared):
