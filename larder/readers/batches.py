@@ -213,7 +213,7 @@ class Decoding:
             row = partial(self._map_row, batch, columns, made, column, draws)
         elif not made and self.columns is None:
             return batch
-        threads = self.threads or max(1, usable_cores() // _processes)
+        threads = self.threads or max(1, _cores() // _processes)
         mapped = map if threads == 1 else _pool(os.getpid(), threads).map
         errors = list(mapped(row, range(count)))
         for number, error in enumerate(errors):
@@ -550,6 +550,12 @@ def share_cores(processes: int) -> None:
     """Say that so many processes like this one decode on this machine."""
     global _processes
     _processes = processes
+
+
+@cache
+def _cores() -> int:
+    """Those of this process; that takes reading a dozen files, too much for each batch."""
+    return usable_cores()
 
 
 @cache

@@ -336,7 +336,7 @@ def test_a_function_that_cannot_import_is_not_the_fault_of_a_sample():
 
 def test_processes_that_share_the_cores_decode_with_their_part_of_them(monkeypatch):
     monkeypatch.setattr(batches, "_processes", 1)
-    monkeypatch.setattr(batches, "usable_cores", lambda: 6)
+    monkeypatch.setattr(batches, "_cores", lambda: 6)
     threads = []
     barrier = threading.Barrier(3)
 
