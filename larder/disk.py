@@ -45,6 +45,7 @@ _TEMPORARY = re.compile(
     rf"{re.escape(DRAFT_PREFIX)}[0-9a-f]{{16}}|{re.escape(_WORKSHOP)}[a-z0-9_]+"
 )
 _MOST_FOLDERS = 4096
+_PIECE_BYTES = 1 << 18
 
 _searched: set[bytes] = set()
 
@@ -248,6 +249,22 @@ class Draft:
         with disk_errors(self._final):
             while left:
                 left = left[os.write(self.handle, left) :]
+
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """The same at a place; several threads may do so."""
+        left = memoryview(data).cast("B")
+        with disk_errors(self._final):
+            while left:
+                count = os.pwrite(self.handle, left, offset)
+                left, offset = left[count:], offset + count
+
+    def read(self, start: int, stop: int) -> Iterator[memoryview]:
+        """What is there, in pieces that are overwritten by the next one."""
+        buffer = memoryview(bytearray(_PIECE_BYTES))
+        with disk_errors(self._final, reading=True):
+            while count := os.preadv(self.handle, [buffer[: stop - start]], start):
+                yield buffer[:count]
+                start += count
 
     def publish(self) -> None:
         """Make the file durable and give it its final name, replacing an existing file."""

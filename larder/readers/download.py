@@ -56,7 +56,7 @@ def download_version(
 
 
 def _download(store: Store, directory: Path, path: str, file: StoredFile) -> None:
-    download(store, file.path, path_below(directory, path), file.bytes, file.sha256)
+    download(store, file.path, path_below(directory, path), file.bytes, file.sha256, threads=1)
 
 
 def _mark(version: VersionDocument, directory: Path) -> None:

@@ -93,4 +93,4 @@ def copy_version(
 
 
 def _copy(store: Store, file: StoredFile, root: Path) -> None:
-    download(store, file.path, path_below(root, file.path), file.bytes, file.sha256)
+    download(store, file.path, path_below(root, file.path), file.bytes, file.sha256, threads=1)

@@ -1,0 +1,155 @@
+"""A large file is read in ranges by threads, and is what was published, or absent."""
+
+import hashlib
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from larder.store import download as module
+from larder.store import open_store
+from larder.store.base import Store
+from larder.store.download import download
+from larder.store.interrupt import Interrupt
+from larder.store.retry import RetryPolicy, RetryStore
+from tests.support.errors import larder_error
+from tests.support.memory import MemoryStore, forget
+from tests.support.stores import (
+    BreakStream,
+    FaultyStore,
+    FlipBit,
+    Meanwhile,
+    MeanwhileStore,
+    RecordingStore,
+    unreadable,
+)
+
+DATA = hashlib.shake_256(b"ranges").digest(10_001)
+RANGES = 6
+
+
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch):
+    monkeypatch.setattr(module, "LARGE_BYTES", 9_999)
+    monkeypatch.setattr(module, "_RANGE_BYTES", 2_000)
+
+
+@pytest.fixture
+def store():
+    store = MemoryStore("ranges")
+    store.put("file", DATA)
+    yield store
+    forget("ranges")
+
+
+def fetch(store: Store, folder: Path, data: bytes = DATA, **options: Any) -> bytes:
+    path = folder / "copy" / "file"
+    path.parent.mkdir(parents=True)
+    sha256 = hashlib.sha256(data).hexdigest()
+    try:
+        download(store, "file", path, len(data), sha256, **options)
+    finally:
+        assert os.listdir(path.parent) == (["file"] if path.exists() else [])
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_ranges_are_read_at_once(store, tmp_path, threads):
+    together = threading.Barrier(min(threads, RANGES))
+    meanwhile = Meanwhile()
+    meanwhile.before("open", "file", together.wait, times=RANGES // threads * threads or RANGES)
+    assert fetch(MeanwhileStore(store, meanwhile), tmp_path, threads=threads) == DATA
+    assert not meanwhile.waiting
+
+
+def test_ranges_that_arrive_in_another_order(store, tmp_path):
+    """The first one is read when all others have been written."""
+    first, opened = threading.Event(), []
+
+    class Late(MemoryStore):
+        def open(self, key: str, **options: Any) -> Any:
+            if options["offset"]:
+                opened.append(options["offset"])
+                if len(opened) == RANGES - 1:
+                    first.set()
+            else:
+                first.wait()
+            return super().open(key, **options)
+
+    assert fetch(Late("ranges"), tmp_path, threads=2) == DATA
+    assert sorted(opened) == [*range(2_000, 10_001, 2_000)]
+
+
+def test_one_stream_for_small_files_and_for_one_of_many(store, tmp_path):
+    recording = RecordingStore(store)
+    fetch(recording, tmp_path / "one", threads=1)
+    small = DATA[:9_999]
+    store.put("file", small)
+    fetch(recording, tmp_path / "small", small)
+    assert recording.count("open") == 2
+    assert recording.count("head") == 0
+
+
+def test_a_connection_that_breaks_is_continued(store, tmp_path):
+    faulty = FaultyStore(store)
+    for nth in (1, 3):
+        faulty.add("open", BreakStream(700), nth=nth)
+    patient = RetryStore(faulty, RetryPolicy(first_delay_seconds=0))
+    assert fetch(patient, tmp_path) == DATA
+
+
+def test_an_object_that_changes_between_ranges_is_refused(store, tmp_path):
+    meanwhile = Meanwhile()
+    meanwhile.before("open", "file", lambda: store.put("file", DATA[::-1]))
+    with larder_error("object.changed", "memory://ranges/file"):
+        fetch(MeanwhileStore(store, meanwhile), tmp_path, threads=2)
+
+
+@pytest.mark.parametrize(
+    ("other", "code"),
+    [
+        (DATA[:-1], "damage.size"),
+        (DATA + b"x", "damage.size"),
+        (DATA[:7_000] + b"x" + DATA[7_001:], "damage.digest"),
+    ],
+)
+def test_other_bytes_are_refused(store, tmp_path, other, code):
+    store.put("file", other)
+    with larder_error(code, "memory://ranges/file"):
+        fetch(store, tmp_path)
+
+
+def test_an_error_of_a_range_ends_all(store, tmp_path):
+    faulty = FaultyStore(store)
+    faulty.add("open", unreadable(), nth=3)
+    with larder_error("object.unreadable"):
+        fetch(faulty, tmp_path / "a", threads=2)
+    faulty.add("open", FlipBit(1), nth=RANGES)
+    with larder_error("damage.digest"):
+        fetch(faulty, tmp_path / "b")
+    assert not [each for each in threading.enumerate() if each.name == "larder-range"]
+
+
+def test_an_interrupt_ends_all(store, tmp_path):
+    interrupt, meanwhile = Interrupt(), Meanwhile()
+    meanwhile.before("open", "file", interrupt.stop)
+    with interrupt.active(), larder_error("run.interrupted"):
+        fetch(MeanwhileStore(store, meanwhile), tmp_path, threads=2)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("server", ["s3_env", "gcs_server"])
+def test_a_real_server(server, request, tmp_path, monkeypatch):
+    url = f"{'s3' if server == 's3_env' else 'gs'}://downloads"
+    running = request.getfixturevalue(server)
+    running.create_bucket("downloads")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", running.endpoint)
+    store = open_store(url)
+    store.put("file", DATA)
+    assert fetch(store, tmp_path) == DATA
+    meanwhile = Meanwhile()
+    meanwhile.before("open", "file", lambda: store.put("file", DATA[::-1]))
+    with larder_error("object.changed", f"{url}/file"):
+        fetch(MeanwhileStore(store, meanwhile), tmp_path / "changed")
