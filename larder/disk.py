@@ -48,6 +48,7 @@ _MOST_FOLDERS = 4096
 _PIECE_BYTES = 1 << 18
 
 _searched: set[bytes] = set()
+_lock_files: set[int] = set()
 
 
 def open_draft(folder: bytes) -> tuple[bytes, int]:
@@ -129,15 +130,27 @@ def file_lock(path: str | bytes | Path) -> Iterator[None]:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     handle = os.open(path, flags, 0o666)
     owner = os.getpid()
+    _lock_files.add(handle)
     try:
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
-        if os.getpid() == owner:  # a process forked meanwhile has the lock, too, until it ends
+        if os.getpid() == owner:  # else it was closed
+            _lock_files.discard(handle)
             with suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_UN)
+            os.close(handle)
+
+
+def _close_lock_files() -> None:
+    """In a forked child, which would have the locks of its parent as long as it lives."""
+    for handle in _lock_files:
         os.close(handle)
+    _lock_files.clear()
+
+
+os.register_at_fork(after_in_child=_close_lock_files)
 
 
 def open_shared(path: Path) -> int:

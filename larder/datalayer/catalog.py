@@ -2,8 +2,8 @@
 
 A cache in a directory is in use while a process has its file open, which the system knows. One that
 is read from copies has a lease of every machine that has opened it: a small object beside it, whose
-time is that of the store's clock. Whoever reads such a copy does not need the storage any more; the
-lease is for trials that go on later, or on another machine.
+time is that of the store's clock. Whoever has copies of all files does not need the storage any
+more; the lease is for the others, and for trials that go on later.
 
 What publishes a cache is removed first. So whoever opens it at that moment has all of it, or builds
 it anew.
@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from larder.datalayer.document import KEY, read_cache
+from larder.datalayer.document import KEY, LayerCache, read_cache
 from larder.datalayer.place import Place, storage_of
 from larder.disk import disk_errors, unused
 from larder.errors import ConfigError, LarderError, NotFoundError
@@ -128,13 +128,17 @@ def _remove(place: Place) -> list[ObjectInfo]:
 
     def is_published(info: ObjectInfo) -> bool:
         """Not a file of a builder, which comes after the document of before; times are inexact."""
-        named = published is not None and info.key == published.file
+        named = published is not None and info.key in _names(published)
         return named or info.modified_us <= published_us or not info.key.endswith(".mdb")
 
     infos = list(filter(is_published, infos))
     for info in sorted(infos, key=lambda info: info.key != KEY):
         store.delete(info.key)
     cache = read_cache(store, place.name)
-    if cache and cache.file in {info.key for info in infos}:
-        store.delete(KEY)  # of a builder that found its file there: the next one builds it
+    if cache and _names(cache) & {info.key for info in infos}:
+        store.delete(KEY)  # of a builder that found its files there: the next one builds them
     return infos
+
+
+def _names(cache: LayerCache) -> set[str]:
+    return {file.name for file in cache.files}

@@ -39,11 +39,16 @@ def stamp_of(path: Path) -> Path:
 
 
 def room_below(root: Path, limit_bytes: int | None) -> Room:
-    """Makes room for one more copy; ``store.full`` if those that are open leave too little."""
+    """Makes room for one more copy; ``store.full`` if those that are open leave too little.
+
+    What a killed process was fetching beside it is removed.
+    """
 
     @contextmanager
     def room(path: Path, size_bytes: int) -> Iterator[None]:
         with locked(root / _LOCK):
+            for draft in path.parent.glob(f"{DRAFT_PREFIX}*"):
+                _is_gone(draft)
             evict(root, limit_bytes, size_bytes)
             with free_room(path, size_bytes):
                 yield

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypedDict, Unpack, get_args
 
 from larder.datalayer.document import LayerCache
+from larder.datalayer.files import LayerFiles
 from larder.datalayer.function import digests
 from larder.datalayer.loader import (
     ElementLoader,
@@ -33,6 +34,7 @@ from larder.readers.schedule import batch_size_of, choice, invalid, size_bytes, 
 Decorated = Callable[..., Any]
 
 _MEMORY_BYTES: Final = 512 * 10**6
+_FILE_BYTES: Final = 4 * 10**9
 
 
 class Options(TypedDict, total=False):
@@ -57,6 +59,8 @@ class Options(TypedDict, total=False):
         max_bytes: Most bytes of the cache, such as ``"20 GB"``; by default the free disk, less 5
             percent.
         max_records: Most elements.
+        file_bytes: After how many bytes of elements a build begins the next file, such as
+            ``"500 MB"``; by default 4 GB. Of a cache that is copied, files are fetched one by one.
     """
 
     storage: str | Path | None
@@ -70,6 +74,7 @@ class Options(TypedDict, total=False):
     on_change: OnChange
     max_bytes: int | str | None
     max_records: int | None
+    file_bytes: int | str
 
 
 def cache_train_dataset(
@@ -159,6 +164,7 @@ def _decorator(
     max_bytes, max_records = options.get("max_bytes"), options.get("max_records")
     most_bytes = None if max_bytes is None else size_bytes(max_bytes, "max_bytes")
     most = None if max_records is None else whole("max_records", max_records, 1)
+    file_bytes = size_bytes(options.get("file_bytes", _FILE_BYTES), "file_bytes")
 
     def decorate(function: Callable[..., Any]) -> Decorated:
         @functools.wraps(function)
@@ -172,6 +178,7 @@ def _decorator(
                 on_change,
                 most_bytes,
                 most,
+                file_bytes,
             )
             return _read(caching, use, options)
 
@@ -188,10 +195,25 @@ def _read(caching: Caching, use: _Use, options: Options) -> Any:
     offset = _offset(name, use, size and size // world, trial)
     seed = options.get("seed")
     seed = whole("seed", (trial.seed if trial else 0) if seed is None else seed, 0)
-    cache, file = caching.open()
+    return caching.open(
+        lambda cache, files: _dataset(cache, files, use, rank, world, size, offset, seed)
+    )
+
+
+def _dataset(
+    cache: LayerCache,
+    files: LayerFiles,
+    use: _Use,
+    rank: int,
+    world: int,
+    size: int | None,
+    offset: int,
+    seed: int,
+) -> Any:
+    """The part of a rank, from an offset on."""
     if use.suffix == "train" and cache.records < world:
         message = f"{cache.records} elements cannot be shared by {world} ranks"
-        raise invalid(message, name, "train with fewer ranks")
+        raise invalid(message, cache.name, "train with fewer ranks")
     if cache.kind == "tensorflow":
         if use.state is not None:
             message = "a tf.data.Dataset has no state: it does not know what was trained with"
@@ -201,7 +223,7 @@ def _read(caching: Caching, use: _Use, options: Options) -> Any:
 
         size = world * block_elements(cache)
     schedule = _schedule(cache, use, size or world, seed)
-    records = Records(file, cache.leaves)
+    records = Records(files, cache.leaves)
     batches = size is not None and cache.kind != "tensorflow"
     loader = (LayerLoader if size else ElementLoader)(
         records,
@@ -214,7 +236,10 @@ def _read(caching: Caching, use: _Use, options: Options) -> Any:
         on_error="raise",
     )
     if cache.kind == "tensorflow":
-        return dataset_of(loader, cache.leaves, offset, schedule.division(world))
+        division = schedule.division(world)
+        epoch, first = divmod(offset, max(1, division.elements_of(rank)))
+        files.open_ahead(loader.order(epoch), first * world)
+        return dataset_of(loader, cache.leaves, offset, division)
     if isinstance(loader, ElementLoader):
         loader.cache = cache
     per_rank = loader.batch_size // world
@@ -225,6 +250,7 @@ def _read(caching: Caching, use: _Use, options: Options) -> Any:
         raise invalid(message, "offset", "count whole batches")
     else:
         loader.skip(offset // per_rank)
+    files.open_ahead(loader.order(loader.epoch), loader.batches * loader.batch_size)
     return loader
 
 

@@ -1,9 +1,9 @@
-"""cache.json: the last write of a cache, which says what its elements are and which file has them.
+"""cache.json: the last write of a cache, which says what its elements are, and where.
 
 ::
 
     STORAGE/ID/VERSION/
-      SHA256.mdb             the records, named by the digest of the file
+      SHA256.mdb ...         the records, in files that are named by their digests
       cache.json             the last write, created if absent
       leases/                of machines that have a copy: see `larder.datalayer.catalog`
       work/conditions.json   in a bucket: which conditional writes it keeps
@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -19,17 +20,40 @@ from larder.cache.record import CacheFileFacts
 from larder.datalayer.elements import Leaf, check_paths
 from larder.errors import FatalError
 from larder.manifest.sealed import read_sealed
-from larder.names import SHA256, Digest, FileName, Rule
+from larder.names import SHA256, Digest, Rule
 from larder.store import object_url
 from larder.store.base import Store
 from larder.store.own_files import read_optional
 
-FORMAT: Final = "larder-data-layer-1"
+FORMAT: Final = "larder-data-layer-2"
 KEY: Final = "cache.json"
 YOGADL_KEY: Final = "cache.mdb"
 
 KIND: Final = Rule("tensorflow or arrays", "tensorflow|arrays")
 BUILD_AGAIN: Final = "remove it (larder cache rm), or use another version, and it is built anew"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFile:
+    """A file of a cache, below the folder of the document.
+
+    Attributes:
+        digest: Of its schema and the checksums of its records.
+    """
+
+    bytes: int
+    sha256: Annotated[str, SHA256]
+    digest: Annotated[str, SHA256]
+    records: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.sha256}.mdb"
+
+    def check(self) -> None:
+        """Called where a document is read."""
+        if not self.records:
+            raise ValueError("a file has no records")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +65,7 @@ class LayerCache:
         kind: ``tensorflow`` if the function returned a tf.data.Dataset, else ``arrays``.
         function: Digests of what it was, from `larder.datalayer.function`.
         leaves: The arrays of its elements.
-        file: Name of the file, below the folder of the document.
-        digest: Of its schema and the checksums of its records.
+        files: In the order of the records.
     """
 
     format: str
@@ -50,21 +73,34 @@ class LayerCache:
     kind: Annotated[str, KIND]
     function: Mapping[str, Digest]
     leaves: tuple[Leaf, ...]
-    file: FileName
-    bytes: int
-    sha256: Annotated[str, SHA256]
-    digest: Annotated[str, SHA256]
-    records: int
+    files: tuple[LayerFile, ...]
 
     @property
-    def facts(self) -> CacheFileFacts:
-        return CacheFileFacts(self.bytes, self.sha256, self.digest, self.records, self.name)
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def records(self) -> int:
+        return sum(file.records for file in self.files)
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256("".join(file.digest for file in self.files).encode()).hexdigest()
+
+    def facts(self, number: int) -> CacheFileFacts:
+        file, place = self.files[number], file_place(self.name, number)
+        return CacheFileFacts(file.bytes, file.sha256, file.digest, file.records, place)
 
     def check(self) -> None:
         """Called where a document is read."""
         check_paths([leaf.path for leaf in self.leaves])
-        if not self.records or self.file != f"{self.sha256}.mdb":
-            raise ValueError("the file is not that of a cache with records")
+        if not self.files:
+            raise ValueError("it has no files")
+
+
+def file_place(name: str, number: int) -> str:
+    """Which file of which cache it is: a record of another one never passes for one of its own."""
+    return f"{name}/{number}"
 
 
 def read_cache(store: Store, name: str) -> LayerCache | None:
@@ -78,7 +114,7 @@ def read_cache(store: Store, name: str) -> LayerCache | None:
     where = object_url(store.url, KEY)
     if data is None:
         return None
-    cache = read_sealed(LayerCache, data, where, FORMAT, hint=BUILD_AGAIN)
+    cache = read_sealed(LayerCache, data, where, FORMAT, hint=BUILD_AGAIN, older=BUILD_AGAIN)
     if cache.name != name:
         message = f"it is the cache {cache.name}, copied or moved from there"
         raise FatalError("cache.format", message, where=where, hint=BUILD_AGAIN)

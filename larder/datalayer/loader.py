@@ -8,15 +8,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from larder.cache.file import CacheFileReader
 from larder.cache.record import empty_columns
 from larder.datalayer.document import LayerCache
-from larder.datalayer.elements import Leaf, assembled, schema_of, stored_fields
+from larder.datalayer.elements import Leaf, assembled, stored_fields
+from larder.datalayer.files import LayerFiles
 from larder.datalayer.schedule import LayerDivision
-from larder.errors import DamageError
 from larder.readers.batches import Batch, Empty
 from larder.readers.loader import Loader
-from larder.readers.order import Numbers
+from larder.readers.order import Numbers, Order
 
 _BLOCK_BYTES: Final = 16 << 20
 """Memory of more than 4 MiB is had in large pages, which takes much less time."""
@@ -34,11 +33,8 @@ class Records:
 
     is_decoded = True
 
-    def __init__(self, file: CacheFileReader, leaves: Sequence[Leaf]) -> None:
-        if file.schema != schema_of(leaves):
-            message = "the fields of the file are not those of the elements"
-            raise DamageError("damage.manifest", message, where=str(file.path))
-        self._file = file
+    def __init__(self, files: LayerFiles, leaves: Sequence[Leaf]) -> None:
+        self._files = files
         self._fields = stored_fields(leaves)
 
     @property
@@ -51,7 +47,7 @@ class Records:
     def _batch(self, share: Numbers, empty: Empty) -> Batch:
         empty = _empty if empty is np.empty else empty
         columns = empty_columns(self._fields, len(share), empty)
-        self._file.read_into(columns, range(len(share)), share)
+        self._files.read_into(columns, range(len(share)), share)
         return {**columns}
 
     def stored_bytes(self, numbers: Numbers) -> Numbers | None:
@@ -82,6 +78,10 @@ class LayerLoader(Loader):
 
     def __len__(self) -> int:
         return self._division.batches_of(self.rank)
+
+    def order(self, epoch: int) -> Order:
+        """Of all ranks."""
+        return self._order(epoch)
 
     @property
     def _division(self) -> LayerDivision:

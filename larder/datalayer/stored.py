@@ -11,41 +11,35 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from larder.cache.build import build_file
-from larder.cache.file import CacheFileReader, open_file
 from larder.cache.record import Buffer, ChecksumDigest, Codec
+from larder.cache.schema import RecordSchema
 from larder.datalayer.catalog import hold
-from larder.datalayer.copies import evict, room_below, stamp_of
+from larder.datalayer.copies import evict
 from larder.datalayer.document import (
     BUILD_AGAIN,
     FORMAT,
     KEY,
     YOGADL_KEY,
     LayerCache,
+    LayerFile,
+    file_place,
     read_cache,
 )
 from larder.datalayer.elements import Encoder, Leaf, schema_of
+from larder.datalayer.files import LayerFiles, alone
 from larder.datalayer.function import changes
 from larder.datalayer.place import Place
-from larder.disk import (
-    check_room,
-    disk_errors,
-    open_shared,
-    sha256_file,
-    sync_folder,
-    workshop,
-    write_file,
-)
+from larder.disk import check_room, sync_folder, workshop
 from larder.errors import (
     ConfigError,
-    DamageError,
     FatalError,
     LarderError,
     NotFoundError,
@@ -55,7 +49,6 @@ from larder.errors import (
 from larder.manifest.sealed import seal
 from larder.store import object_url
 from larder.store.base import Store, WriteOptions
-from larder.store.download import download, locked
 from larder.store.own_files import published_file_errors
 from larder.units import format_count, format_names
 from larder.versions.publish import KEPT, Conditions, not_kept, probe_conditions
@@ -67,7 +60,8 @@ DISK_RESERVE: Final = 0.05
 
 _LOG: Final = logging.getLogger("larder")
 _LOCK: Final = ".larder.lock"
-_SETTLED_SECONDS: Final = 0.1
+
+T = TypeVar("T")
 
 
 class Source(Protocol):
@@ -95,6 +89,7 @@ class Caching:
         on_change: What becomes of a cache that was built by another function.
         max_bytes: Of a build; None for the free disk.
         max_records: None for as many as come.
+        file_bytes: After so many bytes of elements a file ends.
     """
 
     place: Place
@@ -104,9 +99,10 @@ class Caching:
     on_change: OnChange
     max_bytes: int | None
     max_records: int | None
+    file_bytes: int
 
-    def open(self) -> tuple[LayerCache, CacheFileReader]:
-        """The cache, built if there is none."""
+    def open(self, begin: Callable[[LayerCache, LayerFiles], T]) -> T:
+        """What a function makes of the cache, which is built if there is none."""
         while True:
             cache, is_new = read_cache(self.store, self.place.name), False
             if cache is None or self._replaces(cache):
@@ -114,7 +110,12 @@ class Caching:
             if changed := changes(cache.function, self.function):
                 self._report(cache, changed)
             try:
-                return cache, self._opened(cache, is_new=is_new)
+                files = LayerFiles(self.place, cache)
+                if self.place.folder is None:
+                    hold(self.store)
+                if self.place.folder or is_new:
+                    files.open_all(is_new=is_new)
+                return begin(cache, files)
             except LarderError:
                 if read_cache(self.store, self.place.name) == cache:
                     raise  # else somebody has removed or replaced it meanwhile
@@ -152,7 +153,7 @@ class Caching:
     def _built(self) -> tuple[LayerCache, bool]:
         """The cache that is there afterwards, and whether this process has built it."""
         home = self.place.folder or self.place.local
-        with _alone(home):
+        with alone(home, _LOCK):
             before = read_cache(self.store, self.place.name)
             if before is not None and not self._replaces(before):
                 return before, False  # by the process that had the lock
@@ -163,62 +164,69 @@ class Caching:
             conditions = probe_conditions(self.store) if is_bucket else KEPT
             source = self.make()
             with workshop(home) as bench:
-                path = bench / "records.mdb"
-                cache = self._build(source, path)
+                cache = self._build(source, bench)
                 if self.place.folder is None:
-                    self.store.upload(cache.file, path)
+                    for number, file in enumerate(cache.files):
+                        self.store.upload(file.name, bench / f"{number}.mdb")
                     with suppress(StoreError):  # what is open stays
                         evict(self.place.copies, self.place.limit_bytes, cache.bytes)
-                os.replace(path, home / cache.file)
+                for number, file in enumerate(cache.files):
+                    os.replace(bench / f"{number}.mdb", home / file.name)
                 sync_folder(os.fsencode(home))
             published = self._publish(cache, before, conditions)
-            if published.file != cache.file:
+            for file in {*cache.files} - {*published.files}:
                 with suppress(LarderError):
-                    self.store.delete(cache.file)
-                (home / cache.file).unlink(missing_ok=True)
+                    self.store.delete(file.name)
+                (home / file.name).unlink(missing_ok=True)
             self._check_same(published, source)
-            return published, published.file == cache.file
+            return published, published.files == cache.files
 
-    def _build(self, source: Source, path: Path) -> LayerCache:
-        free_bytes = shutil.disk_usage(path.parent).free
+    def _build(self, source: Source, bench: Path) -> LayerCache:
+        free_bytes = shutil.disk_usage(bench).free
         reserve_bytes = max(1, int(free_bytes * DISK_RESERVE))
-        check_room(path.parent, source.need_bytes + reserve_bytes)
+        check_room(bench, source.need_bytes + reserve_bytes)
+        limit_bytes = free_bytes - reserve_bytes if self.max_bytes is None else self.max_bytes
         encoder, schema = Encoder(source.leaves), schema_of(source.leaves)
-        codec = Codec(schema, self.place.name)
-        if source.is_stacked:
-            records = codec.encode_rows(map(encoder.rows, source))
-        else:
-            records = codec.encode_each(map(encoder.values, source))
+        files: list[LayerFile] = []
         _LOG.info("building the cache %s", self.place.url)
-        facts = build_file(
-            self._limited(records),
-            schema,
-            path,
-            digest_type=ChecksumDigest,
-            transaction_bytes=2_000_000,  # so few that their memory is used again
-            limit_bytes=free_bytes - reserve_bytes if self.max_bytes is None else self.max_bytes,
-            place=self.place.name,
-            reserve_bytes=reserve_bytes,
-        )
-        if not facts.records:
+        for records in self._divided(source, encoder, schema):
+            facts = build_file(
+                records,
+                schema,
+                bench / f"{len(files)}.mdb",
+                digest_type=ChecksumDigest,
+                transaction_bytes=2_000_000,  # so few that their memory is used again
+                limit_bytes=limit_bytes - sum(file.bytes for file in files),
+                place=file_place(self.place.name, len(files)),
+                reserve_bytes=reserve_bytes,
+            )
+            files.append(LayerFile(facts.bytes, facts.sha256, facts.digest, facts.records))
+        if not files:
             message = "the dataset has no elements"
             raise ConfigError("config.invalid_value", message, where=self.place.name)
-        _LOG.info("built %s: %s", self.place.url, format_count(facts.records, "record"))
-        return LayerCache(
-            FORMAT,
-            self.place.name,
-            source.kind,
-            self.function,
-            encoder.leaves,
-            f"{facts.sha256}.mdb",
-            facts.bytes,
-            facts.sha256,
-            facts.digest,
-            facts.records,
+        cache = LayerCache(
+            FORMAT, self.place.name, source.kind, self.function, encoder.leaves, tuple(files)
         )
+        _LOG.info("built %s: %s", self.place.url, format_count(cache.records, "record"))
+        return cache
 
-    def _limited(self, records: Iterator[Buffer]) -> Iterator[Buffer]:
-        for number, record in enumerate(records):
+    def _divided(
+        self, source: Source, encoder: Encoder, schema: RecordSchema
+    ) -> Iterator[Iterator[Buffer]]:
+        """The records of each file, which are to be used up before the next ones."""
+        values = map(encoder.rows if source.is_stacked else encoder.values, source)
+        numbers = count()
+        for number in count():
+            codec = Codec(schema, file_place(self.place.name, number))
+            encode = codec.encode_rows if source.is_stacked else codec.encode_each
+            records = self._limited(encode(_until(values, self.file_bytes)), numbers)
+            first = next(records, None)
+            if first is None:
+                return
+            yield chain([first], records)
+
+    def _limited(self, records: Iterable[Buffer], numbers: Iterator[int]) -> Iterator[Buffer]:
+        for record, number in zip(records, numbers, strict=False):
             if number == self.max_records:
                 most = format_count(number, "element")
                 message = f"the dataset has more than max_records, {most}"
@@ -242,31 +250,14 @@ class Caching:
             raise not_kept(self._where, len(data), None)
         return published
 
-    def _opened(self, cache: LayerCache, *, is_new: bool) -> CacheFileReader:
-        place, folder, local = self.place, self.place.folder, self.place.local
-        path, stamp = (folder or local) / cache.file, stamp_of(local / cache.file)
-        with nullcontext() if folder else _alone(local):
-            if folder is None:
-                hold(self.store)
-            while True:
-                try:
-                    with _held(path):
-                        if not is_new:
-                            _check(path, cache, stamp)
-                        file = open_file(path, cache.facts)
-                    break
-                except DamageError as error:  # or there is no copy
-                    if folder:
-                        error.hint = BUILD_AGAIN
-                    if folder or (is_new and path.exists()):
-                        raise
-                    path.unlink(missing_ok=True)
-                    room = room_below(place.copies, place.limit_bytes)
-                    download(self.store, cache.file, path, cache.bytes, cache.sha256, room)
-                    is_new = True
-        with suppress(OSError):
-            os.utime(stamp)
-        return file
+
+def _until(values: Iterator[Mapping[str, Any]], size_bytes: int) -> Iterator[Mapping[str, Any]]:
+    """The next values, until they have so many bytes."""
+    for some in values:
+        yield some
+        size_bytes -= sum(getattr(value, "nbytes", None) or len(value) for value in some.values())
+        if size_bytes <= 0:
+            return
 
 
 def _shown(leaves: tuple[Leaf, ...]) -> str:
@@ -281,44 +272,3 @@ def _refuse_yogadl(store: Store) -> None:
     message = "a cache of YogaDL, whose records are pickles: to read one is to run its code"
     where, hint = object_url(store.url, YOGADL_KEY), "delete it, or use another version"
     raise FatalError("cache.format", message, where=where, hint=hint)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process of this machine, or thread, works in a folder."""
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / _LOCK):
-        yield
-
-
-@contextmanager
-def _held(path: Path) -> Iterator[None]:
-    """Keep a file from being removed until the block ends."""
-    with disk_errors(path, reading=True):
-        try:
-            handle = open_shared(path)
-        except FileNotFoundError:
-            raise DamageError("damage.size", "the file is missing", where=str(path)) from None
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
-def _check(path: Path, cache: LayerCache, stamp: Path) -> None:
-    """Compare a file with its digest, unless that was done and it has not been written since.
-
-    The system's times of the file say that; what was written a moment ago is compared again.
-    """
-    status = path.stat()
-    cache.facts.compare(status.st_size, None, str(path))
-    state = f"{status.st_dev} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}".encode()
-    with suppress(OSError):
-        if stamp.read_bytes() == state:
-            return
-    with disk_errors(path, reading=True):
-        cache.facts.compare(status.st_size, sha256_file(path), str(path))
-    if time.time() - status.st_ctime > _SETTLED_SECONDS:
-        with suppress(LarderError):
-            write_file(stamp, state)

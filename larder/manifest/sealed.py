@@ -155,6 +155,7 @@ def _required(kind: Any) -> frozenset[str]:
     )
 
 
+_OLDER = "use the release that wrote it, or prepare into an empty storage"
 MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 """The hint for damage to any file except source objects: all can be made again from the source."""
 
@@ -184,7 +185,13 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
 
 
 def read_sealed(
-    kind: type[Value], data: bytes, where: str, expected: str, *, hint: str = MAKE_AGAIN
+    kind: type[Value],
+    data: bytes,
+    where: str,
+    expected: str,
+    *,
+    hint: str = MAKE_AGAIN,
+    older: str = _OLDER,
 ) -> Value:
     """The document that was sealed, of the ``expected`` format; errors as in `unseal`."""
     try:
@@ -196,8 +203,7 @@ def read_sealed(
         message = f"format {written}; this Larder reads {expected}"
         name, _, number = expected.rpartition("-")
         is_older = plain.get("format") in [f"{name}-{each}" for each in range(int(number))]
-        hint = "use the release that wrote it, or prepare into an empty storage"
-        hint = hint if is_older else "use a newer Larder"
+        hint = older if is_older else "use a newer Larder"
         raise DamageError("damage.manifest", message, where=where, hint=hint)
     try:
         return from_plain(kind, plain)

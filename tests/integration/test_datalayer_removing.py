@@ -15,7 +15,7 @@ import pytest
 
 import larder
 from larder.cli.main import dispatch
-from larder.datalayer import catalog, stored
+from larder.datalayer import catalog, files, stored
 from larder.datalayer.catalog import list_caches, remove_caches
 from larder.disk import DRAFT_PREFIX, unused
 from larder.errors import StoreError
@@ -48,7 +48,7 @@ def size_bytes(storage: str) -> int:
 
 
 def test_the_copy_that_was_opened_longest_ago_is_evicted(network, tmp_path, monkeypatch):
-    monkeypatch.setattr(stored, "_SETTLED_SECONDS", -1.0)
+    monkeypatch.setattr(files, "_SETTLED_SECONDS", -1.0)
     for name in "abc":
         train(network, name)
     limit = 2 * size_bytes(network)
@@ -96,7 +96,7 @@ def test_what_is_being_downloaded_counts_and_what_was_killed_is_removed(network,
 
 def test_a_copy_that_is_evicted_before_it_is_opened_is_fetched_again(network, monkeypatch):
     train(network)
-    opened, often = stored.open_shared, []
+    opened, often = files.open_shared, []
 
     def open_shared(path: Path) -> int:
         if len(often) < 3:
@@ -104,7 +104,7 @@ def test_a_copy_that_is_evicted_before_it_is_opened_is_fetched_again(network, mo
             path.unlink(missing_ok=True)
         return opened(path)
 
-    monkeypatch.setattr(stored, "open_shared", open_shared)
+    monkeypatch.setattr(files, "open_shared", open_shared)
     assert len(train(network)) == 10
     assert len(often) == 3
 
@@ -215,14 +215,14 @@ def test_a_cache_that_is_removed_while_it_is_opened_is_built_anew(network, monke
     for path in Path(network).parent.rglob("*.mdb"):
         path.unlink()
     monkeypatch.setattr(catalog, "_users", lambda *some: [])
-    download = stored.download
+    download = files.download
 
     def removed_first(*some: Any) -> None:
         if list_caches(network)["caches"]:
             remove_caches("d", "v1", None, network)
         download(*some)
 
-    monkeypatch.setattr(stored, "download", removed_first)
+    monkeypatch.setattr(files, "download", removed_first)
     assert len(train(network, count=3)) == 3
 
 

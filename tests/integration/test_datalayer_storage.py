@@ -17,7 +17,7 @@ import pytest
 from reading_lab import LIGHT
 
 import larder
-from larder.datalayer import stored
+from larder.datalayer import files, stored
 from larder.store import open_store
 from tests.support.errors import larder_error
 from tests.support.processes import run_python
@@ -54,7 +54,7 @@ def test_a_bucket_has_the_layout_and_is_downloaded_once(bucket, tmp_path, monkey
     shutil.rmtree(tmp_path / "local")
     downloads = []
     monkeypatch.setattr(
-        stored, "download", lambda *some: (downloads.append(some), download(*some))[1]
+        files, "download", lambda *some: (downloads.append(some), download(*some))[1]
     )
     with ThreadPoolExecutor(20) as threads:
         for loader in threads.map(lambda _: train(bucket, None), range(20)):
@@ -64,7 +64,7 @@ def test_a_bucket_has_the_layout_and_is_downloaded_once(bucket, tmp_path, monkey
     assert [*map(int, train(bucket, None))] == [*range(10)]
 
 
-download = stored.download
+download = files.download
 
 
 def test_two_buckets_with_one_local_folder_are_two_caches(bucket, s3_env):
@@ -141,7 +141,7 @@ def make():
         print("waiting", flush=True)
         sys.stdin.read()
 
-loader = larder.cache_train_dataset("d", "v1", storage=storage)(make)()
+loader = larder.cache_train_dataset("d", "v1", storage=storage, file_bytes=40)(make)()
 print(sum(map(int, loader)))
 """
 
@@ -178,7 +178,7 @@ def test_a_builder_that_is_killed_is_taken_over(tmp_path):
     waiting.kill()
     waiting.communicate()
     assert heir.communicate()[0] == "built\n45\n"
-    assert [path.suffix for path in (storage / "d/v1_train").glob("*.*")].count(".mdb") == 1
+    assert [path.suffix for path in (storage / "d/v1_train").glob("*.*")].count(".mdb") == 2
 
 
 @pytest.mark.parametrize("write", ["upload", "put"])

@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import larder
-from larder.datalayer.document import FORMAT, LayerCache
+from larder.datalayer.document import FORMAT, LayerCache, LayerFile
 from larder.datalayer.elements import STRINGS, VIEWED, Leaf
 
 ROOT = Path(__file__).parents[3]
@@ -39,7 +39,7 @@ def test_every_test_that_is_named_exists():
 def test_every_field_of_the_document_is_in_the_reference():
     page = (ROOT / "docs/reference/formats.md").read_text()
     section = page.partition("### Caches of functions")[2].partition("### ")[0]
-    for kind in (LayerCache, Leaf):
+    for kind in (LayerCache, LayerFile, Leaf):
         for field in fields(kind):
             assert f"`{field.name}`" in section
     assert [name for name in (FORMAT, *VIEWED, *STRINGS) if f"`{name}`" not in section] == []

@@ -13,6 +13,8 @@ from required import as_root
 
 import larder
 from larder.datalayer import stored
+from larder.datalayer.catalog import remove_caches
+from larder.datalayer.document import FORMAT
 from larder.datalayer.function import changes, digests
 from larder.datalayer.place import is_remote, place_of
 from larder.manifest.sealed import seal, unseal
@@ -49,7 +51,8 @@ def test_layout_and_names(storage):
         for suffix in ("_train", "_val"):
             folder = storage / name / f"{name}{suffix}"
             (file,) = folder.glob("*.mdb")
-            assert json.loads((folder / "cache.json").read_text())["file"] == file.name
+            (named,) = json.loads((folder / "cache.json").read_text())["files"]
+            assert f"{named['sha256']}.mdb" == file.name
 
 
 def test_the_function_is_called_once(storage):
@@ -164,15 +167,17 @@ def test_a_damaged_file_is_refused_before_it_is_mapped(storage, how):
         read()
 
 
+FILE = {"bytes": 4_096, "sha256": "0" * 64, "digest": "0" * 64, "records": 1}
 LEAF = {"path": [], "dtype": "int64", "shape": [], "stored": []}
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"records": 0},
-        {"file": "../x.mdb"},
-        {"file": "x.mdb"},
+        {"files": []},
+        {"files": [{**FILE, "records": 0}]},
+        {"files": [{**FILE, "sha256": "../x"}]},
+        {"files": [{**FILE, "file": "x.mdb"}]},
         {"kind": "pickle"},
         {"leaves": []},
         {"leaves": [LEAF, LEAF]},
@@ -197,6 +202,19 @@ def test_a_document_of_somebody_else_is_refused(storage, change):
     path.write_bytes(b"{}")
     with larder_error("damage.manifest", f"file://{path}"):
         read()
+
+
+def test_a_cache_of_an_older_format_is_refused_with_how_to_build_it_anew(storage):
+    read()
+    path = storage / "d/v1_train/cache.json"
+    name, _, number = FORMAT.rpartition("-")
+    older = f"{name}-{int(number) - 1}"
+    path.write_bytes(seal({**unseal(path.read_bytes(), ""), "format": older}))
+    with larder_error("damage.manifest", f"file://{path}") as caught:
+        read()
+    assert "larder cache rm" in caught.value.hint
+    remove_caches("d", "v1", None, str(storage))
+    assert read() == [0, 1, 2, 3]
 
 
 def test_a_document_of_another_file_is_refused(storage):

@@ -1,0 +1,260 @@
+"""Caches of several files: training begins with those that it reads first, the others follow."""
+
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import larder
+from larder.datalayer import files
+from larder.datalayer.catalog import list_caches, remove_caches
+from larder.datalayer.document import read_cache
+from larder.disk import DRAFT_PREFIX
+from larder.store import open_store
+from tests.support.errors import larder_error
+
+COUNT = 10
+FILES = 5
+
+
+def elements(count: int = COUNT) -> Any:
+    """Two of them are in a file."""
+    return (np.full(20_000, number, np.uint32) for number in range(count))
+
+
+def train(storage: Any, make: Any = elements, **options: Any) -> Any:
+    options = {"file_bytes": 150_000, "batch_size": 1, **options}
+    return larder.cache_train_dataset("d", "v1", storage=storage, **options)(make)()
+
+
+def numbers(loader: Any) -> list[int]:
+    return [int(batch[0][0]) for batch in loader]
+
+
+@pytest.fixture
+def names(bucket, tmp_path):
+    """A cache in the bucket of which this machine has no copy: the names of its files, in order."""
+    train(bucket)
+    shutil.rmtree(tmp_path / "local")
+    cache = read_cache(open_store(f"{bucket}/d/v1_train"), "d/v1_train")
+    assert cache
+    assert len(cache.files) == FILES
+    return [file.name for file in cache.files]
+
+
+class Fetched(list[str]):
+    """Names of files, of which a thread fetches those that training does not wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+
+
+@pytest.fixture
+def fetched(monkeypatch):
+    """The names of the files that are downloaded, in order; the thread waits for the gate."""
+    keys, download = Fetched(), files.download
+
+    def noted(store: Any, key: str, *some: Any) -> None:
+        if threading.current_thread().name == "larder-files":
+            keys.gate.wait()
+        keys.append(key)
+        download(store, key, *some)
+
+    monkeypatch.setattr(files, "download", noted)
+    return keys
+
+
+def joined() -> None:
+    """Wait until the threads have fetched what they are to fetch."""
+    for thread in threading.enumerate():
+        if thread.name == "larder-files":
+            thread.join()
+
+
+def test_training_begins_with_the_file_that_it_reads_first(bucket, names, fetched):
+    loader = train(bucket)
+    assert fetched == names[:1]
+    batches = iter(loader)
+    assert int(next(batches)[0][0]) == 0
+    fetched.gate.set()
+    assert numbers(batches) == [*range(1, COUNT)]
+    assert fetched == names
+    assert numbers(train(bucket)) == [*range(COUNT)]
+    assert fetched == names
+
+
+def test_files_are_fetched_in_the_order_in_which_they_are_read(bucket, names, fetched, tmp_path):
+    fetched.gate.set()
+    train(bucket, offset=14)  # of the second epoch
+    joined()
+    assert fetched == [*names[2:], *names[:2]]
+    del fetched[:]
+    loader = train(bucket, shuffle=True, seed=3, cache_dir=tmp_path / "shuffled")
+    joined()
+    first_read = dict.fromkeys(names[number // 2] for number in numbers(loader))
+    assert fetched == [*first_read]
+    assert fetched != names
+
+
+def test_who_needs_a_file_fetches_it_without_the_thread(bucket, names, fetched):
+    loader = pickle.loads(pickle.dumps(train(bucket)))  # as a worker has it
+    fetched.gate.set()
+    joined()
+    assert numbers(loader) == [*range(COUNT)]
+    assert sorted(fetched) == sorted(names)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_reads_what_a_thread_of_its_parent_fetches(bucket, names, fetched):
+    loader = train(bucket)
+    reads, writes = os.pipe()
+    if not (child := os.fork()):
+        os.write(writes, bytes(numbers(loader)))
+        os._exit(0)
+    fetched.gate.set()
+    os.waitpid(child, 0)
+    assert [*os.read(reads, 100)] == [*range(COUNT)]
+
+
+@pytest.mark.parametrize("change", ["altered", "missing"])
+def test_an_error_of_the_thread_reaches_training(bucket, names, fetched, change, caplog):
+    store = open_store(f"{bucket}/d/v1_train")
+    data = bytearray(store.get(names[1]))
+    data[9_000] ^= 1
+    store.put(names[1], bytes(data)) if change == "altered" else store.delete(names[1])
+    loader = train(bucket)
+    fetched.gate.set()
+    joined()
+    code = "damage.digest" if change == "altered" else "object.missing"
+    assert names[1] in caplog.text
+    for _ in range(2):
+        with larder_error(code, f"{bucket}/d/v1_train/{names[1]}"):
+            numbers(loader)
+    assert fetched == names[:2]
+
+
+READER = """
+import os, signal, sys
+import larder
+from larder.datalayer import files
+from larder.store import download as module
+
+storage, rank, world, kill = sys.argv[1:]
+download, read_digest, count = files.download, module.read_digest, 0
+
+def noted(*some):
+    global count
+    count += 1
+    download(*some)
+
+def killed(store, key, write):
+    if count == 2:
+        write(b"half of it")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read_digest(store, key, write)
+
+files.download = noted
+if kill == "kill":
+    module.read_digest = killed
+loader = larder.cache_train_dataset(
+    "d", "v1", storage=storage, rank=int(rank), world=int(world), batch_size_per_rank=1
+)(None)()
+print(sum(int(batch[0][0]) for batch in loader), count)
+"""
+
+
+def reader(storage: str, rank: int, world: int, kill: str = "") -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", READER, storage, str(rank), str(world), kill]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.exhaustive
+def test_ranks_of_a_machine_fetch_each_file_once_also_after_a_kill(bucket, names, tmp_path):
+    killed = reader(bucket, 0, 1, "kill")
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    local = tmp_path / "local/yogadl_local_cache/d/v1_train"
+    assert [path.name for path in local.glob("*.mdb")] == names[:1]
+    assert len([*local.glob(f"{DRAFT_PREFIX}*")]) == 1
+    ranks = [reader(bucket, rank, 2) for rank in range(2)]
+    answers = [[*map(int, each.communicate()[0].split())] for each in ranks]
+    assert [total for total, _ in answers] == [20, 25]
+    assert sum(count for _, count in answers) == FILES - 1
+    assert sorted(path.name for path in local.glob("*.mdb")) == sorted(names)
+    assert not [*local.glob(f"{DRAFT_PREFIX}*")]
+
+
+def test_of_two_builders_the_second_deletes_no_file_that_both_have(bucket, names, tmp_path):
+    with_more: Any = larder.cache_train_dataset(
+        *("d", "v1"), storage=bucket, file_bytes=150_000, batch_size=1, on_change="rebuild"
+    )
+
+    def other() -> Any:
+        yield from elements(6)
+        train(bucket, cache_dir=tmp_path / "other machine", on_change="rebuild")
+        yield from elements(2)
+
+    remove_leases(bucket)
+    remove_caches("d", "v1", None, bucket)
+    assert numbers(with_more(other)()) == [*range(COUNT)]
+    assert [name for name in keys(bucket) if name.endswith(".mdb")] == sorted(names)
+
+
+def keys(bucket: str) -> list[str]:
+    store = open_store(f"{bucket}/d/v1_train")
+    return [info.key for page in store.list() for info in page]
+
+
+def remove_leases(bucket: str) -> None:
+    store = open_store(f"{bucket}/d/v1_train")
+    for key in keys(bucket):
+        if key.startswith("leases/"):
+            store.delete(key)
+
+
+def test_all_files_are_listed_and_removed(bucket, names):
+    (cache,) = list_caches(bucket)["caches"]
+    assert cache["records"] == COUNT
+    assert cache["bytes"] > COUNT * 80_000
+    remove_leases(bucket)
+    assert remove_caches("d", "v1", None, bucket)["objects"] >= FILES + 1
+    assert keys(bucket) == []
+
+
+def test_copies_that_exceed_their_limit_are_an_error_of_training(bucket, names, fetched, tmp_path):
+    fetched.gate.set()
+    loader = train(bucket, cache_bytes="400 kB")
+    joined()
+    with larder_error("store.full"):
+        numbers(loader)
+    copies = [*(tmp_path / "local").rglob("*.mdb")]
+    assert sorted(path.name for path in copies) == sorted(names[:2])
+
+
+def test_files_of_a_directory_are_mapped_there(tmp_path):
+    storage = tmp_path / "storage"
+    loader = train(storage)
+    assert numbers(loader) == numbers(train(storage)) == [*range(COUNT)]
+    assert len([*(storage / "d/v1_train").glob("*.mdb")]) == FILES
+    second = sorted(Path(storage).rglob("*.mdb"))[1]
+    del loader
+    second.write_bytes(second.read_bytes()[:-1])
+    with larder_error("damage.size", str(second)):
+        train(storage)
+
+
+def test_a_limit_is_one_of_all_files(tmp_path):
+    with larder_error("run.endless"):
+        train(tmp_path, max_bytes="300 kB")
+    with larder_error("run.endless"):
+        train(tmp_path, max_records=COUNT - 1)
+    assert numbers(train(tmp_path, max_records=COUNT)) == [*range(COUNT)]
