@@ -1,4 +1,4 @@
-"""Builds one cache file: an LMDB file of records in order.
+"""Builds one cache file: an LMDB file of records in order, in groups.
 
 The same records give the same bytes in every process on a machine. The file depends on the page
 size of the machine, so the content has a separate digest.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from array import array
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -17,13 +18,15 @@ from typing import Any, Final
 
 import lmdb
 
-from larder.cache.record import (
-    SCHEMA_KEY,
-    Buffer,
-    CacheFileFacts,
-    ContentDigest,
-    record_key,
+from larder.cache.group import (
+    GROUP_BYTES,
+    GROUPS_KEY,
+    group_key,
+    group_value,
+    grouped,
+    groups_value,
 )
+from larder.cache.record import SCHEMA_KEY, Buffer, CacheFileFacts, ContentDigest
 from larder.cache.schema import RecordSchema
 from larder.disk import disk_errors, draft, sha256_file
 from larder.errors import FatalError, StoreError
@@ -45,6 +48,7 @@ def build_file(
     reserve_bytes: int = 0,
     transaction_bytes: int = TRANSACTION_BYTES,
     map_bytes: int = MAP_BYTES,
+    group_bytes: int = GROUP_BYTES,
     digest_type: type[ContentDigest] = ContentDigest,
 ) -> CacheFileFacts:
     """Write records, as `Codec` encodes them, to an LMDB file that appears at ``path`` when it is
@@ -53,8 +57,8 @@ def build_file(
     A dataset that does not end stops at ``limit_bytes`` (``run.endless``) instead of filling the
     disk. ``reserve_bytes`` of the disk remain free; that is checked after every transaction, so
     that files that are built at the same time share the free space. ``map_bytes`` is the initial
-    size of the memory map, which doubles when it is full. It affects the bytes of the file, so do
-    not change it.
+    size of the memory map, which doubles when it is full. It affects the bytes of the file, as
+    ``group_bytes`` does, so do not change them.
 
     Memory is about twice ``transaction_bytes``. If the process is killed, ``path`` is unchanged.
     """
@@ -62,12 +66,15 @@ def build_file(
     with draft(path) as file:
         limits = limit_bytes, reserve_bytes, transaction_bytes, map_bytes
         with closing(_Writer(file.path, path, *limits)) as writer:
-            count = 0
-            for record in records:
-                writer.add(record_key(count), record)
-                digest.add(record)
-                count += 1
-                del record  # it may be large, and the next one is made now
+            ends = array("q")
+            for group in grouped(records, group_bytes):
+                for record in group:
+                    digest.add(record)
+                value = group_value(group, is_fixed=schema.is_fixed)
+                writer.add(group_key(len(ends)), value, len(group))
+                ends.append(writer.records)
+                del group, record, value  # they may be large, and the next one is made now
+            writer.add(GROUPS_KEY, groups_value(ends, place))
             writer.add(SCHEMA_KEY, schema.document(place=place, digest=digest.hexdigest()))
             writer.commit()
             with disk_errors(path), ThreadPoolExecutor(1, "larder-cache") as thread:
@@ -75,7 +82,7 @@ def build_file(
                 writer.sync()  # which waits for the disk meanwhile
                 size_bytes, sha256 = file.path.stat().st_size, hashing.result()
         file.publish()
-    return CacheFileFacts(size_bytes, sha256, digest.hexdigest(), count, place)
+    return CacheFileFacts(size_bytes, sha256, digest.hexdigest(), writer.records, place)
 
 
 class _Writer:
@@ -96,7 +103,7 @@ class _Writer:
         self._batch: list[tuple[bytes, Buffer]] = []
         self._batch_bytes = 0
         self._pending_bytes = 0
-        self._added = 0
+        self.records = 0
         # A single writer of a private file needs no lock. meminit makes the bytes reproducible.
         with _lmdb_errors(self._where, need_bytes=2 * PAGESIZE):
             self._env: Any = lmdb.open(
@@ -109,16 +116,16 @@ class _Writer:
     def close(self) -> None:
         self._env.close()
 
-    def add(self, key: bytes, value: Buffer) -> None:
-        """Add one record; records are written in batches."""
+    def add(self, key: bytes, value: Buffer, records: int = 0) -> None:
+        """Add a value, which has so many records; values are written in batches."""
         if len(value) > _LARGEST_RECORD_BYTES:
-            message = f"record {self._added} has {len(value)} bytes; LMDB takes less than 4 GiB"
+            message = f"record {self.records} has {len(value)} bytes; LMDB takes less than 4 GiB"
             raise FatalError("cache.schema", message, where=self._where)
         self._pending_bytes += self._cost_bytes(value)
         self._within_budget(self._file_bytes + self._pending_bytes)
         self._batch.append((key, value))
         self._batch_bytes += len(value)
-        self._added += 1
+        self.records += records
         if self._batch_bytes >= self._transaction_bytes:
             self.commit()
 
@@ -162,12 +169,12 @@ class _Writer:
 
     def _within_budget(self, bytes_: int) -> None:
         if self._reserve_bytes and self._pending_bytes > self._room_bytes:
-            count = format_count(self._added, "record")
+            count = format_count(self.records, "record")
             reserve = format_bytes(self._reserve_bytes)
             message = f"the cache would leave less than {reserve} of the disk after {count}"
             raise StoreError("store.full", message, where=self._where, hint="free some space there")
         if self._limit_bytes is not None and bytes_ > self._limit_bytes:
-            count = format_count(self._added, "record")
+            count = format_count(self.records, "record")
             budget = format_bytes(self._limit_bytes)
             raise FatalError(
                 "run.endless",

@@ -11,13 +11,15 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import lmdb
+import numpy as np
 
+from larder.cache.group import GROUPS_KEY, group_ends, group_key, span_in
 from larder.cache.record import (
     SCHEMA_KEY,
     Array,
@@ -26,7 +28,6 @@ from larder.cache.record import (
     Codec,
     Column,
     ContentDigest,
-    record_key,
 )
 from larder.cache.schema import RecordSchema
 from larder.disk import disk_errors, limit_error, open_shared, sha256_file
@@ -39,6 +40,11 @@ _OPEN: dict[tuple[int, int], _SharedFile] = {}
 # The magic number and version of LMDB 0.9's file format, on its first page.
 _MAGIC = bytes.fromhex("dec0efbe01000000")
 _MAGIC_OFFSET = 16
+
+_GROUPS: Final = 8_192
+"""So many groups of a file are looked up once; the place of one takes 300 bytes."""
+
+_ERRORS: Final = (DamageError, lmdb.Error)
 
 
 class _SharedFile:
@@ -56,6 +62,13 @@ class _SharedFile:
             os.close(self.handle)
             raise
         self.begin()
+        self.group = lru_cache(_GROUPS)(self._group)
+
+    def _group(self, number: int) -> Buffer:
+        value: Buffer | None = self.transaction.get(group_key(number))
+        if value is None:
+            raise DamageError("damage.record", "its group is missing")
+        return value
 
     def begin(self) -> None:
         """Begin a transaction, the first one or after an error, which ends one."""
@@ -149,7 +162,8 @@ class CacheFileReader:
         self._check_records = check_records
         self._file = acquire(path)
         self.close = weakref.finalize(self, release, self._file)
-        self.schema = self._read_schema()
+        self.schema, self._ends = self._read_schema()
+        self._starts = np.concatenate([[0], self._ends[:-1]])
         self._codec = Codec(self.schema, facts.place)
 
     def __len__(self) -> int:
@@ -157,11 +171,17 @@ class CacheFileReader:
 
     def __getitem__(self, index: int) -> dict[str, Array]:
         """The arrays of one record by field, without the fields that the record does not have."""
-        with self._reading() as record:
-            value, number = record(index)
+        records = self._facts.records
+        if not -records <= index < records:
+            raise IndexError(f"record {index} of {records}")
+        number = index % records
+        try:
+            record = self._record(number)
             if self._check_records:
-                self._codec.check(value, number)
-            return self._codec.decode(value)
+                self._codec.check(record, number)
+            return self._codec.decode(record)
+        except _ERRORS as error:
+            raise self._named(error, number) from error
 
     def read_into(
         self,
@@ -176,19 +196,35 @@ class CacheFileReader:
             IndexError: The record does not exist.
             DamageError: ``damage.record``.
         """
+        assert self.close.alive, "the cache file is closed"
+        records, numbers = self._facts.records, np.asarray(indices, np.int64)
+        outside = (numbers < -records) | (numbers >= records)
+        if outside.any():
+            raise IndexError(f"record {numbers[outside][0]} of {records}")
+        numbers = np.where(numbers < 0, numbers + records, numbers)
+        groups = np.searchsorted(self._ends, numbers, side="right")
+        places = numbers - self._starts[groups]
         read = self._codec.reader(columns, check=self._check_records)
-        with self._reading() as record:
-            for row, index in zip(rows, indices, strict=True):
-                read(*record(int(index)), int(row))
+        value_of, span, number = self._file.group, self._span, -1
+        each = (column.tolist() for column in (numbers, groups, places))
+        rows = rows.tolist() if isinstance(rows, np.ndarray) else rows
+        try:
+            for row, number, group, place in zip(rows, *each, strict=True):
+                value = value_of(group)
+                read(value, *span(value, group, place), number, row)
+        except _ERRORS as error:
+            raise self._named(error, number) from error
 
     def verify(self) -> None:
         """Read and check every record, and compare the content digest with the published one."""
-        digest = ContentDigest(self.schema)
-        with self._reading() as record:
-            for index in range(len(self)):
-                value, number = record(index)
-                self._codec.check(value, number)
-                digest.add(value)
+        digest, number = ContentDigest(self.schema), -1
+        try:
+            for number in range(len(self)):
+                record = self._record(number)
+                self._codec.check(record, number)
+                digest.add(record)
+        except _ERRORS as error:
+            raise self._named(error, number) from error
         if digest.hexdigest() != self._facts.digest:
             message = f"the content digest is {digest.hexdigest()}, not {self._facts.digest}"
             raise DamageError("damage.digest", message, where=str(self.path))
@@ -205,50 +241,45 @@ class CacheFileReader:
     def __reduce__(self) -> tuple[object, ...]:
         return _reopen, (self.path, self._facts, self._check_records)
 
-    @contextmanager
-    def _reading(self) -> Iterator[Callable[[int], tuple[Buffer, int]]]:
-        """What finds a record and its number; errors say which record it was."""
+    def _record(self, number: int) -> Buffer:
         assert self.close.alive, "the cache file is closed"
-        number = -1
-        transaction = self._file.transaction
+        group = int(self._ends.searchsorted(number, "right"))
+        value = self._file.group(group)
+        start, stop = self._span(value, group, number - int(self._starts[group]))
+        return value[start:stop]
 
-        def record(index: int) -> tuple[Buffer, int]:
-            nonlocal number
-            number = self._number(index)
-            value: Buffer | None = transaction.get(record_key(number))
-            if value is None:
-                raise DamageError("damage.record", "the record is missing")
-            return value, number
+    def _span(self, value: Buffer, group: int, place: int) -> tuple[int, int]:
+        """Where one of the records of a group starts and stops."""
+        size = self._codec.record_bytes
+        if size is not None:
+            return place * size, (place + 1) * size
+        return span_in(value, place, int(self._ends[group] - self._starts[group]))
 
-        try:
-            yield record
-        except DamageError as error:
-            where = f"{self.path}, record {number}"
-            raise DamageError(error.code, error.message, where=where) from None
-        except lmdb.Error as error:
-            self._file.begin()
-            where = f"{self.path}, record {number}"
-            raise DamageError("damage.record", f"LMDB: {error}", where=where) from error
+    def _named(self, error: Exception, number: int) -> DamageError:
+        """The error, which says what record it is about."""
+        where = f"{self.path}, record {number}"
+        if isinstance(error, DamageError):
+            return DamageError(error.code, error.message, where=where)
+        self._file.begin()
+        return DamageError("damage.record", f"LMDB: {error}", where=where)
 
-    def _number(self, index: int) -> int:
-        records = self._facts.records
-        if not -records <= index < records:
-            raise IndexError(f"record {index} of {records}")
-        return index % records
-
-    def _read_schema(self) -> RecordSchema:
+    def _read_schema(self) -> tuple[RecordSchema, Array]:
+        """With the numbers of records up to the end of each group."""
         facts, where, transaction = self._facts, str(self.path), self._file.transaction
         try:
             document = bytes(transaction.get(SCHEMA_KEY, b""))
-            records = transaction.stat()["entries"] - 1
+            schema = RecordSchema.parse(document, where, place=facts.place, digest=facts.digest)
+            ends = group_ends(transaction.get(GROUPS_KEY, b""), facts.place)
         except lmdb.Error as error:
             self._file.begin()
             raise DamageError("damage.record", f"LMDB: {error}", where=where) from error
-        schema = RecordSchema.parse(document, where, place=facts.place, digest=facts.digest)
+        except DamageError as error:
+            raise DamageError(error.code, error.message, where=where) from None
+        records = int(ends[-1]) if len(ends) else 0
         if records != facts.records:
             message = f"the file has {records} records instead of {facts.records}"
             raise DamageError("damage.record", message, where=where)
-        return schema
+        return schema, ends
 
 
 def _reopen(path: Path, facts: CacheFileFacts, check_records: bool) -> CacheFileReader:

@@ -1,15 +1,16 @@
-"""A cache file's layout, the bytes of one record, and the digest of many.
+"""The bytes of one record of a cache file, and the digest of many.
 
-The keys of the LMDB file are the records' ids, counted from 0, eight bytes, big-endian. The schema
-is stored under the key ``schema``, which sorts after every id, so that a file is written from front
-to back. A record is its fields in the order of the schema, then a CRC-32C (u32)::
+Records are in groups: see `larder.cache.group`. The schema is stored under the key ``schema``,
+which sorts after all others, so that a file is written from front to back. A record is its fields
+in the order of the schema, then a CRC-32C (u32)::
 
     [presence: u8, 0 or 1]   if the field is optional; nothing follows a 0
     [dimension: u32] ...     one per open dimension of the schema
     elements                 in C order
 
 All numbers are little-endian; nothing is padded or aligned. The CRC-32C of the fields continues
-from that of the file's place, xor the record's id: so another record never passes for this one.
+from that of the file's place, xor the record's number from 0 on: so another record never passes for
+this one.
 """
 
 from __future__ import annotations
@@ -58,17 +59,16 @@ class CacheFileFacts:
             raise DamageError("damage.digest", message, where=where)
 
 
-def record_key(index: int) -> bytes:
-    return index.to_bytes(8, "big")
-
-
 Array = np.ndarray[Any, Any]
 Value = Array | np.generic | bytes | bytearray | memoryview | int | None
 Column = Array | list[Array | None]
 Columns = Mapping[str, Column]
 Buffer = bytes | bytearray | memoryview
 Span = tuple[int, tuple[int, ...]]
+Reader = Callable[[Buffer, int, int, int, int], None]
+"""Gets a buffer, where in it a record starts and stops, the record's number, and a row."""
 
+_extend: Final = google_crc32c.extend
 _CHECKSUM = struct.Struct("<I")
 # The CRC-32C of any bytes followed by their own CRC-32C, little-endian; wherever it began.
 _RESIDUE: Final = 0x48674BC7
@@ -113,6 +113,10 @@ class Codec:
         self._place_crc: int = google_crc32c.value(place.encode())
         self._slots = tuple(_Slot.of(field) for field in schema.fields)
         self._names = frozenset(schema.names)
+        self.record_bytes = (
+            _CHECKSUM.size + sum(slot.bytes for slot in self._slots) if schema.is_fixed else None
+        )
+        """Of every record; None if they differ."""
 
     def encode(self, values: Mapping[str, Value], number: int = 0) -> bytes:
         """The record of these values, by field, as the one with that number.
@@ -127,7 +131,7 @@ class Codec:
             _encode(slot, values.get(slot.name), pieces)
         crc = self._place_crc ^ number
         for piece in pieces:
-            crc = google_crc32c.extend(crc, piece)
+            crc = _extend(crc, piece)
         pieces.append(_CHECKSUM.pack(crc))
         return b"".join(pieces)
 
@@ -147,7 +151,7 @@ class Codec:
             checksums = np.empty((len(values[0]), _CHECKSUM.size), np.uint8)
             for record in np.concatenate([*values, checksums], axis=1):
                 end = len(record) - _CHECKSUM.size
-                crc = google_crc32c.extend(self._place_crc ^ next(numbers), record[:end])
+                crc = _extend(self._place_crc ^ next(numbers), record[:end])
                 _CHECKSUM.pack_into(record, end, crc)
                 yield record.data
 
@@ -160,9 +164,9 @@ class Codec:
         self._read(columns, False, record, 0, 0)
         return {name: value for name, (value,) in columns.items() if value is not None}
 
-    def reader(self, columns: Columns, *, check: bool = True) -> Callable[[Buffer, int, int], None]:
-        """What reads a record, given its number and a row, into that of an array or list per field,
-        and compares it with its checksum.
+    def reader(self, columns: Columns, *, check: bool = True) -> Reader:
+        """What reads a record into a row of an array or list per field, and compares it with its
+        checksum.
 
         Fields without a column are skipped.
         """
@@ -171,25 +175,29 @@ class Codec:
         for slot in self._slots:
             column = columns.get(slot.name)
             if slot.optional or not isinstance(column, np.ndarray) or column.dtype != slot.dtype:
-                return lambda *record: self._read(columns, check, *record)
+                return lambda value, start, stop, number, row: self._read(
+                    columns, check, value[start:stop], number, row
+                )
             dims = _open_dims(slot, column.shape[1:])
             rows = _rows(column)
             spans.append((dims, end + len(dims), rows))
             end += len(dims) + rows.shape[1]
+        length = end + _CHECKSUM.size
 
-        def read(record: Buffer, number: int, row: int) -> None:
+        def read(value: Buffer, start: int, stop: int, number: int, row: int) -> None:
             """As `_read`, where every record has the fields in the same places."""
-            if len(record) != end + _CHECKSUM.size:
+            if stop - start != length or stop > len(value):
                 raise _damage()
             crc = self._place_crc ^ number
-            for dims, start, rows in spans:
-                if dims and record[start - len(dims) : start] != dims:
+            for dims, offset, rows in spans:
+                begin = start + offset
+                if dims and value[begin - len(dims) : begin] != dims:
                     raise _damage()
                 values = rows[row]
-                values.data[:] = record[start : start + len(values)]
+                values.data[:] = value[begin : begin + len(values)]
                 if check:  # what was copied, as that is in the cache of the processor
-                    crc = google_crc32c.extend(google_crc32c.extend(crc, dims), values)
-            if check and record[end:] != _CHECKSUM.pack(crc):
+                    crc = _extend(_extend(crc, dims) if dims else crc, values)
+            if check and value[start + end : stop] != _CHECKSUM.pack(crc):
                 raise _damage("the checksum does not match")
 
         return read
@@ -209,8 +217,7 @@ class Codec:
         """Compare a record with its checksum (``damage.record``), as the one with that number."""
         # The checksum's C code does not accept a memoryview, only an array over one.
         if len(record) < _CHECKSUM.size or (
-            google_crc32c.extend(self._place_crc ^ number, np.frombuffer(record, np.uint8))
-            != _RESIDUE
+            _extend(self._place_crc ^ number, np.frombuffer(record, np.uint8)) != _RESIDUE
         ):
             raise _damage("the checksum does not match")
 

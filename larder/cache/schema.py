@@ -3,7 +3,7 @@
 A schema is kept once per LMDB file as canonical JSON (sorted keys, no white space, UTF-8)::
 
     {"digest":"...","fields":[{"dtype":"int64","name":"label","optional":false,"shape":[]}, ...],
-     "format":"larder-cache-2","lmdb":"0.9","place":"segments/SEG/caches/CACHE/SPLIT"}
+     "format":"larder-cache-3","lmdb":"0.9","place":"segments/SEG/caches/CACHE/SPLIT"}
 
 A dimension that differs between records is null. ``lmdb`` is the release line of LMDB that defines
 the file format. It, the place of the file and the digest of its content belong to the file, not to
@@ -20,7 +20,7 @@ from typing import Any, Final
 from larder.errors import DamageError, FatalError
 from larder.manifest.digest import canonical_json
 
-FORMAT: Final = "larder-cache-2"
+FORMAT: Final = "larder-cache-3"
 LMDB_LINE: Final = "0.9"
 
 KEY: Final = "key"
@@ -91,6 +91,11 @@ class RecordSchema:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.fields)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all records have as many bytes."""
+        return all(field.stackable for field in self.fields)
 
     def select(self, names: Sequence[str] | None) -> tuple[Field, ...]:
         """The fields with these names, in the order of ``names``; all if None."""

@@ -40,7 +40,7 @@ from larder.versions.omitted import Omitted
 GROUPING_VERSION = 1
 """Version of the rules that make samples of keys."""
 
-CACHE_VERSION = 2
+CACHE_VERSION = 3
 """Version of the format of cache files."""
 
 _ALL_IN_TRAIN = ["globs", ["train", ["**"]]]

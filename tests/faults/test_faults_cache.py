@@ -14,11 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import lmdb
 import numpy as np
 import pytest
 
 from larder.cache.build import build_file
 from larder.cache.file import CacheFileReader, open_file
+from larder.cache.group import group_key
 from larder.cache.record import CacheFileFacts, Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import DamageError, FatalError, LarderError
@@ -96,10 +98,10 @@ def test_another_file_is_refused_when_it_is_opened(tmp_path):
 
 
 def test_a_pointer_to_another_record_is_found_when_it_is_read(tmp_path):
-    """LMDB keeps a long record in pages of its own, and the number of the first with its key."""
+    """LMDB keeps a long value in pages of its own, and the number of the first with its key."""
     path = tmp_path / "a.mdb"
     rows = ({"n": number, "x": bytes(6_000)} for number in range(20))
-    facts = build_file(CODEC.encode_each(rows), SCHEMA, path, limit_bytes=None)
+    facts = build_file(CODEC.encode_each(rows), SCHEMA, path, limit_bytes=None, group_bytes=1)
     data = path.read_bytes()
     with open_file(path, facts) as file:
         wanted = [file[number]["n"] for number in range(20)]
@@ -120,6 +122,55 @@ def test_a_pointer_to_another_record_is_found_when_it_is_read(tmp_path):
             seen |= {number for number in range(20) if numbers[number] is None}
             assert all(one in (None, number) for one, number in zip(numbers, wanted, strict=True))
     assert len(seen) >= 10
+
+
+def test_damage_to_the_places_of_records_is_found(tmp_path):
+    """In a value, where all records but the first begin."""
+    path = tmp_path / "a.mdb"
+    facts = build(path, 1_000)
+    data, size = path.read_bytes(), len(CODEC.encode(values(0)))
+    begin = data.index(np.arange(size, 6 * size, size).astype("<u4").tobytes())
+    for place, byte in itertools.product(range(3), (b"\0", b"\xff")):
+        changed = bytearray(data)
+        changed[begin + 4 * place : begin + 4 * place + 4] = 4 * byte
+        path.write_bytes(changed)
+        for check_records in (True, False):
+            with open_file(path, facts, check_records=check_records) as file:
+                reader = CacheReader([file])
+                for number in (place, place + 1):
+                    with larder_error("damage.record", f"{path}, record {number}"):
+                        file[number]
+                    with larder_error("damage.record", f"{path}, record {number}"):
+                        reader.batch([999, number])
+                assert file[place + 2]["n"] == place + 2
+
+
+def test_damage_to_the_numbers_of_records_is_found(tmp_path):
+    path = tmp_path / "a.mdb"
+    facts = build(path, 1_000)
+    data = path.read_bytes()
+    table = data.index(np.array([1_000], "<i8").tobytes())
+    for offset in (-16, 0, 7, 8):
+        changed = bytearray(data)
+        changed[table + offset] ^= 1
+        path.write_bytes(changed)
+        with larder_error("damage.record", str(path)):
+            open_file(path, facts)
+
+
+def test_a_group_that_is_missing_is_damage(tmp_path):
+    path = tmp_path / "a.mdb"
+    facts = build(path, 1_000)
+    with (
+        lmdb.open(str(path), subdir=False, lock=False, map_size=1 << 30) as environment,
+        environment.begin(write=True) as transaction,
+    ):
+        assert transaction.delete(group_key(1))
+    with open_file(path, replace(facts, bytes=path.stat().st_size)) as file:
+        assert file[0]["n"] == 0
+        assert file[-1]["n"] == 999
+        with larder_error("damage.record", f"{path}, record 500"):
+            file[500]
 
 
 @pytest.mark.parametrize(

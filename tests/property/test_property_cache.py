@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from larder.cache.build import build_file
 from larder.cache.file import open_file
+from larder.cache.group import GROUP_BYTES, group_value, grouped, span_in
 from larder.cache.record import Codec, empty_columns
 from larder.cache.schema import DTYPES, Field, RecordSchema
 from larder.errors import DamageError, FatalError
@@ -80,7 +81,7 @@ def test_records_come_back(case):
         decoded = codec.decode(memoryview(record))
         assert_same(decoded, values, schema)
         assert codec.encode(decoded, number) == record
-        codec.reader(columns)(memoryview(record), number, number)
+        codec.reader(columns)(memoryview(record), 0, len(record), number, number)
     for number, values in enumerate(rows):
         row = {name: column[number] for name, column in columns.items()}
         assert_same(row, values, schema)
@@ -98,8 +99,8 @@ def test_any_bytes_decode_or_are_damage(data, case):
 
 
 @settings(max_examples=25, deadline=None)
-@given(cases(), st.sampled_from([1, 100, 1 << 20]))
-def test_parts_come_back(case, transaction_bytes):
+@given(cases(), st.sampled_from([1, 100, 1 << 20]), st.sampled_from([1, 40, GROUP_BYTES]))
+def test_parts_come_back(case, transaction_bytes, group_bytes):
     schema, rows = case
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.mdb"
@@ -110,8 +111,33 @@ def test_parts_come_back(case, transaction_bytes):
             limit_bytes=1 << 24,
             transaction_bytes=transaction_bytes,
             map_bytes=1 << 16,
+            group_bytes=group_bytes,
         )
         with open_file(path, facts, verify=True) as file:
             file.verify()
             for found, values in zip(file, rows, strict=True):
                 assert_same(found, values, schema)
+            columns = empty_columns(schema.fields, 2 * len(rows))
+            numbers = np.arange(-len(rows), len(rows))
+            file.read_into(columns, range(len(numbers))[::-1], numbers)
+            for row, number in enumerate(numbers[::-1].tolist()):
+                found = {name: column[row] for name, column in columns.items()}
+                assert_same(found, rows[number], schema)
+
+
+LARGE = st.sampled_from([4, 5, 1_000, GROUP_BYTES - 1, GROUP_BYTES, GROUP_BYTES + 1, 300_000])
+
+
+@given(st.lists(LARGE, max_size=30))
+@example([GROUP_BYTES - 1, 300_000, 4, GROUP_BYTES, 4, 4])
+def test_groups_are_consecutive_and_large(sizes):
+    groups = list(grouped((bytes([n]) * size for n, size in enumerate(sizes)), GROUP_BYTES))
+    assert [record[0] for group in groups for record in group] == [*range(len(sizes))]
+    for group, following in zip(groups, [*groups, None][1:], strict=True):
+        size = sum(map(len, group))
+        assert len(group) == 1 or max(map(len, group)) < GROUP_BYTES > size - len(group[-1])
+        assert size >= GROUP_BYTES or following is None or len(following[0]) >= GROUP_BYTES
+        assert bytes(group_value(group, is_fixed=True)) == b"".join(group)
+        value = group_value(group, is_fixed=False)
+        spans = [slice(*span_in(value, n, len(group))) for n in range(len(group))]
+        assert [value[span] for span in spans] == group

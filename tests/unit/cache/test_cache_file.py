@@ -116,6 +116,22 @@ def test_the_file_is_never_larger_than_the_budget(tmp_path):
         build(tmp_path / "c.mdb", 500, limit_bytes=facts.bytes - 1)
 
 
+@pytest.mark.parametrize("size", [1_000, 2_026, 4_077, 10_000, 65_540, 131_069, 200_000])
+@pytest.mark.parametrize("shape", [False, True], ids=["ragged", "fixed"])
+def test_a_file_is_little_larger_than_its_records(tmp_path, size, shape):
+    """On pages of 4 KiB, whatever is left of the last one of a value."""
+    schema = RecordSchema((Field("x", "uint8", (size if shape else None,)),))
+    count = 3_000_000 // size
+    rows = ({"x": bytes(size)} for _ in range(count))
+    path = tmp_path / "a.mdb"
+    facts = build_file(Codec(schema).encode_each(rows), schema, path, limit_bytes=AMPLE_BYTES)
+    assert facts.bytes - 5 * 4096 < 1.05 * size * count  # five hold LMDB's trees, and the schema
+    with open_file(path, facts) as file:
+        columns = {"x": np.ones((count, size), np.uint8)}
+        file.read_into(columns, range(count), range(count))
+        assert not columns["x"].any()
+
+
 def test_a_builder_that_fails_leaves_the_old_part(tmp_path):
     path = tmp_path / "a.mdb"
     facts = build(path, 10)

@@ -64,7 +64,7 @@ def test_damage_is_found_where_all_records_are_of_one_shape():
     record = codec.encode(values, 4)
     columns = empty_columns([Field("grid", "uint16", (3, 2)), Field("label", "int8")], 2)
     read = codec.reader(columns)
-    read(memoryview(record), 4, 1)
+    read(memoryview(record), 0, len(record), 4, 1)
     assert {name: column[1].tolist() for name, column in columns.items()} == {
         "grid": [[1, 1]] * 3,
         "label": 7,
@@ -73,4 +73,6 @@ def test_damage_is_found_where_all_records_are_of_one_shape():
     others = [record[:-1], record + b"\0", codec.encode(values, 5), *changed]
     for other in others:
         with pytest.raises(DamageError):
-            read(memoryview(other), 4, 1)
+            read(memoryview(other), 0, len(other), 4, 1)
+    with pytest.raises(DamageError):  # the value ends before the record does
+        read(memoryview(record[:-1]), 0, len(record), 4, 1)

@@ -19,7 +19,7 @@ def test_the_document_is_canonical_json():
     small = RecordSchema((Field("x", "uint8", (None, 2)),))
     assert small.document() == (
         b'{"fields":[{"dtype":"uint8","name":"x","optional":false,"shape":[null,2]}],'
-        b'"format":"larder-cache-2","lmdb":"0.9"}'
+        b'"format":"larder-cache-3","lmdb":"0.9"}'
     )
     assert json.loads(small.document()) == {**json.loads(small.content()), "lmdb": "0.9"}
 
@@ -54,7 +54,7 @@ def changed(**fields: Any) -> bytes:
 @pytest.mark.parametrize(
     "data",
     [
-        changed(format="larder-cache-3"),
+        changed(format="larder-cache-2"),
         changed(lmdb="1.0"),
         changed(fields=[]),
         changed(fields=[{"name": "x"}]),
