@@ -1,7 +1,7 @@
 """Groups: the values of a cache file's LMDB, each of which has several consecutive records.
 
 LMDB stores a value of more than half a page in pages of its own, of which the rest stays empty. So
-a group has at least 128 KiB: as many records as that takes, one after the other; but one that has
+a group has at least 96 KiB: as many records as that takes, one after the other; but one that has
 as much itself is a group alone. If the records of a file differ in length, the places in the value
 where all but the first of them begin follow (u32). The keys are the groups' numbers, from 0, eight
 bytes, big-endian.
@@ -22,7 +22,7 @@ import numpy as np
 from larder.cache.record import Array, Buffer
 from larder.errors import DamageError
 
-GROUP_BYTES: Final = 128 << 10
+GROUP_BYTES: Final = 96 << 10
 GROUPS_KEY: Final = b"groups"
 
 _START: Final = struct.Struct("<I")
