@@ -4,37 +4,42 @@ One run at a time prepares a dataset. Two would end well without the limit, but 
 with it the second run waits, and then finds the work done. So many runs as the limit of a bucket
 has slots use the bucket as their storage at a time; one that waits for its dataset has none.
 
-The server takes a slot back from a run that was killed, but may forget to if it was restarted. A
-run that has a slot has the limit's name as a tag: so a run that waits can say which one that is,
-and frees slots that none has.
+A run that has a slot has the limit's name as a tag: so a run that waits can say which one that is.
+It is a label, too, with the ID of the slot's lease. A run that has ended and still has the tag was
+killed: whoever waits gives its lease back, and so does ``flows.serve``. If no run tells the lease,
+or the server has forgotten it in a restart, whoever waits frees slots that no run has had for long.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
+from httpx import HTTPError, HTTPStatusError  # Prefect's
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate
 from prefect.client.schemas.filters import FlowRunFilter
-from prefect.client.schemas.objects import FlowRun, StateType
-from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
-from prefect.concurrency.sync import concurrency
+from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, StateType
+from prefect.concurrency._leases import maintain_concurrency_lease
 from prefect.exceptions import ObjectNotFound
 
-from flows.runs.page import tagged
+from flows.runs.page import change_tags
 from larder.config.urls import parse_url
 from larder.progress import WAIT
 from tasks.progress import current_progress
 
 LEASE_SECONDS = 60.0
-"""When the server takes the slot back from a run that does not renew it: Prefect's minimum."""
+"""When the server takes a slot back whose lease nobody renews or gives back: Prefect's minimum."""
 
 ABANDONED_SECONDS = LEASE_SECONDS + 15.0
 """How long no run may have a slot that is taken: the server looks every 15 s for what ran out."""
+
+_RECENTLY_SECONDS = 300.0
+"""Of a run that ended earlier, the server has taken the lease back."""
 
 _POLL_SECONDS = 2.0
 _UNFINISHED = (StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CANCELLING)
@@ -63,13 +68,32 @@ def bucket_limit(storage: str, say: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
+def free_slots_of_killed_runs(client: SyncPrefectClient) -> None:
+    """Give back the leases of runs that have ended without doing so."""
+    recently = datetime.now(UTC) - timedelta(seconds=_RECENTLY_SECONDS)
+    question = {"end_time": {"after_": recently}, "state": {"type": {"any_": TERMINAL_STATES}}}
+    for run in client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(question)):
+        leases = {limit: str(run.labels[limit]) for limit in run.labels.keys() & run.tags}
+        for lease in leases.values():
+            client.release_concurrency_slots_with_lease(UUID(lease))
+        if leases:
+            client.update_flow_run(run.id, tags=set(run.tags) - leases.keys())
+
+
 @contextmanager
 def _slot(name: str, say: Callable[[str], None]) -> Iterator[None]:
-    with ExitStack() as stack:
-        if _exists(name):
-            _acquire(stack, name, say)
-            stack.enter_context(tagged(name))
+    if not _exists(name):
         yield
+        return
+    lease = _acquire(name, say)
+    with maintain_concurrency_lease(lease, LEASE_SECONDS):
+        try:
+            change_tags(add={name}, labels={name: str(lease)})
+            yield
+        finally:  # a server that does not answer is told by whoever waits
+            with suppress(HTTPError), get_client(sync_client=True) as client:
+                client.release_concurrency_slots_with_lease(lease)
+                change_tags(remove={name})
 
 
 def _exists(name: str) -> bool:
@@ -81,22 +105,16 @@ def _exists(name: str) -> bool:
     return True
 
 
-def _acquire(stack: ExitStack, name: str, say: Callable[[str], None]) -> None:
+def _acquire(name: str, say: Callable[[str], None]) -> UUID:
+    """The lease of a slot, once there is one."""
     waiting, all_had = False, time.monotonic()
     while True:
         current_progress()  # raises once the run is asked to stop
-        # One question at a time, for whose answer we wait: the slot may be ours by then.
-        slot = concurrency(name, max_retries=0, lease_duration=LEASE_SECONDS)
-        try:
-            stack.enter_context(slot)
-        except ConcurrencySlotAcquisitionError as error:
-            if getattr(getattr(error.__cause__, "response", None), "status_code", 0) != _LOCKED:
-                raise
-        else:
-            if waiting:
-                current_progress().finish(WAIT)
-            return
         with get_client(sync_client=True) as client:
+            if lease := _lease(client, name):
+                if waiting:
+                    current_progress().finish(WAIT)
+                return lease
             runs = _runs_with(client, name)
             taken = client.read_global_concurrency_limit_by_name(name).active_slots
             if not waiting:
@@ -110,7 +128,21 @@ def _acquire(stack: ExitStack, name: str, say: Callable[[str], None]) -> None:
                 free = GlobalConcurrencyLimitUpdate(active_slots=len(runs))
                 client.update_global_concurrency_limit(name, free)
                 continue
+            free_slots_of_killed_runs(client)
         time.sleep(_POLL_SECONDS)
+
+
+def _lease(client: SyncPrefectClient, name: str) -> UUID | None:
+    """The lease of a slot; None if all are taken."""
+    try:
+        answer = client.increment_concurrency_slots_with_lease(
+            [name], 1, "concurrency", LEASE_SECONDS
+        )
+    except HTTPStatusError as error:
+        if error.response.status_code == _LOCKED:
+            return None
+        raise
+    return UUID(answer.json()["lease_id"])
 
 
 def _runs_with(client: SyncPrefectClient, limit: str) -> list[FlowRun]:
@@ -128,11 +160,3 @@ def _described(limit: str, runs: list[FlowRun]) -> str:
     )
     command = f"prefect global-concurrency-limit update {limit} --active-slots 0"
     return f"{names}, has it; if that is no longer alive, set its state, or run `{command}`"
-
-
-def _is_of_another_service(record: logging.LogRecord) -> bool:
-    """Not that which asks for slots: it logs a slot that is taken as if that were an error."""
-    return "ConcurrencySlot" not in str(record.args)
-
-
-logging.getLogger("prefect._internal.concurrency").addFilter(_is_of_another_service)

@@ -127,22 +127,19 @@ def log_end(shown: LarderError, error: Exception) -> str:
     return lines[-1]
 
 
-@contextmanager
-def tagged(tag: str) -> Iterator[None]:
-    """Give the flow run a tag within a ``with`` block."""
-    change_tags(add={tag})
-    try:
-        yield
-    finally:
-        change_tags(remove={tag})
-
-
-def change_tags(*, add: Set[str] = frozenset(), remove: Set[str] = frozenset()) -> None:
-    """Change the tags of the flow run, by which the list of runs can be filtered."""
+def change_tags(
+    *,
+    add: Set[str] = frozenset(),
+    remove: Set[str] = frozenset(),
+    labels: Mapping[str, str] | None = None,
+) -> None:
+    """Change the tags of the flow run, by which the list of runs can be filtered; add labels."""
     context = FlowRunContext.get()
     assert context is not None, "this is a flow run"
     assert context.flow_run is not None, "it has begun"
     with suppress(Exception), get_client(sync_client=True) as client:
+        if labels:
+            client.update_flow_run_labels(context.flow_run.id, dict(labels))
         before = set(client.read_flow_run(context.flow_run.id).tags)
         client.update_flow_run(context.flow_run.id, tags=sorted((before | add) - remove))
 

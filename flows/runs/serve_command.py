@@ -14,9 +14,10 @@ import os
 import shutil
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -37,6 +38,7 @@ PORT = 4200
 
 _HOST = "127.0.0.1"
 _POLL_SECONDS = 1.0
+_FREE_SECONDS = 10.0
 _SHORTEST_SECONDS = 10.0
 """A worker that ends earlier, and the next one too, would always end."""
 
@@ -187,6 +189,7 @@ def _worker_of(pool: str, log: Path | None) -> Iterator[tuple[_Kept, Deployed]]:
     make_pool(pool)
     abandoned = StateType.PENDING, StateType.RUNNING, StateType.CANCELLING
     crash_abandoned_runs(pool, _ENDED, *abandoned)
+    threading.Thread(target=_free_slots, daemon=True).start()
     tell("deploying")
     team = os.environ.get(TEAM, "")
     deployed = deploy_all(pool, team=team, changed_only=True, replace=log is not None)
@@ -201,6 +204,19 @@ def _worker_of(pool: str, log: Path | None) -> Iterator[tuple[_Kept, Deployed]]:
         yield worker, deployed
     finally:
         worker.stop()
+
+
+def _free_slots() -> NoReturn:
+    """Free the slots of killed runs, which would be taken for more than a minute."""
+    from httpx import HTTPError  # Prefect's
+    from prefect import get_client
+
+    from flows.runs.limits import free_slots_of_killed_runs
+
+    while True:
+        time.sleep(_FREE_SECONDS)
+        with suppress(HTTPError), get_client(sync_client=True) as client:
+            free_slots_of_killed_runs(client)
 
 
 class _Kept:

@@ -1,4 +1,4 @@
-"""A run that waits for a limit: with a slow server, and for a slot that no run has."""
+"""A run that waits for a limit: with a slow server, and for a slot of a killed run, or of none."""
 
 from __future__ import annotations
 
@@ -86,4 +86,24 @@ def test_a_slot_that_no_run_has_is_freed_and_one_that_a_run_has_is_named(
     done = running.wait()
     assert done.status == 0, done.err
     assert "Service" not in json.dumps(done.err)
+    assert limit(prefect_server, limited)["active_slots"] == 0
+
+
+def test_a_slot_of_a_killed_run_is_given_back_at_once(reporting, prefect_server, named):
+    name = named()
+    limited = f"larder-{name}"
+    prefect_server.post("/v2/concurrency_limits/", {"name": limited, "limit": 1})
+    question = {"names": [limited], "slots": 1, "lease_duration": 3600}
+    lease = prefect_server.post("/v2/concurrency_limits/increment-with-lease", question)
+    flow = prefect_server.post("/flows/", {"name": "prepare"})
+    run = {"flow_id": flow["id"], "tags": [limited, "kept"], "labels": {limited: lease["lease_id"]}}
+    killed = prefect_server.post("/flow_runs/", run | {"state": {"type": "RUNNING"}})
+    prefect_server.post(f"/flow_runs/{killed['id']}/set_state", {"state": {"type": "CRASHED"}})
+
+    done = reporting.run("--dataset", name)
+    assert done.status == 0, done.err
+    assert "no run has the slot" not in done.err
+    assert prefect_server.get(f"/flow_runs/{killed['id']}")["tags"] == ["kept"]
+    (last,) = prefect_server.flow_runs(f"prepare {name} for local")
+    assert limited in last["labels"]
     assert limit(prefect_server, limited)["active_slots"] == 0

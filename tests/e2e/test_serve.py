@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -161,6 +162,10 @@ def test_a_server_that_dies_is_started_again_and_its_run_goes_on(shared):
 def test_nothing_is_left_when_it_ends_and_its_runs_are_crashed_and_continued(serving, number):
     run = serving.in_the_middle()
     serving.running.process.send_signal(number)
+    if number == signal.SIGKILL:  # all at once, as if the machine were reset
+        for process in serving.processes("prefect.engine"):
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
     assert serving.running.wait().status == (0 if number == signal.SIGINT else -number)
     wait_until(lambda: not serving.processes("prefect"))
 
@@ -168,6 +173,9 @@ def test_nothing_is_left_when_it_ends_and_its_runs_are_crashed_and_continued(ser
     serving.running = served_again.running
     serving.server = served_again.server
     assert serving.server.ended(run)["state_type"] == "CRASHED"
+    wait_until(lambda: "larder-files" not in serving.server.get(f"/flow_runs/{run['id']}")["tags"])
+    limit = serving.server.get("/v2/concurrency_limits/larder-files")
+    assert limit["active_slots"] == 0
     serving.check_continued(unknown=0 if number == signal.SIGINT else OBJECTS)
 
 
