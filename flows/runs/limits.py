@@ -128,7 +128,8 @@ def _acquire(name: str, say: Callable[[str], None]) -> UUID:
                 free = GlobalConcurrencyLimitUpdate(active_slots=len(runs))
                 client.update_global_concurrency_limit(name, free)
                 continue
-            free_slots_of_killed_runs(client)
+            else:
+                free_slots_of_killed_runs(client)
         time.sleep(_POLL_SECONDS)
 
 
@@ -154,7 +155,7 @@ def _runs_with(client: SyncPrefectClient, limit: str) -> list[FlowRun]:
 def _described(limit: str, runs: list[FlowRun]) -> str:
     """Who has a limit, and what to do if that is wrong."""
     if not runs:
-        return f"no run is known to have it; after {ABANDONED_SECONDS:.0f} s it is freed"
+        return f"no run is known to have it: it is freed after {ABANDONED_SECONDS:.0f} s at most"
     names = ", ".join(
         f"{run.name} ({run.id}), running since {run.start_time!s:.16} UTC" for run in runs
     )
