@@ -75,6 +75,7 @@ GROUPS = (
     Group(
         (
             "tests/e2e/test_browser.py",
+            "tests/e2e/test_deploying.py",
             "tests/e2e/test_runners.py",
             "tests/e2e/test_serve.py",
             "tests/integration/test_batch_processes.py",

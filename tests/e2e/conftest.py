@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from prefect_server import POLL_SECONDS, PrefectServer
+from prefect_server import POLL_SECONDS, PROMPT, PrefectServer
 
 from tests.support.commands import Workplace
 from tests.support.imagenet import imagenet_like
@@ -31,6 +31,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
     environment = {
         **clean,
+        **PROMPT,
         "PREFECT_HOME": str(home),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
@@ -108,7 +109,7 @@ def small(tmp_path: Path) -> Workplace:
 @pytest.fixture
 def reporting(place: Workplace, prefect_server: PrefectServer) -> Workplace:
     """Where commands run that report to the session's Prefect server."""
-    place.environment["PREFECT_API_URL"] = prefect_server.url
+    place.environment |= {**PROMPT, "PREFECT_API_URL": prefect_server.url}
     return place
 
 

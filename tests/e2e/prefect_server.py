@@ -17,6 +17,17 @@ from tests.support.processes import wait_until
 POLL_SECONDS = 0.1
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
+PROMPT = {
+    "PREFECT_WORKER_QUERY_SECONDS": "2",
+    "PREFECT_WORKER_PREFETCH_SECONDS": "2",
+    "PREFECT_RUNNER_POLL_FREQUENCY": "1",
+    "PREFECT_LOGGING_TO_API_BATCH_INTERVAL": "0.5",
+    "PREFECT_SERVER_DEPLOYMENTS_CONCURRENCY_SLOT_WAIT_SECONDS": "4",
+    "PREFECT_SERVER_SERVICES_REPOSSESSOR_LOOP_SECONDS": "2",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+}
+"""Settings of Prefect: what waits for something looks again sooner than by default."""
+
 
 @dataclass(frozen=True)
 class PrefectServer:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from prefect_server import PrefectServer
+from prefect_server import PROMPT, PrefectServer
 
 from larder.store import open_store
 from tests.support.checker import check_all
@@ -83,6 +83,14 @@ class Serving:
         assert version
 
 
+def write_profile(home: Path) -> None:
+    """Make Prefect prompt by its profile: ``make serve`` takes nothing from the environment."""
+    home.mkdir(parents=True)
+    lines = ["active = 'prompt'", "[profiles.prompt]"]
+    lines += [f"{name} = '{value}'" for name, value in PROMPT.items()]
+    (home / "profiles.toml").write_text("\n".join(lines))
+
+
 @contextmanager
 def serving_in(folder: Path, *flags: str) -> Iterator[Serving]:
     """``make serve`` with some flags, within a ``with`` block."""
@@ -93,6 +101,7 @@ def serving_in(folder: Path, *flags: str) -> Iterator[Serving]:
     for number in range(OBJECTS):
         (folder / f"source/{number:03}.bin").write_bytes(os.urandom(OBJECT_BYTES))
     place.environment["LARDER_SOURCE"] = str(folder / "source")
+    write_profile(folder / "data/prefect")
     serving = Serving(place, *flags)
     try:
         yield serving

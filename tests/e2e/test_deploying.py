@@ -1,7 +1,8 @@
-"""``make deploy``: what people have changed in Prefect stays, and what is gone is left out."""
+"""``make deploy``: what it refuses, and that what people have changed in Prefect stays."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,10 +10,12 @@ from typing import Any
 
 import pytest
 from prefect_server import PrefectServer
+from ruamel.yaml import YAML
 from test_dataset_limits import proxy
 
+from flows.runs.deployments import IMAGE_DIRECTORY
 from tests.support.commands import CHECKOUT, Finished, Workplace
-from tests.support.http_server import serving
+from tests.support.http_server import QuietHandler, serving
 
 pytestmark = pytest.mark.exhaustive
 DEPLOY = ("-m", "flows.deploy")
@@ -20,14 +23,22 @@ FILE = "deployments/prefect.yaml"
 
 
 @pytest.fixture
-def team(
-    reporting: Workplace, prefect_server: PrefectServer, request: pytest.FixtureRequest
-) -> str:
-    """A checkout, and the name of its work pool and of its team."""
-    name = re.sub(r"[^a-z]+", "-", request.node.name)[5:30].strip("-")
+def checkout(reporting: Workplace) -> None:
+    """The place has the flows, and a copy of the shipped file."""
     (reporting.folder / "deployments").mkdir()
     (reporting.folder / FILE).write_text((CHECKOUT / FILE).read_text())
     (reporting.folder / "flows").symlink_to(CHECKOUT / "flows")
+
+
+@pytest.fixture
+def team(
+    reporting: Workplace,
+    prefect_server: PrefectServer,
+    checkout: None,
+    request: pytest.FixtureRequest,
+) -> str:
+    """The name of a work pool and of a team."""
+    name = re.sub(r"[^a-z]+", "-", request.node.name)[5:30].strip("-")
     reporting.environment["LARDER_TEAM"] = name
     prefect_server.post("/work_pools/", {"name": name, "type": "process"})
     return name
@@ -47,6 +58,13 @@ def edit(place: Workplace, old: str, new: str) -> None:
     text = (place.folder / FILE).read_text()
     assert old in text
     (place.folder / FILE).write_text(text.replace(old, new))
+
+
+def only(place: Workplace, *names: str) -> None:
+    """Leave these in the file: deploying all takes twice as long."""
+    document = YAML(typ="safe").load(place.folder / FILE)
+    entries = [each for each in document["deployments"] if each["name"] in names]
+    (place.folder / FILE).write_text(json.dumps({**document, "deployments": entries}, default=str))
 
 
 def test_what_people_have_changed_stays(reporting, prefect_server, team, deploy):
@@ -95,6 +113,7 @@ def test_what_people_have_changed_stays(reporting, prefect_server, team, deploy)
 
 
 def test_a_deleted_example_is_left_out_and_named(reporting, prefect_server, team, deploy):
+    only(reporting, "digits", "files", "verify", "refresh")
     (reporting.folder / "configs/datasets/digits.yaml").unlink()
     done = deploy()
     gone = "as there is no configs/datasets/digits.yaml"
@@ -110,6 +129,7 @@ def test_a_deleted_example_is_left_out_and_named(reporting, prefect_server, team
 def test_another_checkout_takes_nothing_over_without_a_word(
     reporting, prefect_server, team, deploy
 ):
+    only(reporting, "digits", "deploy")
     deploy()
     elsewhere = ("--directory", "/srv/larder")
     refused = reporting.run("--pool", team, *elsewhere, python=DEPLOY)
@@ -127,6 +147,7 @@ def test_another_checkout_takes_nothing_over_without_a_word(
 def test_what_another_checkout_makes_at_the_same_time_is_there(
     reporting, prefect_server, team, deploy
 ):
+    only(reporting, "digits")
     with suppress(AssertionError):  # it is there already
         prefect_server.post("/v2/concurrency_limits/", {"name": "larder-digits", "limit": 1})
     with serving(proxy(prefect_server, unseen="/v2/concurrency_limits/larder-")) as url:
@@ -143,3 +164,81 @@ def test_a_pool_whose_jobs_would_have_no_image_is_refused(reporting, prefect_ser
     refused = reporting.run("--pool", f"{team}-docker", python=DEPLOY)
     assert refused.status == 2
     assert f"error[config.work_pool]: POOL: the work pool {team}-docker has no " in refused.err
+
+
+class OldServer(QuietHandler):
+    """Answers as a Prefect server of another major version."""
+
+    def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
+        answers = {"/api/health": b"true", "/api/admin/version": b'"2.20.3"'}
+        body = answers.get(self.path)
+        self.answer(404 if body is None else 200, body or b"{}")
+
+
+class Closed(QuietHandler):
+    """Answers as a Prefect server that asks for a password."""
+
+    def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
+        self.answer(200 if self.path == "/api/health" else 401, b'"Unauthorized"')
+
+
+def test_deploying_needs_a_server_and_a_pool(reporting, prefect_server, checkout):
+    nowhere = reporting.run("--pool", "p", python=DEPLOY, PREFECT_API_URL="")
+    assert "error[config.invalid_value]: PREFECT_API_URL: " in nowhere.err
+    silent = reporting.run("--pool", "p", python=DEPLOY, PREFECT_API_URL="http://127.0.0.1:9/api")
+    assert "error[run.server]: http://127.0.0.1:9/api: " in silent.err
+    with serving(Closed) as url:
+        closed = reporting.run("--pool", "p", python=DEPLOY, PREFECT_API_URL=f"{url}/api")
+        assert "error[run.server]: http://127.0.0.1:" in closed.err
+        assert "set PREFECT_API_AUTH_STRING" in closed.err
+    with serving(OldServer) as url:
+        for program in (("-m", "flows.prepare", "--dataset", "imagenet"), (*DEPLOY, "--pool", "p")):
+            old = reporting.run(python=program, PREFECT_API_URL=f"{url}/api")
+            assert "error[run.server]: http://127.0.0.1:" in old.err
+            assert "server: 2.20.3" in old.err
+    unknown = reporting.run("--pool", "p", python=DEPLOY)
+    assert (unknown.status, "error[config.work_pool]: POOL: " in unknown.err) == (2, True)
+
+
+def test_what_has_changed_is_deployed_and_may_move_to_another_pool(
+    reporting, prefect_server, checkout
+):
+    only(reporting, "imagenet", "refresh", "deploy")
+    prefect_server.post("/work_pools/", {"name": "p", "type": "process"})
+    done = reporting.run("--pool", "p", python=DEPLOY)
+    assert done.status == 0, done.err
+    assert "  prepare/imagenet\n" in done.out
+    assert "no worker is online" in done.out
+    current = reporting.run("--pool", "p", "--changed-only", python=DEPLOY)
+    assert "are current" in current.out
+    refresh = prefect_server.get("/deployments/name/refresh/refresh")
+    there = f"/deployments/{refresh['id']}/schedules"
+    prefect_server.post(there, [{"schedule": {"cron": "0 4 * * *"}, "active": True}])
+    prefect_server.patch(f"{there}/{refresh['schedules'][0]['id']}", {"active": True})
+    (reporting.folder / "configs/datasets/mine.yaml").write_text("source: {url: x}\n")
+    changed = reporting.run("--pool", "p", "--changed-only", python=DEPLOY)
+    assert "  prepare/imagenet\n" in changed.out
+    schedules = prefect_server.get("/deployments/name/refresh/refresh")["schedules"]
+    assert sorted((each["active"], each["schedule"]["cron"]) for each in schedules) == [
+        (True, "0 3 * * *"),
+        (True, "0 4 * * *"),
+    ]
+    prefect_server.post("/work_pools/", {"name": "q", "type": "process"})
+    moved = reporting.run("--pool", "q", "--replace", python=DEPLOY)
+    assert "they are no longer in the work pool p" in moved.out
+    deployed = prefect_server.get("/deployments/name/deploy/deploy")
+    there = {"pool": "q", "directory": str(reporting.folder), "team": ""}
+    assert deployed["parameters"] == there
+
+
+def test_a_pool_of_kubernetes_gets_deployments_of_the_image(reporting, prefect_server, checkout):
+    only(reporting, "imagenet")
+    template = CHECKOUT / "deployments/kubernetes/base-job-template.json"
+    pool = {"name": "k", "type": "kubernetes"}
+    pool["base_job_template"] = json.loads(template.read_text())
+    prefect_server.post("/work_pools/", pool)
+    done = reporting.run("--pool", "k", python=DEPLOY, LARDER_TEAM="k")
+    assert done.status == 0, done.err
+    deployment = prefect_server.get("/deployments/name/prepare/imagenet-k")
+    where = {"prefect.deployments.steps.set_working_directory": {"directory": IMAGE_DIRECTORY}}
+    assert deployment["pull_steps"] == [where]

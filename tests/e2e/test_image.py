@@ -2,7 +2,7 @@
 
 What the image copies is installed in a new directory, with an empty home directory. The
 server, its database and the worker are those of deployments/compose.yaml: the same commands and
-variables, but for names of hosts and ports.
+variables, but for names of hosts and ports, and how often Prefect looks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect_server import PrefectServer
+from prefect_server import PROMPT, PrefectServer
 from required import need_system
 from ruamel.yaml import YAML
 from serving import FAST, OBJECT_BYTES, OBJECTS
@@ -98,6 +98,7 @@ class Composed:
             for pattern, other in self._other.items():
                 text = re.sub(pattern, other, text)
             variables[variable] = text
+        variables |= PROMPT
         with (self.image.parent / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 service["command"],

@@ -55,7 +55,7 @@ def nothing(number):
 
 @flow
 def many():
-    for number in range(200):
+    for number in range(100):
         nothing(number)
 
 wait()
@@ -68,7 +68,7 @@ def test_a_temporary_server_saves_all_events(place):
     done = place.run(python=("-c", MANY_TASKS))
     assert done.status == 0, done.err
     wait_until(lambda: not place.processes())
-    assert history(place)[-1] == ("COMPLETED", {"COMPLETED": 200})
+    assert history(place)[-1] == ("COMPLETED", {"COMPLETED": 100})
 
 
 @pytest.mark.slow

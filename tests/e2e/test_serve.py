@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from serving import (
@@ -23,12 +21,9 @@ from serving import (
     serving_in,
 )
 
-from flows.runs.deployments import IMAGE_DIRECTORY
 from flows.runs.prefect_settings import profiles_path
 from larder.errors import ConfigError
-from tests.support.commands import CHECKOUT, Workplace
-from tests.support.http_server import QuietHandler
-from tests.support.http_server import serving as serving_http
+from tests.support.commands import Workplace
 from tests.support.processes import is_running, wait_until
 
 NEVER_DONE = [*FAST, "cluster.copy.max_bytes_per_second=3 kB"]
@@ -39,25 +34,18 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """For the tests that leave it running; none is left of their runs and their storage."""
+    """For all tests, which leave it running; none is left of their runs and their storage."""
     with serving_in(tmp_path_factory.mktemp("served")) as serving:
         yield serving
 
 
 @pytest.fixture
-def shared(served: Serving) -> Serving:
+def serving(served: Serving) -> Serving:
     shutil.rmtree(served.place.storage, ignore_errors=True)
     return served
 
 
-@pytest.fixture
-def serving(tmp_path: Path) -> Iterator[Serving]:
-    with serving_in(tmp_path) as serving:
-        yield serving
-
-
-def test_a_form_is_run_and_the_second_run_finds_the_work_done(shared):
-    serving = shared
+def test_a_form_is_run_and_the_second_run_finds_the_work_done(serving):
     first = serving.start(SLOW)
     wait_until(lambda: serving.copied() > 0)
     second = serving.start(FAST)
@@ -80,8 +68,7 @@ def test_a_form_is_run_and_the_second_run_finds_the_work_done(shared):
     assert f"config.path]: {serving.place.folder}/data/prefect" in again.err
 
 
-def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(shared):
-    serving = shared
+def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
     form = {"dataset": "files", "advanced": {"settings": NEVER_DONE}}
     first = serving.server.submit("prepare/digits", form)
     identity = serving.server.get("/deployments/name/prepare/digits")["id"]
@@ -126,8 +113,7 @@ def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(shared):
     (serving.source / "one-more.bin").unlink()
 
 
-def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(shared):
-    serving = shared
+def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(serving):
     run = serving.in_the_middle()
     (process,) = serving.processes("prefect.engine")
     (worker,) = serving.processes("worker start")
@@ -146,8 +132,7 @@ def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(shared):
     serving.check_continued(unknown=ON_THEIR_WAY)
 
 
-def test_a_server_that_dies_is_started_again_and_its_run_goes_on(shared):
-    serving = shared
+def test_a_server_that_dies_is_started_again_and_its_run_goes_on(serving):
     run = serving.in_the_middle([*FAST, "cluster.copy.max_bytes_per_second=300 kB"])
     (server,) = serving.processes("server start")
     os.kill(server, signal.SIGKILL)
@@ -179,85 +164,6 @@ def test_nothing_is_left_when_it_ends_and_its_runs_are_crashed_and_continued(ser
     serving.check_continued(unknown=0 if number == signal.SIGINT else OBJECTS)
 
 
-class OldServer(QuietHandler):
-    """Answers as a Prefect server of another major version."""
-
-    def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
-        answers = {"/api/health": b"true", "/api/admin/version": b'"2.20.3"'}
-        body = answers.get(self.path)
-        self.answer(404 if body is None else 200, body or b"{}")
-
-
-class Closed(QuietHandler):
-    """Answers as a Prefect server that asks for a password."""
-
-    def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
-        self.answer(200 if self.path == "/api/health" else 401, b'"Unauthorized"')
-
-
-def test_deploying_needs_a_server_a_pool_and_different_names(reporting, prefect_server):
-    (reporting.folder / "deployments").mkdir()
-    shipped = (CHECKOUT / "deployments/prefect.yaml").read_text()
-    (reporting.folder / "deployments/prefect.yaml").write_text(shipped)
-    deploy = ("-m", "flows.deploy")
-    nowhere = reporting.run("--pool", "p", python=deploy, PREFECT_API_URL="")
-    assert "error[config.invalid_value]: PREFECT_API_URL: " in nowhere.err
-    silent = reporting.run("--pool", "p", python=deploy, PREFECT_API_URL="http://127.0.0.1:9/api")
-    assert "error[run.server]: http://127.0.0.1:9/api: " in silent.err
-    with serving_http(Closed) as url:
-        closed = reporting.run("--pool", "p", python=deploy, PREFECT_API_URL=f"{url}/api")
-        assert "error[run.server]: http://127.0.0.1:" in closed.err
-        assert "set PREFECT_API_AUTH_STRING" in closed.err
-    with serving_http(OldServer) as url:
-        for program in (("-m", "flows.prepare", "--dataset", "imagenet"), (*deploy, "--pool", "p")):
-            old = reporting.run(python=program, PREFECT_API_URL=f"{url}/api")
-            assert "error[run.server]: http://127.0.0.1:" in old.err
-            assert "server: 2.20.3" in old.err
-    unknown = reporting.run("--pool", "p", python=deploy)
-    assert (unknown.status, "error[config.work_pool]: POOL: " in unknown.err) == (2, True)
-
-    prefect_server.post("/work_pools/", {"name": "p", "type": "process"})
-    (reporting.folder / "flows").symlink_to(CHECKOUT / "flows")
-    done = reporting.run("--pool", "p", python=deploy)
-    assert done.status == 0, done.err
-    assert "  prepare/imagenet\n" in done.out
-    assert "no worker is online" in done.out
-    current = reporting.run("--pool", "p", "--changed-only", python=deploy)
-    assert "are current" in current.out
-    refresh = prefect_server.get("/deployments/name/refresh/refresh")
-    there = f"/deployments/{refresh['id']}/schedules"
-    prefect_server.post(there, [{"schedule": {"cron": "0 4 * * *"}, "active": True}])
-    prefect_server.patch(f"{there}/{refresh['schedules'][0]['id']}", {"active": True})
-    (reporting.folder / "configs/datasets/mine.yaml").write_text("source: {url: x}\n")
-    changed = reporting.run("--pool", "p", "--changed-only", python=deploy)
-    assert "  prepare/imagenet\n" in changed.out
-    schedules = prefect_server.get("/deployments/name/refresh/refresh")["schedules"]
-    assert sorted((each["active"], each["schedule"]["cron"]) for each in schedules) == [
-        (True, "0 3 * * *"),
-        (True, "0 4 * * *"),
-    ]
-    prefect_server.post("/work_pools/", {"name": "q", "type": "process"})
-    moved = reporting.run("--pool", "q", "--replace", python=deploy)
-    assert "they are no longer in the work pool p" in moved.out
-    deployed = prefect_server.get("/deployments/name/deploy/deploy")
-    there = {"pool": "q", "directory": str(reporting.folder), "team": ""}
-    assert deployed["parameters"] == there
-
-    twice = shipped.replace("- name: files", "- name: digits")
-    where = "error[config.invalid_value]: deployments/prefect.yaml: "
-    block = '{dataset: "{{ prefect.blocks.secret.key }}"'
-    for secret in (
-        shipped.replace("{dataset: digits", block, 1),
-        shipped.replace("{slug: nightly", f"{{parameters: {block}}}, slug: nightly", 1),
-    ):
-        (reporting.folder / "deployments/prefect.yaml").write_text(secret)
-        leaking = reporting.run("--pool", "p", python=deploy)
-        assert f"{where}a block is read" in leaking.err
-    (reporting.folder / "deployments/prefect.yaml").write_text(twice)
-    refused = reporting.run("--pool", "p", python=deploy)
-    assert f"{where}there are two deployments prepare/digits" in refused.err
-
-
 def test_serving_needs_ps(tmp_path):
     done = Workplace(tmp_path).run(python=("-m", "flows.serve"), PATH="/nowhere")
     assert done.status == 2
@@ -273,17 +179,3 @@ def test_serving_needs_a_folder_and_a_home(tmp_path, monkeypatch):
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
     with pytest.raises(ConfigError, match="HOME: environment variable not set"):
         profiles_path()
-
-
-def test_a_pool_of_kubernetes_gets_deployments_of_the_image(reporting, prefect_server):
-    for name in ("deployments", "flows"):
-        (reporting.folder / name).symlink_to(CHECKOUT / name)
-    template = CHECKOUT / "deployments/kubernetes/base-job-template.json"
-    pool = {"name": "k", "type": "kubernetes"}
-    pool["base_job_template"] = json.loads(template.read_text())
-    prefect_server.post("/work_pools/", pool)
-    done = reporting.run("--pool", "k", python=("-m", "flows.deploy"), LARDER_TEAM="k")
-    assert done.status == 0, done.err
-    deployment = prefect_server.get("/deployments/name/prepare/imagenet-k")
-    where = {"prefect.deployments.steps.set_working_directory": {"directory": IMAGE_DIRECTORY}}
-    assert deployment["pull_steps"] == [where]

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import prefect.settings
+import pytest
 from compose_spec import PyCompose
 from prefect.utilities.templating import apply_values
 from required import read_by_others
 from ruamel.yaml import YAML
 
-from flows.runs.deployments import FILE, IMAGE_DIRECTORY
+from flows.runs.deployments import FILE, IMAGE_DIRECTORY, deploy_all
+from tests.support.errors import larder_error
 
 ROOT = Path(__file__).parents[2]
 DEPLOYMENTS = ROOT / "deployments"
@@ -124,3 +126,22 @@ def test_deployments_are_of_flows_and_configs_that_exist_and_have_tags():
             if name := each.get("parameters", {}).get(kind):
                 assert (ROOT / f"configs/{folder}/{name}.yaml").is_file()
         assert all(schedule["active"] is False for schedule in each.get("schedules", []))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("- name: files", "- name: digits", "there are two deployments prepare/digits"),
+        ("{dataset: digits", "{dataset: BLOCK", "a block is read"),
+        ("{slug: nightly", "{parameters: {dataset: BLOCK}, slug: nightly", "a block is read"),
+    ],
+)
+def test_a_name_twice_and_a_block_are_refused(tmp_path, monkeypatch, old, new, message):
+    text = (ROOT / FILE).read_text()
+    new = new.replace("BLOCK", '"{{ prefect.blocks.secret.key }}"')
+    (tmp_path / "deployments").mkdir()
+    (tmp_path / FILE).write_text(text.replace(old, new, 1))
+    monkeypatch.chdir(tmp_path)
+    with larder_error("config.invalid_value", str(FILE)) as refused:
+        deploy_all("p")
+    assert message in str(refused.value)
