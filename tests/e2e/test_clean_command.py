@@ -26,6 +26,7 @@ def versions(place: Workplace) -> list[str]:
     return ids
 
 
+@pytest.mark.exhaustive
 def test_a_version_is_gone_back_to_kept_and_deleted(small):
     first, second = versions(small)
     assert larder(small, "tag", "files", "latest", first[:8], "--pin")["moved_from"] == second

@@ -27,6 +27,7 @@ def stored(place: Workplace) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in place.storage.rglob("*")}
 
 
+@pytest.mark.exhaustive
 def test_only_what_changed_is_prepared(place):
     """Each with progress and warnings of its own."""
     done = place.run("a", "b", "--json", python=REFRESH)

@@ -39,6 +39,7 @@ def flip(path: Path, place: int = 5_000) -> bytes:
     return before
 
 
+@pytest.mark.exhaustive
 def test_damage_is_named_with_status_4_and_repaired_with_status_0(prepared):
     done = prepared.run(*SMALL, python=VERIFY)
     assert done.status == 0, done.err

@@ -123,7 +123,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any
         *(("/shards/train/", number) for number in (signal.SIGINT, signal.SIGTERM)),
     ],
 )
-@pytest.mark.exhaustive(after=2)
+@pytest.mark.exhaustive(after=1)
 def test_a_run_that_was_killed_is_finished_by_the_next(tmp_path, undisturbed, at, number):
     document, expected = undisturbed
     fill(tmp_path)

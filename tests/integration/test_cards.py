@@ -132,6 +132,7 @@ def test_a_card_is_neither_foreign_nor_missed(tmp_path):
     assert verified(lab)["findings"] == []
 
 
+@pytest.mark.exhaustive
 def test_what_changed_since_the_previous_version(tmp_path):
     lab = directory_lab(tmp_path, shards={"bytes": 1_500}, cache=None)
     first = built(lab)

@@ -156,6 +156,7 @@ def start(storage: Any, when: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("where", ["directory", "bucket"])
 def test_processes_of_a_machine_wait_for_the_one_that_builds(where, request, tmp_path):
     storage = tmp_path / "s" if where == "directory" else request.getfixturevalue("bucket")

@@ -69,6 +69,7 @@ def test_a_decoded_cache_has_arrays(tmp_path):
     assert lab.prepare()["status"] == "reused"
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("memory_bytes", ["1 MiB", "64 MiB"], ids=["streamed", "whole"])
 def test_what_cannot_be_decoded_is_found_while_sharding(tmp_path, memory_bytes):
     long = wav(200_000)
@@ -82,6 +83,7 @@ def test_what_cannot_be_decoded_is_found_while_sharding(tmp_path, memory_bytes):
     assert lab.prepare(on_bad_sample="skip")["skipped"] == 2
 
 
+@pytest.mark.exhaustive
 def test_a_version_grows_by_arrays_of_the_same_kind(tmp_path):
     lab = clip_lab(tmp_path)
     lab.prepare()
@@ -107,6 +109,7 @@ def test_a_decoder_less_makes_another_cache_of_the_same_shards(tmp_path):
     assert [use.cache for use in before.segments] != [use.cache for use in after.segments]
 
 
+@pytest.mark.exhaustive
 def test_a_new_decoder_checks_all_samples_again(tmp_path):
     lab = clip_lab(tmp_path, clips() | {"a/90.bin": b"odd"}, decoding={"wav": "wav"}, cache=None)
     lab.prepare()
@@ -163,6 +166,7 @@ def test_a_decoder_that_cannot_be_imported_ends_the_plan(tmp_path):
     assert not Path(str(lab.storage)).exists()
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("records", ["decoded", "encoded", None])
 @pytest.mark.parametrize("stored", ["again", "as they are"])
 def test_masks_keep_their_numbers_however_they_are_read(tmp_path, records, stored):

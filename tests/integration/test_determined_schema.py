@@ -181,7 +181,8 @@ def test_the_length_of_a_search_is_required(name, check_complete):
     assert required == (name != "custom")
 
 
-@pytest.mark.parametrize("release", ["0.14.6", "0.16.5", "0.17.15", WITH_DATA_LAYER, RELEASE])
+@pytest.mark.exhaustive(after=1)
+@pytest.mark.parametrize("release", [RELEASE, "0.14.6", "0.16.5", "0.17.15", WITH_DATA_LAYER])
 def test_our_table_of_keys_is_determineds(release):
     keys = load(unpacked(release))[1][f"{SCHEMA}experiment.json"]["properties"].keys()
     assert determined_keys(release) == keys - ({"data_layer"} if release == RELEASE else set())

@@ -70,7 +70,7 @@ def forked(child: Callable[[], object], number: int) -> int | None:
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it has threads
 @pytest.mark.timeout(3600 if FORKS > 20 else 300)
-@pytest.mark.exhaustive(after=2)
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     ("form", "workers"),
     [("cache", 0), ("cache", 2), ("shards", 0), ("shards", 2), ("kept", 0), ("bucket", 0)],

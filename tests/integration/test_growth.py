@@ -87,6 +87,7 @@ def test_records_count_also_while_bad_samples_are_not_skipped(tmp_path):
     assert versions[0] == versions[2] != versions[1]
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("most_bytes", [content_check.MAX_CHECKED_BYTES, 10])
 def test_a_sample_that_is_bad_in_another_way_is_planned_alike_everywhere(
     tmp_path, most_bytes, monkeypatch
@@ -151,6 +152,7 @@ MORE = {f"t/a/0{number}.txt": b"%d" % number * 400 for number in range(9)} | {
 }
 
 
+@pytest.mark.exhaustive
 def test_a_single_segment_that_is_not_the_first_one_is_compacted(tmp_path):
     """Its shards are numbered from where those of the first one ended."""
     source = Source(tmp_path, shards={"bytes": 4_000})
@@ -161,6 +163,7 @@ def test_a_single_segment_that_is_not_the_first_one_is_compacted(tmp_path):
     assert_compacted(tmp_path, source, second)
 
 
+@pytest.mark.exhaustive
 def test_a_segment_that_was_planned_with_a_bad_sample_is_compacted(tmp_path):
     """The shards would be cut in other places without it."""
     source = Source(tmp_path, shards={"bytes": 4_000})
@@ -169,6 +172,7 @@ def test_a_segment_that_was_planned_with_a_bad_sample_is_compacted(tmp_path):
     assert_compacted(tmp_path, source, TEXTS)
 
 
+@pytest.mark.exhaustive
 def test_a_segment_of_another_count_min_is_compacted(tmp_path):
     source = Source(tmp_path)
     source.prepare(TEXTS, shards={"count_min": 4})
@@ -176,6 +180,7 @@ def test_a_segment_of_another_count_min_is_compacted(tmp_path):
     assert_compacted(tmp_path, source, TEXTS, shards={"count_min": 2})
 
 
+@pytest.mark.exhaustive
 def test_a_compaction_checks_images_that_were_checked_more_weakly(tmp_path):
     """Its header is an image's, but it cannot be decoded."""
     source = Source(tmp_path)

@@ -194,6 +194,7 @@ def read_all(samples: Any) -> list[Any]:
     return samples.batch(range(len(samples)))
 
 
+@pytest.mark.exhaustive
 def test_ranks_share_what_is_kept_also_within_a_narrow_limit(data, tmp_path, shard_bytes):
     wanted = list(data.samples("train"))
     keep = tmp_path / "keep"

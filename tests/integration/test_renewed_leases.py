@@ -37,7 +37,8 @@ def age(path, days):
     os.utime(path, (written, written))
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive(after=1)
+@pytest.mark.parametrize("workers", [0, 1])
 def test_training_of_forty_days_keeps_its_version(trained, workers):
     lab, first, path = trained
     data = path.read_bytes()

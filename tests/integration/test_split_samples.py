@@ -324,6 +324,7 @@ class Launcher:
         return self._process.stdout.readline().strip()
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     ("variable", "wrapper"),
     [

@@ -17,7 +17,10 @@ from larder.readers.options import Shuffle
 from larder.readers.order import ChosenSamples
 from tests.support.numbered import NumberedSamples, loader_of
 
-pytestmark = pytest.mark.timeout(900)  # 500 trials take minutes where other tests run beside them
+pytestmark = [
+    pytest.mark.exhaustive,
+    pytest.mark.timeout(900),  # 500 trials take minutes where other tests run beside them
+]
 
 TRIALS = 500 if nightly() else 40
 BATCH = 12
@@ -124,6 +127,5 @@ def test_a_run_goes_on_with_the_same_batches(given, data):
     st.sampled_from(["batch", "sample"]),
     st.data(),
 )
-@pytest.mark.exhaustive
 def test_a_mix_goes_on_with_the_same_batches(parts, seed, by, data):
     goes_on(mixed, {"parts": parts, "seed": seed, "by": by}, data)

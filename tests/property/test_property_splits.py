@@ -79,6 +79,7 @@ def is_exact(counts: Counter[str], fractions: dict[str, float]) -> bool:
     )
 
 
+@pytest.mark.exhaustive
 @given(
     keys=sample_keys(),
     fractions=st.sampled_from(FRACTIONS),

@@ -64,7 +64,7 @@ def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(tmp_path, given, s
 @pytest.mark.parametrize(
     "text", [f"broken = [{CANARY}", f'active = "x"\nprofiles = {{x = "{CANARY}"}}']
 )
-@pytest.mark.exhaustive(after=2)
+@pytest.mark.exhaustive(after=1)
 def test_profiles_that_cannot_be_read_are_wrong_input_too(tmp_path, text):
     (tmp_path / "profiles.toml").write_text(text)
     (line,), err = load(tmp_path)
