@@ -66,14 +66,15 @@ def _leave_out_passed(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def _left_out(cases: list[pytest.Item]) -> Iterator[tuple[pytest.Item, str]]:
     """The cases of a test that do not run now, each with the reason."""
-    chosen: Sequence[pytest.Item] = cases
+    exhaustive = cases[0].get_closest_marker("exhaustive")
+    after = exhaustive.kwargs.get("after", 0) if exhaustive else len(cases)
+    chosen: Sequence[pytest.Item] = [*cases[:after], *some(cases[after:], 2)]
     marker = cases[0].get_closest_marker("nightly")
     if marker and not nightly():
         sample = marker.kwargs.get("sample", 0)
         chosen = some(cases, -(-len(cases) // sample)) if sample else []
     for place, case in enumerate(cases):
-        exhaustive = case.get_closest_marker("exhaustive")
-        if exhaustive and place >= exhaustive.kwargs.get("after", 0) and not all_required():
+        if place >= after and not all_required():
             yield case, EXHAUSTIVE
         elif case not in chosen:
             yield case, NIGHTLY

@@ -21,9 +21,10 @@ KINDS = {"webdataset": "tar", "tfrecord": "tfrecord", "recordio": "recordio", "p
 needs_tar = pytest.mark.skipif(shutil.which("tar") is None, reason="needs GNU tar")
 
 
-def run(name: str, folder: Path, *flags: str) -> tuple[dict[str, Any], str]:
+def run(name: str, folder: Path, *flags: str, **environment: str) -> tuple[dict[str, Any], str]:
     """The cases of a small run, and what it says beside them."""
-    done = run_python("-m", f"benchmarks.{name}", "--json", "--directory", folder, *flags)
+    arguments = ("-m", f"benchmarks.{name}", "--json", "--directory", folder, *flags)
+    done = run_python(*arguments, **environment)
     assert done.returncode == 0, done.stderr[-2_000:]
     document = json.loads(done.stdout)
     assert document["benchmark"] == name
@@ -40,45 +41,38 @@ def check_targets(cases: dict[str, Any]) -> None:
         assert case["met"] is met, name
 
 
-@pytest.mark.slow
-def test_images(tmp_path):
-    cases, _ = run("images", tmp_path, "--runs", "1", "--files-scale", "0.004")
+def images(folder: Path) -> None:
+    cases, _ = run("images", folder, "--runs", "1", "--files-scale", "0.004")
     assert len(cases) == 6
     assert all(case["ours"] > 0 and case["peers"] for case in cases.values())
 
 
-@pytest.mark.slow
-def test_cores(tmp_path):
+def cores(folder: Path) -> None:
     flags = ("--runs", "1", "--files-scale", "0.002", "--cores", "1")
-    cases, said = run("cores", tmp_path, *flags)
+    cases, said = run("cores", folder, *flags)
     assert [name.partition(",")[0] for name in cases] == CASES
     assert "CPU ms an object" in said
 
 
-@pytest.mark.slow
-def test_advice(tmp_path):
-    cases, said = run("advice", tmp_path, "--runs", "1", "--files-scale", "0.05")
+def advice(folder: Path) -> None:
+    cases, said = run("advice", folder, "--runs", "1", "--files-scale", "0.05")
     assert len(cases) >= 10
     assert all(case["ours"] >= 0 and case["peers"]["measured"] > 0 for case in cases.values())
     assert "a request takes" in said
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_orchestration(tmp_path):
+def orchestration(folder: Path) -> None:
     flags = ("--runs", "1", "--files-scale", "0.02", "--only", "files")
-    cases, said = run("orchestration", tmp_path, *flags)
+    cases, said = run("orchestration", folder, *flags)
     assert "load at the end" in said
     assert cases["60 files: task runs"]["met"]
     assert cases["60 files: share of a job of ten minutes"]["ours"] > 0
 
 
-@pytest.mark.slow
-@needs_tar
-def test_shards(tmp_path):
+def shards(folder: Path) -> None:
     asked = ("tar-small", "formats-small", "s3", "memory-many", "memory-mirrored", "memory-parquet")
     flags = [flag for name in asked for flag in ("--only", name)]
-    cases, said = run("shards", tmp_path, "--runs", "1", "--files-scale", "0.0005", *flags)
+    cases, said = run("shards", folder, "--runs", "1", "--files-scale", "0.0005", *flags)
     check_targets({name: case for name, case in cases.items() if name.startswith("tar, ")})
     peers = list(cases["tar, 1 KB files, synced"]["peers"])
     assert peers[:2] == ["GNU tar", "webdataset ShardWriter"]
@@ -92,11 +86,10 @@ def test_shards(tmp_path):
     assert "where ours goes" in said
 
 
-@pytest.mark.slow
-def test_read(tmp_path):
+def read(folder: Path) -> None:
     pytest.importorskip("simplejpeg")
     flags = ("--server", "rclone", "--peers-python", sys.executable)
-    cases, _ = run("read", tmp_path, "--runs", "1", "--files-scale", "0.02", *flags)
+    cases, _ = run("read", folder, "--runs", "1", "--files-scale", "0.02", *flags)
     check_targets(cases)
     streamed = cases["stream from S3: seconds"]["peers"]
     assert next(iter(streamed)) == "curl"
@@ -108,14 +101,21 @@ def test_read(tmp_path):
     assert all(case["ours"] > 0 and case["peers"] for case in cases.values())
 
 
-@pytest.mark.slow
-def test_scale(tmp_path, monkeypatch):
-    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "home"))
-    folder = tmp_path / "work"
-    folder.mkdir()
-    cases, said = run("scale", folder, "--files-scale", "0.0002")
+def scale(folder: Path) -> None:
+    work = folder / "work"
+    work.mkdir()
+    home = str(folder / "home")
+    cases, said = run("scale", work, "--files-scale", "0.0002", PREFECT_HOME=home)
     assert cases["task runs"]["ours"] == 7
     assert "1,000 objects" in said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@needs_tar
+@pytest.mark.parametrize("check", [images, cores, advice, orchestration, shards, read, scale])
+def test_a_benchmark_runs_and_prints_its_document(check, tmp_path):
+    check(tmp_path)
 
 
 @needs_tar
