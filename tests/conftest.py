@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from required import all_required, need_system, nightly, some, waiting
-from xdist.remote import Producer
-from xdist.scheduler import LoadFileScheduling
 
 import tests.support.memory  # noqa: F401 - registers memory://
 from tests.support.gcs_emulator import GcsEmulator, gcs_emulator
@@ -29,7 +27,6 @@ EXHAUSTIVE = "exhaustive; set LARDER_REQUIRE=all to run it, as in CI"
 NIGHTLY = "set LARDER_REQUIRE=nightly to run it; as in CI, others of its cases run at each commit"
 NOT_ITS_TURN = "runs at every third commit, and when what it tests has changed"
 PASSED = "larder/passed"
-END_TO_END = "tests/e2e/"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -91,21 +88,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.skip(reason))
     if config.getoption("rest"):
         _leave_out_passed(config, items)
-
-
-class _ByFile(LoadFileScheduling):
-    """Files side by side, but all end-to-end tests in one process: they share a Prefect server.
-
-    With everything required they take most of the time: then each process has a server.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        shared = nodeid.startswith(END_TO_END) and not all_required()
-        return END_TO_END if shared else super()._split_scope(nodeid)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:
-    return _ByFile(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

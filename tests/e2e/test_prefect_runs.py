@@ -104,6 +104,7 @@ def published_event(server: PrefectServer, dataset: str) -> dict[str, Any]:
     return event
 
 
+@pytest.mark.exhaustive
 def test_a_run_and_the_same_again(reporting, prefect_server, named):
     name = named()
     for variable in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
