@@ -164,7 +164,9 @@ def _decorator(
     max_bytes, max_records = options.get("max_bytes"), options.get("max_records")
     most_bytes = None if max_bytes is None else size_bytes(max_bytes, "max_bytes")
     most = None if max_records is None else whole("max_records", max_records, 1)
-    file_bytes = size_bytes(options.get("file_bytes", _FILE_BYTES), "file_bytes")
+    file_bytes = whole(
+        "file_bytes", size_bytes(options.get("file_bytes", _FILE_BYTES), "file_bytes"), 1
+    )
 
     def decorate(function: Callable[..., Any]) -> Decorated:
         @functools.wraps(function)

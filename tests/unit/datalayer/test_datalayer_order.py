@@ -103,6 +103,7 @@ def test_batches_are_of_the_size_that_is_given():
         {"batch_size": 3, "world": 2, "rank": 0},
         {"batch_size": 2, "batch_size_per_rank": 1},
         {"max_records": 0},
+        {"file_bytes": 0},
         {"max_bytes": "many"},
     ],
     ids=str,
