@@ -1,5 +1,6 @@
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -177,6 +178,27 @@ def test_a_lock_ends_with_its_owner_and_not_with_a_process_that_was_forked_meanw
         os.waitpid(waiting, 0)
         os.close(read)
         os.close(write)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_lock_ends_with_an_owner_that_is_killed_and_has_forked_meanwhile(tmp_path):
+    path = tmp_path / "lock"
+    (read, write), (began, begin) = os.pipe(), os.pipe()
+    if not (owner := os.fork()):
+        with file_lock(path):
+            if not os.fork():
+                os.write(begin, b"x")
+                os.read(read, 1)
+                os._exit(0)
+            os.read(began, 1)
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(owner, 0)
+    try:
+        assert not is_locked(path)
+    finally:
+        os.write(write, b"x")
+        for handle in (read, write, began, begin):
+            os.close(handle)
 
 
 def test_names_that_a_file_system_takes_for_one_are_refused(tmp_path, monkeypatch):
