@@ -3,7 +3,7 @@
 Whoever comes first builds. Processes of a machine wait for the one that does; the system releases
 its lock when it ends, however it ends. Machines do not wait for each other: of two that build, the
 one that creates cache.json first has built the cache, and the other one reads it. Until then
-nothing is there but a file that nobody names.
+nothing is there but files that nobody names.
 """
 
 from __future__ import annotations
