@@ -12,14 +12,14 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
 import lmdb
 import numpy as np
 
-from larder.cache.group import GROUPS_KEY, group_ends, group_key, span_in
+from larder.cache.group import GROUPS_KEY, group_bounds, group_ends, group_key
 from larder.cache.record import (
     SCHEMA_KEY,
     Array,
@@ -42,7 +42,7 @@ _MAGIC = bytes.fromhex("dec0efbe01000000")
 _MAGIC_OFFSET = 16
 
 _GROUPS: Final = 8_192
-"""So many groups of a file are looked up once; the place of one takes 300 bytes."""
+"""So many groups of a file are looked up once; the place of one takes 500 bytes."""
 
 _ERRORS: Final = (DamageError, lmdb.Error)
 
@@ -62,13 +62,6 @@ class _SharedFile:
             os.close(self.handle)
             raise
         self.begin()
-        self.group = lru_cache(_GROUPS)(self._group)
-
-    def _group(self, number: int) -> Buffer:
-        value: Buffer | None = self.transaction.get(group_key(number))
-        if value is None:
-            raise DamageError("damage.record", "its group is missing")
-        return value
 
     def begin(self) -> None:
         """Begin a transaction, the first one or after an error, which ends one."""
@@ -165,6 +158,8 @@ class CacheFileReader:
         self.schema, self._ends = self._read_schema()
         self._starts = np.concatenate([[0], self._ends[:-1]])
         self._codec = Codec(self.schema, facts.place)
+        sizes = self._ends, self._codec.record_bytes
+        self._group = lru_cache(_GROUPS)(partial(_group, self._file, *sizes))
 
     def __len__(self) -> int:
         return self._facts.records
@@ -205,13 +200,13 @@ class CacheFileReader:
         groups = np.searchsorted(self._ends, numbers, side="right")
         places = numbers - self._starts[groups]
         read = self._codec.reader(columns, check=self._check_records)
-        value_of, span, number = self._file.group, self._span, -1
+        group_of, number = self._group, -1
         each = (column.tolist() for column in (numbers, groups, places))
         rows = rows.tolist() if isinstance(rows, np.ndarray) else rows
         try:
             for row, number, group, place in zip(rows, *each, strict=True):
-                value = value_of(group)
-                read(value, *span(value, group, place), number, row)
+                value, bounds = group_of(group)
+                read(value, bounds[place], bounds[place + 1], number, row)
         except _ERRORS as error:
             raise self._named(error, number) from error
 
@@ -244,16 +239,9 @@ class CacheFileReader:
     def _record(self, number: int) -> Buffer:
         assert self.close.alive, "the cache file is closed"
         group = int(self._ends.searchsorted(number, "right"))
-        value = self._file.group(group)
-        start, stop = self._span(value, group, number - int(self._starts[group]))
-        return value[start:stop]
-
-    def _span(self, value: Buffer, group: int, place: int) -> tuple[int, int]:
-        """Where one of the records of a group starts and stops."""
-        size = self._codec.record_bytes
-        if size is not None:
-            return place * size, (place + 1) * size
-        return span_in(value, place, int(self._ends[group] - self._starts[group]))
+        value, bounds = self._group(group)
+        place = number - int(self._starts[group])
+        return value[bounds[place] : bounds[place + 1]]
 
     def _named(self, error: Exception, number: int) -> DamageError:
         """The error, which says what record it is about."""
@@ -280,6 +268,17 @@ class CacheFileReader:
             message = f"the file has {records} records instead of {facts.records}"
             raise DamageError("damage.record", message, where=where)
         return schema, ends
+
+
+def _group(
+    file: _SharedFile, ends: Array, record_bytes: int | None, number: int
+) -> tuple[memoryview, Sequence[int]]:
+    """The value of a group, and the bounds of its records."""
+    value = file.transaction.get(group_key(number))
+    if value is None:
+        raise DamageError("damage.record", "its group is missing")
+    count = int(ends[number]) - (int(ends[number - 1]) if number else 0)
+    return value, group_bounds(value, count, record_bytes)
 
 
 def _reopen(path: Path, facts: CacheFileFacts, check_records: bool) -> CacheFileReader:

@@ -1,10 +1,10 @@
 """Groups: the values of a cache file's LMDB, each of which has several consecutive records.
 
 LMDB stores a value of more than half a page in pages of its own, of which the rest stays empty. So
-a group has at least 96 KiB: as many records as that takes, one after the other; but one that has
-as much itself is a group alone. If the records of a file differ in length, the places in the value
-where all but the first of them begin follow (u32). The keys are the groups' numbers, from 0, eight
-bytes, big-endian.
+a group has at least 100,000 bytes: as many records as that takes, one after the other; but one that
+has as much itself is a group alone. If the records of a file differ in length, and there are several
+in a group, the places in the value where each begins follow, and where the last one ends (u32). The
+keys are the groups' numbers, from 0, eight bytes, big-endian.
 
 The value of the key ``groups`` has, for every group, the number of records up to its end (i64), and
 a CRC-32C (u32), which continues from that of the file's place. All is little-endian but the keys.
@@ -12,7 +12,6 @@ a CRC-32C (u32), which continues from that of the file's place. All is little-en
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -22,10 +21,9 @@ import numpy as np
 from larder.cache.record import Array, Buffer
 from larder.errors import DamageError
 
-GROUP_BYTES: Final = 96 << 10
+GROUP_BYTES: Final = 100_000
 GROUPS_KEY: Final = b"groups"
 
-_START: Final = struct.Struct("<I")
 _CHECKSUM_BYTES: Final = 4
 
 
@@ -55,19 +53,23 @@ def group_value(group: Sequence[Buffer], *, is_fixed: bool) -> Buffer:
     """The value of a group of a file whose records have one length, or have not."""
     if len(group) == 1:
         return group[0]
-    starts = np.cumsum([len(record) for record in group[:-1]])
-    return b"".join([*group, b"" if is_fixed else starts.astype("<u4").tobytes()])
+    bounds = np.cumsum([0, *map(len, group)]).astype("<u4")
+    return b"".join([*group, b"" if is_fixed else bounds.tobytes()])
 
 
-def span_in(value: Buffer, place: int, count: int) -> tuple[int, int]:
-    """Where a record of a group starts and stops, if those of the file differ in length."""
-    table = len(value) - _START.size * (count - 1)
-    entry = table + _START.size * place
-    try:
-        stop: int = _START.unpack_from(value, entry)[0] if place + 1 < count else table
-        return (_START.unpack_from(value, entry - _START.size)[0] if place else 0), stop
-    except struct.error:
-        raise DamageError("damage.record", "the value is too short for its records") from None
+def group_bounds(value: memoryview, count: int, record_bytes: int | None) -> Sequence[int]:
+    """Where the records of a group begin, and the last one ends, given how many there are, and how
+    long those of the file are, unless they differ.
+    """
+    if record_bytes is not None:
+        return range(0, (count + 1) * record_bytes, record_bytes)
+    if count == 1:
+        return 0, len(value)
+    table = len(value) - (count + 1) * 4
+    if table < 0:
+        raise DamageError("damage.record", "the value is too short for its records")
+    # Copied to where those of other groups are, too; little-endian, as LMDB's file is.
+    return memoryview(bytes(value[table:])).cast("I")
 
 
 def groups_value(ends: Sequence[int], place: str) -> bytes:

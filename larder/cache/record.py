@@ -170,7 +170,7 @@ class Codec:
 
         Fields without a column are skipped.
         """
-        spans: list[tuple[bytes, int, Array]] = []
+        spans: list[tuple[bytes, int, int, Array]] = []
         end = 0
         for slot in self._slots:
             column = columns.get(slot.name)
@@ -180,8 +180,9 @@ class Codec:
                 )
             dims = _open_dims(slot, column.shape[1:])
             rows = _rows(column)
-            spans.append((dims, end + len(dims), rows))
-            end += len(dims) + rows.shape[1]
+            begin = end + len(dims)
+            end = begin + rows.shape[1]
+            spans.append((dims, begin, end, rows))
         length = end + _CHECKSUM.size
 
         def read(value: Buffer, start: int, stop: int, number: int, row: int) -> None:
@@ -189,15 +190,14 @@ class Codec:
             if stop - start != length or stop > len(value):
                 raise _damage()
             crc = self._place_crc ^ number
-            for dims, offset, rows in spans:
-                begin = start + offset
-                if dims and value[begin - len(dims) : begin] != dims:
+            for dims, begin, end, rows in spans:
+                if dims and value[start + begin - len(dims) : start + begin] != dims:
                     raise _damage()
                 values = rows[row]
-                values.data[:] = value[begin : begin + len(values)]
+                values.data[:] = value[start + begin : start + end]
                 if check:  # what was copied, as that is in the cache of the processor
                     crc = _extend(_extend(crc, dims) if dims else crc, values)
-            if check and value[start + end : stop] != _CHECKSUM.pack(crc):
+            if check and _CHECKSUM.unpack_from(value, stop - _CHECKSUM.size)[0] != crc:
                 raise _damage("the checksum does not match")
 
         return read

@@ -33,6 +33,7 @@ from larder.readers.batches import (
 )
 from larder.readers.cache import CacheReader
 from larder.readers.launcher import ranks_of_machine
+from larder.readers.memory import ReusedMemory
 from larder.readers.options import OnError, Shuffle
 from larder.readers.order import WINDOW_SAMPLES, Division, Numbers, Order
 from larder.readers.schedule import invalid, whole
@@ -515,8 +516,9 @@ class Loader:
     def _read(
         self, epoch: int, numbers: range, slots: Slots | None = None
     ) -> Generator[list[_Made]]:
+        empty = slots.empty if slots else ReusedMemory().empty
         for shares in self._groups(epoch, numbers):
-            yield self._read_group(shares, slots.empty if slots else np.empty)
+            yield self._read_group(shares, empty)
 
     def _groups(self, epoch: int, numbers: range) -> Iterator[list[Numbers]]:
         """The rank's draws of batches, together as many as fit into half of the memory.

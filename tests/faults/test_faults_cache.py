@@ -125,11 +125,11 @@ def test_a_pointer_to_another_record_is_found_when_it_is_read(tmp_path):
 
 
 def test_damage_to_the_places_of_records_is_found(tmp_path):
-    """In a value, where all records but the first begin."""
+    """In a value, where all records begin, and the last one ends."""
     path = tmp_path / "a.mdb"
     facts = build(path, 1_000)
     data, size = path.read_bytes(), len(CODEC.encode(values(0)))
-    begin = data.index(np.arange(size, 6 * size, size).astype("<u4").tobytes())
+    begin = data.index(np.arange(size, 6 * size, size).astype("<u4").tobytes())  # of the second
     for place, byte in itertools.product(range(3), (b"\0", b"\xff")):
         changed = bytearray(data)
         changed[begin + 4 * place : begin + 4 * place + 4] = 4 * byte

@@ -2,6 +2,7 @@
 
 import tempfile
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from larder.cache.build import build_file
 from larder.cache.file import open_file
-from larder.cache.group import GROUP_BYTES, group_value, grouped, span_in
+from larder.cache.group import GROUP_BYTES, group_bounds, group_value, grouped
 from larder.cache.record import Codec, empty_columns
 from larder.cache.schema import DTYPES, Field, RecordSchema
 from larder.errors import DamageError, FatalError
@@ -138,6 +139,6 @@ def test_groups_are_consecutive_and_large(sizes):
         assert len(group) == 1 or max(map(len, group)) < GROUP_BYTES > size - len(group[-1])
         assert size >= GROUP_BYTES or following is None or len(following[0]) >= GROUP_BYTES
         assert bytes(group_value(group, is_fixed=True)) == b"".join(group)
-        value = group_value(group, is_fixed=False)
-        spans = [slice(*span_in(value, n, len(group))) for n in range(len(group))]
-        assert [value[span] for span in spans] == group
+        value = memoryview(group_value(group, is_fixed=False))
+        bounds = group_bounds(value, len(group), None)
+        assert [value[start:stop] for start, stop in pairwise(bounds)] == group

@@ -1,0 +1,48 @@
+"""Memory for the arrays of batches, which is used again once nobody has these any more.
+
+To get memory from the system takes about as long as to fill it, and where it is returned at once,
+as TensorFlow has its process do, every batch pays for that.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any, Final
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_LEAST_BYTES: Final = 64 << 10
+_ALIGNMENT: Final = 64
+"""TensorFlow and XLA copy what is not at a multiple of that."""
+_KEPT: Final = 4
+"""So many arrays of one size are kept until they are asked for: as many as are made ahead."""
+
+
+class ReusedMemory:
+    """Makes arrays as `numpy.empty` does. May be used by many threads."""
+
+    def __init__(self) -> None:
+        self._unused: dict[int, list[Array]] = {}
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        size_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        if size_bytes < _LEAST_BYTES:
+            return np.empty(shape, dtype)
+        unused = self._unused.setdefault(size_bytes, [])
+        try:
+            memory = unused.pop()
+        except IndexError:
+            memory = np.empty(size_bytes + _ALIGNMENT, np.uint8)
+        # All views of an array that is over a memoryview keep this array, and not that.
+        array = np.frombuffer(memory.data, np.uint8)
+        weakref.finalize(array, _give_back, unused, memory).atexit = False
+        start = -array.ctypes.data % _ALIGNMENT
+        return np.ndarray(shape, dtype, array, start)
+
+
+def _give_back(unused: list[Array], memory: Array) -> None:
+    if len(unused) < _KEPT:
+        unused.append(memory)

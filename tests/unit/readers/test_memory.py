@@ -1,0 +1,43 @@
+"""Memory of batches is used again, but never while anybody has an array of it."""
+
+import gc
+
+import numpy as np
+
+from larder.readers.memory import ReusedMemory
+
+SHAPE = 64, 2_000
+
+
+def test_memory_is_used_again_once_nobody_has_it():
+    memory = ReusedMemory()
+    first = memory.empty(SHAPE, np.float32)
+    assert (first.shape, first.dtype, first.ctypes.data % 64) == (SHAPE, np.float32, 0)
+    place = first.ctypes.data
+    first[:] = 7
+    row = memoryview(first[5:6].reshape(-1)[1:])
+    del first
+    gc.collect()
+    others = [memory.empty(SHAPE, np.float32) for _ in range(20)]
+    assert place not in [other.ctypes.data for other in others]
+    for other in others:
+        other[:] = 0
+    assert row[0] == 7.0
+    del row, other
+    again = memory.empty(SHAPE, np.int32)
+    assert again.ctypes.data == place
+
+
+def test_no_more_memory_is_kept_than_is_made_ahead():
+    memory = ReusedMemory()
+    for _ in range(2):
+        arrays = [memory.empty(SHAPE, np.uint8) for _ in range(20)]
+        del arrays
+    assert sum(map(len, memory._unused.values())) == 4
+
+
+def test_small_arrays_and_empty_ones_are_those_of_numpy():
+    memory = ReusedMemory()
+    for shape in ((0, 5), (), (3,)):
+        assert memory.empty(shape, "int64").shape == shape
+    assert not memory._unused
