@@ -97,6 +97,7 @@ def test_a_cache_is_kept_on_the_node(bucket, node, tmp_path):
     assert files == {path: path.stat().st_mtime_ns for path in kept.glob("cache/*.mdb")}
 
 
+@pytest.mark.exhaustive
 def test_an_image_whose_python_is_too_old_gets_the_shards_without_larder(bucket, node, tmp_path):
     searcher = {**TEMPLATE["searcher"], "max_length": {"batches": 1}}
     template = {**TEMPLATE, "searcher": searcher}

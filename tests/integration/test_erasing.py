@@ -17,7 +17,7 @@ OBJECTS = {
 
 @pytest.mark.parametrize("mirror", [True, False], ids=["mirror", "no mirror"])
 @pytest.mark.parametrize("cache", [None, {"records": "encoded"}], ids=["no cache", "cache"])
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.exhaustive
 def test_nothing_of_an_erased_sample_is_left(tmp_path, cache, mirror):
     fields = {"labels": {"from": "folder"}, "shards": {"bytes": 6_000}}
     fields |= {"cache": cache, "mirror": mirror}

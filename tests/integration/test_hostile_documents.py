@@ -482,6 +482,7 @@ def check(area: Path, labs: list[tuple[Lab, Files]], data: st.DataObject) -> Non
             shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_sample_in_a_shard_of_another_split_is_damage(area, labs, keep):
     lab, published = labs[0]

@@ -261,7 +261,7 @@ def test_a_pipe_that_ends_too_early_is_damage(cut, tmp_path, job):
     assert caught.value.where == str(job / "data/validation_0")
 
 
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("consumer", [{}, {"record_io": True}], ids=str)
 def test_a_flipped_byte_in_a_pipe_is_damage_or_changes_nothing(consumer, tmp_path, job):
     lab = lab_of(tmp_path, "pipe", consumer)

@@ -324,7 +324,7 @@ class Launcher:
         return self._process.stdout.readline().strip()
 
 
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("variable", "wrapper"),
     [

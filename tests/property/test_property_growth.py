@@ -24,6 +24,7 @@ SLOW = settings(
 )
 
 
+@pytest.mark.exhaustive
 @seed(turn())
 @SLOW
 @given(histories())

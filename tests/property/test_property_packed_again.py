@@ -71,6 +71,7 @@ def pack(
     )
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=2 * settings.default.max_examples)
 @given(
     found=contents,
