@@ -2,8 +2,8 @@
 
 LMDB stores a value of more than half a page in pages of its own, of which the rest stays empty. So
 a group has at least 100,000 bytes: as many records as that takes, one after the other; but one that
-has as much itself is a group alone. If the records of a file differ in length, and there are several
-in a group, the places in the value where each begins follow, and where the last one ends (u32). The
+has as much itself is a group alone. If the records of a file differ in length, and a group has
+several, the places in the value where each begins follow, and where the last one ends (u32). The
 keys are the groups' numbers, from 0, eight bytes, big-endian.
 
 The value of the key ``groups`` has, for every group, the number of records up to its end (i64), and
