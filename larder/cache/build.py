@@ -32,7 +32,9 @@ from larder.disk import disk_errors, draft, sha256_file
 from larder.errors import FatalError, StoreError
 from larder.units import format_bytes, format_count
 
-TRANSACTION_BYTES: Final = 64_000_000
+TRANSACTION_BYTES: Final = 1_000_000
+"""So few that what is written is in the cache of the processor, and its memory is used again."""
+
 MAP_BYTES: Final = 1 << 30
 
 _LARGEST_RECORD_BYTES = (1 << 32) - 1

@@ -195,7 +195,6 @@ class Caching:
                 schema,
                 bench / f"{len(files)}.mdb",
                 digest_type=ChecksumDigest,
-                transaction_bytes=2_000_000,  # so few that their memory is used again
                 limit_bytes=limit_bytes - sum(file.bytes for file in files),
                 place=file_place(self.place.name, len(files)),
                 reserve_bytes=reserve_bytes,
