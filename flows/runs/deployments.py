@@ -15,17 +15,18 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
 from prefect.client.schemas.filters import FlowRunFilter, WorkerFilter, WorkPoolFilter
-from prefect.client.schemas.objects import StateType, WorkPool
+from prefect.client.schemas.objects import FlowRun, StateType, WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.states import Crashed
@@ -35,6 +36,7 @@ from ruamel.yaml.error import YAMLError
 import larder
 from flows.runs.form import CONFIGS
 from flows.runs.limits import limit_name
+from flows.runs.processes import is_running
 from larder.config.load import names
 from larder.errors import ConfigError, FatalError
 from larder.names import NAME
@@ -150,14 +152,36 @@ def make_pool(name: str) -> None:
 
 def crash_abandoned_runs(pool: str, message: str, *states: StateType) -> None:
     """Set the runs of a work pool that its only worker has left in some states to Crashed."""
-    unfinished = FlowRunFilter.model_validate({"state": {"type": {"any_": states}}})
-    in_pool = WorkPoolFilter.model_validate({"name": {"any_": [pool]}})
     with get_client(sync_client=True) as client:
-        while runs := client.read_flow_runs(
-            flow_run_filter=unfinished, work_pool_filter=in_pool, limit=_PAGE
-        ):
+        while runs := _runs(client, pool, *states):
             for run in runs:
                 client.set_flow_run_state(run.id, Crashed(message=message), force=True)
+
+
+def crash_dead_runs(
+    client: SyncPrefectClient, pool: str, message: str, dead_before: Set[UUID]
+) -> set[UUID]:
+    """Set runs of a work pool to Crashed whose processes, on this machine, have ended without it.
+
+    That is for the worker to say, but it may have been killed too, or the server was down. So a run
+    has to be among those that were dead the last time; returns those that are dead now. Pending
+    runs that are retried still have the process of before.
+    """
+    runs = _runs(client, pool, StateType.RUNNING, StateType.CANCELLING)
+    processes = {run.id: run.infrastructure_pid or "" for run in runs}
+    dead = {run for run, pid in processes.items() if pid.isdigit() and not is_running(int(pid))}
+    for run in dead & dead_before:
+        client.set_flow_run_state(run, Crashed(message=message), force=True)
+    return dead
+
+
+def _runs(client: SyncPrefectClient, pool: str, *states: StateType) -> list[FlowRun]:
+    """Runs of a work pool that are in some states."""
+    return client.read_flow_runs(
+        flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": states}}}),
+        work_pool_filter=WorkPoolFilter.model_validate({"name": {"any_": [pool]}}),
+        limit=_PAGE,
+    )
 
 
 def _file() -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Service:
 def _end(groups: Iterable[int]) -> None:
     """Ask process groups to end, and kill those that do not."""
     running = [group for group in groups if _signal(group, signal.SIGTERM)]
-    wait_until(lambda: not any(_runs(group) for group in running), STOP_SECONDS)
+    wait_until(lambda: not any(is_running(group) for group in running), STOP_SECONDS)
     for group in running:
         _signal(group, signal.SIGKILL)
 
@@ -103,7 +103,7 @@ def _groups_below(process: int) -> list[int]:
     return sorted(groups - {process})
 
 
-def _runs(group: int) -> bool:
+def is_running(group: int) -> bool:
     """Whether a process of the group is more than a status that nobody has asked for yet."""
     return any(each == group and state[0] != "Z" for _, _, each, state in _processes())
 

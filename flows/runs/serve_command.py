@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+from uuid import UUID
 
 from flows.runs.configure import bypass_proxy, configure_prefect, need_server
 from flows.runs.prefect_settings import load_prefect, startup_seconds
@@ -38,7 +39,7 @@ PORT = 4200
 
 _HOST = "127.0.0.1"
 _POLL_SECONDS = 1.0
-_FREE_SECONDS = 10.0
+_LOOK_SECONDS = 10.0
 _SHORTEST_SECONDS = 10.0
 """A worker that ends earlier, and the next one too, would always end."""
 
@@ -47,6 +48,7 @@ Start a Prefect server, a worker and the deployments of deployments/prefect.yaml
 until Ctrl-C. The server listens on 127.0.0.1 only; its history is in data/prefect.\
 """
 _ENDED = "Larder's worker ended during this run; run it again to continue"
+_ENDED_SILENTLY = "the process of this run ended without a result; run it again to continue"
 
 
 def serve_command() -> int:
@@ -189,7 +191,7 @@ def _worker_of(pool: str, log: Path | None) -> Iterator[tuple[_Kept, Deployed]]:
     make_pool(pool)
     abandoned = StateType.PENDING, StateType.RUNNING, StateType.CANCELLING
     crash_abandoned_runs(pool, _ENDED, *abandoned)
-    threading.Thread(target=_free_slots, daemon=True).start()
+    threading.Thread(target=_look_for_dead_runs, args=(pool,), daemon=True).start()
     tell("deploying")
     team = os.environ.get(TEAM, "")
     deployed = deploy_all(pool, team=team, changed_only=True, replace=log is not None)
@@ -206,16 +208,19 @@ def _worker_of(pool: str, log: Path | None) -> Iterator[tuple[_Kept, Deployed]]:
         worker.stop()
 
 
-def _free_slots() -> NoReturn:
-    """Free the slots of killed runs, which would be taken for more than a minute."""
+def _look_for_dead_runs(pool: str) -> NoReturn:
+    """End runs that nobody else would, and free the slots of those that were killed."""
     from httpx import HTTPError  # Prefect's
     from prefect import get_client
 
+    from flows.runs.deployments import crash_dead_runs
     from flows.runs.limits import free_slots_of_killed_runs
 
+    dead: set[UUID] = set()
     while True:
-        time.sleep(_FREE_SECONDS)
+        time.sleep(_LOOK_SECONDS)
         with suppress(HTTPError), get_client(sync_client=True) as client:
+            dead = crash_dead_runs(client, pool, _ENDED_SILENTLY, dead)
             free_slots_of_killed_runs(client)
 
 

@@ -121,6 +121,10 @@ def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(serving):
     later = {"type": "SCHEDULED", "state_details": {"scheduled_time": tomorrow}}
     pending = serving.server.submit("prepare/digits", {"dataset": "digits"}, state=later)
     serving.server.post(f"/flow_runs/{pending['id']}/set_state", {"state": {"type": "PENDING"}})
+    lost = serving.server.submit("verify/verify", {"dataset": "files"}, state=later)
+    began = {"state": {"type": "RUNNING"}, "force": True}
+    serving.server.post(f"/flow_runs/{lost['id']}/set_state", began)
+    serving.server.patch(f"/flow_runs/{lost['id']}", {"infrastructure_pid": str(worker)})
     os.kill(worker, signal.SIGKILL)
     ended = serving.server.ended(run)
     assert ended["state_type"] == "CRASHED", ended["state"]
@@ -130,6 +134,7 @@ def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(serving):
     digits = serving.server.get("/deployments/name/prepare/digits")
     assert digits["global_concurrency_limit"]["active_slots"] == 0
     serving.check_continued(unknown=ON_THEIR_WAY)
+    assert serving.server.ended(lost)["state_type"] == "CRASHED"
 
 
 def test_a_server_that_dies_is_started_again_and_its_run_goes_on(serving):

@@ -208,7 +208,7 @@ class Week:
         return self.folder / "data/local"
 
     def check(self) -> None:
-        """Start again what has ended, and look who has slots."""
+        """Start again what has ended."""
         for service in (self._server, *self._teams):
             service.check()
 
@@ -362,6 +362,7 @@ def go_on(week: Week) -> None:
             week.submit()
             if len(week.runs) % DISTURBED == 0:
                 week.disturb()
+                week.check()  # or a server that was killed would not answer what follows
             if week.random.random() < 0.1:
                 week.cancel()
         time.sleep(week.random.uniform(0, 4))
