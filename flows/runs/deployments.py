@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -47,6 +48,9 @@ IMAGE_DIRECTORY = "/opt/larder"
 
 TEAM = "LARDER_TEAM"
 """Environment variable: a suffix of the deployments' names."""
+
+PENDING_SECONDS = 300.0
+"""How long a worker may take to start the process of a run."""
 
 _SCHEDULES = "x-larder-schedules"
 _DEPLOY = ("deploy", "--all", "--prefect-file")
@@ -164,15 +168,24 @@ def crash_dead_runs(
     """Set runs of a work pool to Crashed whose processes, on this machine, have ended without it.
 
     That is for the worker to say, but it may have been killed too, or the server was down. So a run
-    has to be among those that were dead the last time; returns those that are dead now. Pending
-    runs that are retried still have the process of before.
+    has to be among those that were dead the last time; returns those that are dead now.
     """
-    runs = _runs(client, pool, StateType.RUNNING, StateType.CANCELLING)
-    processes = {run.id: run.infrastructure_pid or "" for run in runs}
-    dead = {run for run, pid in processes.items() if pid.isdigit() and not is_running(int(pid))}
+    runs = _runs(client, pool, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
+    dead = {run.id for run in runs if is_dead(run)}
     for run in dead & dead_before:
         client.set_flow_run_state(run, Crashed(message=message), force=True)
     return dead
+
+
+def is_dead(run: FlowRun) -> bool:
+    """Whether an unfinished run has no process; one that is pending has some minutes to get it."""
+    pid = run.infrastructure_pid or ""
+    if run.state is not None and run.state.is_pending():
+        pending = datetime.now(UTC) - run.state.timestamp
+        if pending.total_seconds() < PENDING_SECONDS:  # its process may be that of a first try
+            return False
+        return not pid.isdigit() or not is_running(int(pid))
+    return pid.isdigit() and not is_running(int(pid))
 
 
 def _runs(client: SyncPrefectClient, pool: str, *states: StateType) -> list[FlowRun]:
