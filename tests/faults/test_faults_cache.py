@@ -20,7 +20,7 @@ import pytest
 
 from larder.cache.build import build_file
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.group import group_key
+from larder.cache.group import GROUPS_KEY, group_key
 from larder.cache.record import CacheFileFacts, Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import DamageError, FatalError, LarderError
@@ -158,19 +158,26 @@ def test_damage_to_the_numbers_of_records_is_found(tmp_path):
             open_file(path, facts)
 
 
-def test_a_group_that_is_missing_is_damage(tmp_path):
+def test_a_value_that_is_missing_is_damage(tmp_path):
     path = tmp_path / "a.mdb"
     facts = build(path, 1_000)
-    with (
-        lmdb.open(str(path), subdir=False, lock=False, map_size=1 << 30) as environment,
-        environment.begin(write=True) as transaction,
-    ):
-        assert transaction.delete(group_key(1))
-    with open_file(path, replace(facts, bytes=path.stat().st_size)) as file:
+
+    def delete(key: bytes) -> CacheFileFacts:
+        with (
+            lmdb.open(str(path), subdir=False, lock=False, map_size=1 << 30) as environment,
+            environment.begin(write=True) as transaction,
+        ):
+            assert transaction.delete(key)
+        return replace(facts, bytes=path.stat().st_size)
+
+    with open_file(path, delete(group_key(1))) as file:
         assert file[0]["n"] == 0
         assert file[-1]["n"] == 999
         with larder_error("damage.record", f"{path}, record 500"):
             file[500]
+    without_groups = delete(GROUPS_KEY)
+    with larder_error("damage.record", str(path)):
+        open_file(path, without_groups)
 
 
 @pytest.mark.parametrize(
