@@ -5,7 +5,7 @@ three seconds; two checkouts with a work pool each, which share a source and a s
 kinds come at random, some are cancelled; server, workers, checkouts and runs are killed or stopped,
 and started again. ``LARDER_WEEK`` is the number of runs, ``LARDER_WEEK_SEED`` the seed.
 
-Every run ends, with a reason if it is not Completed; no slot is taken for more than two minutes
+Every run ends, with a reason if it is not Completed; no slot is taken for more than a minute
 without a run that has it; what is published is right. The figures are printed (``-s``).
 """
 
@@ -45,8 +45,8 @@ AT_ONCE = 6
 DISTURBED = 3
 """After so many runs, something is killed or stopped."""
 
-DEAD_SECONDS = 120.0
-LONG_SECONDS = 45.0
+DEAD_SECONDS = 60.0
+LONG_SECONDS = 30.0
 END_SECONDS = 900.0
 START_SECONDS = 600.0
 """For a server that starts on a machine that is busy."""
