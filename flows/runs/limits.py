@@ -41,13 +41,14 @@ ABANDONED_SECONDS = LEASE_SECONDS + 15.0
 _RECENTLY_SECONDS = 300.0
 """Of a run that ended earlier, the server has taken the lease back."""
 
+_PREFIX = "larder-"
 _POLL_SECONDS = 2.0
 _UNFINISHED = (StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType.CANCELLING)
 _LOCKED = 423
 
 
 def limit_name(dataset: str) -> str:
-    return f"larder-{dataset}"
+    return f"{_PREFIX}{dataset}"
 
 
 @contextmanager
@@ -64,7 +65,7 @@ def dataset_limit(dataset: str, say: Callable[[str], None]) -> Iterator[None]:
 def bucket_limit(storage: str, say: Callable[[str], None]) -> Iterator[None]:
     """The same with a slot of the bucket of a storage, by its URL."""
     url = parse_url(storage)
-    with nullcontext() if url.is_directory else _slot(f"larder-bucket:{url.bucket}", say):
+    with nullcontext() if url.is_directory else _slot(limit_name(f"bucket:{url.bucket}"), say):
         yield
 
 
@@ -73,7 +74,8 @@ def free_slots_of_killed_runs(client: SyncPrefectClient) -> None:
     recently = datetime.now(UTC) - timedelta(seconds=_RECENTLY_SECONDS)
     question = {"end_time": {"after_": recently}, "state": {"type": {"any_": TERMINAL_STATES}}}
     for run in client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(question)):
-        leases = {limit: str(run.labels[limit]) for limit in run.labels.keys() & run.tags}
+        limits = filter(lambda tag: tag.startswith(_PREFIX), run.labels.keys() & run.tags)
+        leases = {limit: str(run.labels[limit]) for limit in limits}
         for lease in leases.values():
             client.release_concurrency_slots_with_lease(UUID(lease))
         if leases:

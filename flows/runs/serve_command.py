@@ -212,6 +212,7 @@ def _look_for_dead_runs(pool: str) -> NoReturn:
     """End runs that nobody else would, and free the slots of those that were killed."""
     from httpx import HTTPError  # Prefect's
     from prefect import get_client
+    from prefect.exceptions import PrefectException
 
     from flows.runs.deployments import crash_dead_runs
     from flows.runs.limits import free_slots_of_killed_runs
@@ -219,7 +220,7 @@ def _look_for_dead_runs(pool: str) -> NoReturn:
     dead: set[UUID] = set()
     while True:
         time.sleep(_LOOK_SECONDS)
-        with suppress(HTTPError), get_client(sync_client=True) as client:
+        with suppress(HTTPError, PrefectException), get_client(sync_client=True) as client:
             dead = crash_dead_runs(client, pool, _ENDED_SILENTLY, dead)
             free_slots_of_killed_runs(client)
 
