@@ -69,10 +69,13 @@ def test_a_form_is_run_and_the_second_run_finds_the_work_done(serving):
 
 
 def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
+    def state(run: Run) -> str:
+        return str(serving.server.get(f"/flow_runs/{run['id']}")["state_type"])
+
     form = {"dataset": "files", "advanced": {"settings": NEVER_DONE}}
     first = serving.server.submit("prepare/digits", form)
     identity = serving.server.get("/deployments/name/prepare/digits")["id"]
-    wait_until(lambda: serving.copied() > 0, seconds=180)
+    wait_until(lambda: state(first) == "RUNNING", seconds=180)
     daily = {"schedule": {"interval": 24 * 3600}, "parameters": {"dataset": "files"}}
     serving.server.post(f"/deployments/{identity}/schedules", [daily])
     question = {"deployments": {"id": {"any_": [identity]}}, "sort": "EXPECTED_START_TIME_ASC"}
@@ -101,11 +104,7 @@ def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
     (serving.source / "one-more.bin").write_bytes(os.urandom(OBJECTS * OBJECT_BYTES))
     form = {"datasets": ["files"], "advanced": {"settings": NEVER_DONE}}
     refresh = serving.server.submit("refresh/refresh", form)
-
-    def state() -> str:
-        return str(serving.server.get(f"/flow_runs/{refresh['id']}")["state_type"])
-
-    wait_until(lambda: state() == "RUNNING", seconds=180)
+    wait_until(lambda: state(refresh) == "RUNNING", seconds=180)
     second = serving.server.ended(serving.server.submit("refresh/refresh", form))
     assert second["state_type"] == "CANCELLED", second["state"]
     serving.server.post(f"/flow_runs/{refresh['id']}/set_state", {"state": {"type": "CANCELLING"}})
