@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from serving import ON_THEIR_WAY
 
 from flows.runs.server import TemporaryServer
 from tests.support.commands import Workplace
@@ -94,7 +95,8 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place):
     done = place.run(*FEW, "--json")
     assert done.status == 0, done.err
     assert done.document["status"] == "built"
-    assert done.document["copied"]["count"] == len(mirrored(place)) - copied
+    left = len(mirrored(place)) - copied
+    assert left <= done.document["copied"]["count"] <= left + ON_THEIR_WAY
     wait_until(lambda: not place.processes())
     assert list(place.temporary.iterdir()) == []
     # The run did not wait for the server, which still saved all events.

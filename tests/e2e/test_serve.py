@@ -132,7 +132,7 @@ def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(serving):
     assert serving.server.ended(pending)["state_type"] == "CRASHED"
     digits = serving.server.get("/deployments/name/prepare/digits")
     assert digits["global_concurrency_limit"]["active_slots"] == 0
-    serving.check_continued(unknown=ON_THEIR_WAY)
+    serving.check_continued()
     assert serving.server.ended(lost)["state_type"] == "CRASHED"
 
 
@@ -165,7 +165,7 @@ def test_nothing_is_left_when_it_ends_and_its_runs_are_crashed_and_continued(ser
     wait_until(lambda: "larder-files" not in serving.server.get(f"/flow_runs/{run['id']}")["tags"])
     limit = serving.server.get("/v2/concurrency_limits/larder-files")
     assert limit["active_slots"] == 0
-    serving.check_continued(unknown=0 if number == signal.SIGINT else OBJECTS)
+    serving.check_continued(unknown=ON_THEIR_WAY if number == signal.SIGINT else OBJECTS)
 
 
 def test_serving_needs_ps(tmp_path):
