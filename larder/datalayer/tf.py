@@ -132,6 +132,8 @@ def dataset_of(loader: Loader, leaves: Sequence[Leaf], offset: int, division: La
 
     def batch(batch_size: Any, drop_remainder: bool = False, *_: Any, **__: Any) -> Any:
         """As of the dataset, without taking apart what was read together."""
+        if batch_size <= 0:
+            return type(dataset).batch(dataset, batch_size)  # which refuses it
         batches = count if drop_remainder else count + batch_size - 1
         return finished(read.rebatch(batch_size, drop_remainder), batches // batch_size)
 

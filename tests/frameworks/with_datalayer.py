@@ -137,6 +137,15 @@ def batches(open_again: Callable[[], Any]) -> dict[str, Any]:
     }
 
 
+def batch_of_none(dataset: Any) -> str:
+    """How a batch size of 0 is refused."""
+    try:
+        dataset.batch(0)
+    except tf.errors.InvalidArgumentError as error:
+        return str(error)
+    return ""
+
+
 def page() -> dict[str, Any]:
     """What the first example of docs/how-to/caching-functions.md leaves."""
     text = (Path(__file__).parents[2] / "docs/how-to/caching-functions.md").read_text()
@@ -183,6 +192,7 @@ def main(storage: str) -> None:
         "benchmark": [figure.name for figure in compare("10 kB", Path(storage), 1, 0.01)],
         "page": [int(batch[0]) for batch in page()["dataset"]],
         "batches": batches(lambda: train("range", CASES["range"], shuffle=True)),
+        "batch of none": batch_of_none(train("range", CASES["range"])),
         "builder": built(),
         "cardinality": int(train("range", CASES["range"]).cardinality()),
     }

@@ -57,6 +57,7 @@ def test_batches_are_those_of_the_elements(read):
     assert batches["taken"] == [numbers[0:2], numbers[2:4], numbers[4:]]
     assert batches["dropped"] == [batches["second"][0:2], batches["second"][2:4]]
     assert (batches["same specs"], batches["counts"]) == (True, [3, 2])
+    assert "greater than zero" in read["batch of none"]
 
 
 def test_ranks_share_a_dataset(read):
