@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
+from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -87,15 +89,24 @@ def _slot(name: str, say: Callable[[str], None]) -> Iterator[None]:
     if not _exists(name):
         yield
         return
-    lease = _acquire(name, say)
-    with maintain_concurrency_lease(lease, LEASE_SECONDS):
+    asked: list[Future[UUID | None]] = []
+    with ThreadPoolExecutor(1, "larder-limit") as thread:
+
+        def ask() -> UUID | None:
+            """By a thread, so that a run that is interrupted meanwhile learns what it has."""
+            asked.append(thread.submit(copy_context().run, _lease, name))
+            return asked[-1].result()
+
         try:
-            change_tags(add={name}, labels={name: str(lease)})
-            yield
+            lease = _acquire(name, ask, say)
+            with maintain_concurrency_lease(lease, LEASE_SECONDS):
+                change_tags(add={name}, labels={name: str(lease)})
+                yield
         finally:  # a server that does not answer is told by whoever waits
             with suppress(HTTPError), get_client(sync_client=True) as client:
-                client.release_concurrency_slots_with_lease(lease)
-                change_tags(remove={name})
+                if asked and (granted := asked[-1].result()):
+                    client.release_concurrency_slots_with_lease(granted)
+                    change_tags(remove={name})
 
 
 def _exists(name: str) -> bool:
@@ -107,16 +118,16 @@ def _exists(name: str) -> bool:
     return True
 
 
-def _acquire(name: str, say: Callable[[str], None]) -> UUID:
+def _acquire(name: str, ask: Callable[[], UUID | None], say: Callable[[str], None]) -> UUID:
     """The lease of a slot, once there is one."""
     waiting, all_had = False, time.monotonic()
     while True:
         current_progress()  # raises once the run is asked to stop
+        if lease := ask():
+            if waiting:
+                current_progress().finish(WAIT)
+            return lease
         with get_client(sync_client=True) as client:
-            if lease := _lease(client, name):
-                if waiting:
-                    current_progress().finish(WAIT)
-                return lease
             runs = _runs_with(client, name)
             taken = client.read_global_concurrency_limit_by_name(name).active_slots
             if not waiting:
@@ -135,12 +146,13 @@ def _acquire(name: str, say: Callable[[str], None]) -> UUID:
         time.sleep(_POLL_SECONDS)
 
 
-def _lease(client: SyncPrefectClient, name: str) -> UUID | None:
+def _lease(name: str) -> UUID | None:
     """The lease of a slot; None if all are taken."""
     try:
-        answer = client.increment_concurrency_slots_with_lease(
-            [name], 1, "concurrency", LEASE_SECONDS
-        )
+        with get_client(sync_client=True) as client:
+            answer = client.increment_concurrency_slots_with_lease(
+                [name], 1, "concurrency", LEASE_SECONDS
+            )
     except HTTPStatusError as error:
         if error.response.status_code == _LOCKED:
             return None

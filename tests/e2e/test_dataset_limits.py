@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,9 +23,24 @@ limits.ABANDONED_SECONDS = 1.0
 sys.exit(flow_command("prepare"))
 """
 
+STOPPED = """
+import signal, sys
+from prefect.exceptions import TerminationSignal
+from flows.runs.command import flow_command
+
+def stop(*_):  # as the process of a worker's run does, wherever it is
+    raise TerminationSignal(signal=signal.SIGUSR1)
+
+signal.signal(signal.SIGUSR1, stop)
+sys.exit(flow_command("prepare"))
+"""
+
 
 def proxy(
-    server: PrefectServer, answer_seconds: float = 0.0, unseen: str = "/nothing"
+    server: PrefectServer,
+    answer_seconds: float = 0.0,
+    unseen: str = "/nothing",
+    granted: Callable[[], None] = int,
 ) -> type[QuietHandler]:
     """Passes requests on, and is slow to answer those for a slot; it finds nothing ``unseen``."""
 
@@ -39,6 +56,7 @@ def proxy(
             content = answer.read()
             connection.close()
             if "increment" in self.path:
+                granted()
                 threading.Event().wait(answer_seconds)
             return self.answer(answer.status, content)
 
@@ -62,6 +80,18 @@ def test_a_slot_that_a_slow_server_grants_is_taken(reporting, prefect_server, na
     assert limit(prefect_server, f"larder-{name}")["active_slots"] == 0
     (run,) = prefect_server.flow_runs(f"prepare {name} for local")
     assert f"larder-{name}" not in run["tags"]
+
+
+def test_a_slot_that_is_granted_to_a_run_that_ends_is_given_back(reporting, prefect_server, named):
+    name, granted = named(), threading.Event()
+    prefect_server.post("/v2/concurrency_limits/", {"name": f"larder-{name}", "limit": 1})
+    with serving(proxy(prefect_server, 3.0, granted=granted.set)) as url:
+        environment = {"PREFECT_API_URL": f"{url}/api"}
+        running = reporting.start("--dataset", name, python=("-c", STOPPED), **environment)
+        assert granted.wait(120)
+        running.send(signal.SIGUSR1)
+        assert running.wait().status
+    assert limit(prefect_server, f"larder-{name}")["active_slots"] == 0
 
 
 def test_a_slot_that_no_run_has_is_freed_and_one_that_a_run_has_is_named(
