@@ -5,9 +5,9 @@ with it the second run waits, and then finds the work done. So many runs as the 
 has slots use the bucket as their storage at a time; one that waits for its dataset has none.
 
 A run that has a slot has the limit's name as a tag: so a run that waits can say which one that is.
-It is a label, too, with the ID of the slot's lease. A run that has ended and still has the tag was
-killed: whoever waits gives its lease back, and so does ``flows.serve``. If no run tells the lease,
-or the server has forgotten it in a restart, whoever waits frees slots that no run has had for long.
+It is a label, too, with the ID of the slot's lease, which is empty once that is given back. So that
+of a killed run is given back by who waits, and by ``flows.serve``. If no run tells the lease, or
+the server has forgotten it in a restart, whoever waits frees slots that no run has had for long.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, StateType
 from prefect.concurrency._leases import maintain_concurrency_lease
 from prefect.exceptions import ObjectNotFound
 
-from flows.runs.page import change_tags
+from flows.runs.page import change_tags, run_id
 from larder.config.urls import parse_url
 from larder.progress import WAIT
 from tasks.progress import current_progress
@@ -76,12 +76,16 @@ def free_slots_of_killed_runs(client: SyncPrefectClient) -> None:
     recently = datetime.now(UTC) - timedelta(seconds=_RECENTLY_SECONDS)
     question = {"end_time": {"after_": recently}, "state": {"type": {"any_": TERMINAL_STATES}}}
     for run in client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(question)):
-        limits = filter(lambda tag: tag.startswith(_PREFIX), run.labels.keys() & run.tags)
-        leases = {limit: str(run.labels[limit]) for limit in limits}
-        for lease in leases.values():
-            client.release_concurrency_slots_with_lease(UUID(lease))
-        if leases:
+        limits = filter(lambda label: label.startswith(_PREFIX), run.labels)
+        if leases := {limit: lease for limit in limits if (lease := run.labels[limit])}:
+            for limit, lease in leases.items():
+                _give_back(client, run.id, limit, UUID(str(lease)))
             client.update_flow_run(run.id, tags=set(run.tags) - leases.keys())
+
+
+def _give_back(client: SyncPrefectClient, run: UUID, limit: str, lease: UUID) -> None:
+    client.release_concurrency_slots_with_lease(lease)
+    client.update_flow_run_labels(run, {limit: ""})
 
 
 @contextmanager
@@ -100,12 +104,12 @@ def _slot(name: str, say: Callable[[str], None]) -> Iterator[None]:
         try:
             lease = _acquire(name, ask, say)
             with maintain_concurrency_lease(lease, LEASE_SECONDS):
-                change_tags(add={name}, labels={name: str(lease)})
+                change_tags(add={name})
                 yield
         finally:  # a server that does not answer is told by whoever waits
             with suppress(HTTPError), get_client(sync_client=True) as client:
                 if asked and (granted := asked[-1].result()):
-                    client.release_concurrency_slots_with_lease(granted)
+                    _give_back(client, run_id(), name, granted)
                     change_tags(remove={name})
 
 
@@ -147,17 +151,20 @@ def _acquire(name: str, ask: Callable[[], UUID | None], say: Callable[[str], Non
 
 
 def _lease(name: str) -> UUID | None:
-    """The lease of a slot; None if all are taken."""
-    try:
-        with get_client(sync_client=True) as client:
+    """The lease of a slot, which is a label of the run at once; None if all are taken."""
+    with get_client(sync_client=True) as client:
+        try:
             answer = client.increment_concurrency_slots_with_lease(
                 [name], 1, "concurrency", LEASE_SECONDS
             )
-    except HTTPStatusError as error:
-        if error.response.status_code == _LOCKED:
-            return None
-        raise
-    return UUID(answer.json()["lease_id"])
+        except HTTPStatusError as error:
+            if error.response.status_code == _LOCKED:
+                return None
+            raise
+        lease = UUID(answer.json()["lease_id"])
+        with suppress(HTTPError):
+            client.update_flow_run_labels(run_id(), {name: str(lease)})
+        return lease
 
 
 def _runs_with(client: SyncPrefectClient, limit: str) -> list[FlowRun]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
+from uuid import UUID
 
 from prefect import get_client
 from prefect.context import FlowRunContext
@@ -127,21 +128,19 @@ def log_end(shown: LarderError, error: Exception) -> str:
     return lines[-1]
 
 
-def change_tags(
-    *,
-    add: Set[str] = frozenset(),
-    remove: Set[str] = frozenset(),
-    labels: Mapping[str, str] | None = None,
-) -> None:
-    """Change the tags of the flow run, by which the list of runs can be filtered; add labels."""
+def run_id() -> UUID:
+    """That of the flow run."""
     context = FlowRunContext.get()
     assert context is not None, "this is a flow run"
     assert context.flow_run is not None, "it has begun"
+    return context.flow_run.id
+
+
+def change_tags(*, add: Set[str] = frozenset(), remove: Set[str] = frozenset()) -> None:
+    """Change the tags of the flow run, by which the list of runs can be filtered."""
     with suppress(Exception), get_client(sync_client=True) as client:
-        if labels:
-            client.update_flow_run_labels(context.flow_run.id, dict(labels))
-        before = set(client.read_flow_run(context.flow_run.id).tags)
-        client.update_flow_run(context.flow_run.id, tags=sorted((before | add) - remove))
+        before = set(client.read_flow_run(run_id()).tags)
+        client.update_flow_run(run_id(), tags=sorted((before | add) - remove))
 
 
 def findings(document: Mapping[str, Any]) -> None:
