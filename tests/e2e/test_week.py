@@ -5,7 +5,7 @@ three seconds; two checkouts with a work pool each, which share a source and a s
 kinds come at random, some are cancelled; server, workers, checkouts and runs are killed or stopped,
 and started again. ``LARDER_WEEK`` is the number of runs, ``LARDER_WEEK_SEED`` the seed.
 
-Every run ends, with a reason if it is not Completed; no slot is taken for more than a minute
+Every run ends, with a reason if it is not Completed; no slot is taken for more than 80 seconds
 without a run that has it; what is published is right. The figures are printed (``-s``).
 """
 
@@ -45,7 +45,10 @@ AT_ONCE = 6
 DISTURBED = 3
 """After so many runs, something is killed or stopped."""
 
-DEAD_SECONDS = 60.0
+DEAD_SECONDS = 80.0
+"""A run that is killed before the delayed answer with its lease comes cannot say which one that is:
+the server takes it back after 60 s, and looks every 15 s. Others are given back within seconds.
+"""
 LONG_SECONDS = 30.0
 END_SECONDS = 900.0
 START_SECONDS = 600.0
