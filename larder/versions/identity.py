@@ -64,7 +64,8 @@ def inputs_digest(
     split's label file, and key, size and etag of each annotation file.
 
     Fields that do not shape samples are left out: URLs, regions, mirror, growth, description,
-    experiment. So are versions of formats: a new one is used for new segments only.
+    experiment. So are versions of shard formats: a new one is used for new segments only. Caches of
+    before cannot be read, so that they are built anew.
     """
     shards, labels, cache = dataset.shards, dataset.labels, dataset.cache
     decodes = cache is not None and cache.kind == "decoded"
@@ -90,6 +91,7 @@ def inputs_digest(
             ("on_bad_key", dataset.on_bad_key, "fail"),
             ("on_bad_sample", dataset.on_bad_sample, "fail"),
             ("cache", cache.kind if cache else None, None),
+            ("cache_version", CACHE_VERSION if cache else None, None),
             ("builder", to_plain(cache_builder(dataset)), None),
             ("cache_images", to_plain(cache.image_shape) if cache else None, None),
             ("masks", list(shards.images.masks) if shards.images and decodes else [], []),

@@ -12,6 +12,7 @@ import pytest
 from pydantic import Field
 
 from larder.config.models import Cache, Dataset, Growth, Model, Shards
+from larder.versions import identity
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
     SegmentIdentity,
@@ -179,3 +180,11 @@ def test_where_it_is_and_what_depends_on_the_machine_is_not_in_the_content_diges
     other = replace(FILE, path="q", bytes=2, sha256="9" * 64, segment="b")
     digest = content_digest([SHARD], [], cache)
     assert content_digest([SHARD], [], CacheFacts("encoded", {"train": (other,)})) == digest
+
+
+@pytest.mark.parametrize(("fields", "is_new"), [({}, False), ({"cache": {}}, True)], ids=str)
+def test_a_release_with_another_format_of_caches_makes_new_ones(monkeypatch, fields, is_new):
+    """It cannot read those of before."""
+    before = inputs(dataset(**fields))
+    monkeypatch.setattr(identity, "CACHE_VERSION", identity.CACHE_VERSION + 1)
+    assert (inputs(dataset(**fields)) != before) == is_new
