@@ -79,6 +79,8 @@ class LayerFiles:
         """Open the file with the record at a position of an order, and have a thread open those
         that come after it.
         """
+        if None not in self._readers:
+            return
         first, *others = self._needed(order, position)
         self._file(first)
         if None in self._readers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Sequence
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from larder.datalayer.files import LayerFiles
 from larder.datalayer.schedule import LayerDivision
 from larder.readers.batches import Batch, Empty
 from larder.readers.loader import Loader
+from larder.readers.memory import ReusedMemory
 from larder.readers.order import Numbers, Order
 
 _BLOCK_BYTES: Final = 16 << 20
@@ -45,7 +45,6 @@ class Records:
         return [self._batch(share, empty) for share in shares]
 
     def _batch(self, share: Numbers, empty: Empty) -> Batch:
-        empty = _empty if empty is np.empty else empty
         columns = empty_columns(self._fields, len(share), empty)
         self._files.read_into(columns, range(len(share)), share)
         return {**columns}
@@ -53,14 +52,6 @@ class Records:
     def stored_bytes(self, numbers: Numbers) -> Numbers | None:
         del numbers
         return None
-
-
-def _empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """As `numpy.empty`, but at a multiple of 64 bytes, where TensorFlow makes no copy of it."""
-    size_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-    memory = np.empty(size_bytes + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    return memory[start : start + size_bytes].view(dtype).reshape(shape)
 
 
 def columns_of(leaves: Sequence[Leaf], batch: Batch, *_: Any) -> Any:
@@ -98,9 +89,10 @@ class ElementLoader(LayerLoader):
     def read(self, numbers: range, epoch: int | None = None) -> Generator[Any]:
         order = self._order(self.epoch if epoch is None else epoch)
         paths, block = [leaf.path for leaf in self.cache.leaves], block_elements(self.cache)
+        empty = ReusedMemory().empty
         for start in range(0, len(numbers), block):
             some = numbers[start : start + block]
             shares = self._division.shares(order, some[0], some[-1] + 1, self.rank)
-            (batch,) = self._source.batches([np.concatenate(shares[:: numbers.step])])
+            (batch,) = self._source.batches([np.concatenate(shares[:: numbers.step])], empty)
             for leaves in zip(*columns_of(self.cache.leaves, batch), strict=True):
                 yield assembled(paths, leaves)
