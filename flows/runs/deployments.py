@@ -37,7 +37,7 @@ from ruamel.yaml.error import YAMLError
 import larder
 from flows.runs.form import CONFIGS
 from flows.runs.limits import limit_name
-from flows.runs.processes import is_running
+from flows.runs.processes import running_groups
 from larder.config.load import names
 from larder.errors import ConfigError, FatalError
 from larder.names import NAME
@@ -171,21 +171,22 @@ def crash_dead_runs(
     has to be among those that were dead the last time; returns those that are dead now.
     """
     runs = _runs(client, pool, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
-    dead = {run.id for run in runs if is_dead(run)}
+    groups = running_groups()
+    dead = {run.id for run in runs if is_dead(run, groups)}
     for run in dead & dead_before:
         client.set_flow_run_state(run, Crashed(message=message), force=True)
     return dead
 
 
-def is_dead(run: FlowRun) -> bool:
+def is_dead(run: FlowRun, running: Set[int]) -> bool:
     """Whether an unfinished run has no process; one that is pending has some minutes to get it."""
     pid = run.infrastructure_pid or ""
     if run.state is not None and run.state.is_pending():
         pending = datetime.now(UTC) - run.state.timestamp
         if pending.total_seconds() < PENDING_SECONDS:  # its process may be that of a first try
             return False
-        return not pid.isdigit() or not is_running(int(pid))
-    return pid.isdigit() and not is_running(int(pid))
+        return not pid.isdigit() or int(pid) not in running
+    return pid.isdigit() and int(pid) not in running
 
 
 def _runs(client: SyncPrefectClient, pool: str, *states: StateType) -> list[FlowRun]:

@@ -63,7 +63,7 @@ class Service:
 def _end(groups: Iterable[int]) -> None:
     """Ask process groups to end, and kill those that do not."""
     running = [group for group in groups if _signal(group, signal.SIGTERM)]
-    wait_until(lambda: not any(is_running(group) for group in running), STOP_SECONDS)
+    wait_until(lambda: running_groups().isdisjoint(running), STOP_SECONDS)
     for group in running:
         _signal(group, signal.SIGKILL)
 
@@ -103,9 +103,9 @@ def _groups_below(process: int) -> list[int]:
     return sorted(groups - {process})
 
 
-def is_running(group: int) -> bool:
-    """Whether a process of the group is more than a status that nobody has asked for yet."""
-    return any(each == group and state[0] != "Z" for _, _, each, state in _processes())
+def running_groups() -> set[int]:
+    """The process groups with a process that is more than a status which nobody has asked for."""
+    return {group for _, _, group, state in _processes() if state[0] != "Z"}
 
 
 def _end_with_parent() -> None:

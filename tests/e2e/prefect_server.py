@@ -109,7 +109,7 @@ class PrefectServer:
             states.append(self.get(f"/flow_runs/{run['id']}"))
             return states[-1]["state_type"] in FINAL
 
-        wait_until(final, seconds=180)
+        wait_until(final)
         return states[-1]
 
     def flow_runs(self, name: str) -> list[dict[str, Any]]:

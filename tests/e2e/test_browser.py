@@ -22,8 +22,8 @@ from tests.support.servers import free_port
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine is slow, and no test asserts a time
 
-SLOW = [*FAST, "cluster.copy.max_bytes_per_second=10 kB"]
-"""Minutes, so that there is time to cancel."""
+SLOW = [*FAST, "cluster.copy.max_bytes_per_second=15 kB"]
+"""Two minutes, so that there is time to cancel."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def insist(act: Callable[[], None], done: Callable[[], bool]) -> None:
     for _ in range(5):
         act()
         with suppress(AssertionError):
-            wait_until(done)
+            wait_until(done, seconds=60)
             return
     raise AssertionError("the server does not take it")
 

@@ -145,7 +145,7 @@ def composed(tmp_path: Path) -> Iterator[Composed]:
 def test_the_compose_file_runs_digits_with_postgresql_and_secrets(composed):
     server = composed.server
     with composed.running("server", PREFECT_SERVER_API_PORT=str(server.port)) as process:
-        wait_until(lambda: process.poll() is not None or server.answers(), seconds=240)
+        wait_until(lambda: process.poll() is not None or server.answers())
         assert process.poll() is None, composed.log("server")
         ui = composed.image.parent / "home/.prefect/ui"
         assert list(ui.rglob("index.html")), "its package is another user's in the image"

@@ -94,14 +94,14 @@ def test_alerts_and_a_deployment_that_every_version_starts(reporting, prefect_se
             runs = prefect_server.post("/flow_runs/filter", question)
             return {"version": version} in [run["parameters"] for run in runs]
 
-        wait_until(started, seconds=120)
+        wait_until(started)
         return version
 
     prepared(10)
     prepared(12)
     assert texts == []
     prepared(15)
-    wait_until(lambda: texts == ["imagenet has grown by 25.0 percent"], seconds=120)
+    wait_until(lambda: texts == ["imagenet has grown by 25.0 percent"])
 
     flow = prefect_server.post("/flows/", {"name": "prepare"})
     failing = {
@@ -121,7 +121,7 @@ def test_alerts_and_a_deployment_that_every_version_starts(reporting, prefect_se
     made = prefect_server.post("/deployments/", failing)
     run = prefect_server.post(f"/deployments/{made['id']}/create_flow_run", {})
     reporting.run(run["id"], python=EXECUTE)
-    wait_until(lambda: len(texts) == 2, seconds=120)
+    wait_until(lambda: len(texts) == 2)
     assert texts[1].startswith("prepare elsewhere for local: error[config.unknown_dataset]: ")
 
 
@@ -138,7 +138,7 @@ def server_on(database: PostgreSQL, folder: Path, **variables: str) -> Iterator[
             stderr=log,
         )
     try:
-        wait_until(lambda: process.poll() is not None or server.answers(), seconds=240)
+        wait_until(lambda: process.poll() is not None or server.answers())
         assert process.poll() is None, (folder / "server.log").read_text()
         yield server
     finally:
@@ -198,7 +198,7 @@ def test_the_history_is_trimmed_backed_up_restored_and_upgraded(history):
     ) as server:
         run_that_ended(server, database, "recent", days_ago=89)
         run_that_ended(server, database, "old", days_ago=91)
-        wait_until(lambda: names(server) == {"recent"}, seconds=120)
+        wait_until(lambda: names(server) == {"recent"})
         server.post("/variables/", {"name": "kept", "value": "1"})
         shell(place, "pg_dump")
         run_that_ended(server, database, "later")
@@ -242,7 +242,7 @@ def test_logs_are_rotated_while_they_are_written(tmp_path, monkeypatch):
         command = [str(program), "--force", "--state", str(tmp_path / "state"), str(config)]
         subprocess.run([*as_root(), *command], check=True)
         assert gzip.decompress((log.parent / "server.log.1.gz").read_bytes())
-        wait_until(lambda: log.stat().st_size > 0, seconds=240)
+        wait_until(lambda: log.stat().st_size > 0)
     finally:
         service.stop()
     assert not log.read_bytes().startswith((b"\0", b"the week before"))

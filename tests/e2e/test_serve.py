@@ -75,7 +75,7 @@ def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
     form = {"dataset": "files", "advanced": {"settings": NEVER_DONE}}
     first = serving.server.submit("prepare/digits", form)
     identity = serving.server.get("/deployments/name/prepare/digits")["id"]
-    wait_until(lambda: state(first) == "RUNNING", seconds=180)
+    wait_until(lambda: state(first) == "RUNNING")
     daily = {"schedule": {"interval": 24 * 3600}, "parameters": {"dataset": "files"}}
     serving.server.post(f"/deployments/{identity}/schedules", [daily])
     question = {"deployments": {"id": {"any_": [identity]}}, "sort": "EXPECTED_START_TIME_ASC"}
@@ -84,7 +84,7 @@ def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
         runs = serving.server.post("/flow_runs/filter", question)
         return [run for run in runs if run["auto_scheduled"]]
 
-    wait_until(lambda: bool(planned()), seconds=180)
+    wait_until(lambda: bool(planned()))
     run = planned()[0]
     now = {"type": "SCHEDULED", "state_details": {"scheduled_time": datetime.now(UTC).isoformat()}}
     serving.server.post(f"/flow_runs/{run['id']}/set_state", {"state": now})
@@ -93,7 +93,7 @@ def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
         state = serving.server.get(f"/flow_runs/{run['id']}")["state"]["name"]
         return bool(state == "AwaitingConcurrencySlot")
 
-    wait_until(waits, seconds=180)
+    wait_until(waits)
     assert len(serving.processes("prefect.engine")) == 1
     serving.server.post(f"/flow_runs/{first['id']}/set_state", {"state": {"type": "CANCELLING"}})
     assert serving.server.ended(first)["state_type"] == "CANCELLED"
@@ -104,7 +104,7 @@ def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
     (serving.source / "one-more.bin").write_bytes(os.urandom(OBJECTS * OBJECT_BYTES))
     form = {"datasets": ["files"], "advanced": {"settings": NEVER_DONE}}
     refresh = serving.server.submit("refresh/refresh", form)
-    wait_until(lambda: state(refresh) == "RUNNING", seconds=180)
+    wait_until(lambda: state(refresh) == "RUNNING")
     second = serving.server.ended(serving.server.submit("refresh/refresh", form))
     assert second["state_type"] == "CANCELLED", second["state"]
     serving.server.post(f"/flow_runs/{refresh['id']}/set_state", {"state": {"type": "CANCELLING"}})
@@ -141,7 +141,7 @@ def test_a_server_that_dies_is_started_again_and_its_run_goes_on(serving):
     (server,) = serving.processes("server start")
     os.kill(server, signal.SIGKILL)
     serving.running.read_until("the server ended with status -9; starting another one")
-    wait_until(serving.server.answers, seconds=180)
+    wait_until(serving.server.answers)
     assert serving.server.ended(run)["state_type"] == "COMPLETED"
     next_run = serving.start(FAST)
     assert serving.server.ended(next_run)["state_type"] == "COMPLETED"

@@ -22,8 +22,8 @@ def run_python(*arguments: object, **environment: str) -> subprocess.CompletedPr
     )
 
 
-def wait_until(true: Callable[[], bool], seconds: int = 60) -> None:
-    """Poll for so long at most."""
+def wait_until(true: Callable[[], bool], seconds: int = 240) -> None:
+    """Poll for so long at most; a busy machine is slow."""
     for _ in range(seconds * 20):
         if true():
             return

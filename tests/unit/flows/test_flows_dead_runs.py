@@ -11,6 +11,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.states import Cancelling, Pending, Running
 
 from flows.runs.deployments import PENDING_SECONDS, is_dead
+from flows.runs.processes import running_groups
 
 
 @pytest.fixture(scope="module")
@@ -21,21 +22,22 @@ def ended() -> str:
         return str(process.pid)
 
 
-def run(state, age_seconds, pid):
+def ended_silently(state, age_seconds, pid):
     state.timestamp = datetime.now(UTC) - timedelta(seconds=age_seconds)
-    return FlowRun(flow_id=uuid4(), state=state, infrastructure_pid=pid)
+    run = FlowRun(flow_id=uuid4(), state=state, infrastructure_pid=pid)
+    return is_dead(run, running_groups())
 
 
 def test_a_run_is_dead_without_its_process(ended):
     for state in (Running(), Cancelling()):
-        assert is_dead(run(state, 0, ended))
-        assert not is_dead(run(state, 0, str(os.getpgrp())))
-        assert not is_dead(run(state, 0, None)), "it is not known"
-        assert not is_dead(run(state, 0, "a container")), "it is not of this machine"
+        assert ended_silently(state, 0, ended)
+        assert not ended_silently(state, 0, str(os.getpgrp()))
+        assert not ended_silently(state, 0, None), "it is not known"
+        assert not ended_silently(state, 0, "a container"), "it is not of this machine"
 
 
 def test_a_pending_run_may_take_some_minutes_to_get_its_process(ended):
     for pid in (None, ended):
-        assert not is_dead(run(Pending(), PENDING_SECONDS / 2, pid))
-        assert is_dead(run(Pending(), PENDING_SECONDS + 1, pid))
-    assert not is_dead(run(Pending(), PENDING_SECONDS + 1, str(os.getpgrp())))
+        assert not ended_silently(Pending(), PENDING_SECONDS / 2, pid)
+        assert ended_silently(Pending(), PENDING_SECONDS + 1, pid)
+    assert not ended_silently(Pending(), PENDING_SECONDS + 1, str(os.getpgrp()))
