@@ -46,12 +46,12 @@ class _Passed:
             self._tests.append(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        if self._config.cache is not None:
-            self._config.cache.set(PASSED, self._tests)
+        self._config.cache.set(PASSED, self._tests)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput") and not config.getoption("rest"):
+    keeps = config.pluginmanager.hasplugin("cacheprovider")
+    if keeps and not hasattr(config, "workerinput") and not config.getoption("rest"):
         config.pluginmanager.register(_Passed(config))
 
 
