@@ -82,7 +82,7 @@ def open(
         DamageError: The version document is damaged.
     """
     # Imported when used, so that importing larder is fast.
-    from larder.readers.data import open_data
+    from larder.readers.address import open_data
 
     return open_data(
         None if url is None else str(url),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from larder.cache.fields import field_name
-from larder.readers.batches import MOST_PIXELS, Box, decode_piece, load_decoders, scaled
+from larder.readers.images import MOST_PIXELS, Box, decode_piece, load_decoders, scaled
 from larder.readers.schedule import invalid, whole
 from larder.samples.images import is_image
 

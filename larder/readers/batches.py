@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import threading
@@ -10,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -19,27 +17,20 @@ from larder.cache.fields import field_name
 from larder.config.shape import DecoderUse
 from larder.errors import ObjectError
 from larder.machine import usable_cores
-from larder.packages import failed_import, is_installed, require_module
 from larder.readers.columns import check_columns, check_list
+from larder.readers.images import HINT, MOST_PIXELS, decode_image, decode_mask, load_decoders
+from larder.readers.numbers import Array
 from larder.readers.order import Numbers
 from larder.readers.samples import Sample
 from larder.readers.schedule import invalid, whole
 from larder.samples.decoders import IMAGES_ONLY, MASK, Decoders
 from larder.samples.images import (
-    BadImageError,
-    decoded,
     decoding,
-    discarding,
-    form_of,
-    load,
-    open_image,
 )
 from larder.samples.naming import LABEL_EXT
 
 if TYPE_CHECKING:
-    from PIL import Image
-
-Array = np.ndarray[Any, Any]
+    pass
 
 Batch = dict[str, Any]
 """By name, an array or a list with one value for each sample.
@@ -55,16 +46,8 @@ Empty = Callable[[tuple[int, ...], Any], Array]
 KEY: Final = "key"
 LABEL: Final = "label"
 
-_HINT: Final = "replace it at the source and prepare again, or read with on_error='skip'"
-_JPEG: Final = b"\xff\xd8\xff"
 _ARRAYS: Final = np.ndarray | np.generic
 _ARRAY_BYTES: Final = 1 << 30
-
-_HALVINGS: Final = 3
-"""So often a JPEG can be halved while it is decoded; other fractions take longer than the whole."""
-
-MOST_PIXELS: Final = 16_384
-"""Of a side of a square that images are scaled to."""
 
 
 def batch_of(samples: Sequence[Sample]) -> Batch:
@@ -266,7 +249,7 @@ class Decoding:
         try:
             values = {name: self._value(batch, name, columns[name], number) for name in columns}
             sample = {name: value for name, value in values.items() if value is not None}
-            with decoding(key, _HINT, "its function in map fails"):
+            with decoding(key, HINT, "its function in map fails"):
                 mapped = self.map(sample, draws.generator(number))
         except ObjectError as error:
             return error
@@ -297,7 +280,7 @@ class Decoding:
             value = value.copy()
         if name not in self.transforms:
             return value
-        with decoding(where, _HINT, "its function in transforms fails"):
+        with decoding(where, HINT, "its function in transforms fails"):
             return self.transforms[name](value)
 
 
@@ -347,167 +330,6 @@ class _Column:
         if len(alike) != 1 or None in alike:
             return values
         return np.stack(values) if isinstance(values[0], _ARRAYS) else torch.stack(values)
-
-
-def load_decoders() -> None:
-    """Not in a thread: a child that is forked meanwhile would wait for it.
-
-    Raises:
-        ConfigError: ``config.missing_package``.
-    """
-    require_module("jpeg", "PIL")
-    _simplejpeg()
-    from PIL import Image
-
-    Image.preinit()
-
-
-def decode_image(data: bytes | Array, where: str, size: int | None = None) -> Array:
-    """The pixels of an image as uint8 (height, width, 3); with ``size``, (size, size, 3).
-
-    Raises:
-        ObjectError: ``sample.undecodable``, also for images of more than 8 bits a channel.
-    """
-    data = bytes(data)
-    with decoding(where, _HINT):
-        if size and (pixels := _scaled_jpeg(data, size, size)) is not None:
-            from PIL import Image
-
-            if min(pixels.shape[:2]) == size:
-                top, left = ((length - size) // 2 for length in pixels.shape[:2])
-                return np.ascontiguousarray(pixels[top : top + size, left : left + size])
-            return _square(Image.fromarray(pixels), size)
-        return _by_pillow(data, size)
-
-
-Box = tuple[float, float, float, float]
-"""Left, top, right and bottom of a piece of an image, in pixels."""
-
-
-def decode_piece(
-    data: bytes | Array, where: str, size: int, choose: Callable[[int, int], Box]
-) -> Array:
-    """A piece of an image, scaled to (size, size, 3): a JPEG is decoded to little more than that.
-
-    Args:
-        data: The file.
-        where: Of an error.
-        size: Pixels of a side.
-        choose: What says which piece, given the width and the height.
-
-    Raises:
-        ObjectError: As `decode_image`.
-    """
-    data = bytes(data)
-    with decoding(where, _HINT), open_image(io.BytesIO(data)) as image, discarding(image):
-        _check_bytes(image)
-        width, height = image.size
-        box = choose(width, height)
-        spare = min(box[2] - box[0], box[3] - box[1]) / size
-        halvings = sum(2**n <= spare for n in range(1, _HALVINGS + 1))
-        least = width >> halvings, height >> halvings
-        pixels = _scaled_jpeg(data, *least)
-        if pixels is None:
-            image.draft("RGB", least)
-            load(image)
-            pixels = decoded(image, channels=3)
-        across, down = pixels.shape[1] / width, pixels.shape[0] / height
-        return scaled(
-            pixels, size, (box[0] * across, box[1] * down, box[2] * across, box[3] * down)
-        )
-
-
-def scaled(pixels: Array, size: int, box: Box) -> Array:
-    """The square that a piece of an image, given as an array, is scaled to."""
-    from PIL import Image
-
-    image = Image.fromarray(pixels)
-    box = (*box[:2], min(box[2], image.width), min(box[3], image.height))  # not rounded up
-    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
-
-
-def _check_bytes(image: Image.Image) -> None:
-    dtype = form_of(image).dtype
-    if dtype != "uint8":
-        way = "name it in masks, or others in decode, and decode it in transforms"
-        raise BadImageError(f"its elements are {dtype}: {way}")
-
-
-def _by_pillow(data: bytes, size: int | None) -> Array:
-    with open_image(io.BytesIO(data)) as image, discarding(image):
-        _check_bytes(image)
-        if size:
-            image.draft("RGB", (size, size))
-        load(image)
-        if size and image.mode == "RGB":
-            return _square(image, size)
-        pixels = decoded(image, channels=3)
-        if size is None:
-            return pixels
-        from PIL import Image
-
-        return _square(Image.fromarray(pixels), size)
-
-
-def decode_mask(data: bytes | Array, where: str, size: int | None = None) -> Array:
-    """The numbers of a mask, (height, width, 1), in their own type; with ``size`` the nearest ones.
-
-    Raises:
-        ObjectError: ``sample.undecodable``.
-    """
-    with decoding(where, _HINT), open_image(io.BytesIO(bytes(data))) as image, discarding(image):
-        form_of(image, mask=True)
-        load(image)
-        pixels = decoded(image, mask=True)
-    if size is None:
-        return pixels
-    side = min(pixels.shape[:2])
-    rows, columns = (
-        np.ceil((length - side) / 2 + (np.arange(size) + 0.5) * (side / size)).astype(int) - 1
-        for length in pixels.shape[:2]
-    )
-    square: Array = pixels[rows[:, None], columns]
-    return square
-
-
-def _scaled_jpeg(data: bytes, width: int, height: int) -> Array | None:
-    """A JPEG in the smallest size that libjpeg can decode it to at once, at least as wide and high;
-    None if Pillow has to decode it: others than grey and YCbCr, damaged ones, or without
-    simplejpeg.
-    """
-    simplejpeg = _simplejpeg()
-    if simplejpeg is None or not data.startswith(_JPEG):
-        return None
-    try:
-        pixels: Array = simplejpeg.decode_jpeg(data, "RGB", min_height=height, min_width=width)
-    except ValueError:
-        return None
-    return pixels
-
-
-@cache
-def _simplejpeg() -> Any:
-    """The module; None if it is not installed."""
-    if not is_installed("simplejpeg"):
-        return None
-    try:
-        return import_module("simplejpeg")
-    except ImportError as error:
-        raise failed_import(error, "simplejpeg") from error
-
-
-def _square(image: Image.Image, size: int) -> Array:
-    """The square in the middle of an image, scaled to ``size`` pixels if it has others."""
-    from PIL import Image
-
-    width, height = image.size
-    side = min(width, height)
-    if side == size:
-        x, y = (width - size) // 2, (height - size) // 2
-        return np.asarray(image.crop((x, y, x + size, y + size)))
-    left, top = (width - side) / 2, (height - side) / 2
-    box = (left, top, left + side, top + side)
-    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
 
 
 def joined(pieces: Sequence[tuple[Sequence[int], Batch]], empty: Empty = np.empty) -> Batch:

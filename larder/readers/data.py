@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from larder.cache.fetch import cache_directory, fetch_file
+from larder.cache.fetch import fetch_file
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.record import CacheFileFacts
 from larder.config.patterns import expand_braces
-from larder.config.urls import check_url
 from larder.errors import ConfigError, DamageError
 from larder.packages import require_module
 from larder.readers.access import DatasetAccess
@@ -22,13 +20,11 @@ from larder.readers.batches import Decoding, Map
 from larder.readers.cache import CacheReader
 from larder.readers.choice import choice_of
 from larder.readers.columns import check_list
-from larder.readers.determined import check_emitted
 from larder.readers.download import download_version
-from larder.readers.emitted import job_location
 from larder.readers.keep import KeptShards
 from larder.readers.launcher import rank_of
 from larder.readers.lease import LeasedSource
-from larder.readers.loader import BatchSource, CacheSource, Collate, Loader, ShardSource
+from larder.readers.loader import Collate, Loader
 from larder.readers.numbers import Array
 from larder.readers.options import (
     Batches,
@@ -41,10 +37,10 @@ from larder.readers.options import (
     refuse_moved,
 )
 from larder.readers.order import epoch_words
-from larder.readers.sagemaker import pipe_samples, with_shards
+from larder.readers.sagemaker import pipe_samples
 from larder.readers.samples import Sample
 from larder.readers.schedule import choice, invalid, schedule_of, size_bytes, whole
-from larder.readers.shared import read_shared_tag, read_shared_version
+from larder.readers.sources import BatchSource, CacheSource, ShardSource
 from larder.readers.split import SplitSamples
 from larder.readers.workers import MOST_WORKERS
 from larder.store import local_path, object_url
@@ -53,53 +49,11 @@ from larder.units import format_count, format_names
 from larder.versions import layout
 from larder.versions.copying import check_shards, copy_version, version_files
 from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
-from larder.versions.find import missing_version, one_of, published_ids
 from larder.versions.omitted import Omitted, read_omitted
 
 if TYPE_CHECKING:
     from larder.readers.keras import BatchSequence
     from larder.readers.torch import BatchDataset, SampleDataset
-
-_ADDRESS = re.compile(
-    r"(?P<root>(?:.*/)?larder/(?P<dataset>[a-z0-9][a-z0-9_-]*))"
-    r"(?:@(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)|/versions/(?P<version>[0-9a-f]{32}))?/?",
-    re.DOTALL,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A version: ``root`` is the URL or path of ``.../larder/DATASET``, ``name`` a tag, an ID, or
-    the first digits of one.
-    """
-
-    root: str
-    dataset: str
-    name: str
-
-    @property
-    def is_version(self) -> bool:
-        """Whether ``name`` is the ID of a version."""
-        return layout.VERSION_ID.fullmatch(self.name) is not None
-
-
-def parse_address(url: str) -> Address:
-    """Parse ``ROOT/larder/DATASET``, ``...@TAG``, ``...@ID`` or ``.../versions/ID``.
-
-    Without a name, the tag is ``latest``. Other forms are refused with ``config.invalid_value``.
-    """
-    if url:
-        check_url(url)
-    match = _ADDRESS.fullmatch(url)
-    if match is None:
-        raise ConfigError(
-            "config.invalid_value",
-            "not the address of a dataset",
-            where=url,
-            hint="write ROOT/larder/DATASET@TAG, such as s3://bucket/larder/imagenet@latest",
-        )
-    return Address(match["root"], match["dataset"], match["name"] or match["version"] or "latest")
-
 
 _NAMES = 10
 
@@ -672,47 +626,6 @@ def _decoding(
     return Decoding(
         images.parts, size, transforms or {}, columns=columns, masks=images.masks, map=map
     )
-
-
-def open_data(
-    url: str | None,
-    *,
-    endpoint: str | None = None,
-    region: str | None = None,
-    profile: str | None = None,
-    cache_dir: str | Path | None = None,
-) -> Data:
-    address = parse_address(job_location() if url is None else url)
-    access = DatasetAccess(address.root, cache_directory(cache_dir), endpoint, region, profile)
-    document = _read(access, address)
-    if url is None:
-        check_emitted(document.id, document.digest)
-    if url is None and (root := with_shards(document, access)):
-        # Caches are in no channel.
-        return Data(replace(document, cache=None), replace(access, root=str(root)))
-    return Data(document, access)
-
-
-def _read(access: DatasetAccess, address: Address) -> VersionDocument:
-    store = access.store()
-    version = address.name if address.is_version else _named(store, address, access.cache_dir)
-    document = read_shared_version(store, version, access.cache_dir)
-    if document is None:  # which a tag may name all the same
-        raise missing_version(store, address.dataset, version)
-    if (document.dataset, document.id) != (address.dataset, version):
-        message = f"the document is that of version {document.id} of {document.dataset}"
-        where = object_url(store.url, layout.version_key(version))
-        raise DamageError("damage.manifest", message, where=where)
-    return document
-
-
-def _named(store: Store, address: Address, cache_dir: Path) -> str:
-    """The ID of the version that a tag names, or the first digits of the ID."""
-    version = read_shared_tag(store, address.name, cache_dir)
-    version = version or one_of(store, published_ids(store, address.name), address.name)
-    if version is None:
-        raise missing_version(store, address.dataset, address.name)
-    return version
 
 
 def _listed(names: Iterable[str]) -> str:

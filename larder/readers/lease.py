@@ -12,8 +12,8 @@ import numpy as np
 from larder.errors import LarderError
 from larder.readers.access import DatasetAccess
 from larder.readers.batches import Empty
-from larder.readers.loader import BatchSource
 from larder.readers.numbers import Array
+from larder.readers.sources import BatchSource
 from larder.versions.leases import renew_configs
 
 EVERY_SECONDS = 24 * 3600.0

@@ -7,7 +7,7 @@ import os
 import pickle
 import sys
 import weakref
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import groupby, islice
@@ -21,26 +21,21 @@ from larder.forking import cached_property
 from larder.machine import usable_cores
 from larder.readers.ahead import Answers, answer, made_ahead, mapped, result_of
 from larder.readers.batches import (
-    KEY,
-    LABEL,
     Batch,
     Decoding,
     Draws,
     Empty,
-    batch_of,
     chosen,
     rows_of,
 )
-from larder.readers.cache import CacheReader
 from larder.readers.launcher import ranks_of_machine
 from larder.readers.memory import ReusedMemory
-from larder.readers.options import OnError, Shuffle
-from larder.readers.order import WINDOW_SAMPLES, Division, Numbers, Order
-from larder.readers.schedule import invalid, whole
+from larder.readers.options import OnError
+from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
+from larder.readers.schedule import Plan, invalid, whole
 from larder.readers.slots import IS_SUPPORTED
-from larder.readers.split import SplitSamples
+from larder.readers.sources import BatchSource
 from larder.readers.workers import Slots, Stream, Work, crew
-from larder.samples.naming import LABEL_EXT
 from larder.units import format_count
 
 Collate = Callable[[list[dict[str, Any]]], Any]
@@ -86,113 +81,6 @@ class _Made(NamedTuple):
     batch: Any
     skipped: Sequence[Failure]
     draws: Numbers
-
-
-class BatchSource(Protocol):
-    """What batches are read from."""
-
-    @property
-    def is_decoded(self) -> bool:
-        """Whether reading is all that there is to do: it copies the arrays of a batch."""
-
-    @property
-    def names(self) -> Collection[str]:
-        """What a batch may have."""
-
-    def batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> Sequence[Any]:
-        """The batches of samples with these numbers, which are for a `Decode`."""
-
-    def stored_bytes(self, numbers: Numbers) -> Numbers | None:
-        """How much each sample takes; None if it is not worth reading several batches at once."""
-
-
-class ShardSource:
-    """Reads samples from shards."""
-
-    is_decoded = False
-
-    def __init__(self, samples: SplitSamples, parts: Collection[str] | None = None) -> None:
-        self._samples = samples
-        self._parts = parts
-
-    def of(self, names: Collection[str]) -> ShardSource:
-        """The same, of which no more than these is read."""
-        return ShardSource(self._samples, frozenset(names) - {KEY, LABEL})
-
-    @property
-    def names(self) -> Collection[str]:
-        exts = self._samples.exts
-        return {KEY, LABEL, *exts - {LABEL_EXT}} if self._samples.is_labelled else {KEY, *exts}
-
-    def batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[Batch]:
-        samples = self._samples.batch(np.concatenate(shares), self._parts)
-        ends = np.cumsum([len(share) for share in shares]).tolist()
-        starts = [0, *ends[:-1]]
-        return [batch_of(samples[start:end]) for start, end in zip(starts, ends, strict=True)]
-
-    def stored_bytes(self, numbers: Numbers) -> Numbers | None:
-        return self._samples.stored_bytes(numbers, self._parts)
-
-
-class CacheSource:
-    """Reads records from a cache."""
-
-    is_decoded = True
-
-    def __init__(self, records: CacheReader, fields: Sequence[str] | None = None) -> None:
-        self._records = records
-        self._fields = fields
-
-    def of(self, names: Collection[str]) -> CacheSource:
-        """The same, of which no more than these is read."""
-        fields = [name for name in self.names if name in names or name == KEY]
-        return CacheSource(self._records, fields)
-
-    @property
-    def names(self) -> Collection[str]:
-        return self._records.schema.names
-
-    def batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[Batch]:
-        records, fields = self._records, self._fields
-        return [records.batch(share, fields=fields, empty=empty) for share in shares]
-
-    def stored_bytes(self, numbers: Numbers) -> Numbers | None:
-        return None
-
-
-class Plan(Protocol):
-    """What the batches of every epoch follow from: `larder.readers.schedule.Schedule`, or that of a
-    mix.
-    """
-
-    @property
-    def name(self) -> str:
-        """What it is about."""
-
-    @property
-    def split(self) -> str:
-        """The same in a word, for errors."""
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def samples(self) -> int:
-        """How many there are; the number of a draw modulo that is the one of its sample."""
-
-    @property
-    def batch_size(self) -> int: ...
-
-    @property
-    def shuffle(self) -> Shuffle: ...
-
-    def division(self, world: int) -> Division: ...
-
-    def order(self, epoch: int, index: Any) -> Order: ...
-
-    def state(self, epoch: int, batches: int) -> dict[str, Any]: ...
-
-    def resumed(self, state: Any, world: int) -> tuple[Any, int, int]: ...
 
 
 class Parts(NamedTuple):

@@ -17,7 +17,7 @@ import numpy as np
 
 from larder.errors import ObjectError
 from larder.readers.batches import Batch, Draws, Empty, joined
-from larder.readers.loader import BatchSource, Decode, Loader
+from larder.readers.loader import Decode, Loader
 from larder.readers.options import Shuffle
 from larder.readers.order import Division, Full, Numbers, Order, epoch_words
 from larder.readers.schedule import (
@@ -29,6 +29,7 @@ from larder.readers.schedule import (
     state_hint,
     whole,
 )
+from larder.readers.sources import BatchSource
 from larder.units import format_count
 
 FORMAT: Final = "larder-mix-2"

@@ -37,6 +37,39 @@ class WindowIndex(Protocol):
         """The number of samples of each shard, in order."""
 
 
+class Plan(Protocol):
+    """What the batches of every epoch follow from: `Schedule`, or that of a mix."""
+
+    @property
+    def name(self) -> str:
+        """What it is about."""
+
+    @property
+    def split(self) -> str:
+        """The same in a word, for errors."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def samples(self) -> int:
+        """How many there are; the number of a draw modulo that is the one of its sample."""
+
+    @property
+    def batch_size(self) -> int: ...
+
+    @property
+    def shuffle(self) -> Shuffle: ...
+
+    def division(self, world: int) -> Division: ...
+
+    def order(self, epoch: int, index: Any) -> Order: ...
+
+    def state(self, epoch: int, batches: int) -> dict[str, Any]: ...
+
+    def resumed(self, state: Any, world: int) -> tuple[Any, int, int]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """The batches of every epoch of a split, for any number of ranks."""

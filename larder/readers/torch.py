@@ -11,8 +11,9 @@ import torch.utils.data
 
 from larder.errors import Failures
 from larder.readers.batches import Batch, rows_of, share_cores
-from larder.readers.loader import BatchSource, Decode, Loader
+from larder.readers.loader import Decode, Loader
 from larder.readers.schedule import invalid, whole
+from larder.readers.sources import BatchSource
 
 _FORMAT: Final = "larder-torch-worker-1"
 

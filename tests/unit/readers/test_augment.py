@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from larder.readers import batches
+from larder.readers import images
 from larder.readers.augment import RandomResizedCrop
 from larder.readers.batches import Decoding, Draws, batch_of
 from larder.readers.samples import Sample
@@ -31,7 +31,7 @@ def encoded(image, format="JPEG"):
 @pytest.mark.parametrize("decoder", ["simplejpeg", "pillow"])
 def test_a_file_and_its_array_give_the_same_piece(width, height, size, decoder, monkeypatch):
     if decoder == "pillow":
-        monkeypatch.setattr(batches, "_simplejpeg", lambda: None)
+        monkeypatch.setattr(images, "_simplejpeg", lambda: None)
     image = gradient(width, height)
     crop = RandomResizedCrop(size)
     for seed in range(5):
@@ -47,14 +47,14 @@ def test_a_file_and_its_array_give_the_same_piece(width, height, size, decoder, 
 
 @pytest.mark.parametrize("size", [300, 180, 90, 40])
 def test_a_jpeg_is_halved_as_often_as_its_piece_allows(size, monkeypatch):
-    sizes, decode = [], batches.scaled
+    sizes, decode = [], images.scaled
     monkeypatch.setattr(
-        batches, "scaled", lambda *given: sizes.append(given[0].shape) or decode(*given)
+        images, "scaled", lambda *given: sizes.append(given[0].shape) or decode(*given)
     )
     whole = RandomResizedCrop(size, scale=(1, 1))
     for simplejpeg in (True, False):
         if not simplejpeg:
-            monkeypatch.setattr(batches, "_simplejpeg", lambda: None)
+            monkeypatch.setattr(images, "_simplejpeg", lambda: None)
         whole({"key": "k", "jpg": encoded(gradient(500, 375))}, np.random.default_rng(0))
     assert {shape[0] for shape in sizes} == {{300: 375, 180: 188, 90: 94, 40: 47}[size]}
 

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from larder.errors import ObjectError
-from larder.readers import batches
-from larder.readers.batches import Decoding, batch_of, decode_image
+from larder.readers import batches, images
+from larder.readers.batches import Decoding, batch_of
+from larder.readers.images import decode_image
 from larder.readers.samples import Sample
 from tests.support.errors import larder_error
 
@@ -30,7 +31,7 @@ def encoded(image: Image.Image, format: str = "JPEG", **options: object) -> byte
 
 def use_decoder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "pillow":
-        monkeypatch.setattr(batches, "_simplejpeg", lambda: None)
+        monkeypatch.setattr(images, "_simplejpeg", lambda: None)
 
 
 def sample(key: str, label: int | None = None, **parts: bytes) -> Sample:
@@ -318,7 +319,7 @@ def test_a_decoder_that_cannot_be_imported_is_not_the_fault_of_an_image(monkeypa
     (tmp_path / "simplejpeg.py").write_text("raise ImportError('libturbojpeg.so: not found')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "simplejpeg", raising=False)
-    batches._simplejpeg.cache_clear()
+    images._simplejpeg.cache_clear()
     with larder_error("config.missing_package", "simplejpeg") as caught:
         Decoding(images=True)
     assert "libturbojpeg.so" in caught.value.message

@@ -1,0 +1,103 @@
+"""A version is opened by its address."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from larder.cache.fetch import cache_directory
+from larder.config.urls import check_url
+from larder.errors import ConfigError, DamageError
+from larder.readers.access import DatasetAccess
+from larder.readers.data import Data
+from larder.readers.determined import check_emitted
+from larder.readers.emitted import job_location
+from larder.readers.sagemaker import with_shards
+from larder.readers.shared import read_shared_tag, read_shared_version
+from larder.store import object_url
+from larder.store.base import Store
+from larder.versions import layout
+from larder.versions.documents import VersionDocument
+from larder.versions.find import missing_version, one_of, published_ids
+
+_ADDRESS = re.compile(
+    r"(?P<root>(?:.*/)?larder/(?P<dataset>[a-z0-9][a-z0-9_-]*))"
+    r"(?:@(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)|/versions/(?P<version>[0-9a-f]{32}))?/?",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A version: ``root`` is the URL or path of ``.../larder/DATASET``, ``name`` a tag, an ID, or
+    the first digits of one.
+    """
+
+    root: str
+    dataset: str
+    name: str
+
+    @property
+    def is_version(self) -> bool:
+        """Whether ``name`` is the ID of a version."""
+        return layout.VERSION_ID.fullmatch(self.name) is not None
+
+
+def parse_address(url: str) -> Address:
+    """Parse ``ROOT/larder/DATASET``, ``...@TAG``, ``...@ID`` or ``.../versions/ID``.
+
+    Without a name, the tag is ``latest``. Other forms are refused with ``config.invalid_value``.
+    """
+    if url:
+        check_url(url)
+    match = _ADDRESS.fullmatch(url)
+    if match is None:
+        raise ConfigError(
+            "config.invalid_value",
+            "not the address of a dataset",
+            where=url,
+            hint="write ROOT/larder/DATASET@TAG, such as s3://bucket/larder/imagenet@latest",
+        )
+    return Address(match["root"], match["dataset"], match["name"] or match["version"] or "latest")
+
+
+def open_data(
+    url: str | None,
+    *,
+    endpoint: str | None = None,
+    region: str | None = None,
+    profile: str | None = None,
+    cache_dir: str | Path | None = None,
+) -> Data:
+    address = parse_address(job_location() if url is None else url)
+    access = DatasetAccess(address.root, cache_directory(cache_dir), endpoint, region, profile)
+    document = _read(access, address)
+    if url is None:
+        check_emitted(document.id, document.digest)
+    if url is None and (root := with_shards(document, access)):
+        # Caches are in no channel.
+        return Data(replace(document, cache=None), replace(access, root=str(root)))
+    return Data(document, access)
+
+
+def _read(access: DatasetAccess, address: Address) -> VersionDocument:
+    store = access.store()
+    version = address.name if address.is_version else _named(store, address, access.cache_dir)
+    document = read_shared_version(store, version, access.cache_dir)
+    if document is None:  # which a tag may name all the same
+        raise missing_version(store, address.dataset, version)
+    if (document.dataset, document.id) != (address.dataset, version):
+        message = f"the document is that of version {document.id} of {document.dataset}"
+        where = object_url(store.url, layout.version_key(version))
+        raise DamageError("damage.manifest", message, where=where)
+    return document
+
+
+def _named(store: Store, address: Address, cache_dir: Path) -> str:
+    """The ID of the version that a tag names, or the first digits of the ID."""
+    version = read_shared_tag(store, address.name, cache_dir)
+    version = version or one_of(store, published_ids(store, address.name), address.name)
+    if version is None:
+        raise missing_version(store, address.dataset, address.name)
+    return version

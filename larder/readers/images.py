@@ -1,0 +1,195 @@
+"""The pixels of images and the numbers of masks: whole, scaled, or a piece."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from larder.packages import failed_import, is_installed, require_module
+from larder.readers.numbers import Array
+from larder.samples.images import (
+    BadImageError,
+    decoded,
+    decoding,
+    discarding,
+    form_of,
+    load,
+    open_image,
+)
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom of a piece of an image, in pixels."""
+
+HINT: Final = "replace it at the source and prepare again, or read with on_error='skip'"
+_JPEG: Final = b"\xff\xd8\xff"
+
+_HALVINGS: Final = 3
+"""So often a JPEG can be halved while it is decoded; other fractions take longer than the whole."""
+
+MOST_PIXELS: Final = 16_384
+"""Of a side of a square that images are scaled to."""
+
+
+def load_decoders() -> None:
+    """Not in a thread: a child that is forked meanwhile would wait for it.
+
+    Raises:
+        ConfigError: ``config.missing_package``.
+    """
+    require_module("jpeg", "PIL")
+    _simplejpeg()
+    from PIL import Image
+
+    Image.preinit()
+
+
+def decode_image(data: bytes | Array, where: str, size: int | None = None) -> Array:
+    """The pixels of an image as uint8 (height, width, 3); with ``size``, (size, size, 3).
+
+    Raises:
+        ObjectError: ``sample.undecodable``, also for images of more than 8 bits a channel.
+    """
+    data = bytes(data)
+    with decoding(where, HINT):
+        if size and (pixels := _scaled_jpeg(data, size, size)) is not None:
+            from PIL import Image
+
+            if min(pixels.shape[:2]) == size:
+                top, left = ((length - size) // 2 for length in pixels.shape[:2])
+                return np.ascontiguousarray(pixels[top : top + size, left : left + size])
+            return _square(Image.fromarray(pixels), size)
+        return _by_pillow(data, size)
+
+
+def decode_piece(
+    data: bytes | Array, where: str, size: int, choose: Callable[[int, int], Box]
+) -> Array:
+    """A piece of an image, scaled to (size, size, 3): a JPEG is decoded to little more than that.
+
+    Args:
+        data: The file.
+        where: Of an error.
+        size: Pixels of a side.
+        choose: What says which piece, given the width and the height.
+
+    Raises:
+        ObjectError: As `decode_image`.
+    """
+    data = bytes(data)
+    with decoding(where, HINT), open_image(io.BytesIO(data)) as image, discarding(image):
+        _check_bytes(image)
+        width, height = image.size
+        box = choose(width, height)
+        spare = min(box[2] - box[0], box[3] - box[1]) / size
+        halvings = sum(2**n <= spare for n in range(1, _HALVINGS + 1))
+        least = width >> halvings, height >> halvings
+        pixels = _scaled_jpeg(data, *least)
+        if pixels is None:
+            image.draft("RGB", least)
+            load(image)
+            pixels = decoded(image, channels=3)
+        across, down = pixels.shape[1] / width, pixels.shape[0] / height
+        return scaled(
+            pixels, size, (box[0] * across, box[1] * down, box[2] * across, box[3] * down)
+        )
+
+
+def scaled(pixels: Array, size: int, box: Box) -> Array:
+    """The square that a piece of an image, given as an array, is scaled to."""
+    from PIL import Image
+
+    image = Image.fromarray(pixels)
+    box = (*box[:2], min(box[2], image.width), min(box[3], image.height))  # not rounded up
+    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
+
+
+def _check_bytes(image: Image.Image) -> None:
+    dtype = form_of(image).dtype
+    if dtype != "uint8":
+        way = "name it in masks, or others in decode, and decode it in transforms"
+        raise BadImageError(f"its elements are {dtype}: {way}")
+
+
+def _by_pillow(data: bytes, size: int | None) -> Array:
+    with open_image(io.BytesIO(data)) as image, discarding(image):
+        _check_bytes(image)
+        if size:
+            image.draft("RGB", (size, size))
+        load(image)
+        if size and image.mode == "RGB":
+            return _square(image, size)
+        pixels = decoded(image, channels=3)
+        if size is None:
+            return pixels
+        from PIL import Image
+
+        return _square(Image.fromarray(pixels), size)
+
+
+def decode_mask(data: bytes | Array, where: str, size: int | None = None) -> Array:
+    """The numbers of a mask, (height, width, 1), in their own type; with ``size`` the nearest ones.
+
+    Raises:
+        ObjectError: ``sample.undecodable``.
+    """
+    with decoding(where, HINT), open_image(io.BytesIO(bytes(data))) as image, discarding(image):
+        form_of(image, mask=True)
+        load(image)
+        pixels = decoded(image, mask=True)
+    if size is None:
+        return pixels
+    side = min(pixels.shape[:2])
+    rows, columns = (
+        np.ceil((length - side) / 2 + (np.arange(size) + 0.5) * (side / size)).astype(int) - 1
+        for length in pixels.shape[:2]
+    )
+    square: Array = pixels[rows[:, None], columns]
+    return square
+
+
+def _scaled_jpeg(data: bytes, width: int, height: int) -> Array | None:
+    """A JPEG in the smallest size that libjpeg can decode it to at once, at least as wide and high;
+    None if Pillow has to decode it: others than grey and YCbCr, damaged ones, or without
+    simplejpeg.
+    """
+    simplejpeg = _simplejpeg()
+    if simplejpeg is None or not data.startswith(_JPEG):
+        return None
+    try:
+        pixels: Array = simplejpeg.decode_jpeg(data, "RGB", min_height=height, min_width=width)
+    except ValueError:
+        return None
+    return pixels
+
+
+@cache
+def _simplejpeg() -> Any:
+    """The module; None if it is not installed."""
+    if not is_installed("simplejpeg"):
+        return None
+    try:
+        return import_module("simplejpeg")
+    except ImportError as error:
+        raise failed_import(error, "simplejpeg") from error
+
+
+def _square(image: Image.Image, size: int) -> Array:
+    """The square in the middle of an image, scaled to ``size`` pixels if it has others."""
+    from PIL import Image
+
+    width, height = image.size
+    side = min(width, height)
+    if side == size:
+        x, y = (width - size) // 2, (height - size) // 2
+        return np.asarray(image.crop((x, y, x + size, y + size)))
+    left, top = (width - side) / 2, (height - side) / 2
+    box = (left, top, left + side, top + side)
+    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
