@@ -33,7 +33,7 @@ import boto3
 import larder
 from benchmarks.copying.delay import delayed
 from benchmarks.harness import apart, arguments_parser, document, say, settle, table
-from larder.config.models import Limits, Nodes
+from larder.config.models.cluster import Limits, Nodes
 from larder.experiments.advice import advise
 from larder.experiments.rules import Facts
 from larder.pipeline.prepare import prepare

@@ -13,7 +13,7 @@ from typing import Any
 
 from prefect.context import FlowRunContext
 
-from larder.config.models import Location
+from larder.config.models.locations import Location
 from larder.errors import NotFoundError
 from larder.progress import StageTimes
 from larder.store import open_location

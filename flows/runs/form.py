@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from larder.config.load import names
-from larder.config.models import Cluster, Dataset
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset
 
 CONFIGS = "configs"
 """The folder whose files the drop-downs offer."""

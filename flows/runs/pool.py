@@ -23,7 +23,7 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from flows.runs.configure import CONNECT_SECONDS, runner_refusal
 from larder.bounds import batches_at_once
 from larder.cli.command import Operation
-from larder.config.models import Location
+from larder.config.models.locations import Location
 from tasks.elsewhere import first_object, see_object
 from tasks.runner import Pool
 

@@ -9,7 +9,7 @@ from larder.card.charts import charts_of
 from larder.card.facts import CardFacts, read_facts, samples_by_split
 from larder.card.page import card_note, card_page
 from larder.card.pictures import pictures
-from larder.config.text import UNREAD
+from larder.config.document import UNREAD
 from larder.disk import scratch
 from larder.errors import LarderError, printable
 from larder.jobs.runner import Execute, Runner, Start

@@ -21,7 +21,7 @@ from larder.catalog.holdings import SHOWN_KEYS, Holdings, Needed, Unit, read_nee
 from larder.catalog.place import Place
 from larder.catalog.sweep import AT_ONCE, STAGE, Sweep, delete_objects
 from larder.catalog.unread import UnreadCopy, unread_copies, unread_rows
-from larder.config.models import Dataset
+from larder.config.models.dataset import Dataset
 from larder.copy.uploads import UploadRecords
 from larder.errors import printable
 from larder.jobs.results import Totals

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from larder.bounds import map_ahead
 from larder.catalog.place import Place
-from larder.config.models import Cluster
+from larder.config.models.cluster import Cluster
 from larder.errors import ConfigError, DamageError, printable
 from larder.names import NAME
 from larder.segments.stores import dataset_root, storage_root

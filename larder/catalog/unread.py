@@ -9,7 +9,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.models import Cluster, Dataset
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset
 from larder.jobs.manifests import read_ref
 from larder.manifest.extents import parse_extent
 from larder.manifest.schemas import OBJECTS, SOURCES

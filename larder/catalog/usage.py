@@ -18,7 +18,7 @@ from larder.catalog.history import (
     shown_time,
 )
 from larder.catalog.place import Place
-from larder.config.models import Cluster
+from larder.config.models.cluster import Cluster
 from larder.progress import NullProgress
 from larder.store.base import Store
 from larder.store.own_files import listed

@@ -48,7 +48,7 @@ def _operation(
     from larder.catalog.clean import CleanSettings, clean, clean_lines
     from larder.catalog.due import read_policy
     from larder.catalog.place import load_described, load_place
-    from larder.config.models import RunnerConfig
+    from larder.config.models.copying import RunnerConfig
 
     policy = read_policy(keep, older_than, grace)
     place = load_place(dataset, **where)

@@ -23,7 +23,8 @@ from larder.packages import require
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
-    from larder.config.models import Location, RunnerConfig
+    from larder.config.models.copying import RunnerConfig
+    from larder.config.models.locations import Location
     from larder.jobs.runner import Execute
 
 _OF_OUTPUT = ("plan", "json", "quiet")

@@ -52,7 +52,7 @@ def _copy(**parameters: Any) -> Operation:
 
 
 def _prune(max_delete: int | None = None, **parameters: Any) -> Operation:
-    from larder.config.models import RunnerConfig
+    from larder.config.models.copying import RunnerConfig
     from larder.copy.copy_settings import load_copy_settings
     from larder.copy.prune import PruneSettings, prune, prune_lines
 

@@ -37,7 +37,8 @@ def _operation(
     import os
 
     from larder.card.draw import prepare_with_card
-    from larder.config.load import load_cluster, located, names
+    from larder.config.load import load_cluster, names
+    from larder.config.located import located
     from larder.jobs.runner import workers
     from larder.pipeline.refresh import refresh, refresh_lines
     from larder.pipeline.settings import load_settings

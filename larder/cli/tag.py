@@ -47,7 +47,7 @@ def _operation(
 ) -> Operation:
     from larder.catalog.place import load_place
     from larder.catalog.tagging import TagSettings, tag, tag_lines
-    from larder.config.models import RunnerConfig
+    from larder.config.models.copying import RunnerConfig
 
     place = load_place(dataset, **where)
     compose = partial(tag, TagSettings(place, name, version, delete, pin, history))

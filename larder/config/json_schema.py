@@ -16,7 +16,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from larder.config.models import Cluster, Dataset
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset
 
 SCHEMAS: dict[str, type[BaseModel]] = {"dataset.json": Dataset, "cluster.json": Cluster}
 """The files of configs/schema, and the model that each describes."""

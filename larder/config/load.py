@@ -12,31 +12,22 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
+from larder.config.document import Document, KeyPath, expand
+from larder.config.located import with_fields
 from larder.config.messages import Schema, refusals
-from larder.config.models import Cluster, Dataset, Location, Model
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset
 from larder.config.patterns import glob_regex
+from larder.config.settings import CLUSTER, Setting, apply, parse_settings
 from larder.config.template import read_template
-from larder.config.text import (
-    CLUSTER,
-    Document,
-    KeyPath,
-    Setting,
-    apply,
-    expand,
-    file_text,
-    parse_settings,
-    read,
-)
-from larder.config.urls import environment_endpoint, resolve_url, shown
+from larder.config.text import file_text, read
+from larder.config.urls import shown
 from larder.errors import ConfigError, ProblemsError
 from larder.units import suggest
-
-M = TypeVar("M", bound=Model)
-L = TypeVar("L", bound=Location)
 
 _DATASET = Schema(Dataset, "dataset")
 _CLUSTER = Schema(Cluster, "cluster", f"{CLUSTER}.")
@@ -200,35 +191,3 @@ def _load(
     if problems:
         raise ProblemsError(problems)
     return model
-
-
-def located(location: L, environ: Mapping[str, str], key: str) -> L:
-    """A path made absolute; a bucket with the endpoint that the environment chooses.
-
-    So two ways to name a server are recognised as the same, and a server other than the provider's
-    own is not priced like it.
-    """
-    url = _absolute(location.url, key)
-    report = getattr(location, "inventory", None)
-    if report is not None:
-        absolute = _absolute(report.url, key.replace("url", "inventory.url"))
-        location = with_fields(location, inventory=with_fields(report, url=absolute))
-    access = location.access
-    endpoint = ""
-    if not (access.endpoint or access.profile):
-        endpoint = environment_endpoint(location.provider, environ)
-    changes = {"endpoint": endpoint} if endpoint else {}
-    return with_fields(location, url=url, **changes)
-
-
-def _absolute(url: str, key: str) -> str:
-    try:
-        return resolve_url(url, Path.cwd())
-    except ConfigError as error:
-        raise ConfigError(error.code, error.message, where=key, hint=error.hint) from None
-
-
-def with_fields(model: M, **changes: Any) -> M:
-    """A model with other values, which are validated like those of a file."""
-    fields = {name: getattr(model, name) for name in type(model).model_fields}
-    return type(model).model_validate(fields | changes)

@@ -11,8 +11,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from larder.config.document import Document, KeyPath, dotted
 from larder.config.models.field_types import RuleError
-from larder.config.text import Document, KeyPath, dotted
 from larder.config.urls import shown
 from larder.errors import ConfigError
 from larder.units import nearest, suggest

@@ -17,7 +17,8 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.resolver import implicit_resolvers
 
-from larder.config.text import Build, KeyPath, dotted, file_text, parse, scalar, syntax_error
+from larder.config.document import KeyPath, dotted, scalar
+from larder.config.text import Build, file_text, parse, syntax_error
 from larder.errors import ConfigError
 
 _FLOAT = "tag:yaml.org,2002:float"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from larder.bounds import ByteBudget
-from larder.config.models.cluster import CopyConfig
+from larder.config.models.copying import CopyConfig
 from larder.copy.uploads import UploadRecords
 from larder.errors import Failure
 

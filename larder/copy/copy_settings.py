@@ -12,28 +12,25 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from larder.config.load import load_cluster, located
-from larder.config.messages import Schema, refusals
-from larder.config.models import (
-    Cluster,
-    CopyConfig,
-    Location,
-    Model,
-    RunnerConfig,
-    Source,
-)
-from larder.config.models.field_types import RuleError
-from larder.config.text import Document, KeyPath, Position, Setting, apply, parse_settings
+from larder.config.document import Document, KeyPath, Position
+from larder.config.located import located
+from larder.config.models.copying import CopyConfig, RunnerConfig
+from larder.config.models.field_types import Model, RuleError
+from larder.config.models.locations import Location, Source
+from larder.config.settings import Setting, apply, parse_settings
 from larder.config.urls import check_overlap, directory, is_inside
 from larder.copy.site import in_region
 from larder.errors import ConfigError, ProblemsError
 from larder.jobs.runner import workers
 from larder.store import OnUnlisted, open_location
 from larder.store.base import Store
+
+if TYPE_CHECKING:
+    from larder.config.models.cluster import Cluster
 
 
 class CopyPlaces(Model):
@@ -67,9 +64,6 @@ class Argument:
     name: str
 
 
-_SCHEMA = Schema(CopyPlaces, "command")
-
-
 def read_places(
     arguments: Sequence[Argument], settings: Sequence[str] = (), cluster: Cluster | None = None
 ) -> CopyPlaces:
@@ -85,7 +79,9 @@ def read_places(
     try:
         places = CopyPlaces.model_validate(document.value, by_alias=True, by_name=False)
     except ValidationError as error:
-        problems += refusals(error, _SCHEMA, document)
+        from larder.config.messages import Schema, refusals
+
+        problems += refusals(error, Schema(CopyPlaces, "command"), document)
     if problems:
         raise problems[0] if len(problems) == 1 else ProblemsError(problems)
     return places
@@ -181,7 +177,11 @@ def load_copy_settings(
     of the two places is inside the other (``config.overlap``).
     """
     folder = directory(Path(config_dir), "--config-dir")
-    described = load_cluster(folder, cluster, (), os.environ) if cluster else None
+    described = None
+    if cluster:
+        from larder.config.load import load_cluster
+
+        described = load_cluster(folder, cluster, (), os.environ)
     places = read_places(
         (
             Argument(("source", "url"), source, "SOURCE"),

@@ -22,8 +22,7 @@ from larder.copy.server_side import ServerSide
 from larder.copy.threads import Pace, work_off
 from larder.errors import Failure, FatalError, LarderError, ObjectError, RetryableError
 from larder.progress import Progress
-from larder.store.base import ObjectInfo, Store
-from larder.store.http import PIECE_BYTES
+from larder.store.base import PIECE_BYTES, ObjectInfo, Store
 from larder.store.interrupt import INTERRUPTED, Interrupt, interrupted_by
 
 WAKE_SECONDS = 0.1

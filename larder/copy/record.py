@@ -26,7 +26,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.models import Location
+from larder.config.models.locations import Location
 from larder.errors import DamageError, NotFoundError
 from larder.jobs.manifests import put_named, read_ref
 from larder.manifest.digest import sha256_hex

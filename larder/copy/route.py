@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from larder.config.models import CopyConfig, Location
+from larder.config.models.copying import CopyConfig
+from larder.config.models.locations import Location
 from larder.copy.record import CopyPlace
-from larder.copy.skyplane.adapter import check_skyplane, skyplane_available, transfer
-from larder.copy.skyplane.choice import Choice, Side, choose_engine
+from larder.copy.skyplane.choice import Choice, Side, choose_engine, skyplane_available
 from larder.errors import ConfigError
 from larder.jobs.results import Totals
 from larder.progress import Progress
@@ -64,6 +64,8 @@ class Route:
     def check(self) -> None:
         """Refuse a copy that the chosen engine cannot make, as `check_skyplane` does."""
         if self.copies.count and self.choice.engine == "skyplane":
+            from larder.copy.skyplane.adapter import check_skyplane
+
             check_skyplane(*self._ends(), self.limits.skyplane)
 
     def send(self, keys: Iterable[str], progress: Progress) -> SentAhead:
@@ -76,6 +78,8 @@ class Route:
         """
         if self.choice.engine != "skyplane":
             return SentAhead()
+        from larder.copy.skyplane.adapter import transfer
+
         sent = transfer(
             *self._ends(),
             keys,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from larder.config.models import Cluster, Dataset, Location
+from larder.config.models.locations import Location
 from larder.config.urls import cloud_of, parse_url
 from larder.store.base import Readable
+
+if TYPE_CHECKING:
+    from larder.config.models.cluster import Cluster
+    from larder.config.models.dataset import Dataset
 
 L = TypeVar("L", bound=Location)
 Distance = Literal["beside", "away", "unknown"]

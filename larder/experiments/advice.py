@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from larder.config.models import Limits
+from larder.config.models.cluster import Limits
 from larder.errors import ConfigError
 from larder.experiments.rules import GB, Facts, Fired, fired_rules
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from larder.config.models import Limits, Nodes
+from larder.config.models.cluster import Limits, Nodes
 from larder.experiments.delivery import BY_LARDER, FIRST_WITH_LARDER, MAX_CHANNELS
 from larder.units import format_bytes, format_count, format_seconds
 

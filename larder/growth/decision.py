@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from larder.config.models import Growth
+from larder.config.models.dataset import Growth
 from larder.growth.compare import Changes
 from larder.jobs.results import Totals
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from larder.config.models import Dataset
+from larder.config.models.dataset import Dataset
 from larder.errors import DamageError
 from larder.jobs.manifests import read_ref
 from larder.manifest.query import Stream, query

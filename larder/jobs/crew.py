@@ -15,7 +15,7 @@ from threading import Event
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from larder.config.models import Location
+from larder.config.models.locations import Location
 from larder.jobs.fork_server import forks
 from larder.jobs.pool import ProcessPool
 from larder.jobs.results import stops_others

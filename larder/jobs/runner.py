@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, Protocol
 
 from larder.bounds import batches_at_once
-from larder.config.models import CopyConfig, RunnerConfig
+from larder.config.models.copying import CopyConfig, RunnerConfig
 from larder.errors import ConfigError
 from larder.jobs.crew import Crew, map_stopping
 from larder.machine import usable_cores

@@ -10,7 +10,8 @@ from pathlib import PurePosixPath
 from posixpath import normpath
 from typing import Any
 
-from larder.config.models import Cluster, Consumer, Dataset
+from larder.config.models.cluster import Cluster, Consumer
+from larder.config.models.dataset import Dataset
 from larder.config.patterns import expand_braces
 from larder.config.urls import parse_url
 from larder.copy.prices import egress_usd_per_gb, estimate_cost

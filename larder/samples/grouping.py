@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.models import Missing
+from larder.config.models.joins import Missing
 from larder.errors import ConfigError, Failure, Failures
 from larder.manifest.extents import is_own
 from larder.manifest.schemas import SAMPLE_ORDER, lists_of

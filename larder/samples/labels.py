@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.models import Labels
+from larder.config.models.dataset import Labels
 from larder.disk import LOOKS
 from larder.errors import ConfigError
 from larder.samples.columns import column_texts

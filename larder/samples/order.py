@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.models import Dataset
+from larder.config.models.dataset import Dataset
 from larder.errors import ConfigError, Failure, Failures
 from larder.manifest.extents import is_own
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.models import GlobSplits, HashSplits
+from larder.config.models.dataset import GlobSplits, HashSplits
 from larder.config.patterns import compile_globs
 from larder.errors import ConfigError
 from larder.samples.columns import column_flags, column_texts

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.models import HashSplits
+from larder.config.models.dataset import HashSplits
 from larder.manifest.query import Stream, query
 from larder.manifest.schemas import columns
 from larder.manifest.sort import SortedFile, sorted_query, write_rows

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from larder.bounds import decoding_budget, read_ahead_bytes
-from larder.config.models import Cluster, Dataset
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset
 from larder.config.shape import ImageOptions, Transform
 from larder.errors import FatalError
 from larder.machine import processes_together, usable_cores

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.models import Cluster, Dataset
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset
 from larder.copy.difference import uncopied
 from larder.copy.plan import row_totals
 from larder.copy.receipts import find_receipts, receipt_rows

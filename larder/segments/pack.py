@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from larder.config.models import Dataset
+from larder.config.models.dataset import Dataset
 from larder.config.shape import FormatOptions
 from larder.jobs.results import Totals
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from larder.config.models import Cluster, Dataset
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset
 from larder.config.shape import FormatUse
 from larder.copy.copy_job import CopyJob
 from larder.jobs.manifests import put_named

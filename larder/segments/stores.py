@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from larder.config.models import Cluster, Dataset
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset
 from larder.config.urls import parse_url
 from larder.store import OnUnlisted, object_url, open_location
 from larder.store.base import Readable, Store

@@ -27,6 +27,9 @@ Buffer = bytes | bytearray | memoryview
 
 Contents = Generator[bytes, None, None]
 
+PIECE_BYTES = 1 << 20
+"""As much of the content of an object in a bucket is received in one turn."""
+
 AHEAD = 8
 """So many requests for small objects keep a connection to a store far away from being idle."""
 

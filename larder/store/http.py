@@ -36,11 +36,8 @@ import pycurl
 from larder.disk import SYSTEM_LIMITS
 from larder.errors import FatalError
 from larder.forking import leave_to_parent, lock_of_process
-from larder.store.base import Buffer, Closing
+from larder.store.base import PIECE_BYTES, Buffer, Closing
 from larder.store.interrupt import interrupted_by
-
-PIECE_BYTES = 1 << 20
-"""As much of a body is received in one turn."""
 
 _MOST_PIECES = 16
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from larder.config.models import Cache
+from larder.config.models.dataset import Cache
 from larder.disk import scratch, sha256_file, workshop
 from larder.errors import LarderError, RetryableError, StoreError
 from larder.manifest.sealed import StoredFile

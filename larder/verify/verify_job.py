@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from larder.config.models import Cluster, Dataset
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset
 from larder.config.shape import FormatUse
 from larder.manifest.sealed import StoredFile
 from larder.segments.stores import storage_of

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from larder.config.models import Dataset, Shards
+from larder.config.models.dataset import Dataset, Shards
 from larder.config.shape import (
     MAX_PIXELS,
     BuilderUse,

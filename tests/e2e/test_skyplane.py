@@ -12,14 +12,14 @@ import pytest
 from required import need_system
 
 from larder.bounds import ByteBudget
-from larder.config.models.cluster import Skyplane
+from larder.config.models.copying import Skyplane
 from larder.config.urls import Access
 from larder.copy.allowance import CopyLimits
 from larder.copy.object import copy_object
 from larder.copy.proof import ObjectCopy, adopt
 from larder.copy.skyplane import adapter
-from larder.copy.skyplane.adapter import Transfer, skyplane_python, transfer
-from larder.copy.skyplane.choice import Side
+from larder.copy.skyplane.adapter import Transfer, transfer
+from larder.copy.skyplane.choice import Side, skyplane_python
 from larder.errors import FatalError
 from larder.progress import NullProgress, Progress
 from larder.store import open_store

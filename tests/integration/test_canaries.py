@@ -14,7 +14,8 @@ from pydantic import BaseModel
 import larder
 from flows.runs.command import main
 from larder.cli.exit import run
-from larder.config.models import Cluster, Dataset
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset
 from larder.errors import ConfigError
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings

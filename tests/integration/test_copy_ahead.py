@@ -15,6 +15,7 @@ from copy_lab import CopyLab, buckets
 from pipeline_lab import opened, write
 
 from larder.copy import route
+from larder.copy.skyplane import adapter
 from larder.copy.skyplane.adapter import Transfer
 from larder.copy.skyplane.choice import Choice, Side
 from larder.errors import ConfigError
@@ -31,8 +32,8 @@ def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Transfer
 
     def replace_by(run: Callable[..., Transfer]) -> None:
         monkeypatch.setattr(route, "choose_engine", lambda *_, **__: Choice("skyplane", "a test"))
-        monkeypatch.setattr(route, "check_skyplane", lambda *_, **__: None)
-        monkeypatch.setattr(route, "transfer", run)
+        monkeypatch.setattr(adapter, "check_skyplane", lambda *_, **__: None)
+        monkeypatch.setattr(adapter, "transfer", run)
 
     return replace_by
 

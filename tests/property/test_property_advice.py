@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.config.models import Limits, Nodes
+from larder.config.models.cluster import Limits, Nodes
 from larder.experiments.advice import Choices, advise
 from larder.experiments.consumers.registry import CONSUMERS
 from larder.experiments.rules import SOURCES, Facts

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larder.config.load import load_template
-from larder.config.models import Cluster
+from larder.config.models.cluster import Cluster
 from larder.errors import ConfigError
 from larder.experiments.consumers.registry import CONSUMERS
 from larder.experiments.delivery import Advice, DeliveredSplit, DeliveredVersion, VersionContents

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from larder.config.models import Dataset, HashSplits
+from larder.config.models.dataset import Dataset, HashSplits
 from larder.config.shape import BuilderUse, DecoderUse, Feature, FormatOptions, ImageShape
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (

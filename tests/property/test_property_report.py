@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.config.models import Report
+from larder.config.models.locations import Report
 from larder.source.reports import open_report
 from larder.store import open_store
 from tests.support.inventory import write_report

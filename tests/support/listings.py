@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from larder.config.models import Dataset
+from larder.config.models.dataset import Dataset
 from larder.manifest.schemas import OBJECTS
 from larder.samples.order import SampleOrder, order_samples
 

@@ -10,7 +10,8 @@ from unittest import mock
 import pyarrow as pa
 
 from larder import store as stores
-from larder.config.models import Cluster, Dataset
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset
 from larder.copy.copy_job import cut_batches
 from larder.jobs import manifests
 from larder.pipeline.settings import Settings

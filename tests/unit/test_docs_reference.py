@@ -13,7 +13,8 @@ from larder.cli.copy import COPY, PRUNE
 from larder.cli.display import STAGES
 from larder.cli.verify import VERIFY
 from larder.config.load import load_cluster, load_dataset
-from larder.config.models import Cluster, Dataset, HashSplits
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset, HashSplits
 from larder.config.text import parse
 from larder.errors import CODES
 from larder.pipeline.planning.checks import WARNINGS

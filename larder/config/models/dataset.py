@@ -22,7 +22,6 @@ from larder.config.models.field_types import (
     Bytes,
     Ext,
     FeatureName,
-    FeatureText,
     Flag,
     FunctionName,
     Globs,
@@ -36,6 +35,7 @@ from larder.config.models.field_types import (
     Text,
     Texts,
     Whole,
+    accepted_by,
     grouping_pattern,
 )
 from larder.config.models.joins import Samples
@@ -54,6 +54,9 @@ from larder.config.shape import (
     parse_feature,
 )
 from larder.units import format_names
+
+_FeatureText = Annotated[Text, accepted_by(parse_feature)]
+"""What a feature is made of, such as ``.weight.txt float``."""
 
 GLOBS_TAG, HASH_TAG = "(globs)", "(hash)"
 """The kinds of splits in the locations of pydantic's errors: cannot be keys of a file."""
@@ -246,7 +249,7 @@ class Shards(Model):
         None, description="how images are resized and encoded again; null: stored as they are"
     )
 
-    features: dict[FeatureName, FeatureText] | None = Field(
+    features: dict[FeatureName, _FeatureText] | None = Field(
         None,
         description="for tfrecord: by name, what each feature is made of: image, label, class, key "
         "or the extension of a part, such as .jpg; after a part or label its kind: bytes, int64 "

@@ -23,9 +23,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from larder.config.document import FilledText, scalar
 from larder.config.patterns import glob_regex, part_pattern
-from larder.config.shape import parse_feature
-from larder.config.text import FilledText, scalar
 from larder.config.urls import check_endpoint, check_url, holds_url_with_credentials, parse_url
 from larder.errors import ConfigError
 from larder.names import NAME_REGEX, SPLIT_REGEX
@@ -91,7 +90,7 @@ def _open_text(value: str) -> str:
     return value
 
 
-def _accepted_by(compiler: Callable[[str], Any]) -> AfterValidator:
+def accepted_by(compiler: Callable[[str], Any]) -> AfterValidator:
     def check(value: str) -> str:
         try:
             compiler(value)
@@ -191,22 +190,19 @@ FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
 FeatureName = Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]
 """The name of a feature: printable ASCII without spaces."""
 
-FeatureText = Annotated[Text, _accepted_by(parse_feature)]
-"""What a feature is made of, such as ``.weight.txt float``."""
-
 Url = Annotated[
     str,
     Field(min_length=1),
     AfterValidator(_fit),
-    _accepted_by(check_url),
+    accepted_by(check_url),
     AfterValidator(_plain_url),
 ]
 """A URL of a store, its scheme in lower case, or a path."""
 
-Endpoint = Annotated[Text, _accepted_by(lambda value: value and check_endpoint(value))]
+Endpoint = Annotated[Text, accepted_by(lambda value: value and check_endpoint(value))]
 """``http://host:port`` or ``https://host``."""
 
-Glob = Annotated[Text, _accepted_by(glob_regex)]
+Glob = Annotated[Text, accepted_by(glob_regex)]
 """A glob on keys; see `larder.config.patterns`."""
 
 Ext = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*$", max_length=63)]
@@ -215,7 +211,7 @@ Ext = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)
 PartName = Annotated[str, Field(pattern=f"^{NAME_REGEX}$")]
 """The name of a part, with which its extension begins."""
 
-PartPattern = Annotated[Text, _accepted_by(part_pattern)]
+PartPattern = Annotated[Text, accepted_by(part_pattern)]
 """A pattern that finds a part; see `larder.config.patterns`."""
 
 AnyGlobs = Annotated[

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from larder.config.document import UNREAD
 from larder.config.models.field_types import (
     AnyGlobs,
     Endpoint,
@@ -25,7 +26,6 @@ from larder.config.models.field_types import (
     Text,
     Url,
 )
-from larder.config.text import UNREAD
 from larder.config.urls import Access, may_be_key, parse_url
 
 _BLOCK_KINDS = {"s3": ("aws-credentials", "secret"), "gs": ("gcp-credentials", "secret")}

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from larder.config.models.cluster import Skyplane
+from larder.config.models.copying import Skyplane
 from larder.config.urls import parse_url
-from larder.copy.skyplane.choice import Side, unsupported
+from larder.copy.skyplane.choice import Side, skyplane_available, skyplane_python, unsupported
 from larder.errors import ConfigError, LarderError, printable
 from larder.progress import Progress
 from larder.units import format_bytes, format_seconds
@@ -34,7 +34,6 @@ STAGE = "skyplane"
 
 RUNNER = Path(__file__).with_name("runner.py")
 
-_CHECKOUT = Path(__file__).parents[3]
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 270.0
 """For the runner to end its machines by itself, before it is killed."""
@@ -97,19 +96,6 @@ class _Said:
                 self.done = True
             case "deprovisioned":
                 self.ended = True
-
-
-def skyplane_python(limits: Skyplane) -> Path:
-    """The Python of Skyplane's environment: the configured one, or that of ``make skyplane``."""
-    if limits.python is None:
-        return _CHECKOUT / ".venv-skyplane" / "bin" / "python"
-    return Path(limits.python).expanduser()
-
-
-def skyplane_available(limits: Skyplane) -> bool:
-    with suppress(OSError):  # such as a directory that this user may not look into
-        return skyplane_python(limits).is_file()
-    return False
 
 
 def check_skyplane(source: Side, target: Side, limits: Skyplane) -> None:

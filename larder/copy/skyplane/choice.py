@@ -1,13 +1,17 @@
-"""Which engine copies, and why. Pure."""
+"""Which engine copies, and why. Pure, but for what is installed here."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-from larder.config.models.cluster import CopyConfig
+from larder.config.models.copying import CopyConfig, Skyplane
 from larder.config.urls import Access
 from larder.store.base import BucketPrefix, Readable
 from larder.units import format_bytes
+
+_CHECKOUT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +94,16 @@ def _problem(place: BucketPrefix | None, access: Access) -> str:
     if access.role or access.block:
         return "has a role or a block of its own, and Skyplane's machines have their own role"
     return ""
+
+
+def skyplane_python(limits: Skyplane) -> Path:
+    """The Python of Skyplane's environment: the configured one, or that of ``make skyplane``."""
+    if limits.python is None:
+        return _CHECKOUT / ".venv-skyplane" / "bin" / "python"
+    return Path(limits.python).expanduser()
+
+
+def skyplane_available(limits: Skyplane) -> bool:
+    with suppress(OSError):  # such as a directory that this user may not look into
+        return skyplane_python(limits).is_file()
+    return False

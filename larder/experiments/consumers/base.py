@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from larder.config.models import Cluster
+from larder.config.models.cluster import Cluster
 from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from larder.config.models import Cluster
+from larder.config.models.cluster import Cluster
 from larder.config.urls import parse_url
 from larder.experiments.consumers.plain import DELIVERIES, TEMPLATE, command, to_json
 from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from larder.config.models import Cluster
+from larder.config.models.cluster import Cluster
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import bind, check_patterns, hides
 from larder.experiments.consumers.template import (

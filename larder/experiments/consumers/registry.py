@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from larder.config.models import Cluster
+from larder.config.models.cluster import Cluster
 from larder.experiments.consumers import croissant, kubeflow, kubernetes, plain, slurm
 from larder.experiments.consumers.base import ConsumerConfigs
 from larder.experiments.consumers.determined import config as determined

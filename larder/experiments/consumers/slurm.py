@@ -15,7 +15,7 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
-from larder.config.models import Cluster, Downloads
+from larder.config.models.cluster import Cluster, Downloads
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import bind, check_patterns, normal
 from larder.experiments.consumers.template import (

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import ScalarNode
 
-from larder.config.models import Cluster
+from larder.config.models.cluster import Cluster
 from larder.config.template import Representer, round_trip
 from larder.config.urls import parse_url
 from larder.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from larder.config.models import Dataset
+from larder.config.models.dataset import Dataset
 from larder.config.shape import use_of
 from larder.copy.prices import check_cost
 from larder.disk import LOOKS, check_names, check_room, folder_bytes, twins

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from larder.cache.fetch import cache_directory
-from larder.config.models import Cluster, Dataset
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset
 from larder.errors import (
     SHOWN_FAILURES,
     ConfigError,

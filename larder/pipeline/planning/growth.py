@@ -11,7 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from larder.config.models import Cluster, Dataset
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset
 from larder.growth.compare import Changes, Comparison, changed_keys, compare
 from larder.growth.content_check import ObjectCheck, PackedPart, same_contents
 from larder.growth.decision import Decision, SegmentState, decide

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from larder.config.models import Dataset, Shards
+from larder.config.models.dataset import Dataset, Shards
 from larder.config.shape import NUMBERED, FormatOptions, ImageOptions
 from larder.growth.previous import Previous
 from larder.jobs.results import Totals

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from larder.config.models import Dataset
+from larder.config.models.dataset import Dataset
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.site import MirrorChoice, Site, mirror_choice
 from larder.copy.skyplane.choice import Choice

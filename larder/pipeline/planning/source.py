@@ -9,7 +9,8 @@ from functools import partial
 from itertools import repeat
 from pathlib import Path
 
-from larder.config.models import Cluster, Dataset
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Dataset
 from larder.config.urls import check_overlap
 from larder.copy.site import in_region, missing_region
 from larder.errors import ConfigError, NotFoundError, ObjectError

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from larder.config.models import Annotations
+from larder.config.models.joins import Annotations
 from larder.config.models.locations import FORMATS
 from larder.disk import disk_errors
 from larder.errors import ConfigError

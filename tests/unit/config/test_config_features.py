@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from larder.config.models import Dataset
+from larder.config.models.dataset import Dataset
 from larder.config.shape import DEFAULTS, Feature, parse_feature
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from larder.config.load import load_cluster, load_dataset, load_template, names
-from larder.config.models import Dataset
+from larder.config.models.dataset import Dataset
 from larder.errors import ConfigError, LarderError, ProblemsError
 from tests.support.errors import error_of, larder_error
 

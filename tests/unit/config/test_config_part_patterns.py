@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from larder.config.models import Samples
+from larder.config.models.joins import Samples
 from larder.config.patterns import part_pattern
 from larder.samples.parts import Joins
 from tests.support.errors import larder_error

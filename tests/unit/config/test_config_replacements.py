@@ -1,6 +1,8 @@
 import pytest
 
-from larder.config.text import apply, expand, interpolate, parse, parse_settings
+from larder.config.document import expand, interpolate
+from larder.config.settings import apply, parse_settings
+from larder.config.text import parse
 from larder.errors import ConfigError
 from tests.support.errors import larder_error
 

@@ -9,7 +9,7 @@ import pytest
 
 from larder.config.json_schema import SCHEMAS, main, schema, text
 from larder.config.load import load_cluster, load_dataset, load_template
-from larder.config.models import Dataset
+from larder.config.models.dataset import Dataset
 from larder.config.text import read
 from larder.errors import ConfigError
 from tests.support.errors import larder_error

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from larder.config.models import Dataset, HashSplits
+from larder.config.models.dataset import Dataset, HashSplits
 from larder.versions.identity import split_rule
 
 FRACTIONS = {"train": 0.5, "validation": 0.5}

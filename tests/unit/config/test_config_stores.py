@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from larder.config.load import load_dataset
-from larder.config.models import Location
+from larder.config.models.locations import Location
 from larder.config.urls import GIVE_UP_SECONDS, Access
 from larder.errors import ProblemsError
 

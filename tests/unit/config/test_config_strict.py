@@ -9,7 +9,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from larder.config.load import load_cluster, load_dataset
-from larder.config.models import Cluster, Dataset, HashSplits, Mount
+from larder.config.models.cluster import Cluster, Mount
+from larder.config.models.dataset import Dataset, HashSplits
 from larder.errors import ConfigError
 
 BOOL, INT, FLOAT, STR = bool, int, float, str

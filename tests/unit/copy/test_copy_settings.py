@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from larder.config.models import Cluster
+from larder.config.models.cluster import Cluster
 from larder.copy.copy_settings import Argument, CopyPlaces, read_places
 from larder.errors import ConfigError, ProblemsError
 

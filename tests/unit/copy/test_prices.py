@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from larder.config.models import Location
+from larder.config.models.locations import Location
 from larder.copy.prices import egress_usd_per_gb, estimate_cost, price_list
 from larder.copy.site import Site, choose_mirror, distance
 

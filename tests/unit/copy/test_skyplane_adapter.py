@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from larder.config.models.cluster import Skyplane
+from larder.config.models.copying import Skyplane
 from larder.config.urls import Access
 from larder.copy.skyplane import adapter
-from larder.copy.skyplane.adapter import Transfer, skyplane_available, transfer
-from larder.copy.skyplane.choice import Side
+from larder.copy.skyplane.adapter import Transfer, transfer
+from larder.copy.skyplane.choice import Side, skyplane_available
 from larder.errors import ConfigError, FatalError, StoreError
 from larder.progress import NullProgress, StageTimes
 from larder.store import open_store

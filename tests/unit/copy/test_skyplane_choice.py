@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from larder.config.models.cluster import CopyConfig
+from larder.config.models.copying import CopyConfig
 from larder.config.urls import Access
 from larder.copy.skyplane.choice import Choice, Side, choose_engine
 from larder.store.base import BucketPrefix

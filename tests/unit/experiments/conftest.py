@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from larder.config.models import Cluster, Limits
+from larder.config.models.cluster import Cluster, Limits
 from larder.config.urls import parse_url
 from larder.experiments.advice import advise
 from larder.experiments.delivery import Advice, DeliveredSplit, DeliveredVersion, VersionContents

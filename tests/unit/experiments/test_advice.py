@@ -6,7 +6,8 @@ from typing import Any, get_args
 
 import pytest
 
-from larder.config.models import Consumer, Downloads, Experiment, Limits, Nodes
+from larder.config.models.cluster import Consumer, Downloads, Limits, Nodes
+from larder.config.models.dataset import Experiment
 from larder.errors import ConfigError
 from larder.experiments.advice import Option, advise
 from larder.experiments.consumers.registry import CONSUMERS

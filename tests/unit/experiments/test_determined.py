@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from larder.config.document import scalar
 from larder.config.template import read_template
-from larder.config.text import scalar
 from larder.experiments.consumers.determined.config import render
 from larder.experiments.consumers.template import to_yaml
 from larder.experiments.delivery import DeliveredSplit

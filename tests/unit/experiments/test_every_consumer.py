@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from larder.config.models import Cluster
+from larder.config.models.cluster import Cluster
 from larder.experiments.consumers.registry import CONSUMERS
 from larder.jobs.results import Totals
 from larder.manifest.sealed import StoredFile

@@ -12,7 +12,7 @@ from required import read_by_others
 from ruamel.yaml import YAML
 
 from larder.config.load import load_template
-from larder.config.models import Cluster
+from larder.config.models.cluster import Cluster
 from larder.experiments.consumers.kubernetes import config_files
 from larder.experiments.delivery import Advice, DeliveredSplit, DeliveredVersion, VersionContents
 from tests.support.errors import larder_error

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.config.models import Mount
+from larder.config.models.cluster import Mount
 from larder.experiments.consumers.determined.mounts import (
     WORK_DIR,
     Binding,

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.config.load import load_template
-from larder.config.models import Cluster
-from larder.config.models.cluster import Consumer
+from larder.config.models.cluster import Cluster, Consumer
 from larder.errors import ConfigError
 from larder.experiments.consumers.sagemaker import config
 from larder.experiments.consumers.sagemaker.rules import check_request, model_problems

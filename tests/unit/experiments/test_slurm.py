@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from larder.config.load import load_template
-from larder.config.models import Cluster
+from larder.config.models.cluster import Cluster
 from larder.experiments.consumers.slurm import config_files
 from larder.experiments.delivery import Advice, DeliveredSplit, DeliveredVersion, VersionContents
 from tests.support.errors import larder_error

@@ -15,7 +15,8 @@ from flows.runs.configure import check_runner
 from flows.runs.pool import pool_for
 from larder.bounds import STREAM_BYTES
 from larder.cli.command import Operation
-from larder.config.models import Location, RunnerConfig
+from larder.config.models.copying import RunnerConfig
+from larder.config.models.locations import Location
 from larder.errors import ConfigError
 from tasks.elsewhere import first_object, see_object
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.config.models import Growth
+from larder.config.models.dataset import Growth
 from larder.growth.compare import Changes
 from larder.growth.decision import MAX_SEGMENTS, Decision, SegmentState, decide
 from larder.jobs.results import Totals

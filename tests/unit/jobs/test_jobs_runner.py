@@ -3,7 +3,8 @@ from typing import cast
 
 import pytest
 
-from larder.config.models import Cluster, RunnerConfig
+from larder.config.models.cluster import Cluster
+from larder.config.models.copying import RunnerConfig
 from larder.errors import FatalError
 from larder.jobs.runner import InlineRunner, workers
 from larder.machine import usable_cores

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from larder.config.models import HashSplits
+from larder.config.models.dataset import HashSplits
 from larder.errors import ConfigError
 from larder.samples.key_pattern import KeyPattern
 from larder.samples.splits import HashRule

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from larder.config.models import Labels
+from larder.config.models.dataset import Labels
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.labels import ClassTable, Labeller, parse_label_file
 from tests.support.errors import larder_error

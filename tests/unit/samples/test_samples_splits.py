@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.config.models import GlobSplits, HashSplits
+from larder.config.models.dataset import GlobSplits, HashSplits
 from larder.samples.splits import NO_SPLIT, GlobRule, HashRule, seeded_hashes
 from tests.support.errors import larder_error
 

@@ -1,6 +1,6 @@
 import pwd
 
-from larder.config.models import Dataset
+from larder.config.models.dataset import Dataset
 from larder.pipeline.planning.expanding import FOLDER, kept_indexes
 from larder.store import open_store
 from larder.store.base import Store

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.config.models import Report
+from larder.config.models.locations import Report
 from larder.source.reports import Reported, open_report
 from larder.store import open_store
 from larder.store.base import ObjectInfo

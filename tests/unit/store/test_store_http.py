@@ -17,7 +17,8 @@ from socket_server import Serve, served
 
 from larder.errors import FatalError, RetryableError, StoreError
 from larder.store import open_store
-from larder.store.http import PIECE_BYTES, Answer, BrokenError, Http, _creating, _Transfer
+from larder.store.base import PIECE_BYTES
+from larder.store.http import Answer, BrokenError, Http, _creating, _Transfer
 from larder.store.interrupt import Interrupt
 from tests.support.certificates import local_certificate
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from larder.config.models import CopyConfig, Location
+from larder.config.models.copying import CopyConfig
+from larder.config.models.locations import Location
 from larder.store import open_location, throttle
 from larder.store.throttle import share_bandwidth
 

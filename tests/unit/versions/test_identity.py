@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from pydantic import Field
 
-from larder.config.models import Cache, Dataset, Growth, Model, Shards
+from larder.config.models.dataset import Cache, Dataset, Growth, Shards
+from larder.config.models.field_types import Model
 from larder.versions import identity
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from golden_identities import assert_golden
 
-from larder.config.models import Dataset
+from larder.config.models.dataset import Dataset
 from larder.config.shape import (
     BuilderUse,
     DecoderUse,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from larder.config.models import Cluster
+from larder.config.models.cluster import Cluster
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.hook import NAME as HOOK

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from larder.config.models import Mount
+from larder.config.models.cluster import Mount
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from larder.config.models import Cluster
+from larder.config.models.cluster import Cluster
 from larder.config.patterns import expand_braces
 from larder.errors import ConfigError
 from larder.experiments.consumers.sagemaker.rules import check_request, downloaded_bytes
