@@ -27,6 +27,7 @@ _LIBRARIES = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
     "OPENBLAS_NUM_THREADS": "1",
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
 }
 """Environment variables of libraries, and their values.
 
@@ -34,7 +35,7 @@ Arrow's own allocators keep a multiple of what is used, so it gets that of the C
 one has a thread all the same, and a process with threads cannot be forked
 (`larder.jobs.fork_server`). numpy's linear algebra, which Larder does not use, starts a thread for
 each further core; they wait for work by spinning, which is a third of the CPU time of ``import
-numpy``.
+numpy``. pydantic looks for plugins in all packages that are installed, and Larder uses none.
 """
 
 _MALLOC = {
