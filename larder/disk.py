@@ -379,15 +379,28 @@ SYSTEM_LIMITS = {
 }
 """What the system's error numbers mean that are about no file, and how to raise the limit."""
 
+_THREADS = (
+    "the system starts no more threads for this process",
+    "raise the limit of processes (ulimit -u, or pids of the container) or of memory",
+)
+_LIMIT_TEXTS = {
+    **{os.strerror(number): limit for number, limit in SYSTEM_LIMITS.items()},
+    "initializing curl-multi failed": SYSTEM_LIMITS[errno.EMFILE],
+    "can't start new thread": _THREADS,
+    "Failed to launch worker thread": _THREADS,  # Arrow
+}
 
-def limit_error(error: Exception, where: str) -> FatalError | None:
+
+def limit_error(error: BaseException, where: str) -> FatalError | None:
     """The error that a limit of the system is (``run.limit``); None if it is another one.
 
     Libraries that are no Python pass on its text alone.
     """
-    for number, (message, hint) in SYSTEM_LIMITS.items():
-        if os.strerror(number) in str(error):
-            if number == errno.EMFILE:
+    said = os.strerror(errno.ENOMEM) if isinstance(error, MemoryError) else str(error)
+    for text, limit in _LIMIT_TEXTS.items():
+        if text in said:
+            message, hint = limit
+            if limit == SYSTEM_LIMITS[errno.EMFILE]:
                 message += f": {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,}"
             return FatalError("run.limit", message, where=where, hint=hint)
     return None

@@ -85,7 +85,7 @@ CODES: dict[str, str] = {
     "run.failed": "some objects could not be handled; nothing was published",
     "run.endless": "a dataset that does not end, or exceeds its byte budget",
     "run.timeout": "a service did not start in time",
-    "run.limit": "a limit of the system is reached: open files, processes, or memory",
+    "run.limit": "a limit of the system is reached: open files, processes, threads, or memory",
     "run.internal": "an unexpected error: a bug in Larder",
     "cache.format": "a cache in another, unsupported format",
     "cache.changed": "the function whose elements are cached has changed",

@@ -12,6 +12,7 @@ from typing import Any
 
 from larder.cli.output import discard, print_json, tell
 from larder.cli.signals import HINT, INTERRUPTED, conclude, interrupting, process
+from larder.disk import limit_error
 from larder.errors import Failure, FatalError, LarderError, ProblemsError
 from larder.jobs.results import RefusedError, RunError
 from larder.machine import keep_memory_small, raise_open_files
@@ -69,8 +70,8 @@ def refusal(error: BaseException) -> LarderError:
     if isinstance(error, LarderError):
         return error
     missing = missing_package(error) if isinstance(error, ImportError) else None
-    if missing:
-        return missing
+    if shown := missing or limit_error(error, ""):
+        return shown
     message = f"unexpected {type(error).__name__}: {error}"
     hint = f"this is a bug in Larder: report it with the output of {DEBUG}=1"
     return FatalError("run.internal", message, hint=hint)

@@ -120,14 +120,20 @@ class _Crew:
         self._error: BaseException | None = None
 
     def join_one(self) -> None:
+        """Start one more thread, if there should be one and the system allows it."""
         with self._lock:
             if self._working >= self._pace.count or self._ended:
                 return
             self._threads = [one for one in self._threads if one.is_alive()]
             thread = threading.Thread(target=self._work, name=f"copy-{len(self._threads)}")
+            try:
+                thread.start()
+            except RuntimeError:
+                if not self._working:
+                    raise
+                return
             self._threads.append(thread)
             self._working += 1
-            thread.start()
 
     def tune(self) -> None:
         """Have as many threads as make it fastest."""

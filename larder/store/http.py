@@ -33,7 +33,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import pycurl
 
-from larder.disk import SYSTEM_LIMITS
+from larder.disk import SYSTEM_LIMITS, limit_error
 from larder.errors import FatalError
 from larder.forking import leave_to_parent, lock_of_process
 from larder.store.base import PIECE_BYTES, Buffer, Closing
@@ -143,7 +143,10 @@ class Http:
         with self._lock:
             transfer = self._idle.pop() if self._idle else None
         if transfer is None:
-            transfer = _Transfer(self._options, self._silence_seconds)
+            try:
+                transfer = _Transfer(self._options, self._silence_seconds)
+            except pycurl.error as error:
+                raise (limit_error(error, self._server) or error) from None
         try:
             transfer.begin(method, self._server + target, headers, body)
         except BaseException:

@@ -58,7 +58,8 @@ def test_wrong_flags_are_refused(arguments):
         (LarderError("run.failed", "m", where="w", hint="h"), 1, "run.failed"),
         (KeyboardInterrupt(), 130, "run.interrupted"),
         (ValueError("two\nlines"), 1, "run.internal"),
-        (MemoryError(), 1, "run.internal"),
+        (MemoryError(), 1, "run.limit"),
+        (RuntimeError("can't start new thread"), 1, "run.limit"),
     ],
 )
 def test_errors_are_one_line_and_one_document(capsys, error, status, code):

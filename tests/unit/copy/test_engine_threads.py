@@ -1,8 +1,10 @@
 """How many threads copy, against models of servers near and far."""
 
+import threading
+
 import pytest
 
-from larder.copy.threads import Pace
+from larder.copy.threads import Pace, work_off
 
 
 def settle(
@@ -48,3 +50,37 @@ def test_a_slow_server_is_not_stormed():
 def test_there_are_never_more_than_the_maximum():
     count, _ = settle(latency_seconds=0.3, cpu_seconds=0.0005, most_per_second=100_000, most=5)
     assert count == 5
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 3])
+def test_a_system_that_starts_no_more_threads(monkeypatch, allowed):
+    """Those that there are do the work; it waited for ever for one that had not started."""
+    started, start = [], threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if len(started) == allowed:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    done: list[int] = []
+    monkeypatch.setattr(threading.Thread, "start", limited)
+
+    def run() -> None:
+        steps = [lambda number=number: done.append(number) for number in range(50)]
+        nothing = list
+        work_off(
+            steps,
+            lambda step: step(),
+            Pace.begin(8),
+            awake=nothing,
+            wake_seconds=0.001,
+            stop=nothing,
+        )
+
+    if allowed:
+        run()
+        assert sorted(done) == [*range(50)]
+    else:
+        with pytest.raises(RuntimeError, match="start new thread"):
+            run()

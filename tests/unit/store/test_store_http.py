@@ -2,6 +2,7 @@
 
 import gc
 import os
+import resource
 import socket
 import ssl
 import sys
@@ -21,6 +22,7 @@ from larder.store.base import PIECE_BYTES
 from larder.store.http import Answer, BrokenError, Http, _creating, _Transfer
 from larder.store.interrupt import Interrupt
 from tests.support.certificates import local_certificate
+from tests.support.errors import larder_error
 
 
 def request_of(one: socket.socket) -> bytes:
@@ -494,3 +496,18 @@ def test_a_document_has_a_bound(monkeypatch):
         pytest.raises(BrokenError, match="too long"),
     ):
         answer.read()
+
+
+def test_too_few_open_files_are_named():
+    """The limit is raised with ulimit; libcurl's own words say nothing of it."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with asking(saying(BODIES["a length"])) as http:
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+        try:
+            with larder_error("run.limit", http._server):
+                get(http)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert get(http).read() == b"hello"
