@@ -21,7 +21,7 @@ from larder.config.located import with_fields
 from larder.config.messages import Schema, refusals
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
-from larder.config.patterns import glob_regex
+from larder.config.patterns import glob_regex, with_sample_key
 from larder.config.settings import CLUSTER, Setting, apply, parse_settings
 from larder.config.template import read_template
 from larder.config.text import file_text, read
@@ -58,13 +58,20 @@ def load_dataset(
     dataset: Dataset = _load(_DATASET, config_dir, name, of_file, environ, unread, context)
     if dataset.omit is None:
         return dataset
-    omitted = _omitted(config_dir / "datasets" / dataset.omit, f"omit of dataset {name}")
-    source = with_fields(dataset.source, exclude=(*dataset.source.exclude, *omitted))
+    path, named_by = config_dir / "datasets" / dataset.omit, f"omit of dataset {name}"
+    join = dataset.samples.join or ()
+    patterns = list(join.values() if isinstance(join, dict) else join)
+    omitted = tuple(_omitted(path, named_by, patterns))
+    source, rows = dataset.source, dataset.source.rows
+    rows = rows and with_fields(rows, exclude=(*rows.exclude, *omitted))
+    source = with_fields(source, exclude=(*source.exclude, *omitted), rows=rows)
     return with_fields(dataset, source=source)
 
 
-def _omitted(path: Path, named_by: str) -> Iterator[str]:
-    """The globs of a deny-list: each line as a glob, and as the key of an object or of a sample."""
+def _omitted(path: Path, named_by: str, patterns: Sequence[str]) -> Iterator[str]:
+    """The globs of a deny-list: each line as a glob, and as the key of an object or of a sample,
+    whose parts are found by ``patterns`` if there are any.
+    """
     try:
         text = file_text(path)
     except ConfigError as error:
@@ -79,7 +86,8 @@ def _omitted(path: Path, named_by: str) -> Iterator[str]:
             where = f"{path}:{number}"
             raise ConfigError(error.code, error.message, where=where, hint=error.hint) from None
         key = _SPECIAL.sub(r"[\g<0>]", line)
-        yield from dict.fromkeys((line, key, f"{key}.*"))
+        joined = (with_sample_key(pattern, key) for pattern in patterns)
+        yield from dict.fromkeys((line, key, f"{key}.*", *joined))
 
 
 def load_cluster(

@@ -189,6 +189,11 @@ def part_pattern(text: str) -> PartPattern:
     return PartPattern(words[place].strip("{}"), regex, wildcards)
 
 
+def with_sample_key(text: str, key: str) -> str:
+    """The glob that a pattern is with a sample key, itself a glob, in place of its placeholder."""
+    return _PLACEHOLDER.sub(lambda _: key, text)
+
+
 def _piece(words: list[str], at: int, *, in_stem: bool) -> str:
     """The regular expression of one wildcard or text before the extension."""
     word = words[at]

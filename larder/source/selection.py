@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.patterns import compile_globs
-from larder.errors import Failure, Failures, ObjectError
+from larder.errors import ConfigError, Failure, Failures, ObjectError
 from larder.samples.columns import Flags, column_flags
 from larder.store.base import ObjectInfo
 
@@ -44,6 +44,12 @@ class KeyRule:
         pattern = compile_globs(glob for glob in globs if glob not in looked_up)
         # In RE2, $ is the end of the string; Python's would also match before a final newline.
         self._pattern = f"^(?:{pattern.pattern})$" if pattern else None
+        try:
+            pc.match_substring_regex(pa.array([""]), self._pattern or "")
+        except pa.ArrowInvalid:
+            message = f"{len(globs):,} globs are too many for one regular expression"
+            hint = "name keys, of which there may be more: those without a wildcard are looked up"
+            raise ConfigError("config.invalid_value", message, hint=hint) from None
 
     def __call__(self, keys: pa.Array) -> Flags:
         flags = np.full(len(keys), self.everything)

@@ -298,6 +298,33 @@ def test_a_container_that_was_deleted_is_made_again(tmp_path):
     assert samples(lab, document) == expected | {"y.csv/000000000": {"json": b'{"id":"b","v":"2"}'}}
 
 
+@pytest.mark.parametrize(
+    ("name", "file_of"), [("x.jsonl", as_lines), ("x.csv", as_csv), ("x.parquet", None)]
+)
+@pytest.mark.exhaustive(after=1)
+def test_rows_are_left_out_by_their_keys(tmp_path, name, file_of):
+    rows = [{"id": f"r{number}", "n": str(number)} for number in range(12)]
+    data = file_of(rows) if file_of else parquet(pa.Table.from_pylist(rows))
+    lab = row_lab(tmp_path, {name: data}, key="id")
+    assert len(made(lab)) == 12
+    fields = {"key": "id", "exclude": [f"{name}/r1", f"{name}/r1.*", f"{name}/r3.json", "*/r1?.*"]}
+    omitting = Lab({**lab.source, "rows": fields}, lab.storage, lab.output, lab.fields)
+    plan = omitting.plan()
+    assert plan["excluded"]["excluded"]["count"] == 4
+    assert plan["growth"]["samples"]["removed"] == 4
+    left = [f"{name}/r{number}" for number in (0, 2, *range(4, 10))]
+    assert sorted(samples(omitting, omitting.prepare())) == left
+    assert len(samples(lab, lab.prepare())) == 12
+
+
+def test_a_bad_row_that_is_left_out_is_no_failure(tmp_path):
+    data = b'{"id": "a"}\n{"id": "a.b"}\n{"id": "c"}\n{"id": \n{"id": "c"}\n'
+    exclude = ["x.jsonl/000000001.*", "x.jsonl/000000003.*", "x.jsonl/c.*"]
+    assert made(row_lab(tmp_path, {"x.jsonl": data}, key="id", exclude=exclude)) == {
+        "x.jsonl/a": {"json": b'{"id": "a"}'}
+    }
+
+
 def test_many_rows_are_read_with_few_requests(tmp_path):
     lines = b"".join(b'{"n":%d}\n' % number for number in range(5_000))
     lab = row_lab(tmp_path, {"x.jsonl": lines})

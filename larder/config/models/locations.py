@@ -177,6 +177,7 @@ class Rows(Model):
         min_length=1,
         description="column or field that names the samples of a table; null: the row's number",
     )
+    exclude: AnyGlobs = Field((), description="keys of rows to leave out: one glob or a list")
     delimiter: Text | None = Field(
         None, description="what separates the fields of CSV; null: a comma, or a tab for .tsv"
     )

@@ -52,7 +52,7 @@ class Container(NamedTuple):
         end: The end of the etags of what it contains.
         last_counts: Whether, of several entries with a name, the last one counts; otherwise they
             are bad keys.
-        filtered: Whether globs apply to what it contains.
+        filtered: Whether globs of ``include`` apply to what it contains.
         read: Whether it was read, because there was no index of it.
     """
 
@@ -70,11 +70,13 @@ class Expansion:
     Attributes:
         indexed: Writes the index of an object to a local file, reading with threads of an executor.
         refused: Why an object of that key cannot be expanded, as a clause; None if it can.
+        exclude: Globs that apply to what is in one, in place of those of the source.
     """
 
     matches: Callable[[pa.Array], Flags]
     indexed: Callable[[ObjectInfo, Path, Executor], Container]
     refused: Callable[[str], str | None]
+    exclude: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,7 @@ class _Expanding:
             except ObjectError as error:
                 return info, path, error
 
+        rule = self._is_excluded if expansion.exclude is None else KeyRule(expansion.exclude)
         infos = self._expandable(expansion, batch)
         for info, path, container in map_ahead(self._coordinators, index, infos, window=64):
             number = self.containers
@@ -201,7 +204,7 @@ class _Expanding:
                 self.damaged.add(Failure(info.key, container.code, str(container)))
                 continue
             self.read += container.read
-            for rows in self._wanted(container, path):
+            for rows in self._wanted(container, path, rule):
                 yield _placed(rows, number if container.last_counts else -2 - number)
             path.unlink()
 
@@ -216,7 +219,9 @@ class _Expanding:
             else:
                 self.bad.add(Failure(info.key, "config.bad_key", reason))
 
-    def _wanted(self, container: Container, path: Path) -> Iterator[pa.RecordBatch]:
+    def _wanted(
+        self, container: Container, path: Path, is_excluded: KeyRule
+    ) -> Iterator[pa.RecordBatch]:
         """The objects in a container, as rows of OBJECTS, without those that are left out."""
         prefix = f"{container.info.key}/"
         everything = not container.filtered or bool(
@@ -229,9 +234,8 @@ class _Expanding:
             batch, self.not_included = parted(
                 batch.append_column("key", keys), wanted, self.not_included
             )
-            if container.filtered:
-                excluded = self._is_excluded(batch.column("key"))
-                batch, self.excluded = parted(batch, ~excluded, self.excluded)
+            excluded = is_excluded(batch.column("key"))
+            batch, self.excluded = parted(batch, ~excluded, self.excluded)
             self._note_problems(batch)
             self._note_labels(batch)
             objects = objects_in(

@@ -351,7 +351,7 @@ def row_expansion(
         taken = pc.is_in(keys, pa.array(sorted(others), pa.string()))
         return _matching(rows, keys) & ~column_flags(taken)
 
-    return Expansion(matches, indexed, lambda key: None)
+    return Expansion(matches, indexed, lambda key: None, rows.exclude)
 
 
 def _matching(rows: Rows, keys: pa.Array) -> Flags:

@@ -62,6 +62,16 @@ def test_a_deny_list_is_excluded_by_keys_and_globs():
     assert load(text, "omit=").source.exclude == ("*.tmp",)
 
 
+def test_a_deny_list_names_rows_and_joined_samples():
+    Path("configs/datasets/omit.txt").write_text("a/[1]\n")
+    text = "source: {url: ./here, rows: {exclude: 'x/*'}}\nomit: omit.txt\n"
+    dataset = load(text + "samples: {join: {i: 'i/{id}.jpg', m: 'm/{id}/*.png'}}\n")
+    lines = ("a/[1]", "a/[[]1]", "a/[[]1].*", "i/a/[[]1].jpg", "m/a/[[]1]/*.png")
+    assert dataset.source.exclude == lines
+    assert dataset.source.rows.exclude == ("x/*", *lines)
+    assert load(text + "samples: {join: ['{id}.jpg']}\n").source.exclude[3:] == ("a/[[]1].jpg",)
+
+
 @pytest.mark.parametrize(
     ("data", "code", "where"),
     [

@@ -36,6 +36,13 @@ def test_a_hundred_thousand_keys_are_looked_up():
     ]
 
 
+@pytest.mark.exhaustive(after=0)
+def test_more_globs_than_a_regular_expression_takes_are_refused():
+    with pytest.raises(ConfigError) as caught:
+        KeyRule([letter * 400_000 + "*" for letter in "ab"])
+    assert caught.value.code == "config.invalid_value"
+
+
 def pages(*keys: str, size: int) -> list[list[ObjectInfo]]:
     infos = [ObjectInfo(key, 1, "e", 0) for key in keys]
     return [infos[at : at + size] for at in range(0, len(infos), size)]
