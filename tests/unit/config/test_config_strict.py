@@ -88,7 +88,13 @@ LEAST = {
 }
 """Fields that do not go as low as these variables."""
 MAPPINGS = {"source.rows.columns", "samples.annotations.columns"}
-LISTS = {"source.include", "source.exclude", "labels.classes", "samples.annotations.files"}
+LISTS = {
+    "source.include",
+    "source.exclude",
+    "source.rows.exclude",
+    "labels.classes",
+    "samples.annotations.files",
+}
 LISTS |= {"shards.images.masks", "consumer.vpc.subnets", "consumer.vpc.security_groups"}
 BESIDE = {
     "consumer": {"kind": "sagemaker"},
