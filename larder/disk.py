@@ -4,7 +4,8 @@ A file is written under a temporary name in the directory of its final one, sync
 then the directory is synced: so it is complete or absent, even after a power cut. Whoever writes
 one holds a lock on it (flock). When something is next written to a directory, what killed processes
 left there is removed: what nobody has locked, and was not modified for a day by the file system's
-own clock. The day is for file systems without locks, or whose locks other machines do not see.
+own clock. The day is for file systems without locks, or whose locks other machines do not see: a
+file that was begun on this machine, as its name tells, is removed at once.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ TEMPORARY_PREFIX = ".larder-tmp-"
 """Prefix of Larder's own names: files being written, and locks. Listings do not show them."""
 
 DRAFT_ABANDONED_SECONDS = 86400.0
-"""How long a temporary file that nobody has locked must have been unmodified to be removed."""
+"""How long a temporary file that nobody has locked must have been unmodified to be removed, unless
+it was begun on this machine."""
 
 DRAFT_PREFIX = f"{TEMPORARY_PREFIX}draft-"
 """Prefix of files that are being written."""
@@ -57,15 +59,31 @@ def open_draft(folder: bytes) -> tuple[bytes, int]:
     Returns its path, which the caller renames or unlinks, and a handle, which the caller closes.
     What was abandoned in the directory is removed, once per process.
     """
-    path = os.path.join(folder, f"{DRAFT_PREFIX}{secrets.token_hex(8)}".encode())
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    _is_locked(handle)
+    while True:
+        path = os.path.join(folder, f"{_prefix_here(folder)}{secrets.token_hex(4)}".encode())
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        if not _is_locked(handle) and os.path.lexists(path):
+            break
+        os.close(handle)  # before it was locked, another process took it for an abandoned one
     if folder not in _searched:
         if len(_searched) >= _MOST_FOLDERS:
             _searched.clear()
         _searched.add(folder)
         remove_abandoned(folder, os.fstat(handle).st_mtime)
     return path, handle
+
+
+@lru_cache(_MOST_FOLDERS)
+def _prefix_here(folder: bytes) -> str:
+    """What the names of drafts begin with whose locks this process sees: those of this machine,
+    since it was started, in this file system as it is mounted here.
+    """
+    try:
+        system = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:  # no Linux
+        system = secrets.token_bytes()
+    place = system + str(os.stat(folder).st_dev).encode()
+    return f"{DRAFT_PREFIX}{hashlib.sha256(place).hexdigest()[:8]}"
 
 
 def remove_abandoned(folder: bytes, now_seconds: float) -> None:
@@ -79,6 +97,27 @@ def remove_abandoned(folder: bytes, now_seconds: float) -> None:
         for path in paths:
             with suppress(OSError):
                 _remove_if_abandoned(path, now_seconds - DRAFT_ABANDONED_SECONDS)
+                if path.name.startswith(_prefix_here(folder)):
+                    removed_if_abandoned(path)
+
+
+def removed_if_abandoned(draft: Path) -> bool:
+    """Remove what a killed process was writing: whoever is alive has it locked.
+
+    Returns whether it is gone. Raises OSError if the file system has no locks.
+    """
+    try:
+        handle = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        draft.unlink(missing_ok=True)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True
 
 
 def _remove_if_abandoned(path: Path, before_seconds: float) -> None:

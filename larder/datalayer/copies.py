@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from larder.disk import DRAFT_PREFIX, disk_errors, unused
+from larder.disk import DRAFT_PREFIX, disk_errors, removed_if_abandoned, unused
 from larder.errors import StoreError
 from larder.readers.schedule import size_bytes
-from larder.store.download import Room, free_room, locked, removed_if_abandoned
+from larder.store.download import Room, free_room, locked
 from larder.units import format_bytes
 
 VARIABLE: Final = "LARDER_CACHE_BYTES"

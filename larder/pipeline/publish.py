@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
-from larder.disk import TEMPORARY_PREFIX
+from larder.disk import TEMPORARY_PREFIX, removed_if_abandoned
 from larder.errors import ConfigError, DamageError, NotFoundError
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
@@ -24,7 +24,6 @@ from larder.segments.index import Index
 from larder.segments.segment_job import Job, UsedSegment, open_root
 from larder.store import local_path, object_url
 from larder.store.base import Store
-from larder.store.download import removed_if_abandoned
 from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,

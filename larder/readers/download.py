@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from larder.disk import TEMPORARY_PREFIX, check_names, disk_errors, write_file
+from larder.disk import TEMPORARY_PREFIX, check_names, disk_errors, removed_if_abandoned, write_file
 from larder.errors import ConfigError
 from larder.manifest.sealed import StoredFile
 from larder.store.base import Store
-from larder.store.download import download, locked, path_below, removed_if_abandoned
+from larder.store.download import download, locked, path_below
 from larder.versions.documents import VersionDocument
 
 THREADS = 8

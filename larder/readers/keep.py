@@ -23,12 +23,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 
-from larder.disk import DRAFT_PREFIX, disk_errors, sha256_file
+from larder.disk import DRAFT_PREFIX, disk_errors, removed_if_abandoned, sha256_file
 from larder.errors import ConfigError, NotFoundError, StoreError
 from larder.manifest.sealed import StoredFile
 from larder.store import open_store
 from larder.store.base import Store
-from larder.store.download import download_once, free_room, locked, removed_if_abandoned
+from larder.store.download import download_once, free_room, locked
 from larder.versions import layout
 from larder.versions.copying import copy_version
 from larder.versions.documents import VersionDocument

@@ -7,7 +7,6 @@ no range is held in memory.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -197,25 +196,6 @@ def locked(path: Path) -> Iterator[None]:
         with disk_errors(path):
             stack.enter_context(file_lock(path))
         yield
-
-
-def removed_if_abandoned(draft: Path) -> bool:
-    """Remove what a killed process was downloading: whoever is alive has it locked.
-
-    Returns whether it is gone. Raises OSError if the file system has no locks.
-    """
-    try:
-        handle = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        draft.unlink(missing_ok=True)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(handle)
-    return True
 
 
 def _compare(

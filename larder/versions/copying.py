@@ -12,12 +12,12 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from larder.disk import TEMPORARY_PREFIX, check_names, disk_errors, write_file
+from larder.disk import TEMPORARY_PREFIX, check_names, disk_errors, removed_if_abandoned, write_file
 from larder.errors import DamageError
 from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.store import object_url
 from larder.store.base import Store
-from larder.store.download import download, locked, path_below, removed_if_abandoned
+from larder.store.download import download, locked, path_below
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
 from larder.versions.index import SegmentIndex, listed_shards

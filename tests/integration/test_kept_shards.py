@@ -1,5 +1,6 @@
 """Shards kept on a machine, and versions downloaded to it, whatever is killed meanwhile."""
 
+import fcntl
 import hashlib
 import json
 import multiprocessing
@@ -229,7 +230,7 @@ def test_a_file_system_without_locks_is_refused(data, tmp_path, monkeypatch, sha
     keep = tmp_path / "keep"
     keep.mkdir()
     (keep / ".larder-tmp-draft-0").write_bytes(b"")
-    monkeypatch.setattr(download.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     with larder_error("config.path"):
         data.samples_of("train", keep=keep, keep_bytes=shard_bytes)[0]
 

@@ -10,6 +10,7 @@ import pytest
 from larder import disk
 from larder.disk import (
     DRAFT_ABANDONED_SECONDS,
+    DRAFT_PREFIX,
     Folding,
     check_names,
     draft,
@@ -17,6 +18,7 @@ from larder.disk import (
     folding_of,
     open_draft,
     remove_abandoned,
+    removed_if_abandoned,
     workshop,
 )
 from larder.errors import ConfigError
@@ -33,7 +35,7 @@ with workshop(folder) as made, draft(folder / "file") as file:
 """
 
 
-def owner(parent: Path) -> tuple[subprocess.Popen[str], set[str]]:
+def owner(parent: Path) -> tuple[subprocess.Popen[str], list[str]]:
     """A process with a workshop and a draft, and their names."""
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(parent)],
@@ -41,7 +43,7 @@ def owner(parent: Path) -> tuple[subprocess.Popen[str], set[str]]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    return process, set(process.stdout.readline().split())
+    return process, process.stdout.readline().split()
 
 
 def names(folder: Path) -> set[str]:
@@ -82,14 +84,26 @@ def test_a_draft_is_published_in_one_step(tmp_path):
     assert names(final.parent) == {"a.mdb"}
 
 
-def test_files_of_killed_owners_go_after_a_day_and_those_of_living_ones_never(tmp_path):
+def test_a_file_of_a_killed_owner_goes_at_once_and_that_of_a_living_one_never(tmp_path):
+    killed, (made, _) = owner(tmp_path)
+    living, used = owner(tmp_path)
+    with killed, living:
+        killed.kill()
+        killed.wait()
+        assert sweep(tmp_path, 0.0) == {made, *used}
+        living.communicate("")
+
+
+def test_what_is_left_from_elsewhere_goes_after_a_day(tmp_path, monkeypatch):
+    """Or from before the machine was started again: the locks of others cannot be seen."""
+    monkeypatch.setattr(disk, "_prefix_here", lambda folder: DRAFT_PREFIX + "elsewhere")
     killed, left = owner(tmp_path)
     living, used = owner(tmp_path)
     with killed, living:
         killed.kill()
         killed.wait()
-        assert sweep(tmp_path, DRAFT_ABANDONED_SECONDS / 2) == left | used
-        assert sweep(tmp_path, DRAFT_ABANDONED_SECONDS + 60) == used
+        assert sweep(tmp_path, DRAFT_ABANDONED_SECONDS / 2) == {*left, *used}
+        assert sweep(tmp_path, DRAFT_ABANDONED_SECONDS + 60) == {*used}
         living.communicate("")
     assert names(tmp_path) == set()
 
@@ -133,6 +147,22 @@ def test_files_of_others_are_left_alone(tmp_path, name):
     (tmp_path / "file" / name).write_bytes(b"x")
     (tmp_path / "folder" / name).mkdir(parents=True)
     assert sweep(tmp_path / "file", 1e12) == sweep(tmp_path / "folder", 1e12) == {name}
+
+
+def test_a_draft_that_was_taken_for_an_abandoned_one_is_made_again(tmp_path, monkeypatch):
+    """As it may be before it is locked."""
+    locking, paths = disk._is_locked, []
+
+    def swept(handle: int) -> bool:
+        paths.append(*tmp_path.iterdir())
+        if len(paths) == 1:
+            assert removed_if_abandoned(paths[0])
+        return locking(handle)
+
+    monkeypatch.setattr(disk, "_is_locked", swept)
+    path, handle = open_draft(os.fsencode(tmp_path))
+    os.close(handle)
+    assert paths == [paths[0], Path(os.fsdecode(path))]
 
 
 def test_a_directory_is_searched_once(tmp_path, monkeypatch):
