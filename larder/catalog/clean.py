@@ -7,6 +7,8 @@ safe with whatever happens at the same time.
 
 from __future__ import annotations
 
+import math
+import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,12 +25,14 @@ from larder.catalog.sweep import AT_ONCE, STAGE, Sweep, delete_objects
 from larder.catalog.unread import UnreadCopy, unread_copies, unread_rows
 from larder.config.models.dataset import Dataset
 from larder.copy.uploads import UploadRecords
+from larder.disk import remove_abandoned
 from larder.errors import printable
 from larder.jobs.results import Totals
 from larder.jobs.runner import Runner, Start
 from larder.manifest.sealed import seal
 from larder.progress import Progress, TimedProgress
 from larder.segments.mirror import PLACE as MIRROR
+from larder.store import local_path
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.units import format_bytes, format_count
@@ -185,8 +189,17 @@ def clean_units(plan: CleanPlan, *, progress: Progress) -> tuple[Totals, dict[st
         while infos := list(islice(unread, AT_ONCE)):
             deleted += delete_objects(root, infos, threads, progress)
     UploadRecords(root, MIRROR.uploads).abort_orphans()
+    if not policy.grace_us and not read_needed(root, plan.now_us).running:
+        _remove_temporary(root)
     progress.finish(STAGE)
     return deleted, _announced(plan, waiting)
+
+
+def _remove_temporary(root: Store) -> None:
+    """Remove what killed runs were writing into a directory, however young it is."""
+    if root.features.local_path:
+        for folder, _, _ in os.walk(local_path(root, "work").parent):
+            remove_abandoned(os.fsencode(folder), math.inf)
 
 
 def _announce(root: Store, due: Sequence[str]) -> NamedTombstone:
