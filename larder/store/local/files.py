@@ -19,7 +19,7 @@ from larder.errors import (
 from larder.store.base import ObjectInfo
 from larder.store.keys import object_url
 
-_DENIED = {errno.EACCES, errno.EPERM}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _BUSY = {errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR, errno.EBUSY}
 _NO_PATH = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY}
 

@@ -152,6 +152,7 @@ def test_a_file_where_a_directory_would_be(root):
         (errno.EDQUOT, "store.full"),
         (errno.ENFILE, "run.limit"),
         (errno.EIO, "store.refused"),
+        (errno.EROFS, "object.unreadable"),
         (errno.ESTALE, "store.unavailable"),
     ],
 )
