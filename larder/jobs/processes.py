@@ -249,10 +249,17 @@ def serve(together: int) -> None:
         message = _answer(call, results, stop)
         busy.clear()  # before whoever started this one learns of the answer, and may close it
         try:
-            _write(results, message)
+            _reply(results, message)
         except Exception as error:  # noqa: BLE001 - it cannot be pickled
             text = f"the result of a call cannot be passed on: {type(error).__name__}: {error}"
-            _write(results, _Failed(FatalError("run.internal", text)))
+            _reply(results, _Failed(FatalError("run.internal", text)))
+
+
+def _reply(pipe: IO[bytes], message: Any) -> None:
+    try:
+        _write(pipe, message)
+    except BrokenPipeError:
+        os._exit(1)  # nobody waits for anything any more: as if it were killed
 
 
 def _receive(
@@ -293,7 +300,7 @@ def _reporting(results: IO[bytes], stage: str) -> Iterator[_Reports]:
         while True:
             last = over.wait(_REPORT_SECONDS)
             for message in reports.taken():
-                _write(results, message)
+                _reply(results, message)
             if last:
                 return
 

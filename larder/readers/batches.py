@@ -17,7 +17,7 @@ from larder.cache.fields import field_name
 from larder.config.shape import DecoderUse
 from larder.errors import ObjectError
 from larder.machine import usable_cores
-from larder.readers.columns import check_columns, check_list
+from larder.readers.columns import check_columns, check_function, check_list
 from larder.readers.images import HINT, MOST_PIXELS, decode_image, decode_mask, load_decoders
 from larder.readers.numbers import Array
 from larder.readers.order import Numbers
@@ -123,6 +123,11 @@ class Decoding:
         check_list(self.images, "decode")
         check_list(self.columns, "columns")
         check_list(self.masks, "masks")
+        if not isinstance(self.transforms, Mapping):
+            raise invalid(f"{self.transforms!r} is no dictionary of functions", "transforms")
+        for name, function in self.transforms.items():
+            check_function(function, f"transforms of {name}")
+        check_function(self.map, "map")
         if self.size is not None:
             whole("size", self.size, 1, MOST_PIXELS)
         for name, value in (("size", self.size), ("masks", self.masks)):

@@ -26,9 +26,15 @@ def select(batch: Any, columns: Sequence[str] | None) -> Any:
 
 
 def check_list(names: Any, where: str) -> None:
-    """Refuse a string in the place of a list of names, which would be its letters."""
-    if isinstance(names, str):
-        raise invalid(f"{names!r} is no list of names", where, f"write [{names!r}]")
+    """Refuse what is no list of names, such as a string, which would be its letters."""
+    if isinstance(names, str) or not isinstance(names, Collection | bool | None):
+        hint = f"write [{names!r}]" if isinstance(names, str) else ""
+        raise invalid(f"{names!r} is no list of names", where, hint)
+
+
+def check_function(value: Any, where: str) -> None:
+    if value is not None and not callable(value):
+        raise invalid(f"{value!r} is no function", where)
 
 
 def check_columns(names: Collection[str], columns: Iterable[str], where: str = "columns") -> None:

@@ -19,7 +19,7 @@ from larder.readers.access import DatasetAccess
 from larder.readers.batches import Decoding, Map
 from larder.readers.cache import CacheReader
 from larder.readers.choice import choice_of
-from larder.readers.columns import check_list
+from larder.readers.columns import check_function, check_list
 from larder.readers.download import download_version
 from larder.readers.keep import KeptShards
 from larder.readers.launcher import rank_of
@@ -350,10 +350,11 @@ class Data:
             LarderError: The cache cannot be read: see `cache`.
         """
         facts = self._split(split)
+        check_function(collate, "collate")
         rank, world, _ = rank_of(rank, world)
+        samples = self._read_as(reading, split)
         memory = size_bytes(reading.memory_bytes, "memory_bytes")
         choice("on_error", reading.on_error, get_args(OnError))
-        samples = self._read_as(reading, split)
         words = epoch_words(self.version, split, whole("seed", seed, 0), 0, "limit")
         choose = Choice() if choose is None else choose
         if not isinstance(choose, Choice):
@@ -521,6 +522,8 @@ class Data:
             raise
 
     def _read_as(self, reading: Reading, split: str) -> SplitSamples:
+        if not isinstance(reading, Reading):
+            raise invalid(f"{reading!r} is no larder.Reading", "reading", "give a larder.Reading")
         keep, keep_bytes, check = reading.keep, reading.keep_bytes, reading.check
         return self.samples_of(split, keep=keep, keep_bytes=keep_bytes, check=check)
 

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom of a piece of an image, in pixels."""
 
-HINT: Final = "replace it at the source and prepare again, or read with on_error='skip'"
+HINT: Final = (
+    "replace it at the source and prepare again, or give reading=larder.Reading(on_error='skip')"
+)
 _JPEG: Final = b"\xff\xd8\xff"
 
 _HALVINGS: Final = 3

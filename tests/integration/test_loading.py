@@ -93,6 +93,12 @@ def test_training_takes_the_samples_that_are_chosen(lab, without_cache, form):
     assert (len(labels), abs(int(np.diff(np.bincount(labels))[0]))) == (9, 1)
 
 
+@pytest.mark.parametrize("name", ["collate", "reading", "choose"])
+def test_what_is_no_function_or_option_is_refused(without_cache, name):
+    with larder_error("config.invalid_value", name):
+        opened(without_cache).loader("train", batch_size=2, **{name: 1})
+
+
 def test_labels_and_keys_are_read_from_the_index(without_cache, monkeypatch):
     def refused(*_: object) -> None:
         raise AssertionError("a shard was read")

@@ -1,10 +1,12 @@
 """Processes that a command forks: what they have, how they end, and what becomes of them."""
 
 import os
+import subprocess
 import sys
 
 import pytest
 
+from larder.jobs.processes import _Call, _write
 from tests.support.processes import run_python
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing is forked elsewhere")
@@ -107,3 +109,15 @@ with fork_server.forking(processes.serve):
     one.close()
 """) == ["True", "the end of the command"]
     assert (tmp_path / "made").exists()
+
+
+def test_a_process_whose_parent_is_gone_says_nothing():
+    """Its answer is the first that it learns of it, as its own requests wait in a pipe."""
+    reader, writer = os.pipe()
+    command = [sys.executable, "-m", "larder.jobs.processes", "1"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": writer, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        os.close(reader)
+        os.close(writer)
+        _write(process.stdin, _Call("os:getpid", (), {}, ""))
+        assert (process.wait(), process.stderr.read()) == (1, b"")

@@ -141,6 +141,10 @@ WRONG_NAMES = [
     ("transforms", {"transforms": {"jpg": len}}),
     ("transforms", {"transforms": {"image": len}, "columns": ["jpg"]}),
     ("size", {"size": 8, "parts": ["key", "image"]}),
+    *[(name, {option: 1}) for name, option in (("decode", "images"), ("columns", "columns"))],
+    ("transforms", {"transforms": len}),
+    ("transforms of jpg", {"transforms": {"jpg": 1}, "images": False}),
+    ("map", {"map": 1}),
 ]
 
 
