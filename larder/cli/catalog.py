@@ -175,7 +175,8 @@ TRACE = Question(
     "trace",
     "Follow a sample of a version: its shard and offset, the objects that it was packed from, its\n"
     "class, and since which version it is the same. Or show this of the samples that a loader's\n"
-    "batch had; loader.state_dict() names seed, batch size, order, window and lanes.",
+    "batch had; loader.state_dict() names seed, batch size, order, window and lanes. A loader\n"
+    "with choose, whose state has a choice, and a mix have other samples: ask it for their keys.",
     "trace:trace",
     add=_add_key,
 )
