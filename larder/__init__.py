@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from larder.readers.options import Batches, Choice, Images, Reading, Shuffle
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from larder.readers.data import Data
     from larder.readers.loader import Loader
     from larder.readers.mix import By, Mix
+    from larder.readers.options import Batches, Choice, Images, Reading, Shuffle
 
 __all__ = [
     "Batches",
@@ -43,12 +42,16 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """The decorators, imported when used, so that importing larder is fast."""
-    if name not in ("cache_train_dataset", "cache_validation_dataset"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from larder.datalayer import decorators
+    """The decorators and options, imported when used, so that importing larder is fast."""
+    if name in ("cache_train_dataset", "cache_validation_dataset"):
+        from larder.datalayer import decorators
 
-    return getattr(decorators, name)
+        return getattr(decorators, name)
+    if name in ("Batches", "Choice", "Images", "Reading", "Shuffle"):
+        from larder.readers import options
+
+        return getattr(options, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def open(

@@ -28,6 +28,9 @@ STREAM_BYTES = 64 * 1024**2
 TABLES_BYTES = 1024**3
 """Memory of the tables of a run, unless the cluster says otherwise."""
 
+BATCH_SAMPLES = 100_000
+"""Maximum number of samples in a batch."""
+
 _LEAST_READ_AHEAD_BYTES = 8 * 1024**2
 
 Item = TypeVar("Item")

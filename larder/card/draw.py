@@ -12,17 +12,15 @@ from larder.card.pictures import pictures
 from larder.config.document import UNREAD
 from larder.disk import scratch
 from larder.errors import LarderError, printable
-from larder.jobs.runner import Execute, Runner, Start
 from larder.packages import require
 from larder.pipeline.configs import location
-from larder.pipeline.emit import published_version
-from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import Settings
 from larder.progress import NullProgress, Progress
 from larder.segments.stores import storage_of
 from larder.store import object_url
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
+from larder.versions.find import published_version
 from larder.versions.runs import RunRecord
 
 _INTERRUPTED = "run.interrupted"
@@ -50,31 +48,6 @@ def card(settings: Settings, name: str) -> dict[str, Any]:
     """
     drawn = _draw(settings, name, NullProgress())
     return {"dataset": settings.dataset.name, "version": drawn.version, "card": drawn.url}
-
-
-def prepare_with_card(
-    settings: Settings, runner: Runner, *, plan_only: bool = False, start: Start | None = None
-) -> dict[str, Any]:
-    """`larder.pipeline.prepare.prepare`, and draw the card of a version that it has built."""
-
-    def start_with_card(execute: Execute) -> dict[str, Any]:
-        def with_card(runner: Runner) -> dict[str, Any]:
-            return _with_card(settings, execute(runner), runner)
-
-        return start(with_card) if start else with_card(runner)
-
-    return prepare(settings, runner, plan_only=plan_only, start=start_with_card)
-
-
-def _with_card(settings: Settings, document: dict[str, Any], runner: Runner) -> dict[str, Any]:
-    if document["status"] != "built":
-        return document
-    drawn: Drawn = runner.run(draw_card, settings, document["version"])
-    document |= {"seconds": round(runner.times.seconds(), 3), "stages": runner.times.stages()}
-    if drawn.warning:
-        document["warnings"].append({"code": "card", "message": drawn.warning})
-        return document
-    return {**document, "card": drawn.url}
 
 
 def draw_card(settings: Settings, version: str, *, progress: Progress) -> Drawn:

@@ -10,7 +10,6 @@ from larder.catalog.history import check_dataset, short_ids, shown_time
 from larder.catalog.place import Place
 from larder.jobs.results import Totals
 from larder.manifest.sealed import to_plain
-from larder.pipeline.emit import published_version
 from larder.store import object_url
 from larder.store.base import Store
 from larder.store.own_files import listed
@@ -25,6 +24,7 @@ from larder.units import (
 )
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
+from larder.versions.find import published_version
 from larder.versions.leases import read_leases
 from larder.versions.publish import existing_segment
 from larder.versions.runs import read_runs

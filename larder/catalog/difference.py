@@ -24,8 +24,8 @@ from larder.manifest.query import Stream, tables_in
 from larder.manifest.schemas import table
 from larder.manifest.sort import sorted_query
 from larder.manifest.spool import Spool
-from larder.pipeline.emit import published_version
 from larder.units import format_changes, table_lines
+from larder.versions.find import published_version
 from larder.versions.omitted import Omitted
 
 DIFFERENT = table(

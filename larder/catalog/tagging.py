@@ -11,10 +11,10 @@ from larder.catalog.place import Place
 from larder.errors import ConfigError, printable
 from larder.jobs.runner import Execute, Runner, Start
 from larder.names import FILE, ID
-from larder.pipeline.emit import published_version
 from larder.store import object_url
 from larder.store.base import Store
 from larder.units import suggest
+from larder.versions.find import published_version
 from larder.versions.leases import claim_version, claimed
 from larder.versions.publish import probe_conditions
 from larder.versions.runs import RunRecord, read_runs, write_run

@@ -19,7 +19,6 @@ from larder.disk import disk_errors, write_file
 from larder.errors import ConfigError, printable
 from larder.growth.previous import read_previous
 from larder.names import FILE
-from larder.pipeline.emit import published_version
 from larder.readers.access import DatasetAccess
 from larder.readers.data import Data
 from larder.readers.options import Kind, Shuffle
@@ -31,6 +30,7 @@ from larder.store.base import Store
 from larder.units import format_bytes, format_time, row_lines
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
+from larder.versions.find import published_version
 from larder.versions.index import SegmentIndex
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import existing_segment, read_version

@@ -48,7 +48,7 @@ def _operation(
         compact=compact,
     )
     # Only now, so that invalid input is refused before anything slow is imported.
-    from larder.card.draw import prepare_with_card
+    from larder.card.prepare import prepare_with_card
     from larder.pipeline.planning.plan_report import plan_lines
     from larder.pipeline.run_report import run_lines
 

@@ -36,7 +36,7 @@ def _operation(
 ) -> Operation:
     import os
 
-    from larder.card.draw import prepare_with_card
+    from larder.card.prepare import prepare_with_card
     from larder.config.load import load_cluster, names
     from larder.config.located import located
     from larder.jobs.runner import workers

@@ -25,7 +25,6 @@ from larder.manifest.sort import SortedFile, sort, sort_to_file, whole_keys
 from larder.progress import Progress
 from larder.samples.columns import Flags
 from larder.source.inventory import Listing, list_source, object_batches
-from larder.source.reports import open_report
 from larder.source.selection import KeyRule, Unlisted, without_own
 from larder.store.base import Store
 from larder.store.own_files import listed_pages
@@ -113,7 +112,11 @@ def compared(
 
 def _objects(settings: CopySettings, state: CopyState, folder: Path, progress: Progress) -> Listing:
     """The objects at the source; ``run.failed``: none, but paths that cannot be listed."""
-    report = settings.source.inventory
+    report = None
+    if settings.source.inventory:
+        from larder.source.reports import open_report
+
+        report = open_report(settings.source.inventory, settings.source.url, settings.open_source)
     try:
         return list_source(
             state.source,
@@ -121,7 +124,7 @@ def _objects(settings: CopySettings, state: CopyState, folder: Path, progress: P
             settings.source.exclude,
             folder / "objects.arrow",
             progress,
-            open_report(report, settings.source.url, settings.open_source) if report else None,
+            report,
         )
     except ConfigError:
         if state.unlisted.failures.count:

@@ -18,7 +18,7 @@ from larder.bounds import map_ahead
 from larder.config.shape import Transform
 from larder.errors import ObjectError
 from larder.manifest.digest import format_crc32c
-from larder.manifest.extents import is_derived
+from larder.manifest.extent_columns import is_derived
 from larder.progress import Progress
 from larder.samples.columns import column_structs
 from larder.samples.images import is_image

@@ -9,7 +9,8 @@ a key that begins with that of its container and a slash. Its etag is all that i
 - ``@OFFSET+LENGTH=NAME``: bytes of a container of Larder's own, which has that name below the
   dataset's root and is never changed.
 
-This module makes and parses these etags. `larder.store.derived` reads what they describe.
+This module makes and parses these etags, and `larder.manifest.extent_columns` columns of them.
+`larder.store.derived` reads what they describe.
 """
 
 from __future__ import annotations
@@ -17,13 +18,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 _EXTENT = re.compile(r"@(\d{1,19})\+(\d{1,19})(?:/(\d{1,9}):(.*)|=([^/]+))", re.DOTALL | re.ASCII)
-
-_OWN = r"^@[0-9]{1,19}\+[0-9]{1,19}="
-_DERIVED = r"^@[0-9]{1,19}\+[0-9]{1,19}(?:=|/[0-9]{1,9}:)"
 
 
 class Extent(NamedTuple):
@@ -58,16 +53,6 @@ def parse_extent(etag: str | None) -> Extent | None:
     return Extent(int(offset), int(length), int(chars or 0), of_object or "", name or "")
 
 
-def is_derived(etags: pa.Array) -> pa.Array:
-    """Which etags of a column are those of derived objects."""
-    return pc.match_substring_regex(etags, _DERIVED)
-
-
-def is_own(etags: pa.Array) -> pa.Array:
-    """Which etags of a column are those of derived objects in containers of Larder's own."""
-    return pc.match_substring_regex(etags, _OWN)
-
-
 def in_object(key: str, etag: str) -> str:
     """The end of the etags of what an object of the source contains."""
     return f"/{len(key)}:{etag}"
@@ -77,11 +62,3 @@ def in_own(name: str) -> str:
     """The same for a container of Larder's own, whose name has no slash."""
     assert "/" not in name, "it is one segment of a key"
     return f"={name}"
-
-
-def extent_etags(offsets: pa.Array, lengths: pa.Array, end: str) -> pa.Array:
-    """The etags of derived objects; ``offsets`` and ``lengths`` are int64, ``end`` is from
-    `in_object` or `in_own`.
-    """
-    offset, length = (column.cast(pa.string()) for column in (offsets, lengths))
-    return pc.binary_join_element_wise("@", offset, "+", length, end, "")

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from larder.pipeline.delivery import delivery_document, version_choices
-from larder.pipeline.emit import published_version
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import Settings
 from larder.segments.stores import storage_of
 from larder.units import format_bytes, format_seconds, wrapped
+from larder.versions.find import published_version
 from larder.versions.tags import TAG, read_tag
 
 _EFFECTS = {"prefer": "+", "refuse": "-", "note": " "}

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from larder.errors import DamageError
 from larder.pipeline.configs import emit_configs, location, submit_command
 from larder.pipeline.settings import Settings
 from larder.progress import NullProgress
 from larder.segments.stores import storage_of
-from larder.store import object_url
-from larder.store.base import Store
-from larder.versions import layout
-from larder.versions.documents import VersionDocument
-from larder.versions.find import find_version, missing_version
-from larder.versions.publish import read_segment, read_version
+from larder.versions.find import published_version
 
 
 def emit(settings: Settings, name: str) -> dict[str, Any]:
@@ -41,28 +35,6 @@ def emit(settings: Settings, name: str) -> dict[str, Any]:
         "replaced": [place for file in written for place in file.replaced],
         "command": submit_command(settings, written),
     }
-
-
-def published_version(store: Store, dataset: str, name: str) -> VersionDocument:
-    """The version with an ID, the beginning of one, or a tag; raises as `emit`."""
-    id_ = find_version(store, dataset, name)
-    version = read_version(store, id_)
-    if version is None:
-        if id_ == name:
-            raise missing_version(store, dataset, name)
-        message = f"it names version {id_}, which does not exist"
-        where, hint = object_url(store.url, layout.tag_key(name)), "see larder verify"
-        raise DamageError("damage.manifest", message, where=where, hint=hint)
-    if (version.dataset, version.id) != (dataset, id_):
-        message = f"it is that of version {version.id} of {version.dataset}"
-        where = object_url(store.url, layout.version_key(id_))
-        raise DamageError("damage.manifest", message, where=where, hint="see larder verify")
-    for use in version.segments:
-        if read_segment(store, use.id) is None:
-            where = object_url(store.url, layout.segment_key(use.id))
-            hint = "see larder verify"
-            raise DamageError("damage.size", "the file is missing", where=where, hint=hint)
-    return version
 
 
 def emit_lines(document: Mapping[str, Any]) -> list[str]:

@@ -13,13 +13,8 @@ from larder.errors import ConfigError, DamageError, NotFoundError
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.completeness import Written, check_complete, check_stored
-from larder.segments.contents import (
-    combined,
-    put_derived,
-    read_listed,
-    segment_files,
-    shard_identities,
-)
+from larder.segments.contents import read_listed, segment_files, shard_identities
+from larder.segments.derived_files import combined, put_derived
 from larder.segments.index import Index
 from larder.segments.segment_job import Job, UsedSegment, open_root
 from larder.store import local_path, object_url

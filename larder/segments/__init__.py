@@ -5,5 +5,5 @@
     pack -> segment_job -> mirror -> shard, receipts, reader_indexes -> index -> cache
 
 `repacking` makes one shard again, for a repair. What a version consists of is said by `contents`,
-and whether all of it is there by `completeness`.
+what follows from that by `derived_files`, and whether all of it is there by `completeness`.
 """

@@ -1,22 +1,14 @@
-"""What a version consists of: its shards, the files that it names, and what follows from them."""
+"""What a version consists of: its shards, and the files that it names."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
-from larder.config.shape import FormatUse
-from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import StoredFile
-from larder.shards.formats import shard_format
-from larder.shards.indexes import Split, SplitShard
-from larder.shards.packing import brace_patterns
 from larder.store.base import Store
-from larder.store.own_files import published_file_errors
 from larder.versions import layout
-from larder.versions.documents import SplitFacts, VersionDocument
+from larder.versions.documents import VersionDocument
 from larder.versions.identity import ShardIdentity
 from larder.versions.index import Shard, listed_shards, read_shards
 from larder.versions.omitted import Omitted
@@ -37,43 +29,6 @@ def shard_identities(shards: Iterable[Shard]) -> Iterator[ShardIdentity]:
         for number, file in enumerate(shard.files):
             gone = () if number else shard.omitted
             yield ShardIdentity(shard.split, file.name, file.bytes, file.sha256, gone)
-
-
-def listed_splits(shards: Iterable[Shard]) -> dict[str, SplitFacts]:
-    """What listed shards of one segment add up to in each split."""
-    splits: dict[str, SplitFacts] = {}
-    for (segment, split), group in groupby(shards, key=lambda shard: shard[:2]):
-        samples = size_bytes = omitted = 0
-        names = []
-        for shard in group:
-            names.append(shard.name)
-            samples += shard.samples
-            size_bytes += shard.bytes
-            omitted += sum(stop - start for start, stop in shard.omitted)
-        splits[split] = SplitFacts(
-            samples=samples,
-            shards=len(names),
-            bytes=size_bytes,
-            patterns=tuple(
-                layout.shard_key(segment, split, pattern) for pattern in brace_patterns(names)
-            ),
-            omitted=omitted,
-        )
-    return splits
-
-
-def combined(facts: Iterable[SplitFacts]) -> SplitFacts:
-    """One split of several segments, in order."""
-    total = SplitFacts(0, 0, 0, ())
-    for part in facts:
-        total = SplitFacts(
-            samples=total.samples + part.samples,
-            shards=total.shards + part.shards,
-            bytes=total.bytes + part.bytes,
-            patterns=(*total.patterns, *part.patterns),
-            omitted=total.omitted + part.omitted,
-        )
-    return total
 
 
 def named_by_document(version: VersionDocument) -> dict[str, int | None]:
@@ -97,60 +52,3 @@ def segment_files(
     """The files of the listed shards of segments, with their indexes for other readers."""
     for shard in read_listed(root, files, omitted):
         yield from shard.published
-
-
-MAX_PATTERNS = 100
-"""Maximum number of patterns of a split in a config."""
-
-
-class Derived(NamedTuple):
-    """A file that follows from the others: its path below the dataset's root, role and content."""
-
-    path: str
-    role: str
-    data: bytes
-
-
-def put_derived(
-    root: Store, version: VersionDocument, last: FormatUse, listed: Sequence[Shard]
-) -> tuple[StoredFile, ...]:
-    """Write the files that follow from a version, which is complete but for them.
-
-    ``last`` is the format of its last segment; ``listed`` are its shards.
-    """
-    facts = []
-    for path, role, data in derived_files(version, last, listed):
-        with published_file_errors():
-            root.put(path, data)
-        facts.append(StoredFile(path, len(data), sha256_hex(data), role))
-    return tuple(facts)
-
-
-def derived_files(
-    version: VersionDocument, last: FormatUse, listed: Sequence[Shard]
-) -> Iterator[Derived]:
-    """The files that follow from a version; the arguments are those of `put_derived`.
-
-    Index files are of splits whose shards have no omitted samples.
-    """
-    for split, facts in version.splits.items():
-        if len(facts.patterns) > MAX_PATTERNS:
-            paths = (shard.files[0].path for shard in listed if shard.split == split)
-            data = "".join(f"{path}\n" for path in paths).encode()
-            yield Derived(layout.list_key(version.id, split, sha256_hex(data)), "list", data)
-    format_ = shard_format(*last)
-    for name, facts in version.splits.items() if format_.split_indexes else ():
-        if facts.shards and not facts.omitted:
-            shards = [
-                SplitShard(shard.files[0].path, shard.files[0].bytes, shard.samples)
-                for shard in listed
-                if shard.split == name
-            ]
-            split_ = Split(version.dataset, name, shards, layout.SPLIT_INDEX_TO_ROOT)
-            for index in format_.split_indexes:
-                key = layout.split_index_key(version.id, index.kind, name)
-                yield Derived(key, "readers", index.content(split_))
-    if version.classes:
-        numbers = {name: number for number, name in enumerate(version.classes)}
-        data = (json.dumps(numbers, ensure_ascii=False, indent=0) + "\n").encode()
-        yield Derived(layout.classes_key(version.id), "classes", data)

@@ -21,7 +21,8 @@ from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.cache import check_forms
 from larder.segments.completeness import check_segment
-from larder.segments.contents import listed_splits, read_listed
+from larder.segments.contents import read_listed
+from larder.segments.derived_files import listed_splits
 from larder.segments.index_writer import IndexWriter
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import PutIndexes, ShardIndexes, put_indexes

@@ -12,6 +12,7 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.bounds import BATCH_SAMPLES
 from larder.copy.mirror_reader import Copies, Mirror
 from larder.disk import scratch
 from larder.errors import Failures
@@ -39,10 +40,6 @@ from larder.shards.reading.fetch import sends_several
 from larder.shards.reading.readahead import open_reads, suited_concurrency
 from larder.store.base import AHEAD, Readable, Store, Writer
 from larder.versions import layout
-
-BATCH_SAMPLES = 100_000
-"""Maximum number of samples in a batch, of which `PIECE_ROWS` are objects at a time."""
-
 
 _LEAST_BYTES = 256_000_000
 _LEAST_SAMPLES = 40_000

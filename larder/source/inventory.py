@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,10 +20,12 @@ from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import NullProgress, Progress
 from larder.samples.columns import Flags
 from larder.source.archived import ARCHIVED, archived_of
-from larder.source.reports import Reported
 from larder.source.selection import KeyRule, without_own
 from larder.store.base import ObjectInfo, Readable
 from larder.units import format_count
+
+if TYPE_CHECKING:
+    from larder.source.reports import Reported
 
 SHOWN_KEYS = 5
 """Maximum number of excluded keys kept by name."""

@@ -8,7 +8,8 @@ from itertools import chain
 from typing import Any
 
 from larder.manifest.sealed import StoredFile
-from larder.segments.contents import combined, listed_splits, shard_identities
+from larder.segments.contents import shard_identities
+from larder.segments.derived_files import combined, listed_splits
 from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,

@@ -20,7 +20,8 @@ from larder.pipeline.planning.source import take_source
 from larder.progress import NullProgress, Progress
 from larder.segments.cache import CacheBatch, built_split, workshop_place
 from larder.segments.completeness import document_of
-from larder.segments.contents import derived_files, read_listed
+from larder.segments.contents import read_listed
+from larder.segments.derived_files import derived_files
 from larder.segments.index import make_index
 from larder.segments.reader_indexes import described_indexes, put_indexes
 from larder.segments.receipts import published_plans

@@ -19,7 +19,6 @@ from larder.pipeline.settings import Settings
 from larder.verify.documents import is_id
 from larder.verify.findings import DamagedError, Finding, Verified
 from larder.verify.reading import STAGE, merge_verified, verify_batch
-from larder.verify.repair import name_version, refusal, repair_large, repair_small
 from larder.verify.replacing import STAGE as REPAIR
 from larder.verify.replacing import Repair
 from larder.verify.survey import inspect_version
@@ -142,6 +141,8 @@ class _Verification:
 
     def repair_small(self) -> None:
         """Repair manifests: each names what is looked at next."""
+        from larder.verify.repair import repair_small
+
         while due := self._due(self.small, ("manifest",)):
             before = self._done()
             with self._repairing(due):
@@ -164,6 +165,8 @@ class _Verification:
 
     def repair_large(self) -> None:
         """Repair shards, segment by segment, then caches."""
+        from larder.verify.repair import repair_large
+
         damaged = self._due(self.verified.findings, _LARGE)
         if not damaged:
             return
@@ -182,6 +185,8 @@ class _Verification:
 
     def end(self) -> None:
         """Refuse what nothing else has the content of; set a lost tag, if the user has chosen."""
+        from larder.verify.repair import name_version, refusal
+
         for path in {finding.path for finding in self.left if finding.role == "document"}:
             self.repairs[path] = Repair(path, False, refusal(path, self.inspected.id))
         key = layout.tag_key(TAG)

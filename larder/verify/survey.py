@@ -12,12 +12,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from larder.bounds import BATCH_SAMPLES
 from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, ObjectError
 from larder.jobs import manifests
 from larder.jobs.manifests import fetched
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
-from larder.segments.shard import BATCH_SAMPLES
 from larder.shards.formats import shard_format
 from larder.store.base import ObjectInfo
 from larder.verify.documents import DocumentReader

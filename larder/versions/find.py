@@ -6,17 +6,45 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from larder.errors import ConfigError
+from larder.errors import ConfigError, DamageError
 from larder.names import ID
+from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed
 from larder.units import format_names, suggest
 from larder.versions import layout
+from larder.versions.documents import VersionDocument
+from larder.versions.publish import read_segment, read_version
 from larder.versions.tags import read_tag, tag_names
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SHORT_ID = re.compile(r"[0-9a-f]{4,31}")
 _SHOWN_IDS = 3
+
+
+def published_version(store: Store, dataset: str, name: str) -> VersionDocument:
+    """The version with an ID, the beginning of one, or a tag; raises as `find_version`.
+
+    ``damage.manifest``, ``damage.size``: a document is damaged or missing.
+    """
+    id_ = find_version(store, dataset, name)
+    version = read_version(store, id_)
+    if version is None:
+        if id_ == name:
+            raise missing_version(store, dataset, name)
+        message = f"it names version {id_}, which does not exist"
+        where, hint = object_url(store.url, layout.tag_key(name)), "see larder verify"
+        raise DamageError("damage.manifest", message, where=where, hint=hint)
+    if (version.dataset, version.id) != (dataset, id_):
+        message = f"it is that of version {version.id} of {version.dataset}"
+        where = object_url(store.url, layout.version_key(id_))
+        raise DamageError("damage.manifest", message, where=where, hint="see larder verify")
+    for use in version.segments:
+        if read_segment(store, use.id) is None:
+            where = object_url(store.url, layout.segment_key(use.id))
+            hint = "see larder verify"
+            raise DamageError("damage.size", "the file is missing", where=where, hint=hint)
+    return version
 
 
 def find_version(store: Store, dataset: str, name: str) -> str:

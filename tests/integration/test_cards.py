@@ -22,7 +22,8 @@ from verify_lab import findings, text_lab, verified
 
 from larder.card import charts
 from larder.card import pictures as card_pictures
-from larder.card.draw import card, draw_card, prepare_with_card
+from larder.card.draw import card, draw_card
+from larder.card.prepare import prepare_with_card
 from larder.cli.exit import run
 from larder.cli.main import dispatch
 from larder.errors import ConfigError, DamageError, printable

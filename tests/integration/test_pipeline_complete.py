@@ -11,7 +11,7 @@ from verify_lab import grown_lab
 import larder
 from larder.errors import DamageError
 from larder.pipeline.prepare import prepare
-from larder.segments import contents
+from larder.segments import derived_files
 from larder.versions import omitted
 from tests.support.checker import check_version
 from tests.support.runs import between
@@ -177,7 +177,7 @@ def test_listed_shards_of_every_segment_are_looked_for_and_no_others(tmp_path, r
 def test_files_of_the_version_itself_are_looked_for_and_the_hint_works(
     tmp_path, alter, kind, monkeypatch
 ):
-    monkeypatch.setattr(contents, "MAX_PATTERNS", 1)
+    monkeypatch.setattr(derived_files, "MAX_PATTERNS", 1)
     monkeypatch.setattr(omitted, "MAX_INLINE_RANGES", 1)
     splits = {"my-train": ["a/**", "b/**"], "validation": "c/**"}
     lab = grown(tmp_path, "repack", splits=splits)

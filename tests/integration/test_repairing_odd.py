@@ -22,7 +22,7 @@ from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import StoredFile
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
-from larder.verify import run
+from larder.verify.repair import repair_large
 from larder.verify.replacing import Spares
 
 pytestmark = pytest.mark.exhaustive
@@ -57,14 +57,14 @@ def test_what_changes_during_a_repair_is_kept(
 ) -> None:
     """A repair writes nothing but what was published, whatever others do meanwhile."""
     one, *_ = shards(root)
-    files, made = published(root), run.repair_large
+    files, made = published(root), repair_large
     root.put(one, flipped(files[one]))
 
     def late(*arguments: Any, **named: Any) -> Any:
         root.put(one, b"of another run")
         return made(*arguments, **named)
 
-    monkeypatch.setattr(run, "repair_large", late)
+    monkeypatch.setattr("larder.verify.repair.repair_large", late)
     assert findings(verified(text, repair=True))[one]["repair"]["done"]
     assert published(root) == files
     assert forget_replaced(root) == [b"of another run"]
@@ -75,16 +75,16 @@ def test_two_repairs_at_once_do_no_harm(
 ) -> None:
     """What the other one has repaired meanwhile is not made again."""
     one, other, *_ = shards(root)
-    files, made = published(root), run.repair_large
+    files, made = published(root), repair_large
     exchange(root, one, other)
     statuses = []
 
     def during(*arguments: Any, **named: Any) -> Any:
-        monkeypatch.setattr(run, "repair_large", made)
+        monkeypatch.setattr("larder.verify.repair.repair_large", made)
         statuses.append(verified(text, repair=True)["status"])
         return made(*arguments, **named)
 
-    monkeypatch.setattr(run, "repair_large", during)
+    monkeypatch.setattr("larder.verify.repair.repair_large", during)
     document = verified(text, repair=True)
     assert [*statuses, document["status"]] == ["repaired", "repaired"]
     assert findings(document)[one]["repair"]["message"] == "it is as it was published"

@@ -43,7 +43,7 @@ from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.samples.indexed import read_index
 from larder.samples.naming import LABEL_EXT
-from larder.segments import contents
+from larder.segments import derived_files
 from larder.store import Store, open_store
 from larder.verify.run import VerifySettings, verify
 from larder.versions import omitted
@@ -176,7 +176,7 @@ class Run:
                 (decision, "SMALL", min(decision.SMALL, segments - 1)),
                 (omitted, "MAX_INLINE_RANGES", ranges),
                 (checker, "_INLINE", ranges),
-                (contents, "MAX_PATTERNS", patterns),
+                (derived_files, "MAX_PATTERNS", patterns),
                 (checker, "_PATTERNS", patterns),
             ):
                 stack.enter_context(mock.patch.object(where, name, value))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from larder.config.patterns import expand_braces
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import StoredFile, seal
-from larder.segments.contents import combined, listed_splits, shard_identities
+from larder.segments.contents import shard_identities
+from larder.segments.derived_files import combined, listed_splits
 from larder.store import open_store
 from larder.versions import layout, omitted
 from larder.versions.documents import SegmentUse, SplitFacts, VersionDocument, parse_document

@@ -11,7 +11,7 @@ from larder.cache.schema import Field, RecordSchema
 from larder.manifest.schemas import OBJECTS, SKIPPED, SOURCES
 from larder.manifest.sealed import StoredFile
 from larder.samples.images import EXTENSIONS
-from larder.segments.contents import MAX_PATTERNS
+from larder.segments.derived_files import MAX_PATTERNS
 from larder.versions.documents import (
     ROLES,
     CacheDocument,

@@ -27,7 +27,7 @@ from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
 from larder.segments.completeness import check_complete
-from larder.segments.contents import listed_splits
+from larder.segments.derived_files import listed_splits
 from larder.segments.image_rules import image_rules, planned_transform
 from larder.segments.pack import pack
 from larder.segments.segment_job import UsedSegment

@@ -42,3 +42,23 @@ sys.exit(main())
         assert "larder.cli.exit" in modules
         heavy = {"prefect", "pyarrow", "botocore", "pycurl", "pydantic", "yaml", "numpy", "rich"}
         assert modules.isdisjoint(heavy)
+
+
+NOT_NEEDED = {
+    "copy.run": "ruamel pycurl larder.config.models.dataset larder.copy.skyplane.adapter",
+    "catalog.history": "numpy pyarrow pycurl larder.pipeline",
+    "catalog.contents": "numpy pyarrow pycurl larder.pipeline",
+    "pipeline.emit": "pyarrow pathspec pycurl",
+    "verify.run": "pathspec PIL larder.copy.plan larder.verify.repair",
+    "card.draw": "pyarrow larder.pipeline.prepare",
+}
+"""What commands (copy, ls, show, emit, verify, card) import, and what takes a start no time."""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("module", NOT_NEEDED)
+def test_a_command_starts_without_what_it_does_not_need(module):
+    done = run_python("-c", f"import sys, larder.{module}; print(*sys.modules)")
+    loaded = done.stdout.split()
+    assert f"larder.{module}" in loaded, done.stderr
+    assert not set(loaded).intersection(NOT_NEEDED[module].split())

@@ -3,15 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.manifest.extents import (
-    Extent,
-    extent_etags,
-    in_object,
-    in_own,
-    is_derived,
-    is_own,
-    parse_extent,
-)
+from larder.manifest.extent_columns import extent_etags, is_derived, is_own
+from larder.manifest.extents import Extent, in_object, in_own, parse_extent
 
 NUMBERS = st.integers(0, 2**63 - 1)
 

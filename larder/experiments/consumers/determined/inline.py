@@ -9,13 +9,15 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING
 
 from larder.disk import disk_errors
 from larder.errors import ConfigError
 from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
 from larder.units import format_bytes
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 INLINE = "data"
 """The folder with the data, beside the model code."""
@@ -79,6 +81,8 @@ def check_context(
 
 
 def _ignored(directory: Path) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec
+
     path = directory / ".detignore"
     with disk_errors(path, reading=True):
         lines = path.read_text("utf-8").splitlines() if path.exists() else []
