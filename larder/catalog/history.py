@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from larder.bounds import map_ahead
@@ -17,7 +18,8 @@ from larder.catalog.place import Place
 from larder.config.models.cluster import Cluster
 from larder.errors import ConfigError, DamageError, printable
 from larder.names import NAME
-from larder.segments.stores import dataset_root, storage_root
+from larder.segments.stores import dataset_root
+from larder.store import open_location
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import LAST, listed
 from larder.units import (
@@ -173,11 +175,14 @@ def _segment_bytes(root: Store, segment: str) -> int:
 
 
 def dataset_names(cluster: Cluster) -> Iterator[str]:
-    """The names of the datasets of a storage, with one request for each."""
-    root, after = storage_root(cluster), ""
-    while info := next(listed(root, "", start_after=after), None):
-        name, slash, _ = info.key.partition("/")
-        after = f"{name}/{LAST}" if slash else name
+    """The names of the datasets of a storage, with one request for each; ``store.missing`` for a
+    directory that does not exist.
+    """
+    storage, folder = open_location(cluster.storage, limits=cluster.copy_), "larder/"
+    after = folder
+    while info := next(chain.from_iterable(storage.list(folder, start_after=after)), None):
+        name, slash, _ = info.key.removeprefix(folder).partition("/")
+        after = f"{folder}{name}/{LAST}" if slash else info.key
         if slash and NAME.allows(name):
             yield name
 

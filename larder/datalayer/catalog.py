@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 from larder.datalayer.document import KEY, LayerCache, read_cache
@@ -99,8 +100,10 @@ def remove_caches(
 
 
 def _documents(root: Place) -> Iterator[tuple[dict[str, Any], ObjectInfo]]:
-    """The documents of all caches, with what their keys say."""
-    for info in listed(root.store(), ""):
+    """The documents of all caches, with what their keys say; ``store.missing`` for a directory that
+    does not exist.
+    """
+    for info in chain.from_iterable(root.store().list()):
         if match := _DOCUMENT.fullmatch(info.key):
             yield match.groupdict(), info
 

@@ -21,12 +21,6 @@ def _root_url(dataset: str, cluster: Cluster) -> str:
     return url if parse_url(url).scheme else f"file://{url}"
 
 
-def storage_root(cluster: Cluster) -> Store:
-    """``STORAGE/larder/``, below which each dataset has a folder."""
-    url = object_url(cluster.storage.url, "larder/")
-    return open_location(cluster.storage, url, limits=cluster.copy_)
-
-
 def storage_of(
     dataset: Dataset, cluster: Cluster, prefix: str = "", *, unlisted: OnUnlisted | None = None
 ) -> Store:

@@ -14,6 +14,7 @@ from larder.cli.exit import run
 from larder.cli.main import dispatch
 from larder.errors import ConfigError
 from larder.versions import layout
+from tests.support.errors import larder_error
 
 LABELS = b"v/0 x\nv/1 x\nv/2 y\nv/3 y\n"
 
@@ -224,6 +225,16 @@ def test_a_wrong_storage_is_refused_without_its_secrets(url, code):
     with pytest.raises(ConfigError) as caught:
         dispatch(["ls", "--storage", url])
     assert (caught.value.code, "secretsecret" in str(caught.value)) == (code, False)
+
+
+@pytest.mark.parametrize("arguments", [["ls"], ["du"], ["ls", "d"], ["show", "d"]])
+def test_a_directory_that_does_not_exist_is_no_empty_storage(tmp_path, arguments, capsys):
+    storage = tmp_path / "storage"
+    with larder_error("store.missing", f"file://{storage}/"):
+        dispatch([*arguments, "--storage", str(storage)])
+    storage.mkdir()
+    dispatch(["ls", "--storage", str(storage)])
+    assert capsys.readouterr().out.startswith("no datasets")
 
 
 def test_commands_read_the_storage_of_a_cluster(grown, capsys, tmp_path, monkeypatch):

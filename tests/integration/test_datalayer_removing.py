@@ -246,6 +246,10 @@ def test_what_a_builder_has_not_published_yet_stays(network, monkeypatch):
 
 def test_what_cannot_be_removed_is_refused(tmp_path):
     storage = str(tmp_path / "storage")
+    for command in (["ls"], ["rm", "d", "v1"]):
+        with larder_error("store.missing", f"file://{storage}/"):
+            dispatch(["cache", *command, storage])
+    Path(storage).mkdir()
     with larder_error("cache.missing"):
         remove_caches("d", "v1", None, storage)
     train(storage, "data")
