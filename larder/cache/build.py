@@ -30,7 +30,7 @@ from larder.cache.record import SCHEMA_KEY, Buffer, CacheFileFacts, ContentDiges
 from larder.cache.schema import RecordSchema
 from larder.disk import disk_errors, draft, sha256_file
 from larder.errors import FatalError, StoreError
-from larder.units import format_bytes, format_count
+from larder.units import format_bytes
 
 TRANSACTION_BYTES: Final = 1_000_000
 """So few that what is written is in the cache of the processor, and its memory is used again."""
@@ -46,6 +46,7 @@ def build_file(
     path: Path,
     *,
     limit_bytes: int | None,
+    used_bytes: int = 0,
     place: str = "",
     reserve_bytes: int = 0,
     transaction_bytes: int = TRANSACTION_BYTES,
@@ -56,17 +57,17 @@ def build_file(
     """Write records, as `Codec` encodes them, to an LMDB file that appears at ``path`` when it is
     complete and durable.
 
-    A dataset that does not end stops at ``limit_bytes`` (``run.endless``) instead of filling the
-    disk. ``reserve_bytes`` of the disk remain free; that is checked after every transaction, so
-    that files that are built at the same time share the free space. ``map_bytes`` is the initial
-    size of the memory map, which doubles when it is full. It affects the bytes of the file, as
-    ``group_bytes`` does, so do not change them.
+    A dataset that does not end stops at ``limit_bytes`` (``run.endless``), of which other files
+    have ``used_bytes``, instead of filling the disk. ``reserve_bytes`` of the disk remain free;
+    that is checked after every transaction, so that files that are built at the same time share the
+    free space. ``map_bytes`` is the initial size of the memory map, which doubles when it is full.
+    It affects the bytes of the file, as ``group_bytes`` does, so do not change them.
 
     Memory is about twice ``transaction_bytes``. If the process is killed, ``path`` is unchanged.
     """
     digest = digest_type(schema)
     with draft(path) as file:
-        limits = limit_bytes, reserve_bytes, transaction_bytes, map_bytes
+        limits = limit_bytes, used_bytes, reserve_bytes, transaction_bytes, map_bytes
         with closing(_Writer(file.path, path, *limits)) as writer:
             ends = array("q")
             for group in grouped(records, group_bytes):
@@ -93,12 +94,14 @@ class _Writer:
         path: Path,
         where: Path,
         limit_bytes: int | None,
+        used_bytes: int,
         reserve_bytes: int,
         transaction_bytes: int,
         map_bytes: int,
     ) -> None:
         self._where = str(where.absolute())
         self._limit_bytes = limit_bytes
+        self._others_bytes = used_bytes
         self._reserve_bytes = reserve_bytes
         self._transaction_bytes = transaction_bytes
         self._map_bytes = map_bytes
@@ -171,19 +174,13 @@ class _Writer:
 
     def _within_budget(self, bytes_: int) -> None:
         if self._reserve_bytes and self._pending_bytes > self._room_bytes:
-            count = format_count(self.records, "record")
             reserve = format_bytes(self._reserve_bytes)
-            message = f"the cache would leave less than {reserve} of the disk after {count}"
+            message = f"the cache would leave less than {reserve} of the disk"
             raise StoreError("store.full", message, where=self._where, hint="free some space there")
-        if self._limit_bytes is not None and bytes_ > self._limit_bytes:
-            count = format_count(self.records, "record")
-            budget = format_bytes(self._limit_bytes)
-            raise FatalError(
-                "run.endless",
-                f"the cache exceeds its budget of {budget} after {count}",
-                where=self._where,
-                hint="raise the budget, or end the dataset (does it repeat?)",
-            )
+        if self._limit_bytes is not None and self._others_bytes + bytes_ > self._limit_bytes:
+            message = f"the cache exceeds its budget of {format_bytes(self._limit_bytes)}"
+            hint = "raise the budget, or end the dataset (does it repeat?)"
+            raise FatalError("run.endless", message, where=self._where, hint=hint)
 
 
 @contextmanager

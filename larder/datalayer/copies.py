@@ -12,7 +12,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from larder.disk import DRAFT_PREFIX, disk_errors, removed_if_abandoned, unused
+from larder.disk import (
+    DRAFT_PREFIX,
+    check_room,
+    disk_errors,
+    folder_bytes,
+    removed_if_abandoned,
+    unused,
+)
 from larder.errors import StoreError
 from larder.readers.schedule import size_bytes
 from larder.store.download import Room, free_room, locked
@@ -70,11 +77,23 @@ def evict(root: Path, limit_bytes: int | None, size_bytes: int) -> None:
                     copy.path.unlink()
                     stamp_of(copy.path).unlink(missing_ok=True)
                     used_bytes -= copy.bytes
+    _check_limit(root, limit_bytes, size_bytes, used_bytes)
+
+
+def check_fit(folder: Path, limit_bytes: int | None, size_bytes: int) -> None:
+    """Refuse a cache, to be copied to a folder, that will not fit there (``store.full``)."""
+    if limit_bytes is None:
+        check_room(folder, size_bytes, lambda: folder_bytes(folder))
+    else:
+        _check_limit(folder, limit_bytes, size_bytes, 0)
+
+
+def _check_limit(where: Path, limit_bytes: int, size_bytes: int, used_bytes: int) -> None:
     if used_bytes + size_bytes > limit_bytes:
         used, need, limit = map(format_bytes, (used_bytes, size_bytes, limit_bytes))
         message = f"a copy needs {need}, and those that are open have {used} of {limit}"
         hint = f"raise {VARIABLE} or cache_bytes, or let other trials of this machine end"
-        raise StoreError("store.full", message, where=str(root), hint=hint)
+        raise StoreError("store.full", message, where=str(where), hint=hint)
 
 
 class _Copy(NamedTuple):

@@ -52,8 +52,8 @@ class LayerFile:
 
     def check(self) -> None:
         """Called where a document is read."""
-        if not self.records:
-            raise ValueError("a file has no records")
+        if not 0 < self.records <= self.bytes:
+            raise ValueError(f"a file of {self.bytes} bytes has {self.records} records")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from larder.datalayer.document import BUILD_AGAIN, LayerCache
 from larder.datalayer.elements import schema_of
 from larder.datalayer.place import Place
 from larder.disk import disk_errors, open_shared, sha256_file, write_file
-from larder.errors import DamageError, LarderError
+from larder.errors import DamageError, LarderError, NotFoundError
 from larder.readers.order import Numbers, Order
 from larder.store.download import download, locked
 from larder.store.interrupt import Interrupt
@@ -52,7 +52,6 @@ class LayerFiles:
         self._cache = cache
         self._starts = [0, *accumulate(file.records for file in cache.files)]
         self._readers = list(readers) or [None] * len(cache.files)
-        self._errors: dict[int, BaseException] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return LayerFiles, (self._place, self._cache, self._readers)
@@ -73,7 +72,7 @@ class LayerFiles:
     def open_all(self, *, is_new: bool) -> None:
         """Open every file; of one that this process has built, nothing is compared."""
         for number in range(len(self._readers)):
-            self._readers[number] = self._opened(number, is_new=is_new)
+            self._opened(number, is_new=is_new)
 
     def open_ahead(self, order: Order, position: int) -> None:
         """Open the file with the record at a position of an order, and have a thread open those
@@ -110,25 +109,21 @@ class LayerFiles:
                 with interrupt.active():
                     interrupt.check()
                     self._file(number)
-            except BaseException as error:  # noqa: BLE001 - raised by who needs the file
-                self._errors[number] = error
+            except BaseException as error:  # noqa: BLE001 - who needs the file tries again
                 if not interrupt.stopped:
                     _LOG.warning("%s", error)
                 return
 
     def _file(self, number: int) -> CacheFileReader:
-        reader = self._readers[number]
-        if reader is None:
-            if error := self._errors.get(number):
-                raise error
-            reader = self._readers[number] = self._opened(number, is_new=False)
-        return reader
+        return self._readers[number] or self._opened(number, is_new=False)
 
     def _opened(self, number: int, *, is_new: bool) -> CacheFileReader:
         place, folder, local = self._place, self._place.folder, self._place.local
         name, facts = self._cache.files[number].name, self._cache.facts(number)
         path, stamp = (folder or local) / name, stamp_of(local / name)
-        with nullcontext() if folder else alone(local, f".{name}.lock"):
+        with _hinting(), nullcontext() if folder else alone(local, f".{name}.lock"):
+            if opened := self._readers[number]:  # by another thread, meanwhile
+                return opened
             while True:
                 try:
                     with _held(path):
@@ -136,18 +131,17 @@ class LayerFiles:
                             _check(path, facts, stamp)
                         reader = open_file(path, facts)
                     break
-                except DamageError as error:  # or there is no copy
-                    if folder:
-                        error.hint = BUILD_AGAIN
+                except DamageError:  # or there is no copy
                     if folder or (is_new and path.exists()):
                         raise
                     path.unlink(missing_ok=True)
                     room = room_below(place.copies, place.limit_bytes)
                     download(place.store(), name, path, facts.bytes, facts.sha256, room)
                     is_new = True
-        if reader.schema != schema_of(self._cache.leaves):
-            message = "the fields of the file are not those of the elements"
-            raise DamageError("damage.manifest", message, where=str(path))
+            if reader.schema != schema_of(self._cache.leaves):
+                message = "the fields of the file are not those of the elements"
+                raise DamageError("damage.manifest", message, where=str(path))
+            self._readers[number] = reader
         with suppress(OSError):
             os.utime(stamp)
         return reader
@@ -166,6 +160,16 @@ def alone(folder: Path, lock: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / lock):
         yield
+
+
+@contextmanager
+def _hinting() -> Iterator[None]:
+    """Say what to do about a file that is missing, or is not the one that was published."""
+    try:
+        yield
+    except (DamageError, NotFoundError) as error:
+        error.hint = BUILD_AGAIN
+        raise
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from larder.cache.build import build_file
 from larder.cache.record import Buffer, ChecksumDigest, Codec
 from larder.cache.schema import RecordSchema
 from larder.datalayer.catalog import hold
-from larder.datalayer.copies import evict
+from larder.datalayer.copies import check_fit, evict
 from larder.datalayer.document import (
     BUILD_AGAIN,
     FORMAT,
@@ -115,6 +115,8 @@ class Caching:
                     hold(self.store)
                 if self.place.folder or is_new:
                     files.open_all(is_new=is_new)
+                else:
+                    check_fit(self.place.local, self.place.limit_bytes, cache.bytes)
                 return begin(cache, files)
             except LarderError:
                 if read_cache(self.store, self.place.name) == cache:
@@ -195,7 +197,8 @@ class Caching:
                 schema,
                 bench / f"{len(files)}.mdb",
                 digest_type=ChecksumDigest,
-                limit_bytes=limit_bytes - sum(file.bytes for file in files),
+                limit_bytes=limit_bytes,
+                used_bytes=sum(file.bytes for file in files),
                 place=file_place(self.place.name, len(files)),
                 reserve_bytes=reserve_bytes,
             )

@@ -136,10 +136,27 @@ def test_an_error_of_the_thread_reaches_training(bucket, names, fetched, change,
     joined()
     code = "damage.digest" if change == "altered" else "object.missing"
     assert names[1] in caplog.text
-    for _ in range(2):
-        with larder_error(code, f"{bucket}/d/v1_train/{names[1]}"):
-            numbers(loader)
-    assert fetched == names[:2]
+    with larder_error(code, f"{bucket}/d/v1_train/{names[1]}") as caught:
+        numbers(loader)
+    assert "larder cache rm" in caught.value.hint
+    data[9_000] ^= 1
+    store.put(names[1], bytes(data))  # such as by a builder, after somebody has removed the cache
+    assert numbers(loader) == [*range(COUNT)]
+    assert fetched == [*names[:2], *names[1:2] * 2, *names[2:]]
+
+
+def test_what_a_thread_has_fetched_is_not_compared_again(bucket, names, fetched, monkeypatch):
+    alone, compared = files.alone, []
+
+    def noted(folder: Path, lock: str) -> Any:
+        if threading.current_thread().name != "larder-files" and fetched:
+            fetched.gate.set()  # whoever needs a file waits for the thread that has its lock
+        return alone(folder, lock)
+
+    monkeypatch.setattr(files, "alone", noted)
+    monkeypatch.setattr(files, "sha256_file", compared.append)
+    assert numbers(train(bucket)) == [*range(COUNT)]
+    assert compared == []
 
 
 READER = """
@@ -230,14 +247,26 @@ def test_all_files_are_listed_and_removed(bucket, names):
     assert keys(bucket) == []
 
 
-def test_copies_that_exceed_their_limit_are_an_error_of_training(bucket, names, fetched, tmp_path):
+def test_copies_that_cannot_fit_are_refused_at_once(bucket, names, fetched, monkeypatch):
+    with larder_error("store.full"):
+        train(bucket, cache_bytes="400 kB")
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=400_000))
+    with larder_error("store.full"):
+        train(bucket)
+    assert fetched == []
+
+
+def test_copies_for_which_others_leave_no_room_are_an_error_of_training(bucket, names, fetched):
     fetched.gate.set()
-    loader = train(bucket, cache_bytes="400 kB")
+    other = larder.cache_train_dataset("e", "v1", storage=bucket)(elements)()
+    loader = train(bucket, cache_bytes="1.2 MB")
     joined()
     with larder_error("store.full"):
         numbers(loader)
-    copies = [*(tmp_path / "local").rglob("*.mdb")]
-    assert sorted(path.name for path in copies) == sorted(names[:2])
+    assert {*fetched} == {*names[:3]}
+    del other
+    assert numbers(loader) == [*range(COUNT)]
 
 
 def test_files_of_a_directory_are_mapped_there(tmp_path):
@@ -253,8 +282,9 @@ def test_files_of_a_directory_are_mapped_there(tmp_path):
 
 
 def test_a_limit_is_one_of_all_files(tmp_path):
-    with larder_error("run.endless"):
+    with larder_error("run.endless") as caught:
         train(tmp_path, max_bytes="300 kB")
+    assert "300 kB" in caught.value.message
     with larder_error("run.endless"):
         train(tmp_path, max_records=COUNT - 1)
     assert numbers(train(tmp_path, max_records=COUNT)) == [*range(COUNT)]

@@ -176,6 +176,8 @@ LEAF = {"path": [], "dtype": "int64", "shape": [], "stored": []}
     [
         {"files": []},
         {"files": [{**FILE, "records": 0}]},
+        {"files": [{**FILE, "records": 1 << 62}]},
+        {"files": [{**FILE, "bytes": 0}]},
         {"files": [{**FILE, "sha256": "../x"}]},
         {"files": [{**FILE, "file": "x.mdb"}]},
         {"kind": "pickle"},
