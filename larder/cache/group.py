@@ -68,8 +68,7 @@ def group_bounds(value: memoryview, count: int, record_bytes: int | None) -> Seq
     table = len(value) - (count + 1) * 4
     if table < 0:
         raise DamageError("damage.record", "the value is too short for its records")
-    # Copied to where those of other groups are, too; little-endian, as LMDB's file is.
-    return memoryview(bytes(value[table:])).cast("I")
+    return value[table:].cast("I")  # little-endian, as LMDB's file is
 
 
 def groups_value(ends: Sequence[int], place: str) -> bytes:
