@@ -115,7 +115,7 @@ def _test(where: Mapping[str, Any], classes: Sequence[str]) -> Callable[[Rows], 
     labels = None
     if "label" in where:
         labels = [_class(label, classes) for label in _listed(where["label"])]
-    pattern = compile_globs(_listed(where["key"])) if "key" in where else None
+    pattern = compile_globs(_globs(where["key"])) if "key" in where else None
 
     def test(rows: Rows) -> Array:
         mask = np.ones(len(rows.numbers), np.bool_)
@@ -135,6 +135,13 @@ def _class(label: Any, classes: Sequence[str]) -> int:
         hint = f"the classes are: {format_names(classes, _MOST_NAMES)}"
         raise invalid(f"there is no class {label!r}", "where", hint)
     return classes.index(label)
+
+
+def _globs(value: Any) -> list[str]:
+    globs = _listed(value)
+    if not globs or not all(isinstance(glob, str) for glob in globs):
+        raise invalid(f"{value!r} is no glob", "where", "write {'key': 'train/**'}")
+    return globs
 
 
 def _listed(value: Any) -> list[Any]:

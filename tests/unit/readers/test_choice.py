@@ -62,6 +62,7 @@ def test_classes_are_balanced_exactly():
 WRONG = [
     *[("where", {"where": {"label": value}}) for value in ("cow", 3, -1, True, 1.0)],
     *[("where", {"where": value}) for value in ({}, {"name": "x"}, {"key": "none"})],
+    *[("where", {"where": {"key": value}}) for value in ([], (), 3, [3], None)],
     *[("where", {"where": lambda rows, value=value: value}) for value in (1, [True], "x")],
     ("where", {"where": lambda rows: np.zeros(len(rows.numbers), np.bool_)}),
     *[("where", {"where": value}) for value in ([], [100], [1.5], "dog", [True, False])],
