@@ -80,10 +80,13 @@ def _omitted(path: Path, named_by: str, patterns: Sequence[str]) -> Iterator[str
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if not line or line.startswith("#"):
             continue
+        where = f"{path}:{number}"
+        if line.startswith(("/", "./")) or line.endswith("/"):
+            message, hint = "no key begins or ends like that", "write people/0042, or people/**"
+            raise ConfigError("config.invalid_value", message, where=where, hint=hint)
         try:
             glob_regex(line)
         except ConfigError as error:
-            where = f"{path}:{number}"
             raise ConfigError(error.code, error.message, where=where, hint=error.hint) from None
         key = _SPECIAL.sub(r"[\g<0>]", line)
         joined = (with_sample_key(pattern, key) for pattern in patterns)

@@ -78,6 +78,7 @@ def test_a_deny_list_names_rows_and_joined_samples():
         (None, "config.unreadable", ""),
         (b"\xff", "config.unreadable", ""),
         (b"a\n[b\n", "config.invalid_value", ":2"),
+        *[(line, "config.invalid_value", ":1") for line in (b"/a/b", b"./a/b", b"a/b/\r\n")],
     ],
 )
 def test_a_deny_list_that_cannot_be_read_is_refused(data, code, where):
