@@ -50,9 +50,9 @@ class ClassTable:
     The classes are the pinned ones, or else all names that occur, sorted by their UTF-8 bytes,
     after the published ones (of the previous version), which keep their numbers, whether they occur
     or not. A whole number in a label file or a column is the class with that name, if there is one.
-    Otherwise it is an index into the classes, from 0, unless every class is itself a whole number.
-    If there are only whole numbers and nothing else names a class, these are the names of the
-    classes.
+    Otherwise it is an index into the classes, from 0, unless every class is itself a whole number,
+    or the column has names, too, and no class is pinned. If there are only whole numbers and
+    nothing else names a class, these are the names of the classes.
 
     Memory is proportional to the number of classes. Messages name ``origin``, which gives a sample
     its class unless that is a label file.
@@ -88,11 +88,13 @@ class ClassTable:
         classes = self._classes()
         places = {name: place for place, name in enumerate(classes)}
         by_place = not all(map(_WHOLE_NUMBER.fullmatch, classes))
+        is_mixed = self._pinned is None and any(not number for _, number in self._codes)
         labels = np.empty(len(self._seen), np.int32)
         unknown = []
         for (text, number), code in self._codes.items():
             place = places.get(text)
-            if place is None and number and by_place and int(text) < len(classes):
+            may_be_index = number and by_place and not (is_mixed and not self._seen[code].file)
+            if place is None and may_be_index and int(text) < len(classes):
                 place = int(text)
             if place is None:
                 unknown.append(self._seen[code])

@@ -130,6 +130,18 @@ def test_samples_of_unknown_classes_are_named(pinned, folders, tokens, where):
         numbered(pinned, folders, tokens)
 
 
+@pytest.mark.parametrize("known", [(), ("cat", "1")])
+def test_a_number_in_a_column_of_names_is_no_index(known):
+    for pinned, label in ((None, None), (("cat", "dog"), 0), (("0", "cat"), 0)):
+        table = ClassTable(pinned, known, "column 'c'")
+        codes = [table.code(text, sample_key=text, may_be_number=True) for text in ("cat", "0")]
+        if label is None:
+            with larder_error("config.label", "0"):
+                table.number()
+        else:
+            assert table.number().labels[codes].tolist()[1] == label
+
+
 def test_a_class_pinned_twice_is_named():
     with larder_error("config.label", "labels.classes"):
         ClassTable(("a", "b", "a"))
