@@ -76,7 +76,7 @@ def load_settings(
         cluster=with_fields(target, storage=storage),
         template=load_template(config_dir, template_name) if template_name else {},
         template_name=template_name,
-        output=Path.cwd() / where,
+        output=Path(os.path.abspath(where)),  # the folder to which the configs' store writes
         compact=compact,
         replaces=replaces,
     )

@@ -78,7 +78,7 @@ class RandomResizedCrop:
         if self.part is not None:
             parts = [self.part] if self.part in sample else []
         if len(parts) != 1:
-            message = f"a sample has {len(parts)} such images: {', '.join(parts)}"
+            message = f"of a sample, {', '.join(parts) or 'nothing'} could be cut"
             raise invalid(message, "part", "name the one to cut, such as part='jpg'")
         return parts[0]
 

@@ -37,6 +37,15 @@ def test_a_source_that_is_not_read_needs_no_variable():
     assert asked.dataset.source.url == "s3://bucket/x"
 
 
+def test_the_output_is_the_folder_that_is_written_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    environ = {"LARDER_SOURCE": "/x"}
+    asked = load_settings(
+        "files", config_dir=CONFIGS, output=Path("no/../x/"), environ=environ, reads_source=False
+    )
+    assert asked.output == tmp_path / "x"
+
+
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 def test_a_server_named_by_the_environment_is_known(name):
     environ = {
