@@ -52,7 +52,7 @@ NOT_NEEDED = {
     "verify.run": "pathspec PIL larder.copy.plan larder.verify.repair",
     "card.draw": "pyarrow larder.pipeline.prepare",
 }
-"""What commands (copy, ls, show, emit, verify, card) import, and what takes a start no time."""
+"""By the modules of copy, ls, show, emit, verify and card: what they start without."""
 
 
 @pytest.mark.exhaustive
