@@ -176,7 +176,8 @@ class Caching:
                     os.replace(bench / f"{number}.mdb", home / file.name)
                 sync_folder(os.fsencode(home))
             published = self._publish(cache, before, conditions)
-            for file in {*cache.files} - {*published.files}:
+            named = {*published.files, *(before.files if before else ())}
+            for file in {*cache.files} - named:
                 with suppress(LarderError):
                     self.store.delete(file.name)
                 (home / file.name).unlink(missing_ok=True)

@@ -226,6 +226,17 @@ def test_of_two_builders_the_second_deletes_no_file_that_both_have(bucket, names
     assert [name for name in keys(bucket) if name.endswith(".mdb")] == sorted(names)
 
 
+def test_a_builder_that_comes_too_late_deletes_no_file_of_the_cache_before(bucket, names, tmp_path):
+    def same() -> Any:
+        first, *others = elements()
+        yield first
+        train(bucket, lambda: elements(4), cache_dir=tmp_path / "other", on_change="rebuild")
+        yield from others
+
+    assert numbers(train(bucket, same, on_change="rebuild")) == [*range(4)]
+    assert {*names} <= {*keys(bucket)}  # of which a trial may still fetch some
+
+
 def keys(bucket: str) -> list[str]:
     store = open_store(f"{bucket}/d/v1_train")
     return [info.key for page in store.list() for info in page]
