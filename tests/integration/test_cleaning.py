@@ -131,6 +131,9 @@ def test_the_only_version_stays_whatever_names_it(lab):
 
 
 def test_there_is_no_such_dataset(lab):
+    with larder_error("store.missing"):
+        cleaned(lab)
+    lab.folder.parent.mkdir(parents=True)
     with larder_error("version.missing"):
         cleaned(lab)
 
