@@ -46,6 +46,7 @@ class Operation:
         runner: Where its batches run.
         storage: What they all read and write.
         memory: Maximum bytes of objects in memory, on each machine.
+        source: What they only read.
     """
 
     workers: int
@@ -55,6 +56,7 @@ class Operation:
     runner: RunnerConfig
     storage: Location
     memory: int
+    source: Location | None = None
 
     def planning(self) -> Operation:
         """The operation that only plans."""
@@ -114,6 +116,9 @@ class Command:
             from larder.jobs.fork_server import forking
             from larder.jobs.processes import serve
             from larder.jobs.runner import InlineRunner
+            from larder.store import import_stores
+
+            import_stores(*filter(None, (operation.storage, operation.source)))
 
         error: DamageError | RunError | None = None
         plan_only = getattr(namespace, "plan", False)

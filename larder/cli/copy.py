@@ -47,7 +47,7 @@ def _copy(**parameters: Any) -> Operation:
     from larder.copy.run import copy
 
     settings = load_copy_settings(**parameters)
-    batches = settings.runner, settings.storage, settings.limits.memory
+    batches = settings.runner, settings.storage, settings.limits.memory, settings.source
     return Operation(settings.workers, partial(copy, settings), copy_lines, copy_lines, *batches)
 
 

@@ -53,8 +53,8 @@ def _operation(
     from larder.pipeline.run_report import run_lines
 
     compose = partial(prepare_with_card, loaded)
-    of_cluster = loaded.cluster
-    batches = of_cluster.runner, of_cluster.storage, of_cluster.copy_.memory
+    of_cluster, source = loaded.cluster, loaded.dataset.source
+    batches = of_cluster.runner, of_cluster.storage, of_cluster.copy_.memory, source
     return Operation(loaded.workers, compose, run_lines, plan_lines, *batches)
 
 
