@@ -1,6 +1,6 @@
 """Processes that are forked at any moment, while threads of the parent read, read a batch and end.
 
-`LARDER_FORKS=1000` forks so many of each form in place of 20.
+`LARDER_FORKS=1000` forks so many of each form in place of 10.
 """
 
 import gc
@@ -19,7 +19,7 @@ import larder
 from larder.errors import ConfigError
 from tests.support.processes import run_python
 
-FORKS = int(os.environ.get("LARDER_FORKS", "20"))
+FORKS = int(os.environ.get("LARDER_FORKS", "10"))
 FORK = multiprocessing.get_context("fork")
 WATCHDOG_SECONDS = 100
 IMAGES = {f"{'ab'[number % 2]}/{number:02}.png": png(number, 200, 200) for number in range(12)}
@@ -69,7 +69,7 @@ def forked(child: Callable[[], object], number: int) -> int | None:
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it has threads
-@pytest.mark.timeout(3600 if FORKS > 20 else 300)
+@pytest.mark.timeout(3600 if FORKS > 10 else 300)
 @pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     ("form", "workers"),
