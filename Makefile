@@ -115,7 +115,7 @@ deploy: $(VENV)/app ## deploy to a work pool of the server at PREFECT_API_URL: m
 demo-imagenet: $(VENV)/demo ## prepare an ImageNet-like bucket between two local S3 servers
 	@$(BIN)/python -m tests.support.demo
 
-test: $(VENV)/dev ## run the test suite; LARDER_REQUIRE=all fails if system packages are missing
+test: $(VENV)/dev ## run the tests that need no other system; LARDER_REQUIRE=all runs those of a push
 	@$(BIN)/python -m pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile \
 		--no-loadscope-reorder $(ARGS)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from required import all_required, need_system, nightly, some, waiting
+from required import all_required, need_system, nightly, unchanged
 
 import tests.support.memory  # noqa: F401 - registers memory://
 from tests.support.gcs_emulator import GcsEmulator, gcs_emulator
@@ -18,20 +18,23 @@ from tests.support.servers import S3Server, moto_s3, radosgw, radosgw_available,
 
 NO_RADOSGW = "Ceph's radosgw is not installed (.ci/install-radosgw installs it)"
 
-# The same examples in every run but at night, when others are tried.
+# A push tries the same examples each time; a night tries others.
 settings.register_profile("nightly", deadline=None)
 settings.register_profile("push", deadline=None, derandomize=True, max_examples=15)
 settings.load_profile("nightly" if nightly() else "push")
 
-EXHAUSTIVE = "exhaustive; set LARDER_REQUIRE=all to run it, as in CI"
-NIGHTLY = "set LARDER_REQUIRE=nightly to run it; as in CI, others of its cases run at each commit"
-NOT_ITS_TURN = "runs at every third commit, and when what it tests has changed"
+CONCURRENCY = "tests/concurrency/"
+PUSH = "runs at a push; set LARDER_REQUIRE=all to run it"
+NIGHTLY = "runs at night; set LARDER_REQUIRE=nightly to run it"
+UNCHANGED = "the folders that it tests are as they were before the push"
 PASSED = "larder/passed"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "leave out what passed in the last run"
     parser.addoption("--rest", action="store_true", help=text)
+    text = "run the files, and the tests of each file, in the random order of a seed"
+    parser.addoption("--random-order", type=int, metavar="SEED", help=text)
 
 
 class _Passed:
@@ -61,33 +64,32 @@ def _leave_out_passed(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if item.nodeid not in passed]
 
 
-def _left_out(cases: list[pytest.Item]) -> Iterator[tuple[pytest.Item, str]]:
-    """The cases of a test that do not run now, each with the reason."""
-    exhaustive = cases[0].get_closest_marker("exhaustive")
-    after = exhaustive.kwargs.get("after", 0) if exhaustive else len(cases)
-    chosen: Sequence[pytest.Item] = [*cases[:after], *some(cases[after:], 2)]
-    marker = cases[0].get_closest_marker("nightly")
-    if marker and not nightly():
-        sample = marker.kwargs.get("sample", 0)
-        chosen = some(cases, -(-len(cases) // sample)) if sample else []
-    for place, case in enumerate(cases):
-        if place >= after and not all_required():
-            yield case, EXHAUSTIVE
-        elif case not in chosen:
-            yield case, NIGHTLY
-        elif all_required() and case.nodeid.partition("::")[0] in waiting():
-            yield case, NOT_ITS_TURN
+def _reason_to_skip(item: pytest.Item) -> str | None:
+    """Why a test does not run at this level; None if it runs."""
+    file = item.nodeid.partition("::")[0]
+    if item.get_closest_marker("nightly") and not nightly():
+        return NIGHTLY
+    if not all_required():
+        waits = item.get_closest_marker("push") or file.startswith(CONCURRENCY)
+        return PUSH if waits else None
+    return UNCHANGED if file in unchanged() else None
+
+
+def _shuffle(items: list[pytest.Item], seed: int) -> None:
+    """Shuffle the files, and the tests within each file."""
+    chance, places = random.Random(seed), dict[Path, float]()
+    items.sort(key=lambda item: (places.setdefault(item.path, chance.random()), chance.random()))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes long and is like tests that run, and what has its turn later."""
-    cases: dict[str, list[pytest.Item]] = {}
+    """Leave out tests of a higher level, and shuffle those that run."""
     for item in items:
-        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for item, reason in chain.from_iterable(map(_left_out, cases.values())):
-        item.add_marker(pytest.mark.skip(reason))
+        if reason := _reason_to_skip(item):
+            item.add_marker(pytest.mark.skip(reason))
     if config.getoption("rest"):
         _leave_out_passed(config, items)
+    if config.getoption("random_order") is not None:
+        _shuffle(items, config.getoption("random_order"))
 
 
 @pytest.fixture(scope="session", autouse=True)

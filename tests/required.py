@@ -1,8 +1,8 @@
 """What tests need of the machine, and which of them run.
 
-Without ``LARDER_REQUIRE``, what the machine lacks is skipped, and so is what takes long. With
-``all``, as at every push, the machine has to have everything; of what takes longest some cases run,
-others at each commit. With ``nightly``, every case runs.
+Without ``LARDER_REQUIRE``, tests of other systems, tests marked ``push`` or ``nightly`` and the
+folder tests/concurrency are skipped. With ``all``, as at every push, only tests marked ``nightly``
+are, and the machine must have every system. With ``nightly``, every case runs.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import pytest
 
-Case = TypeVar("Case")
 _ROOT = Path(__file__).parents[1]
 _READERS = _ROOT / ".venv-readers"
 _NOT_SET_UP = "the readers of other projects are not set up (`make readers-test` does that)"
@@ -28,34 +27,32 @@ _NOT_ROOT = "needs root, or sudo without a password"
 
 
 def all_required() -> bool:
-    """Whether LARDER_REQUIRE asks for what the machine may lack, as in CI."""
+    """Whether the tests of a push run, and every system is required."""
     return os.environ.get("LARDER_REQUIRE") in ("all", "nightly")
 
 
 def nightly() -> bool:
-    """Whether LARDER_REQUIRE asks for every case of every test."""
+    """Whether every case of every test runs."""
     return os.environ.get("LARDER_REQUIRE") == "nightly"
 
 
-@cache
-def turn() -> int:
-    """The number of the commit, by which the cases of a push are chosen; 0 without git."""
-    return int(_git("rev-list", "--count", "HEAD") or 0)
+def at_push(*cases: Any) -> list[Any]:
+    """Mark cases of a test with ``push``; a tuple holds the values of one case."""
+    return [_marked(case, pytest.mark.push) for case in cases]
 
 
-def some(cases: Sequence[Case], one_in: int = 7) -> Sequence[Case]:
-    """One case in so many, others at each commit, and at least one; all of them at night."""
-    if nightly():
-        return cases
-    step = max(1, min(one_in, len(cases)))
-    return cases[turn() % step :: step]
+def at_night(*cases: Any, but: Sequence[Any] = ()) -> list[Any]:
+    """Mark cases of a test with ``nightly``, except those that ``but`` names."""
+    return [_marked(case, *([] if case in but else [pytest.mark.nightly])) for case in cases]
+
+
+def _marked(case: Any, *marks: pytest.MarkDecorator) -> Any:
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=marks)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Test files that run at every third commit, and whenever a folder that they test, or a lock,
-    differs from the commit before the push.
-    """
+    """Test files that run at a push only if a folder that they test, or a lock, has changed."""
 
     tests: tuple[str, ...]
     folders: tuple[str, ...]
@@ -108,27 +105,21 @@ GROUPS = (
 )
 
 
-def _git(*arguments: str) -> str | None:
-    """What git prints, in one line; None if it fails."""
-    command = ["git", *arguments]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
-    return None if done.returncode else done.stdout.strip()
-
-
 @cache
-def waiting() -> frozenset[str]:
-    """The test files whose turn it is not."""
-    if nightly():
+def unchanged() -> frozenset[str]:
+    """Test files of the groups whose folders are as before the push.
+
+    ``LARDER_BEFORE`` names the commit before the push. Without it, every group runs.
+    """
+    before = os.environ.get("LARDER_BEFORE")
+    if nightly() or not before:
         return frozenset()
-    # Unless it is given, what was committed within four hours of the last commit is the push.
-    last = int(_git("log", "-1", "--format=%ct") or 0)
-    ago = f"--before={last - 4 * 3600}"
-    before = os.environ.get("LARDER_BEFORE") or _git("rev-list", "-1", ago, "HEAD")
     files: set[str] = set()
-    for number, group in enumerate(GROUPS):
+    for group in GROUPS:
         paths = ("requirements", *group.folders, *group.tests)
-        same = before and _git("diff", "--quiet", before, "--", *paths) is not None
-        if same and turn() % len(GROUPS) != number:
+        command = ["git", "diff", "--quiet", before, "--", *paths]
+        done = subprocess.run(command, cwd=_ROOT, capture_output=True, check=False)
+        if done.returncode == 0:
             files.update(group.tests)
     return frozenset(files)
 

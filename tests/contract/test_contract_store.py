@@ -104,8 +104,7 @@ def test_a_listing_starts_after_any_text(store):
     assert keys_of(store, "b", start_after="a") == ["b"]
 
 
-@pytest.mark.slow
-@pytest.mark.exhaustive(after=2)
+@pytest.mark.push
 def test_a_listing_goes_past_a_page(place, store):
     keys = [f"{n % 7}/{n:05}" for n in range(1003)]
     place.before_threads(store, *keys[:7])

@@ -23,7 +23,7 @@ def advised(place: Workplace, *arguments: str, **environ: str) -> dict:
     return done.document
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_the_facts_are_planned_until_there_is_a_version(small):
     before = files(small)
     planned = advised(small)

@@ -55,8 +55,7 @@ def create_block(
     server.post("/block_documents/", {"name": name, "data": data, **ids})
 
 
-@pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_source_and_storage_have_blocks_of_their_own(
     tmp_path, prefect_server, source_server, rclone_server
 ):

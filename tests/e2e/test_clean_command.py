@@ -26,7 +26,7 @@ def versions(place: Workplace) -> list[str]:
     return ids
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_version_is_gone_back_to_kept_and_deleted(small):
     first, second = versions(small)
     assert larder(small, "tag", "files", "latest", first[:8], "--pin")["moved_from"] == second
@@ -47,7 +47,7 @@ def test_a_version_is_gone_back_to_kept_and_deleted(small):
     assert small.run("verify", "--dataset", "files", python=LARDER).status == 0
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_cleans_and_tags_are_flow_runs(small, prefect_server):
     first, second = versions(small)
     small.environment["PREFECT_API_URL"] = prefect_server.url

@@ -10,7 +10,7 @@ FLOW = ("-m", "flows.compact")
 SMALL = ("--dataset", "imagenet", "--set", "shards.bytes=400 kB", "--set", "mirror=false")
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_dataset_that_has_grown_becomes_one_segment(place, own_source):
     folder = own_source(place)
     first = place.run(*SMALL, "--json", python=(*LARDER, "prepare"))

@@ -86,7 +86,7 @@ def artifacts(
     return found
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_copy_as_a_flow_run(reporting, prefect_server):
     source = fill(reporting.folder / "source-of-flow")
     storage = reporting.folder / "to"
@@ -127,7 +127,7 @@ def test_a_copy_as_a_flow_run(reporting, prefect_server):
     assert names == ["plan of the prune", "prune what is gone"]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_run_waits_for_a_slot_of_its_bucket(reporting, prefect_server, rclone_server):
     rclone_server.create_bucket("limited")
     fill(reporting.folder / "from")

@@ -14,7 +14,7 @@ from prefect_server import PrefectServer
 
 from tests.support.http_server import QuietHandler, serving
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 PREPARE = """
 import sys
 from flows.runs import limits

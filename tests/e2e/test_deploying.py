@@ -17,7 +17,7 @@ from flows.runs.deployments import IMAGE_DIRECTORY
 from tests.support.commands import CHECKOUT, Finished, Workplace
 from tests.support.http_server import QuietHandler, serving
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 DEPLOY = ("-m", "flows.deploy")
 FILE = "deployments/prefect.yaml"
 

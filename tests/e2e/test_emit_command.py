@@ -46,7 +46,7 @@ def test_the_config_is_that_of_the_run(place):
     assert elsewhere["version"] == unchanged["version"] == again["version"]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_an_older_version_stays_reachable(place):
     first = emitted(place, "files")["version"]
     (place.folder / "source/new.bin").write_bytes(b"new")
@@ -69,7 +69,7 @@ def test_what_is_not_published_is_refused(place):
         assert place.files() == before
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_damage_is_not_emitted(place):
     version = emitted(place, "files")["version"]
     root = place.storage / "larder/files"
@@ -83,7 +83,7 @@ def test_damage_is_not_emitted(place):
     assert (done.status, "error[damage.manifest]: " in done.err) == (4, True)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_what_the_template_sets_is_replaced_if_that_is_forced(place):
     template = place.folder / "configs/experiments/default.yaml"
     template.write_text(template.read_text() + "data: {path: /mnt/old, crop: 224} # mine\n")

@@ -32,7 +32,7 @@ from tests.support.postgresql import PostgreSQL, postgresql, postgresql_availabl
 from tests.support.processes import children, is_running, wait_until
 from tests.support.servers import free_port
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.push, pytest.mark.timeout(900)]
 
 COMPOSE = CHECKOUT / "deployments/compose.yaml"
 PASSWORD = "a'password/with@characters"

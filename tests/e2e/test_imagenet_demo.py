@@ -11,7 +11,7 @@ import pytest
 from tests.support.commands import Workplace
 from tests.support.demo import _PORTS
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 DEMO = ("-m", "tests.support.demo")
 

@@ -13,7 +13,7 @@ from flows.runs.server import TemporaryServer
 from tests.support.commands import Workplace
 from tests.support.processes import wait_until
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 FEW = ("--dataset", "imagenet", "--set", "cluster.runner.workers=1", "--set", "shards.bytes=100 kB")
 FEW += ("--set", "cluster.runner.batch_bytes=200 kB", "--set", "mirror=true")
@@ -64,7 +64,6 @@ many()
 """
 
 
-@pytest.mark.slow
 def test_a_temporary_server_saves_all_events(place):
     done = place.run(python=("-c", MANY_TASKS))
     assert done.status == 0, done.err
@@ -72,7 +71,6 @@ def test_a_temporary_server_saves_all_events(place):
     assert history(place)[-1] == ("COMPLETED", {"COMPLETED": 100})
 
 
-@pytest.mark.slow
 def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place):
     running = place.start(*FEW, "--json")
     running.read_until("mirror: started")
@@ -105,7 +103,6 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place):
     assert (state, set(tasks)) == ("COMPLETED", {"COMPLETED"})
 
 
-@pytest.mark.slow
 def test_nobody_waits_for_a_temporary_server_and_it_ends(place, monkeypatch):
     for name, value in place.environment.items():
         monkeypatch.setenv(name, value)
@@ -120,7 +117,6 @@ def test_nobody_waits_for_a_temporary_server_and_it_ends(place, monkeypatch):
     assert os.waitpid(process, 0)[0] == process
 
 
-@pytest.mark.slow
 def test_a_killed_run_ends_its_prefect_server(place):
     running = place.start(*FEW)
     running.read_until("mirror: started")

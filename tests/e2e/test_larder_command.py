@@ -73,8 +73,7 @@ def test_both_answer_the_same(place, arguments):
     assert_same(one, other, document="--json" in arguments)
 
 
-@pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_skipped_samples_are_always_reported(place, own_source):
     folder = own_source(place)
     bad = sorted(folder.glob("train/*/*.JPEG"))[:12]
@@ -123,7 +122,7 @@ def snapshot(place: Workplace) -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 class TestBuilt:
     def test_both_build_the_same_and_say_so(self, built):
         _, one, other = built
@@ -160,7 +159,7 @@ class TestBuilt:
                 assert list(both[0].document["stages"]) == ["inventory", "emit"]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 class TestInterrupted:
     def test_larder_stops_between_two_objects_and_continues(self, place):
         running = place.start(*FEW, "--json", python=LARDER)

@@ -29,7 +29,7 @@ from tests.support.postgresql import PROGRAMS, PostgreSQL, postgresql, postgresq
 from tests.support.processes import wait_until
 from tests.support.servers import free_port
 
-pytestmark = [pytest.mark.nightly, pytest.mark.exhaustive, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 PAGE = (CHECKOUT / "docs/how-to/operating-prefect.md").read_text()
 DATASET = "source: {{url: {}}}\nmirror: false\nlabels: null\n"

@@ -12,7 +12,7 @@ from tests.support.checker import check_all
 from tests.support.commands import Workplace
 from tests.support.runs import copy_batches
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 ENDLESS = """
 import threading

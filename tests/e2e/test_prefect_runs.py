@@ -104,7 +104,7 @@ def published_event(server: PrefectServer, dataset: str) -> dict[str, Any]:
     return event
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_run_and_the_same_again(reporting, prefect_server, named):
     name = named()
     for variable in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
@@ -193,7 +193,7 @@ slow()
 """
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_progress_is_renewed_while_a_stage_runs(reporting, prefect_server):
     def progress(awaited: float) -> dict[str, Any]:
         for _ in range(600):
@@ -233,7 +233,7 @@ with mock.patch("flows.runs.flow_run.pool_for", side_effect=ValueError("a mistak
 """
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_the_log_of_a_run_has_every_mistake_of_its_configuration(reporting, prefect_server, named):
     name = named()
     settings = ["shards.bytes=many", "on_bad_key=never", "cluster.copy.nonsense=1"]
@@ -314,7 +314,7 @@ print(json.dumps(answers))
 """
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_tasks_are_repeated_twice_and_only_where_that_can_help(reporting):
     cases = [
         ("retryable", 2, 3, "worked"),
@@ -351,7 +351,7 @@ with mock.patch.dict(runner.TASKS, {step: steps.task_of(steps.Step(step, "plan",
 """
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_no_arrow_comes_from_what_has_the_address_of_a_result(reporting):
     done = reporting.run(python=("-c", ADDRESSES))
     assert (done.status, done.out.strip()) == (0, "[0, 0]"), done.err
@@ -416,7 +416,7 @@ def states(server: PrefectServer, name: str, count: int) -> dict[str, str]:
     return found
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_batches_are_submitted_in_a_window_and_failed_ones_are_failed_task_runs(
     reporting, prefect_server
 ):
@@ -434,7 +434,7 @@ def test_batches_are_submitted_in_a_window_and_failed_ones_are_failed_task_runs(
     assert states(prefect_server, "window of all", 6) == expected
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_an_error_of_one_batch_stops_the_others_and_no_more_are_submitted(
     reporting, prefect_server
 ):
@@ -454,7 +454,7 @@ def untimed(line: str) -> str:
     return re.sub(r" in [\d.]+ s$", "", line)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
     reporting, prefect_server, named, own_source
 ):
@@ -489,7 +489,7 @@ def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
     assert [line for line in logged if line.startswith("warning[few_shards]: ")]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect(
     reporting, prefect_server, named, own_source
 ):

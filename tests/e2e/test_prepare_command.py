@@ -36,7 +36,7 @@ def test_it_writes_nothing_and_does_without_prefect(place):
     assert {name for name in after if after[name] != before[name]} <= {"tmp"}
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_again_nothing_is_written_and_prefect_not_imported(place):
     first = place.run("--dataset", "imagenet", "--json", *SMALL, python=LARDER)
     assert first.status == 0, first.err
@@ -51,6 +51,7 @@ def test_again_nothing_is_written_and_prefect_not_imported(place):
     assert {name for name in after if after[name] != before.get(name)} <= {"tmp"}
 
 
+@pytest.mark.push
 def test_a_missing_prefect_server(place):
     done = place.run("--dataset", "imagenet", PREFECT_API_URL="http://127.0.0.1:9/api")
     assert (done.status, done.out) == (1, "")
@@ -59,7 +60,7 @@ def test_a_missing_prefect_server(place):
     assert "127.0.0.1:9" in line
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_server_that_cannot_start_says_why(place):
     home = place.folder / "home/.prefect"
     home.write_text("in the way")

@@ -27,7 +27,7 @@ def stored(place: Workplace) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in place.storage.rglob("*")}
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_only_what_changed_is_prepared(place):
     """Each with progress and warnings of its own."""
     done = place.run("a", "b", "--json", python=REFRESH)
@@ -46,6 +46,7 @@ def test_only_what_changed_is_prepared(place):
     assert stored(place) == before
 
 
+@pytest.mark.push
 def test_one_that_fails_stops_no_other_and_is_named(place):
     (place.folder / "configs/datasets/a.yaml").write_text("source: {url: ./nowhere}\n")
     done = place.run("a", "b", "no-such", python=REFRESH)
@@ -61,7 +62,7 @@ def test_one_that_fails_stops_no_other_and_is_named(place):
     assert (again["failed"], again["error"]["code"]) == (1, "run.failed")
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_its_page_in_prefect_has_a_line_for_each_dataset(place, prefect_server):
     url = f"http://127.0.0.1:{prefect_server.port}/api"
     done = place.run("a", "b", python=FLOW, PREFECT_API_URL=url)

@@ -24,8 +24,6 @@ from tests.support.commands import CHECKOUT, Workplace
 from tests.support.processes import wait_until
 from tests.support.servers import free_port
 
-pytestmark = pytest.mark.slow
-
 SMALL = ("--set", "shards.bytes=600 kB", "--set", "cluster.runner.batch_bytes=600 kB")
 SMALL += ("--set", "mirror=true", "--set", "cluster.runner.workers=2")
 SLOW = ("--set", "cluster.copy.max_bytes_per_second=2 MB")
@@ -38,6 +36,7 @@ def _installed() -> None:
 
 
 needs_both = pytest.mark.usefixtures("_installed")
+pytestmark = pytest.mark.push
 
 
 class DaskCluster:
@@ -143,7 +142,6 @@ def test_a_worker_that_does_not_see_the_storage(reporting, named, dask):
     assert done.document["error"]["where"] == dask.address
 
 
-@pytest.mark.exhaustive
 @needs_both
 def test_a_cluster_without_workers_is_named_and_waited_for(
     tmp_path_factory, reporting, prefect_server, named
@@ -234,7 +232,6 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.mark.exhaustive
 @needs_both
 def test_a_ray_that_runs_already(reporting, named, ray_address):
     kind = ("--set", "cluster.runner.kind=ray", "--set", f"cluster.runner.address={ray_address}")

@@ -29,7 +29,7 @@ from tests.support.processes import is_running, wait_until
 NEVER_DONE = [*FAST, "cluster.copy.max_bytes_per_second=3 kB"]
 """As good as that: minutes, after which no test waits for the run."""
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.push, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -29,8 +29,6 @@ from larder.units import format_bytes
 from tests.support.processes import is_running, wait_until
 from tests.support.servers import S3Server, moto_s3
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 LOCAL = ROOT / "tests" / "support" / "skyplane_local.py"
 LARGE_BYTES = 23 * 1024**2  # uploaded in five parts
@@ -226,7 +224,7 @@ def test_what_skyplane_copies_is_adopted_and_the_rest_copied(lab, tmp_path):
         assert lab.target.get(info.key) == lab.source.get(info.key)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_gateway_killed_in_mid_transfer_is_a_failure_that_the_native_engine_repairs(
     lab, tmp_path
 ):
@@ -249,7 +247,7 @@ def test_a_gateway_killed_in_mid_transfer_is_a_failure_that_the_native_engine_re
     assert lab.target.get("large.bin") == pattern(LARGE_BYTES)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(lab, tmp_path):
     lab.put("large.bin", pattern(LARGE_BYTES))
     hold_parts(tmp_path)

@@ -9,7 +9,7 @@ from larder.versions.tags import read_tag
 from tests.support.checker import check_all
 from tests.support.commands import Finished, Workplace
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 SCRIPT = """
 import shutil, sys

@@ -39,7 +39,7 @@ def flip(path: Path, place: int = 5_000) -> bytes:
     return before
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_damage_is_named_with_status_4_and_repaired_with_status_0(prepared):
     done = prepared.run(*SMALL, python=VERIFY)
     assert done.status == 0, done.err
@@ -64,7 +64,7 @@ def test_damage_is_named_with_status_4_and_repaired_with_status_0(prepared):
     assert (done.status, done.document["status"]) == (0, "intact")
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_the_flow_does_the_same(prepared, prefect_server):
     server = {"PREFECT_API_URL": prefect_server.url}
     damaged = shards(prepared)[0]

@@ -60,7 +60,6 @@ GOING_ON = ("PENDING", "RUNNING", "PAUSED", "CANCELLING")
 
 pytestmark = [
     pytest.mark.nightly,
-    pytest.mark.exhaustive,
     pytest.mark.timeout(END_SECONDS + 120 * RUNS),
 ]
 T = TypeVar("T")

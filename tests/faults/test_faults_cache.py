@@ -221,7 +221,6 @@ build_file(encoded, SCHEMA, Path(sys.argv[2]), limit_bytes=1 << 40, transaction_
 """
 
 
-@pytest.mark.exhaustive(after=1)
 def test_a_killed_build_leaves_nothing_under_the_name(tmp_path):
     path = tmp_path / "a.mdb"
     for _ in range(2):
@@ -268,7 +267,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_files_that_are_built_concurrently_share_the_free_space(small_disk):
     """Neither ends, and the disk is never full."""
     reserve_bytes = 2_000_000

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from required import at_night
 
 from larder.store import open_store
 from larder.versions.tags import read_tag
@@ -115,15 +116,17 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any
     return document, shards(found)
 
 
+@pytest.mark.push
 @pytest.mark.parametrize(
     ("at", "number"),
     [
-        *((at, signal.SIGKILL) for at in ("mirror/c/", "/shards/train/", "/index/sources")),
+        ("mirror/c/", signal.SIGKILL),
+        ("/shards/train/", signal.SIGKILL),
+        ("/shards/train/", signal.SIGINT),
         ("version.json", signal.SIGKILL),
-        *(("/shards/train/", number) for number in (signal.SIGINT, signal.SIGTERM)),
+        *at_night(("/shards/train/", signal.SIGTERM), ("/index/sources", signal.SIGKILL)),
     ],
 )
-@pytest.mark.exhaustive(after=1)
 def test_a_run_that_was_killed_is_finished_by_the_next(tmp_path, undisturbed, at, number):
     document, expected = undisturbed
     fill(tmp_path)
@@ -153,7 +156,7 @@ def grow(folder: Path) -> None:
     (source / "b" / "04.png").unlink()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 @pytest.mark.parametrize(
     ("what", "at"),
     [
@@ -206,7 +209,7 @@ def tag(folder: Path) -> str | None:
     return found.version if found else None
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_processes_at_once_end_with_one_version_and_sweep_nothing_of_each_other(
     tmp_path, undisturbed
 ):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pipeline_lab import DOCUMENT, Lab, opened, png, write
+from required import at_push
 from test_growth import Source
 
 from larder.errors import ConfigError, LarderError
@@ -163,7 +164,7 @@ def test_a_sample_may_have_several_entries(tmp_path):
         assert json.loads(own["n"]) == [[0], [1]]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_changed_entry_packs_its_sample_again_and_no_other(tmp_path):
     """Also where the others have moved in the file."""
     fields: dict[str, Any] = {
@@ -295,8 +296,7 @@ REVIEWS = [
 ]
 
 
-@pytest.mark.exhaustive(after=1)
-@pytest.mark.parametrize("name", ["reviews.csv", "reviews.jsonl", "reviews.parquet"])
+@pytest.mark.parametrize("name", ["reviews.csv", *at_push("reviews.jsonl", "reviews.parquet")])
 def test_rows_have_their_class_in_a_column(tmp_path, name):
     make = {"csv": as_csv, "jsonl": as_lines, "parquet": as_parquet}[name.rpartition(".")[2]]
     place = {"url": str(tmp_path / "source"), "rows": {"key": "id"}}

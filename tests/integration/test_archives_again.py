@@ -10,7 +10,7 @@ from pipeline_lab import DECODED, Lab, listing, png, reach, write
 
 from tests.support.servers import S3Server
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 FIELDS = {name: field for name, field in DECODED.items() if name != "splits"}
 

@@ -25,7 +25,7 @@ from larder.segments import cache
 from larder.store import open_store
 from tests.support.processes import is_running
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 OBJECTS = images("abcdef", 20)
 SHARED: dict[str, Any] = {"cache": None, "validate": "none"}

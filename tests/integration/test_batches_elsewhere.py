@@ -36,7 +36,7 @@ class ElsewhereRunner(InlineRunner):
             return list(pool.map(_run, sent))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_every_batch_runs_in_another_process(tmp_path):
     lab = directory_lab(tmp_path, images("abc", 20), mirror=True)
     settings, runner = lab.settings(), ElsewhereRunner()

@@ -14,7 +14,7 @@ from benchmarks.packing.checks import check_all
 from benchmarks.packing.ours import turn, turn_of_two
 from tests.support.processes import run_python
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 KINDS = {"webdataset": "tar", "tfrecord": "tfrecord", "recordio": "recordio", "parquet": "parquet"}
 
@@ -110,7 +110,6 @@ def scale(folder: Path) -> None:
     assert "1,000 objects" in said
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @needs_tar
 @pytest.mark.parametrize("check", [images, cores, advice, orchestration, shards, read, scale])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pipeline_lab import Lab, directory_lab, write
 from pydantic import ValidationError
+from required import at_night, at_push
 from verify_lab import verified
 
 import larder
@@ -99,7 +100,7 @@ def opened(lab: Lab, split: str = "train") -> Any:
     return larder.open(f"{lab.storage}/larder/d").cache(split, verify=True)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_builder_makes_the_records_of_a_version(module, tmp_path):
     lab = lab_of(tmp_path, "words", scale=2)
     plan = lab.plan()
@@ -129,7 +130,7 @@ def test_a_builder_makes_the_records_of_a_version(module, tmp_path):
     assert first["status"] == "built"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 @pytest.mark.parametrize("what", ["inputs", "module", "function"])
 def test_its_module_and_its_inputs_are_its_identity(what, module, tmp_path):
     lab = lab_of(tmp_path, "plain")
@@ -151,7 +152,7 @@ def test_its_module_and_its_inputs_are_its_identity(what, module, tmp_path):
         assert opened(lab).batch([0, 1])["0"].shape == (2, 3)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_it_is_divided_among_processes_if_it_takes_shards(module, tmp_path, started):
     lab = lab_of(tmp_path, "words", scale=2)
     lab.fields["cluster"] = {"runner": {"workers": 2}}
@@ -166,9 +167,9 @@ def test_it_is_divided_among_processes_if_it_takes_shards(module, tmp_path, star
     assert len(started) == alone
 
 
-@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
-    "function", ["fewer", "more", "mixed", "dtypes", "own_key", "twice", "complex_"]
+    "function",
+    ["fewer", *at_push("mixed", "own_key", "complex_"), *at_night("more", "dtypes", "twice")],
 )
 def test_elements_that_are_no_records_are_refused(function, module, tmp_path):
     lab = lab_of(tmp_path, function)
@@ -177,8 +178,7 @@ def test_elements_that_are_no_records_are_refused(function, module, tmp_path):
     assert not lab.files("versions/*")
 
 
-@pytest.mark.exhaustive(after=1)
-@pytest.mark.parametrize("function", ["broken", "nothing"])
+@pytest.mark.parametrize("function", ["broken", *at_push("nothing")])
 def test_a_function_that_fails_ends_the_run(function, module, tmp_path):
     lab = lab_of(tmp_path, function)
     with larder_error("sample.undecodable"):
@@ -222,7 +222,7 @@ def test_what_the_file_may_not_say_of_a_builder(cache):
         Cache.model_validate(cache)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_cache_that_a_builder_made_is_repaired(module, tmp_path):
     lab = lab_of(tmp_path, "words", scale=2)
     lab.prepare()

@@ -119,6 +119,7 @@ def test_the_card_of_a_version(tmp_path):
     assert path.read_bytes() == first
 
 
+@pytest.mark.push
 def test_a_card_is_neither_foreign_nor_missed(tmp_path):
     lab = directory_lab(tmp_path)
     document = built(lab)
@@ -133,7 +134,7 @@ def test_a_card_is_neither_foreign_nor_missed(tmp_path):
     assert verified(lab)["findings"] == []
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_what_changed_since_the_previous_version(tmp_path):
     lab = directory_lab(tmp_path, shards={"bytes": 1_500}, cache=None)
     first = built(lab)
@@ -274,6 +275,7 @@ def test_an_interrupted_card_leaves_a_whole_version_without_one(tmp_path):
     assert card(settings, "latest")["version"] == version
 
 
+@pytest.mark.push
 def test_a_card_in_a_bucket(tmp_path, rclone_server):
     rclone_server.create_bucket("cards")
     write(tmp_path / "source", images())
@@ -304,6 +306,7 @@ def test_a_card_is_drawn_of_a_version_that_is_there_and_whole(tmp_path):
         card(lab.settings(), "latest")
 
 
+@pytest.mark.push
 def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert dispatch(["init"]) == 0

@@ -61,7 +61,7 @@ def test_it_takes_two_cleans(lab):
     assert lab.prepare()["status"] == "reused"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_growth_keeps_the_segments_that_it_names(lab):
     second = grown(lab, 2)[-1]
     assert cleaned(lab)["deleted"]["count"] > 0
@@ -138,7 +138,7 @@ def test_there_is_no_such_dataset(lab):
         cleaned(lab)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_files_that_are_not_larders_stay_and_are_listed(lab):
     first, _ = grown(lab, 2)
     (segment,) = {path.parent.name for path in lab.files("segment.json")} - {
@@ -165,7 +165,7 @@ def test_files_that_are_not_larders_stay_and_are_listed(lab):
     assert left == {key for key in theirs if segment in key or first in key}
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_work_of_killed_runs_goes_with_time_and_receipts_with_their_segment(lab):
     grown(lab, 1)
     receipts = {key for key in files(lab) if "/work/" in key}
@@ -181,7 +181,7 @@ def test_work_of_killed_runs_goes_with_time_and_receipts_with_their_segment(lab)
     assert lab.prepare()["status"] == "built"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_cache_that_no_version_names_goes_alone(lab):
     grown(lab, 1)
     lab.prepare(cache={"records": "encoded"})
@@ -267,7 +267,7 @@ def test_no_clock_of_this_machine_decides(lab, monkeypatch):
     assert cleaned(lab, grace="0h")["status"] == "cleaned"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_mirrored_objects_that_no_version_was_made_from_go_if_asked(tmp_path):
     lab = directory_lab(tmp_path, SOURCE, mirror=True)
     grown(lab, 1)
@@ -307,7 +307,7 @@ def test_a_store_without_conditions_is_cleaned(tmp_path, refuses):
     assert lab.check().keys() == {second}
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_bucket_is_cleaned(server, tmp_path):
     """Whose dates are whole seconds."""
     server.create_bucket("cleaned")

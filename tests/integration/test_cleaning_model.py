@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from catalog_lab import cleaned, leased, tagged
-from hypothesis import HealthCheck, seed, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -27,7 +27,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from pipeline_lab import Lab, images, memory_lab, png
-from required import nightly, turn
+from required import nightly
 
 from larder.errors import LarderError, SupersededError
 from tests.support import memory
@@ -190,9 +190,9 @@ class Cleaning(RuleBasedStateMachine):
 EXAMPLES = int(os.environ.get("LARDER_HISTORIES", "100" if nightly() else "3"))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 @pytest.mark.timeout(300 + 60 * EXAMPLES)
 def test_histories_with_cleans():
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
     few = settings(max_examples=EXAMPLES, stateful_step_count=15, suppress_health_check=slow)
-    run_state_machine_as_test(seed(turn())(Cleaning), settings=settings(few, deadline=None))
+    run_state_machine_as_test(Cleaning, settings=settings(few, deadline=None))

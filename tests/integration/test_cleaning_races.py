@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from catalog_lab import cleaned, drop_all, leased, runner, tagged
 from pipeline_lab import DOCUMENT, Lab, images, memory_lab, opened, png
-from required import some
+from required import at_night, nightly
 
 import larder
 from larder.errors import LarderError
@@ -35,7 +35,10 @@ from tests.support.stores import (
     keys_of,
 )
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
+
+STEP = 1 if nightly() else 7
+"""Calls from one at which something happens to the next."""
 
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
@@ -186,7 +189,7 @@ def test_a_clean_is_stopped_at_any_write(old):
             left = keys_of(root)
     writes = len(undisturbed.writes)
     assert writes > 20
-    for after in some(range(writes)):
+    for after in sorted({*range(0, writes, STEP), writes - 1}):
         with old.copied() as place:
             stop = Stop(after)
             with (
@@ -207,14 +210,12 @@ def test_a_clean_is_stopped_at_any_write(old):
             place.check()
 
 
-@pytest.mark.parametrize("name", ACTS)
-@pytest.mark.nightly(sample=4)
+@pytest.mark.parametrize("name", at_night(*ACTS, but=("publish", "lease")))
 def test_others_act_at_any_call_of_a_clean(old, name):
     _at_any_call(old, cleaned_here, ACTS[name])
 
 
-@pytest.mark.parametrize("name", ACTS)
-@pytest.mark.nightly(sample=4)
+@pytest.mark.parametrize("name", at_night(*ACTS, but=("grow", "tag")))
 def test_a_clean_happens_at_any_call_of_others(old, name):
     _at_any_call(old, ACTS[name], cleaned_here)
 
@@ -233,7 +234,7 @@ def _at_any_call(
     calls = Calls()
     with old.copied() as place:
         assert place.with_calls(calls, lambda: act(place)) is None
-    for at in some(range(calls.count)):
+    for at in sorted({*range(0, calls.count, STEP), calls.count - 1}):
         with old.copied() as place:
             errors: list[LarderError | None] = []
 

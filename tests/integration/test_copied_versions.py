@@ -142,7 +142,7 @@ def test_a_copy_that_was_killed_goes_on(tmp_path, after):
     assert not list(folder.rglob(".larder-tmp-*"))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_many_copy_at_once(tmp_path):
     data = opened(lab_of(tmp_path))
     with multiprocessing.get_context("spawn").Pool(3) as pool:

@@ -26,7 +26,7 @@ from tests.support.http_server import QuietHandler, serving
 from tests.support.processes import run_python
 from tests.support.servers import S3Server, rclone_s3
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 MIB = 1 << 20
 LIMITS = CopyLimits(4, ByteBudget(64 * MIB))

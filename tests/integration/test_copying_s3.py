@@ -12,6 +12,7 @@ import pytest
 from copy_lab import PLACE, CopyLab, calls, contents, leave_upload, uploads_left
 from costs_lab import blob
 from pipeline_lab import opened
+from required import at_night
 
 from larder.copy import uploads
 from larder.copy.prune import PruneSettings, prune
@@ -23,7 +24,7 @@ from larder.store.interrupt import interrupted_by
 from larder.store.s3.multipart import S3Upload
 from tests.support.servers import S3Server
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 LARGE_BYTES = 20 << 20
 """Of an object that is uploaded in parts."""
@@ -71,7 +72,7 @@ def test_a_first_copy_one_without_changes_one_of_a_change_and_a_prune(server: S3
     assert lab.copy()["status"] == "current"
 
 
-@pytest.mark.parametrize("moment", ["_begun", "send", "_complete"])
+@pytest.mark.parametrize("moment", ["send", "_complete", *at_night("_begun")])
 @pytest.mark.parametrize("how", ["interrupt", "refusal"])
 def test_a_copy_that_is_stopped_leaves_no_upload(
     server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, how: str

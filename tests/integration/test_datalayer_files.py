@@ -194,7 +194,7 @@ def reader(storage: str, rank: int, world: int, kill: str = "") -> subprocess.Po
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_ranks_of_a_machine_fetch_each_file_once_also_after_a_kill(bucket, names, tmp_path):
     killed = reader(bucket, 0, 1, "kill")
     killed.communicate()

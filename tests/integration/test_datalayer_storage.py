@@ -15,6 +15,7 @@ import boto3
 import numpy as np
 import pytest
 from reading_lab import LIGHT
+from required import at_push
 
 import larder
 from larder.datalayer import files, stored
@@ -156,8 +157,7 @@ def start(storage: Any, when: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.exhaustive(after=1)
-@pytest.mark.parametrize("where", ["directory", "bucket"])
+@pytest.mark.parametrize("where", ["directory", *at_push("bucket")])
 def test_processes_of_a_machine_wait_for_the_one_that_builds(where, request, tmp_path):
     storage = tmp_path / "s" if where == "directory" else request.getfixturevalue("bucket")
     builder = start(storage, "wait")

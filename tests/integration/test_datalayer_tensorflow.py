@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 from required import read_with_frameworks
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def read(tmp_path_factory: pytest.TempPathFactory) -> Any:

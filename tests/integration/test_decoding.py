@@ -12,6 +12,7 @@ import pytest
 from image_files import saved
 from PIL import Image
 from pipeline_lab import Lab, directory_lab, failed, png, write
+from required import at_night, at_push
 
 import larder
 from larder.errors import ConfigError
@@ -69,8 +70,7 @@ def test_a_decoded_cache_has_arrays(tmp_path):
     assert lab.prepare()["status"] == "reused"
 
 
-@pytest.mark.exhaustive(after=1)
-@pytest.mark.parametrize("memory_bytes", ["1 MiB", "64 MiB"], ids=["streamed", "whole"])
+@pytest.mark.parametrize("memory_bytes", ["1 MiB", *at_push("64 MiB")], ids=["streamed", "whole"])
 def test_what_cannot_be_decoded_is_found_while_sharding(tmp_path, memory_bytes):
     long = wav(200_000)
     bad = {"a/90.wav": long[:-1], "a/91.npy": b"none", "b/92.txt": b"\xff", "b/93.wav": long}
@@ -83,7 +83,7 @@ def test_what_cannot_be_decoded_is_found_while_sharding(tmp_path, memory_bytes):
     assert lab.prepare(on_bad_sample="skip")["skipped"] == 2
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_version_grows_by_arrays_of_the_same_kind(tmp_path):
     lab = clip_lab(tmp_path)
     lab.prepare()
@@ -109,7 +109,7 @@ def test_a_decoder_less_makes_another_cache_of_the_same_shards(tmp_path):
     assert [use.cache for use in before.segments] != [use.cache for use in after.segments]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_new_decoder_checks_all_samples_again(tmp_path):
     lab = clip_lab(tmp_path, clips() | {"a/90.bin": b"odd"}, decoding={"wav": "wav"}, cache=None)
     lab.prepare()
@@ -166,9 +166,8 @@ def test_a_decoder_that_cannot_be_imported_ends_the_plan(tmp_path):
     assert not Path(str(lab.storage)).exists()
 
 
-@pytest.mark.exhaustive(after=1)
-@pytest.mark.parametrize("records", ["decoded", "encoded", None])
-@pytest.mark.parametrize("stored", ["again", "as they are"])
+@pytest.mark.parametrize("records", ["decoded", *at_push("encoded"), *at_night(None)])
+@pytest.mark.parametrize("stored", ["again", *at_push("as they are")])
 def test_masks_keep_their_numbers_however_they_are_read(tmp_path, records, stored):
     numbers = np.array([[0, 100, 255], [7, 8, 9]], np.uint8)
     picture = Image.fromarray(numbers)
@@ -189,7 +188,7 @@ def test_masks_keep_their_numbers_however_they_are_read(tmp_path, records, store
     np.testing.assert_array_equal(batch["image.seg"], [numbers[..., None]] * 3)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_images_with_a_decoder_of_their_own(tmp_path):
     """Two images of one sample are two fields; transformed ones are decoded as they are stored."""
     objects = {f"a/{n}.jpg": png(n, 40, 30) for n in range(3)}

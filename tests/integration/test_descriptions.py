@@ -81,7 +81,7 @@ print(json.dumps([*map(read, given["right"]), *map(refused, given["wrong"])]))
 """
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_croissant_is_read_by_mlcommons(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     lab, published = grown(tmp_path / "tar")
@@ -127,7 +127,7 @@ PUBLIC = {
 }
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_the_example_of_the_page_reads_a_bucket_too(tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs/how-to/croissant.md").read_text()
     (example,) = re.findall(r"^```python\n(import mlcroissant.*?)^```", page, re.DOTALL | re.M)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from determined_lab import Trials, delivered, document, downloads, variables
 from pipeline_lab import Lab, directory_lab, images, reach, write
+from required import at_push
 
 from larder.config.models.cluster import CONTEXT_BYTES
 from tests.support.errors import larder_error
@@ -61,8 +62,7 @@ def node(rclone_server: S3Server, tmp_path: Path) -> Trials:
     return Trials(tmp_path / "trials", {name: rclone_server.environment[name] for name in names})
 
 
-@pytest.mark.parametrize("delivery", ["bucket", "stream", "download"])
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.parametrize("delivery", ["bucket", *at_push("stream", "download")])
 def test_what_is_in_a_bucket_is_read(bucket, node, tmp_path, delivery):
     delivered(bucket, delivery, nodes=downloads(tmp_path))
     data = node.read(bucket)["data"]
@@ -71,8 +71,7 @@ def test_what_is_in_a_bucket_is_read(bucket, node, tmp_path, delivery):
     assert ("path" in data) == (delivery == "download")
 
 
-@pytest.mark.parametrize("delivery", ["bind_mount", "volume", "inline"])
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.parametrize("delivery", ["bind_mount", *at_push("volume", "inline")])
 def test_what_is_in_a_directory_is_read(directory, trials, tmp_path, delivery):
     mount = {"host_path": str(tmp_path), "container_path": str(tmp_path), "claim": "data"}
     delivered(directory, delivery, nodes={"mounts": [mount]})
@@ -97,7 +96,7 @@ def test_a_cache_is_kept_on_the_node(bucket, node, tmp_path):
     assert files == {path: path.stat().st_mtime_ns for path in kept.glob("cache/*.mdb")}
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_an_image_whose_python_is_too_old_gets_the_shards_without_larder(bucket, node, tmp_path):
     searcher = {**TEMPLATE["searcher"], "max_length": {"batches": 1}}
     template = {**TEMPLATE, "searcher": searcher}

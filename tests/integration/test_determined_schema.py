@@ -19,6 +19,7 @@ import jsonschema
 import pytest
 from referencing import Registry
 from referencing.jsonschema import DRAFT7
+from required import at_night, at_push
 from ruamel.yaml import YAML
 
 from larder.config.models.cluster import CONTEXT_BYTES
@@ -181,13 +182,15 @@ def test_the_length_of_a_search_is_required(name, check_complete):
     assert required == (name != "custom")
 
 
-@pytest.mark.exhaustive(after=1)
-@pytest.mark.parametrize("release", [RELEASE, "0.14.6", "0.16.5", "0.17.15", WITH_DATA_LAYER])
+@pytest.mark.parametrize(
+    "release", [RELEASE, *at_push("0.14.6", WITH_DATA_LAYER), *at_night("0.16.5", "0.17.15")]
+)
 def test_our_table_of_keys_is_determineds(release):
     keys = load(unpacked(release))[1][f"{SCHEMA}experiment.json"]["properties"].keys()
     assert determined_keys(release) == keys - ({"data_layer"} if release == RELEASE else set())
 
 
+@pytest.mark.push
 @pytest.mark.parametrize("release", ["0.14.6", "0.16.5", "0.17.15"])
 @pytest.mark.parametrize("entrypoint", ["model_def:Trial", "python3 train.py"])
 def test_older_releases_take_what_we_let_through(release, entrypoint):

@@ -95,6 +95,7 @@ def labs(
         }
 
 
+@pytest.mark.push
 def test_plain_python(labs):
     steps: list[Any] = []
     names: dict[str, Any] = {"train_step": lambda *arrays: steps.append([a.shape for a in arrays])}
@@ -175,7 +176,6 @@ def labels(labs: dict[str, Lab]) -> list[int]:
     return [sample.label for sample in data.samples("train") if sample.label is not None]
 
 
-@pytest.mark.slow
 def test_torch(read):
     whole = [["torch.uint8", 256, 224, 224, 3], ["torch.int64", 256]]
     rest = [["torch.uint8", 44, 224, 224, 3], ["torch.int64", 44]]
@@ -184,7 +184,6 @@ def test_torch(read):
     assert read["PyTorch"]["rest"] == 2, "after the last batch of an epoch, the next one"
 
 
-@pytest.mark.slow
 def test_tensorflow(read):
     sizes = [images[1] for images, _ in read["TensorFlow"]["steps"]]
     assert sizes == [64, 64, 64, 64, 44]
@@ -197,24 +196,20 @@ def test_tensorflow(read):
     assert read["TensorFlow"]["rest"] == [key for batch in loader for key in batch["key"]]
 
 
-@pytest.mark.slow
 def test_keras(read):
     assert read["Keras"] == [2, 5]
 
 
-@pytest.mark.slow
 def test_grain(read, labels):
     assert read["grain"] == sorted(labels)
 
 
-@pytest.mark.slow
 def test_records_of_a_fixed_size(read):
     sizes, numbers = read["Records of a fixed size"]
     assert sizes == [64] * 15 + [40]
     assert numbers == list(range(1, RECORDS + 1))
 
 
-@pytest.mark.slow
 def test_the_tar_files_of_a_bucket(read, labels):
     tars = read["Tar files of a bucket"]
     assert tars["shards"] == [f"imagenet-train-{number:06d}.tar" for number in range(100)]
@@ -241,8 +236,7 @@ def batches_of(dataset: str, epochs: int, batch_size: int) -> list[list[Any]]:
     return [[epoch, batch["key"]] for epoch in range(epochs) for batch in loader]
 
 
-@pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_lightning_trains_with_every_sample_once(trained):
     trained = trained["PyTorch Lightning"]
     wanted = batches_of("imagenet", 2, batch_size=64)
@@ -258,14 +252,12 @@ def test_lightning_trains_with_every_sample_once(trained):
         assert len(set(chain(*batches))) == 40
 
 
-@pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_accelerate_goes_on_from_its_checkpoint(trained):
     assert trained["Accelerate"] == [keys for _, keys in batches_of("imagenet", 2, batch_size=64)]
 
 
-@pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_the_trainer_of_hugging_face_goes_on_from_its_checkpoint(trained):
     batches = batches_of("reviews", 3, batch_size=8)
     words = [[int(key[-2:]) + 2 for key in keys] for _, keys in batches]
@@ -273,8 +265,7 @@ def test_the_trainer_of_hugging_face_goes_on_from_its_checkpoint(trained):
     assert runs == [words[start:] for start in (0, 2, 3, 4)]
 
 
-@pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_an_image_and_its_mask_are_varied_alike(trained):
     varied = trained["torchvision: images and masks"]
     assert varied["shape"] == [8, 3, 32, 32]
@@ -283,7 +274,6 @@ def test_an_image_and_its_mask_are_varied_alike(trained):
     assert varied["same"], "in every run"
 
 
-@pytest.mark.slow
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_classes_of_different_sizes(trained):
     assert trained["Classes of different sizes"] == [[60] * 5, [1.0] * 5]

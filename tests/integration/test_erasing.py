@@ -3,6 +3,7 @@
 import pytest
 from catalog_lab import cleaned, drop_all, runner, tagged
 from pipeline_lab import directory_lab, flip, png, write
+from required import at_push
 
 from larder.card.draw import card
 from larder.verify.run import VerifySettings, verify
@@ -17,7 +18,7 @@ OBJECTS = {
 
 @pytest.mark.parametrize("mirror", [True, False], ids=["mirror", "no mirror"])
 @pytest.mark.parametrize("cache", [None, {"records": "encoded"}], ids=["no cache", "cache"])
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_nothing_of_an_erased_sample_is_left(tmp_path, cache, mirror):
     fields = {"labels": {"from": "folder"}, "shards": {"bytes": 6_000}}
     fields |= {"cache": cache, "mirror": mirror}
@@ -55,8 +56,7 @@ def test_nothing_of_an_erased_sample_is_left(tmp_path, cache, mirror):
     assert (again["status"], again["copied"]["count"]) == ("reused", 0)
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl"])
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.parametrize("kind", ["csv", *at_push("jsonl")])
 def test_nothing_of_an_erased_row_is_left(tmp_path, kind):
     """Whose table has a copy in containers of Larder's own."""
     rows = [f"{name * 100} {number}" for name in "ab" for number in range(6)]

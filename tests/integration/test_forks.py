@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from pipeline_lab import Lab, directory_lab, png
+from required import at_night
 
 import larder
 from larder.errors import ConfigError
@@ -70,10 +71,14 @@ def forked(child: Callable[[], object], number: int) -> int | None:
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it has threads
 @pytest.mark.timeout(3600 if FORKS > 10 else 300)
-@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     ("form", "workers"),
-    [("cache", 0), ("cache", 2), ("shards", 0), ("shards", 2), ("kept", 0), ("bucket", 0)],
+    [
+        ("cache", 0),
+        ("shards", 2),
+        ("bucket", 0),
+        *at_night(("cache", 2), ("shards", 0), ("kept", 0)),
+    ],
 )
 def test_a_forked_child_reads_while_threads_of_the_parent_do(tmp_path, request, form, workers):
     decoded = {"cache": {"records": "decoded"}, "validate": "decode"}

@@ -11,8 +11,6 @@ from required import read_with_frameworks
 import larder
 from tests.support.errors import larder_error
 
-pytestmark = pytest.mark.slow
-
 FIELDS: dict[str, Any] = {
     "splits": {"train": "train/**", "plain": "plain/**", "sizes": "sizes/**", "lists": "lists/**"},
     "labels": {"from": "pattern", "pattern": r"/(?P<label>\d)-"},

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pipeline_lab import DOCUMENT, Lab, opened, png, shard_names, write
+from required import at_push
 
 from larder.growth import content_check
 from larder.pipeline.run_report import run_lines
@@ -60,8 +61,7 @@ def assert_compacted(
     assert (again["version"], again["status"]) == (document["version"], "reused")
 
 
-@pytest.mark.parametrize("kind", ["directory", "memory"])
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.parametrize("kind", ["directory", *at_push("memory")])
 def test_a_version_counts_the_bad_samples_that_are_there(tmp_path, kind):
     """The record of a bad sample stays in its segment; the version ID says which ones apply."""
     bad = {**TEXTS, "t/a/bad.png": BAD}
@@ -87,8 +87,7 @@ def test_records_count_also_while_bad_samples_are_not_skipped(tmp_path):
     assert versions[0] == versions[2] != versions[1]
 
 
-@pytest.mark.exhaustive(after=1)
-@pytest.mark.parametrize("most_bytes", [content_check.MAX_CHECKED_BYTES, 10])
+@pytest.mark.parametrize("most_bytes", [content_check.MAX_CHECKED_BYTES, *at_push(10)])
 def test_a_sample_that_is_bad_in_another_way_is_planned_alike_everywhere(
     tmp_path, most_bytes, monkeypatch
 ):
@@ -152,7 +151,7 @@ MORE = {f"t/a/0{number}.txt": b"%d" % number * 400 for number in range(9)} | {
 }
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_single_segment_that_is_not_the_first_one_is_compacted(tmp_path):
     """Its shards are numbered from where those of the first one ended."""
     source = Source(tmp_path, shards={"bytes": 4_000})
@@ -163,7 +162,7 @@ def test_a_single_segment_that_is_not_the_first_one_is_compacted(tmp_path):
     assert_compacted(tmp_path, source, second)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_segment_that_was_planned_with_a_bad_sample_is_compacted(tmp_path):
     """The shards would be cut in other places without it."""
     source = Source(tmp_path, shards={"bytes": 4_000})
@@ -172,7 +171,7 @@ def test_a_segment_that_was_planned_with_a_bad_sample_is_compacted(tmp_path):
     assert_compacted(tmp_path, source, TEXTS)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_segment_of_another_count_min_is_compacted(tmp_path):
     source = Source(tmp_path)
     source.prepare(TEXTS, shards={"count_min": 4})
@@ -180,7 +179,7 @@ def test_a_segment_of_another_count_min_is_compacted(tmp_path):
     assert_compacted(tmp_path, source, TEXTS, shards={"count_min": 2})
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_compaction_checks_images_that_were_checked_more_weakly(tmp_path):
     """Its header is an image's, but it cannot be decoded."""
     source = Source(tmp_path)

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 from costs_lab import READ, Costs, Field, blob, blobs, field, kind_of
+from required import at_night
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 LABELS = {"from": "folder"}
 SMALL: dict[str, Any] = {"labels": LABELS, "shards": {"bytes": 30_000}}
@@ -51,8 +52,7 @@ def untouched(costs: Costs) -> None:
 
 
 @pytest.mark.parametrize("shuffle_seed", [None, 7])
-@pytest.mark.parametrize("cache", [None, ENCODED], ids=["no cache", "encoded"])
-@pytest.mark.nightly(sample=2)
+@pytest.mark.parametrize("cache", [*at_night(None), ENCODED], ids=["no cache", "encoded"])
 def test_one_percent_more_writes_one_percent(tmp_path, shuffle_seed, cache):
     shards = {"bytes": 160_000, "shuffle_seed": shuffle_seed}
     splits = {"by": "hash", "seed": 1, "fractions": {"train": 0.9, "validation": 0.1}}
@@ -86,8 +86,7 @@ def test_one_percent_more_writes_one_percent(tmp_path, shuffle_seed, cache):
         assert sum(map(len, published.samples.values())) == 2_080
 
 
-@pytest.mark.parametrize("mirror", [True, False])
-@pytest.mark.nightly(sample=1)
+@pytest.mark.parametrize("mirror", [True, *at_night(False)])
 def test_manifests_of_a_growth_take_60_bytes_an_object(tmp_path, mirror):
     """And the record of a mirror 50 more."""
 
@@ -147,7 +146,7 @@ def change(lab: Field, what: str) -> list[str]:
 
 @pytest.mark.parametrize("what", ["removed", "changed", "relabelled"])
 @pytest.mark.parametrize("removals", ["repack", "omit"])
-@pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.parametrize("mirror", [True, *at_night(False)])
 def test_what_a_change_packs_again(tmp_path, what, removals, mirror):
     growth = {"removals": removals}
     with numbered(tmp_path, mirror=mirror, growth=growth) as lab:
@@ -258,8 +257,7 @@ def without_growing(costs: Costs) -> int:
     return costs.read() - sum(call.size_bytes for call in costs.calls if call.key.startswith(grow))
 
 
-@pytest.mark.parametrize("mode", ["append", "rebuild"])
-@pytest.mark.nightly(sample=1)
+@pytest.mark.parametrize("mode", ["append", *at_night("rebuild")])
 def test_planning_costs_the_same_after_3_and_after_30_versions(tmp_path, mode):
     few, many = (planned_after(tmp_path, versions, mode=mode) for versions in (3, 30))
     assert many.requests == few.requests
@@ -339,7 +337,7 @@ def test_what_the_other_policy_would_do_is_what_it_does(tmp_path, removals, othe
 # Compaction
 
 
-@pytest.mark.parametrize("shuffle_seed", [None, 7])
+@pytest.mark.parametrize("shuffle_seed", [7, *at_night(None)])
 def test_a_compaction_reads_every_shard_once_and_nothing_else(tmp_path, shuffle_seed):
     shards = {**SMALL["shards"], "shuffle_seed": shuffle_seed}
     with numbered(tmp_path, growth={"removals": "omit"}, shards=shards) as lab:

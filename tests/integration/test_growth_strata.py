@@ -8,7 +8,7 @@ from test_growth import Source
 
 from tests.support.checker import Published
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 
 def texts(classes: str, numbers: range) -> dict[str, bytes]:

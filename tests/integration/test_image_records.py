@@ -9,7 +9,7 @@ from pipeline_lab import Lab, directory_lab, images, png, shard_names, write
 import larder
 from larder.shards.formats.recordio import IMAGE_HEADER, record_data
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 OBJECTS = {key: data for key, data in images(each=6).items() if key.endswith(".png")}
 FIELDS: dict[str, Any] = {

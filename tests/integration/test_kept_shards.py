@@ -195,7 +195,7 @@ def read_all(samples: Any) -> list[Any]:
     return samples.batch(range(len(samples)))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_ranks_share_what_is_kept_also_within_a_narrow_limit(data, tmp_path, shard_bytes):
     wanted = list(data.samples("train"))
     keep = tmp_path / "keep"
@@ -274,6 +274,7 @@ def test_a_download_that_was_killed_goes_on(tmp_path, after):
     checked(lab, folder)
 
 
+@pytest.mark.push
 def test_ranks_download_at_once(tmp_path):
     lab = lab_of(tmp_path, splits=SPLITS)
     data = larder.open(f"{lab.storage}/larder/d")

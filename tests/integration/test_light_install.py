@@ -19,7 +19,7 @@ from larder.cli.init import EXAMPLES
 from larder.packages import EXTRAS
 from larder.store import open_store
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(np.__file__).parents[1]

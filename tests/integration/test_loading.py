@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pipeline_lab import Lab, directory_lab, images
+from required import at_push
 
 import larder
 from larder import Choice, Images, Reading, Shuffle
@@ -194,7 +195,7 @@ def exchanged(path: Path) -> None:
     shutil.copy(others[0], path)
 
 
-@pytest.mark.parametrize("format_", ["webdataset", "parquet", "batches"])
+@pytest.mark.parametrize("format_", ["webdataset", *at_push("parquet", "batches")])
 @pytest.mark.parametrize(
     ("change", "code"),
     [

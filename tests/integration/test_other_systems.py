@@ -43,7 +43,7 @@ assert prepare(settings)["status"] == "reused"
 """
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_run_without_linux_features(tmp_path):
     write(tmp_path / "source", {f"{name}.bin": name.encode() for name in "abc"})
     done = run_python("-c", f"ONLY_LINUX = {ONLY_LINUX!r}\n{RUN}", tmp_path)

@@ -24,7 +24,7 @@ from tests.support.runs import between
 from tests.support.servers import S3Server
 from tests.support.stores import Fail, FaultyStore, Recorder
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 POLICIES = Path(__file__).parents[2] / "deployments" / "policies"
 HASTY = RetryPolicy(attempts=2, sleep=lambda seconds: None)

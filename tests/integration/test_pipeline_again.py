@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pipeline_lab import Lab, directory_lab, images, memory_lab, png, shard_names, write
+from required import at_push
 
 import larder
 from larder.store.base import Store
@@ -66,8 +67,7 @@ def kept_writes(recorder: Recorder) -> list[str]:
 # Only times changed
 
 
-@pytest.mark.parametrize("mirror", [True, False])
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.parametrize("mirror", [True, *at_push(False)])
 def test_touched_files_are_hashed_once_and_the_version_stays(tmp_path, mirror):
     lab = directory_lab(tmp_path, mirror=mirror)
     first = lab.prepare()
@@ -85,8 +85,7 @@ def test_touched_files_are_hashed_once_and_the_version_stays(tmp_path, mirror):
     assert set(lab.check()) == {first["version"]}
 
 
-@pytest.mark.parametrize("mirror", [True, False])
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.parametrize("mirror", [True, *at_push(False)])
 def test_touched_files_that_are_no_samples_change_nothing(tmp_path, mirror):
     objects = images() | {"labels.txt": b"c/00 x\nc/01 x\nc/02 y\nc/03 y\n", ".hidden": b"1"}
     lab = directory_lab(
@@ -121,6 +120,7 @@ def test_a_touched_image_that_was_left_out_is_looked_at_again(tmp_path):
 # Something changed
 
 
+@pytest.mark.push
 def test_an_old_version_stays_open_while_the_source_moves_on(tmp_path):
     lab = directory_lab(tmp_path, mirror=True)
     first = lab.prepare()

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from pipeline_lab import DECODED, Lab, directory_lab, flip, png, reach, write
+from required import at_night
 
 from larder.errors import DamageError, ObjectError
 from larder.shards.reading import fetch
 from tests.support.runs import between
 from tests.support.stores import KeyStop, Recorder, Stopped, StoppingStore, keys_of
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 FIELDS: dict[str, Any] = {
     **DECODED,
@@ -61,7 +62,7 @@ PARTS = [SHARD, "*train-000001.idx", CACHE, *(f"index/{role}-*" for role in ROLE
 
 
 @pytest.mark.parametrize("alter", [flip, replaced_with_its_time])
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", at_night(*PARTS, but=(SHARD, CACHE, "index/rows-*")))
 def test_altered_files_of_a_complete_segment_are_not_published(tmp_path, part, alter):
     """The run was killed between segment.json and version.json."""
     lab = directory_lab(tmp_path, **FIELDS)
@@ -143,7 +144,7 @@ def test_touched_files_are_read_once_and_kept(tmp_path):
     lab.check()
 
 
-@pytest.mark.parametrize("end", ["-train-000001.tar", ".mdb"])
+@pytest.mark.parametrize("end", ["-train-000001.tar", *at_night(".mdb")])
 def test_altered_files_in_a_bucket_are_made_again(tmp_path, server, end):
     whole = directory_lab(tmp_path, **FIELDS)
     expected = whole.prepare()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pipeline_lab import Lab, directory_lab, images, png, write
-from required import disk_of
+from required import at_night, at_push, disk_of
 
 import larder
 from larder.errors import CODES, FatalError, LarderError
@@ -138,8 +138,9 @@ def test_a_file_that_may_not_be_read(nobody):
         assert failures(lab, mirror=mirror) == {"b/01.png": "object.unreadable"}
 
 
-@pytest.mark.parametrize("name", ["local", "local/larder/d/segments", "local/larder/d/mirror/a"])
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.parametrize(
+    "name", ["local", *at_push("local/larder/d/segments", "local/larder/d/mirror/a")]
+)
 def test_a_local_side_that_may_not_be_written(nobody, name):
     lab = directory_lab(nobody, mirror=True)
     (nobody / name).mkdir(parents=True)
@@ -185,8 +186,7 @@ EMPTY = {"b/00.png": b""}
 
 
 @pytest.mark.parametrize("validate", ["header", "decode"])
-@pytest.mark.parametrize("mirror", [True, False])
-@pytest.mark.exhaustive(after=2)
+@pytest.mark.parametrize("mirror", [True, *at_push(False)])
 def test_images_that_cannot_be_decoded_are_all_named(tmp_path, validate, mirror):
     lab = directory_lab(tmp_path, images() | BROKEN, validate=validate, mirror=mirror, cache=None)
     found = failures(lab)
@@ -211,8 +211,7 @@ def test_images_without_bytes_are_refused_before_anything_is_copied(tmp_path, va
     assert lab.prepare(on_bad_sample="skip")["skipped"] == 2
 
 
-@pytest.mark.parametrize("batch_bytes", [1, 10**9])
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.parametrize("batch_bytes", [1, *at_push(10**9)])
 def test_images_that_are_left_out(tmp_path, batch_bytes):
     """The others are in the shards that were planned for them, and the cache agrees."""
     fields = {
@@ -293,8 +292,9 @@ def test_what_an_interrupted_run_has_written_is_not_asked_for_again(tmp_path, mo
     assert lab.prepare()["shards"]["samples"] == 12
 
 
-@pytest.mark.exhaustive(after=3)
-@pytest.mark.parametrize("filled", [200, 220, 240, 100, 150, 212, 228, 236, 250, 300, 350])
+@pytest.mark.parametrize(
+    "filled", [200, 220, 240, *at_push(100, 228, 350), *at_night(150, 212, 236, 250, 300)]
+)
 @pytest.mark.parametrize("disk", ["384k"], indirect=True)
 def test_a_disk_that_is_really_full(tmp_path, disk, filled):
     """What a full disk has left over fits beside a whole run."""
@@ -335,6 +335,7 @@ def test_a_bucket_that_answers_503_now_and_then(tmp_path, side):
     lab.check()
 
 
+@pytest.mark.push
 @pytest.mark.parametrize("side", ["source", "local"])
 def test_a_bucket_that_goes_on_answering_503(tmp_path, side):
     """Here the store is out of retries."""

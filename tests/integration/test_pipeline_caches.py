@@ -45,6 +45,7 @@ def test_a_lost_file_of_a_complete_cache_is_made_again(tmp_path, receipt):
     lab.check()
 
 
+@pytest.mark.push
 def test_a_lost_file_that_another_machine_has_written_is_named(tmp_path, monkeypatch):
     """Here its bytes would differ, so it would get another name than cache.json says."""
     lab = directory_lab(tmp_path, **FIELDS)

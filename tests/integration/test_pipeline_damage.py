@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pipeline_lab import DOCUMENT, Lab, directory_lab, flip, images, png, write
+from required import at_push
 
 from larder.errors import DamageError, FatalError
 from tests.support.runs import between
@@ -48,6 +49,7 @@ def digests(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [lab.prepare()["digest"] for lab in labs]
 
 
+@pytest.mark.push
 @pytest.mark.parametrize(
     ("lost", "kept_bytes"),
     [
@@ -75,6 +77,7 @@ def test_no_version_names_a_file_that_the_store_acknowledged_and_did_not_keep(
     lab.check()
 
 
+@pytest.mark.push
 @pytest.mark.parametrize("lost", ["version.json", "segment.json", "latest.json"])
 def test_a_document_whose_last_byte_the_store_did_not_keep_ends_the_run(tmp_path, lost):
     lab = directory_lab(tmp_path)
@@ -90,8 +93,7 @@ def test_a_document_whose_last_byte_the_store_did_not_keep_ends_the_run(tmp_path
     "damaged",
     ["version.json", "segment.json", "latest.json", "objects-*", "mirror/manifest-*.parquet"],
 )
-@pytest.mark.parametrize("changed", [False, True])
-@pytest.mark.exhaustive(after=3)
+@pytest.mark.parametrize("changed", at_push(False, True))
 def test_a_damaged_file_of_a_version_is_found_or_made_again(tmp_path, digests, damaged, changed):
     fields = {**FIELDS, "growth": {"mode": "rebuild"}}  # so that the digest is of the inputs alone
     lab = directory_lab(tmp_path, **fields)

@@ -9,13 +9,13 @@ import column_format
 import numpy as np
 import pytest
 from pipeline_lab import Lab, contents, directory_lab, memory_lab, write
-from required import read_by_others
+from required import at_night, read_by_others
 
 import larder
 from tests.support.runs import between
 from tests.support.stores import Stop
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 
@@ -90,7 +90,7 @@ def test_the_bytes_do_not_depend_on_workers_and_batches(tmp_path):
         assert one["digest"] == two["digest"]
 
 
-@pytest.mark.parametrize("removals", ["repack", "omit"])
+@pytest.mark.parametrize("removals", ["repack", *at_night("omit")])
 def test_a_version_grows(tmp_path, removals):
     for name in FORMATS:
         objects = blobs(each=40)
@@ -201,7 +201,7 @@ def test_wids_reads_every_sample(tmp_path):
         assert parts == {ext: data.hex() for ext, data in sample.parts.items()}
 
 
-@pytest.mark.parametrize("name", ["parquet", "records", "batches", "columns"])
+@pytest.mark.parametrize("name", ["parquet", "batches", *at_night("records", "columns")])
 def test_a_run_killed_at_any_write_can_be_continued(tmp_path, name):
     fields = {"labels": {"from": "folder"}, "shards": FORMATS[name], "splits": SPLITS}
     lab, whole = memory_lab(tmp_path, blobs(each=6), **fields), Stop()

@@ -2,6 +2,7 @@
 
 import uuid
 
+import pytest
 from pipeline_lab import DECODED, Lab, directory_lab, images, listing, opened, png
 
 import larder
@@ -10,6 +11,7 @@ from larder.store import ObjectInfo
 METADATA = {"camera": "left"}
 
 
+@pytest.mark.push
 def test_a_run_in_a_bucket_is_repeated_grown_and_read(gcs_server, tmp_path):
     gcs_server.create_bucket("pipeline")
     urls = (f"gs://pipeline/{uuid.uuid4().hex}/a b" for _ in range(2))

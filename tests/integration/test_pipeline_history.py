@@ -9,7 +9,7 @@ from larder.versions import layout
 from larder.versions.tags import TagEntry
 from tests.support.checker import Published, check_version
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 ADDED = [{"0/00.png": png(90)}, {"0/01.png": png(91), "a/00.png": png(92)}]
 

@@ -27,7 +27,7 @@ from tests.support.errors import larder_error
 from tests.support.runs import between
 from tests.support.stores import Recorder
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 WORDS = png_of(np.arange(63, dtype=np.uint16).reshape(7, 9) * 999, 0)
 FLOATS = tiff_file(np.ones((7, 9), np.float32))

@@ -8,6 +8,7 @@ import pytest
 from image_files import saved
 from PIL import Image
 from pipeline_lab import write
+from required import at_night
 
 from tests.support.processes import run_python
 
@@ -55,7 +56,7 @@ print(run("large") - before)
 WIDE, HIGH = 6_000, 5_000
 
 pytestmark = [
-    pytest.mark.exhaustive,
+    pytest.mark.push,
     pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the peak there"),
 ]
 
@@ -88,9 +89,9 @@ def test_a_large_object_is_prepared_and_verified_in_small_pieces(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("shard_format", "times"), [("webdataset", 0), ("tfrecord", 0), ("recordio", 0), ("parquet", 2)]
+    ("shard_format", "times"),
+    [("parquet", 2), *at_night(("webdataset", 0), ("tfrecord", 0), ("recordio", 0))],
 )
-@pytest.mark.nightly(sample=1)
 def test_how_often_a_large_sample_is_in_memory(tmp_path, shard_format, times):
     """With two batches at once. As it was read it is in a file; pyarrow makes copies."""
     size_bytes = OBJECT_BYTES // 2
@@ -107,8 +108,9 @@ def write_rows(folder: Path, most: int) -> None:
         write(folder / name / "source", {"rows.jsonl": lines.encode()})
 
 
-@pytest.mark.parametrize("shard_format", ["webdataset", "tfrecord", "recordio", "parquet"])
-@pytest.mark.nightly(sample=1)
+@pytest.mark.parametrize(
+    "shard_format", ["webdataset", *at_night("tfrecord", "recordio", "parquet")]
+)
 def test_memory_does_not_grow_with_the_number_of_samples(tmp_path, shard_format):
     """Beyond a row group of the manifests, which both fill."""
     write_rows(tmp_path, 600_000)
@@ -116,8 +118,7 @@ def test_memory_does_not_grow_with_the_number_of_samples(tmp_path, shard_format)
     assert more_bytes(tmp_path, 128 * 1024**2, **fields) < 1.5 * BOUND_BYTES  # 30 MB are noise
 
 
-@pytest.mark.parametrize("shard_format", ["webdataset", "parquet"])
-@pytest.mark.nightly(sample=1)
+@pytest.mark.parametrize("shard_format", ["parquet", *at_night("webdataset")])
 def test_memory_of_a_verification_does_not_grow_with_the_number_of_shards(tmp_path, shard_format):
     """The index of one shard is in memory at a time."""
     write_rows(tmp_path, 200_000)
@@ -130,16 +131,16 @@ def test_memory_of_a_verification_does_not_grow_with_the_number_of_shards(tmp_pa
 @pytest.mark.parametrize(
     ("fields", "names", "bytes_per_pixel"),
     [
-        ({}, "aaaa", 4),
         # The array, its record, and LMDB's copy of that; a file that was written is mapped.
         ({"cache": {"records": "decoded"}}, "abcd", 9),
-        ({"shards": {"images": {"quality": 90}}}, "aaaa", 4),
-        ({"shards": {"images": {"resize": 256}}}, "aaaa", 4),
+        *at_night(
+            ({}, "aaaa", 4),
+            ({"shards": {"images": {"quality": 90}}}, "aaaa", 4),
+            ({"shards": {"images": {"resize": 256}}}, "aaaa", 4),
+        ),
     ],
-    ids=["checked", "cached", "encoded again", "resized"],
+    ids=["cached", "checked", "encoded again", "resized"],
 )
-@pytest.mark.exhaustive(after=1)
-@pytest.mark.nightly(sample=1)
 def test_one_image_is_decoded_at_a_time_if_memory_is_short(
     tmp_path, fields, names, bytes_per_pixel
 ):

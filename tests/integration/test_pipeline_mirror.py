@@ -48,6 +48,7 @@ def mirrored(root: str) -> set[str]:
         return {info.key for page in store.list("mirror/") for info in page}
 
 
+@pytest.mark.push
 def test_an_interrupted_mirror_continues_where_it_stopped(tmp_path, monkeypatch):
     """All of it is one set, of which a receipt is left when it is stopped."""
     lab = directory_lab(tmp_path, OBJECTS, **ONE_BATCH)
@@ -64,7 +65,7 @@ def test_an_interrupted_mirror_continues_where_it_stopped(tmp_path, monkeypatch)
     lab.check()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_killed_mirror_repeats_no_more_than_the_sets_in_progress(tmp_path, monkeypatch):
     size_bytes = sum(map(len, OBJECTS.values())) / len(OBJECTS)
     monkeypatch.setattr(copy_job, "SET_BYTES", int(5 * size_bytes))
@@ -80,6 +81,7 @@ def test_a_killed_mirror_repeats_no_more_than_the_sets_in_progress(tmp_path, mon
         lab.check()
 
 
+@pytest.mark.push
 def test_what_a_killed_run_has_copied_is_recorded_by_the_next(tmp_path):
     """Which itself has nothing to copy."""
     lab = directory_lab(tmp_path, OBJECTS, **ONE_BATCH)

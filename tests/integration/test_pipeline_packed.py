@@ -12,7 +12,7 @@ from larder.errors import DamageError
 from larder.versions.publish import read_segment
 from tests.support.stores import Recorder
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 OBJECTS = images("abc", 20)
 FIELDS: dict[str, Any] = {"cache": None, "splits": {"train": ["a/**", "b/**"], "test": "c/**"}}

@@ -17,7 +17,7 @@ from larder.versions import layout
 from tests.support.runs import between
 from tests.support.stores import FaultyStore, Recorder, unavailable
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 OBJECTS = images("abc", 20)
 FIELDS: dict[str, Any] = {

@@ -23,7 +23,7 @@ from larder.copy import uploads
 from larder.readers.data import Data
 from tests.support.servers import S3Server
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 
 def open_latest(storage: Mapping[str, str], cache_dir: Path) -> Data:

@@ -94,7 +94,7 @@ def test_servers_of_ones_own_are_not_priced(tmp_path):
     assert plan["mirror"]["wanted"], "they are different servers"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_plan_says_a_time_only_where_an_earlier_run_measured_one(tmp_path, monkeypatch):
     monkeypatch.setattr(mirror, "ENOUGH", Totals(15, 10**12))
     lab = lab_of(tmp_path, "pace", EAST, WEST)

@@ -10,6 +10,7 @@ import pytest
 import webdataset as wds
 from pipeline_lab import Lab, directory_lab, images, opened, png
 from reading_lab import LIGHT
+from required import at_night
 from ruamel.yaml import YAML
 from webdataset.shardlists import expand_urls
 
@@ -19,7 +20,7 @@ from larder.versions.arrays import read_directory
 from tests.support.checker import Published
 from tests.support.processes import run_python
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 GUIDE = (Path(__file__).parents[2] / "docs/how-to/experiment-configs.md").read_text()
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
@@ -225,7 +226,8 @@ def test_a_split_without_a_sample_left_has_no_cache_file(tmp_path):
     assert caught.value.code == "cache.missing"
 
 
-ARRAYS = ("rows", "parts", "keys", "names", "exts", "blocks")
+INDEX = "segments/*/index/rows-*"
+ARRAYS, OTHERS = ("rows", "keys"), ("parts", "names", "exts", "blocks")
 
 
 def changed(path: Path, name: str = "") -> None:
@@ -244,10 +246,11 @@ def changed(path: Path, name: str = "") -> None:
     [
         (changed, "segments/*/shards/train/*.tar", "damage.record"),
         (Path.unlink, "segments/*/shards/train/*.tar", "object.missing"),
-        *((partial(changed, name=name), "segments/*/index/rows-*", "damage.") for name in ARRAYS),
-        (Path.unlink, "segments/*/index/rows-*", "damage.size"),
+        *((partial(changed, name=name), INDEX, "damage.") for name in ARRAYS),
+        (Path.unlink, INDEX, "damage.size"),
         (changed, "segments/*/segment.json", "damage."),
         (Path.unlink, "segments/*/segment.json", "damage.size"),
+        *at_night(*((partial(changed, name=name), INDEX, "damage.") for name in OTHERS)),
     ],
 )
 def test_damage_is_found_while_samples_are_read(tmp_path, alter, name, code):

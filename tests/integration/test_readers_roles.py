@@ -14,7 +14,7 @@ from tests.support.certificates import local_certificate
 from tests.support.http_server import QuietHandler, serving
 from tests.support.servers import S3Server, rclone_s3
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 
 READ = """

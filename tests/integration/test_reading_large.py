@@ -52,7 +52,7 @@ from larder.versions.index import (
 )
 from tests.support.memory import MemoryStore, forget
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 PERIOD = 65_536
 SAMPLES_IN_ALL = 3_724 * PERIOD

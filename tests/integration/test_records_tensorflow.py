@@ -10,8 +10,6 @@ from required import read_by_others
 
 import larder
 
-pytestmark = pytest.mark.slow
-
 PROGRAM = """
 import json, sys
 import tensorflow as tf

@@ -5,6 +5,7 @@ import os
 import pytest
 from catalog_lab import cleaned, drop_all, grown, leased
 from pipeline_lab import directory_lab, images, write
+from required import at_push
 
 import larder
 from larder.manifest.sealed import seal
@@ -37,8 +38,7 @@ def age(path, days):
     os.utime(path, (written, written))
 
 
-@pytest.mark.exhaustive(after=1)
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, *at_push(1)])
 def test_training_of_forty_days_keeps_its_version(trained, workers):
     lab, first, path = trained
     data = path.read_bytes()

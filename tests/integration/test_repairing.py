@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 from pipeline_lab import Lab, directory_lab, images, png, write
+from required import at_night
 from verify_lab import (
     DAMAGES,
     DOCUMENTS,
@@ -40,7 +41,7 @@ from larder.versions import omitted
 from larder.versions.publish import read_cache, read_version
 from tests.support.runs import between
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +56,7 @@ def has_changed(key: str, root: Store) -> bool:
     return key.endswith(".tar") and b"c/00.png" in data and png(8) not in data
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.nightly(sample=2)
+@pytest.mark.parametrize("damage", at_night(*DAMAGES, but=("replaced by a sibling", "removed")))
 def test_every_file_is_made_again_to_the_same_bytes(lab: Lab, damage: str) -> None:
     with lab.opened_root() as root:
         files = published(root)
@@ -382,7 +382,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", at_night(*SHAPES, but=("shuffle_seed", "skipped samples")))
 def test_segments_of_every_shape_are_made_again(tmp_path: Path, shape: str) -> None:
     """Two segments, the second with another class; every shard of both is lost."""
     fields = SHAPES[shape]

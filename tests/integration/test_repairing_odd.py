@@ -25,7 +25,7 @@ from larder.store.delegate import DelegatingStore
 from larder.verify.repair import repair_large
 from larder.verify.replacing import Spares
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 
 def exchange(root: Store, one: str, other: str) -> None:

@@ -17,10 +17,10 @@ from tests.support.servers import S3Server
 FIELDS = {"labels": {"from": "folder"}, "shards": {"bytes": 4_000}}
 
 
+@pytest.mark.push
 @pytest.mark.parametrize(
     ("name", "mirror", "etags"), [("rclone", True, True), ("moto", False, False)]
 )
-@pytest.mark.exhaustive(after=1)
 def test_a_run_from_a_report(name, mirror, etags, tmp_path, request):
     server: S3Server = request.getfixturevalue(f"{name}_server")
     server.create_bucket("reported")

@@ -16,6 +16,7 @@ import pytest
 from archives_lab import reads, samples
 from pipeline_lab import Lab, directory_lab, png, write
 from pydantic import ValidationError
+from required import at_night, at_push
 from test_annotations import as_csv, as_lines
 
 from larder.config.models.locations import Rows
@@ -160,21 +161,28 @@ def test_a_column_can_name_the_samples(tmp_path, name, data):
     assert set(made(row_lab(tmp_path, {name: data}, key="id"))) == {f"{name}/b/2", f"{name}/7"}
 
 
-BAD_ROWS = {
-    "not JSON": ({}, "x.jsonl", b'1\n{"a":\n2\n'),
-    "NaN": ({}, "x.jsonl", b"1\nNaN\n"),
-    "too deep": ({}, "x.jsonl", b"1\n" + b"[" * 100_000 + b"\n"),
-    "no key": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{}\n'),
-    "no object": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n[]\n'),
-    "a dot": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{"id":"b.c"}\n'),
-    "a slash": ({"key": "id"}, "x.csv", b"id,v\na,1\n/b,2\n"),
-    "twice": ({"key": "id"}, "x.csv", b"id,v\na,1\na,2\nb,3\n"),
-    "fields": ({}, "x.csv", b"a,b\n1,2\n3\n"),
-}
-
-
-@pytest.mark.parametrize(("rows", "name", "data"), BAD_ROWS.values(), ids=BAD_ROWS)
-@pytest.mark.exhaustive(after=4)
+@pytest.mark.parametrize(
+    ("rows", "name", "data"),
+    [
+        ({}, "x.jsonl", b'1\n{"a":\n2\n'),
+        ({}, "x.jsonl", b"1\n" + b"[" * 100_000 + b"\n"),
+        ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{}\n'),
+        ({"key": "id"}, "x.csv", b"id,v\na,1\na,2\nb,3\n"),
+        *at_push(
+            ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{"id":"b.c"}\n'),
+            ({"key": "id"}, "x.csv", b"id,v\na,1\n/b,2\n"),
+            ({}, "x.csv", b"a,b\n1,2\n3\n"),
+        ),
+        *at_night(
+            ({}, "x.jsonl", b"1\nNaN\n"),
+            ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n[]\n'),
+        ),
+    ],
+    ids=[
+        *("not JSON", "too deep", "no key", "twice"),
+        *("a dot", "a slash", "fields", "NaN", "no object"),
+    ],
+)
 def test_bad_rows_are_named(tmp_path, rows, name, data):
     lab = row_lab(tmp_path, {name: data}, **rows)
     (failure,) = failures(lab)
@@ -257,8 +265,7 @@ def test_nothing_to_expand_is_a_warning(tmp_path, source, count):
     assert codes.count("nothing_expanded") == count
 
 
-@pytest.mark.parametrize(("name", "file_of"), [("x.csv", as_csv), ("x.jsonl", as_lines)])
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.parametrize(("name", "file_of"), [("x.csv", as_csv), *at_push(("x.jsonl", as_lines))])
 def test_a_row_more_packs_one_sample(tmp_path, name, file_of):
     """Also where the others have moved in the file."""
     rows = [{"id": f"{number:03}", "v": f"{number}"} for number in range(40)]
@@ -272,6 +279,7 @@ def test_a_row_more_packs_one_sample(tmp_path, name, file_of):
     assert values == {f"{name}/{row['id']}": row for row in grown}
 
 
+@pytest.mark.push
 def test_tables_are_read_once(tmp_path):
     rows = [{"id": f"{at}", "v": "x" * 1_000} for at in range(100)]
     lab = row_lab(tmp_path, {"x.csv": as_csv(rows), "y.csv": b"id,v\nb,2\n"})
@@ -299,9 +307,8 @@ def test_a_container_that_was_deleted_is_made_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "file_of"), [("x.jsonl", as_lines), ("x.csv", as_csv), ("x.parquet", None)]
+    ("name", "file_of"), [("x.jsonl", as_lines), *at_push(("x.csv", as_csv), ("x.parquet", None))]
 )
-@pytest.mark.exhaustive(after=1)
 def test_rows_are_left_out_by_their_keys(tmp_path, name, file_of):
     rows = [{"id": f"r{number}", "n": str(number)} for number in range(12)]
     data = file_of(rows) if file_of else parquet(pa.Table.from_pylist(rows))
@@ -325,6 +332,7 @@ def test_a_bad_row_that_is_left_out_is_no_failure(tmp_path):
     }
 
 
+@pytest.mark.push
 def test_many_rows_are_read_with_few_requests(tmp_path):
     lines = b"".join(b'{"n":%d}\n' % number for number in range(5_000))
     lab = row_lab(tmp_path, {"x.jsonl": lines})

@@ -153,6 +153,7 @@ def test_a_job_reads_the_version_of_its_config(delivery, format_, tmp_path, job)
     assert len(list(data.loader("training", batch_size=4))) == 4
 
 
+@pytest.mark.push
 @pytest.mark.parametrize("delivery", ["file", "fast_file"])
 @pytest.mark.parametrize(("cache", "whole_keys"), [(None, False), ({"records": "encoded"}, True)])
 def test_a_version_of_several_segments(delivery, cache, whole_keys, tmp_path, job):
@@ -261,7 +262,7 @@ def test_a_pipe_that_ends_too_early_is_damage(cut, tmp_path, job):
     assert caught.value.where == str(job / "data/validation_0")
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 @pytest.mark.parametrize("consumer", [{}, {"record_io": True}], ids=str)
 def test_a_flipped_byte_in_a_pipe_is_damage_or_changes_nothing(consumer, tmp_path, job):
     lab = lab_of(tmp_path, "pipe", consumer)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from column_format import registered
 from pipeline_lab import Lab, directory_lab, flip, images
+from required import at_night
 
 from larder.store.delegate import DelegatingStore
 from tests.support.errors import larder_error
@@ -46,9 +47,9 @@ def shard_files(lab: Lab) -> dict[str, int]:
     return {f"{path.parent.name}/{path.name}": path.stat().st_size for path in paths}
 
 
+@pytest.mark.push
 @pytest.mark.parametrize("ext", ["cols", "rows"])
-@pytest.mark.parametrize("lost", [False, True])
-@pytest.mark.exhaustive(after=2)
+@pytest.mark.parametrize("lost", [False, *at_night(True)])
 def test_a_shard_with_one_altered_file_is_made_again(lab, ext, lost):
     expected = lab.prepare()["digest"]
     shutil.rmtree(str(lab.storage))

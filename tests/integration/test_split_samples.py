@@ -19,6 +19,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from pipeline_lab import Lab, directory_lab
+from required import at_night, at_push
 
 import larder
 from larder import Choice, Reading
@@ -28,7 +29,6 @@ from larder.readers.access import DatasetAccess
 from larder.readers.data import Data
 from larder.readers.samples import Sample
 from larder.readers.split import SplitSamples
-from larder.shards.formats import FORMATS
 from larder.store import open_store
 from larder.store.delegate import DelegatingStore
 from larder.versions.publish import read_version
@@ -87,8 +87,10 @@ def data_of(lab: Lab) -> Data:
     return larder.open(f"{lab.storage}/larder/d")
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.exhaustive(after=2)
+@pytest.mark.parametrize(
+    "name",
+    ["webdataset", "parquet", *at_push("tfrecord", "records"), *at_night("recordio", "batches")],
+)
 def test_by_number_in_every_format(tmp_path, name):
     lab = grown(tmp_path, shards={**FIELDS["shards"], "format": name})
     data = data_of(lab)
@@ -174,9 +176,8 @@ def numbered(samples: SplitSamples) -> list[Sample]:
     return samples.batch(range(len(samples)))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", *at_push("spawn"), *at_night("forkserver")])
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it has threads
-@pytest.mark.exhaustive(after=1)
 def test_in_workers_of_any_kind_also_after_the_parent_has_read(lab, method):
     samples = data_of(lab).samples_of("train")
     wanted = numbered(samples)
@@ -202,7 +203,9 @@ def damaged(lab: Lab) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("check", "found"), [("always", True), ("once", False), ("never", False)])
+@pytest.mark.parametrize(
+    ("check", "found"), [("always", True), *at_push(("once", False), ("never", False))]
+)
 def test_a_part_is_compared_as_asked(tmp_path, check, found):
     lab = grown(tmp_path)
     samples = data_of(lab).samples_of("train", check=check)
@@ -245,6 +248,7 @@ def test_a_shard_that_was_replaced_is_named_even_if_nothing_is_compared(tmp_path
         numbered(samples)
 
 
+@pytest.mark.push
 def test_a_shard_that_was_restored_is_read_where_its_parts_are_compared(tmp_path):
     lab = grown(tmp_path)
     samples = data_of(lab).samples_of("train")
@@ -273,6 +277,7 @@ def bucket_lab(server: S3Server, folder: Path) -> Lab:
     return Lab(lab.source, f"s3://{bucket}/here", lab.output, lab.fields)
 
 
+@pytest.mark.push
 def test_ranks_read_version_json_once(tmp_path, s3_env, monkeypatch):
     lab = bucket_lab(s3_env, tmp_path)
     first = lab.prepare()["version"]
@@ -324,7 +329,7 @@ class Launcher:
         return self._process.stdout.readline().strip()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 @pytest.mark.parametrize(
     ("variable", "wrapper"),
     [
@@ -360,6 +365,7 @@ class Silent(DelegatingStore):
         raise unavailable().error
 
 
+@pytest.mark.push
 def test_a_version_whose_shards_are_kept_needs_no_server(tmp_path, s3_env, monkeypatch):
     lab = bucket_lab(s3_env, tmp_path)
     lab.prepare()
@@ -385,6 +391,7 @@ def test_a_version_whose_shards_are_kept_needs_no_server(tmp_path, s3_env, monke
         larder.open(address, cache_dir=tmp_path / "other")
 
 
+@pytest.mark.push
 def test_ranks_that_start_together_read_a_tag_once(tmp_path, s3_env, monkeypatch):
     lab = bucket_lab(s3_env, tmp_path)
     version = lab.prepare()["version"]
@@ -405,6 +412,7 @@ def test_ranks_that_start_together_read_a_tag_once(tmp_path, s3_env, monkeypatch
         assert len(reading.mock_calls) == 9, "where nothing can be written, each reads it"
 
 
+@pytest.mark.push
 def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, s3_env, monkeypatch):
     lab = bucket_lab(s3_env, tmp_path)
     version = lab.prepare()["version"]
@@ -438,6 +446,7 @@ def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, s3
         opened()
 
 
+@pytest.mark.push
 def test_from_a_bucket(tmp_path, s3_env, monkeypatch):
     lab = bucket_lab(s3_env, tmp_path)
     lab.prepare()

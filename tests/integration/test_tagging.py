@@ -45,7 +45,7 @@ def test_a_rollback_is_one_command_and_the_next_run_undoes_it(versions):
     assert tagged(lab, "latest", second)["status"] == "current"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_runs_publish_and_leave_a_pinned_tag_and_its_configs(versions):
     lab, first, second = versions
     tagged(lab, "latest", first, pin=True)

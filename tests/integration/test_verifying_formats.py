@@ -13,7 +13,7 @@ from verify_lab import DAMAGES, damaged, findings, published, sibling_of, verifi
 from larder.shards.formats import FORMATS
 from larder.store.base import Store
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 OPTIONS: dict[str, dict[str, int]] = {"batches": {"samples_per_shard": 4}}
 

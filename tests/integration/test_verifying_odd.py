@@ -29,7 +29,7 @@ from larder.verify.verify_report import verify_lines
 from tests.support.runs import between
 from tests.support.stores import FaultyStore, Stop, Stopped, StoppingStore, unreadable
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 KINDS = ("latest.json", "version.json", "segment.json", "cache.json", "classes.json")
 SUFFIXES = (".tar", ".mdb", ".idx", ".parquet")

@@ -11,7 +11,7 @@ from verify_lab import DAMAGES, DOCUMENTS, damaged, findings, published, sibling
 
 from tests.support.servers import S3Server
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.push
 
 FIELDS = {**DECODED, "validate": "header", "cache": {"records": "encoded"}, "mirror": False}
 

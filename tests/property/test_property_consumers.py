@@ -56,7 +56,7 @@ ADDED: dict[str, dict[str, Any]] = {
 )
 @settings(max_examples=150)
 @given(data=st.data())
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_template_makes_a_config_or_is_refused(kind, delivery, data):
     template = json.loads(json.dumps(load_template(CONFIGS, CONSUMERS[kind].TEMPLATE or "")))
     template |= json.loads(json.dumps(ADDED[kind]))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from history_lab import Place, Run
 from history_model import histories
-from hypothesis import HealthCheck, given, seed, settings
-from required import nightly, turn
+from hypothesis import HealthCheck, given, settings
+from required import nightly
 
 FEW = "40" if nightly() else "2"
 EXAMPLES = int(os.environ.get("LARDER_HISTORIES", FEW))
@@ -24,8 +24,7 @@ SLOW = settings(
 )
 
 
-@pytest.mark.exhaustive
-@seed(turn())
+@pytest.mark.push
 @SLOW
 @given(histories())
 def test_histories_in_memory(history):
@@ -33,8 +32,7 @@ def test_histories_in_memory(history):
         Run(Place.memory(Path(folder))).history(history)
 
 
-@pytest.mark.exhaustive
-@seed(turn())
+@pytest.mark.push
 @SLOW
 @given(histories())
 def test_histories_in_directories(history):
@@ -42,8 +40,7 @@ def test_histories_in_directories(history):
         Run(Place.directory(Path(folder))).history(history)
 
 
-@pytest.mark.exhaustive
-@seed(turn())
+@pytest.mark.push
 @settings(SLOW, max_examples=max(1, EXAMPLES // 4))
 @given(histories(abandoned=False, most=6))
 def test_histories_are_the_same_everywhere(history):

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from required import nightly, turn
+from required import nightly
 
 import larder
 from larder.readers.batches import Decoding
@@ -18,7 +18,7 @@ from larder.readers.order import ChosenSamples
 from tests.support.numbered import NumberedSamples, loader_of
 
 pytestmark = [
-    pytest.mark.exhaustive,
+    pytest.mark.push,
     pytest.mark.timeout(900),  # 500 trials take minutes where other tests run beside them
 ]
 
@@ -112,14 +112,12 @@ def goes_on(make: Any, given: dict[str, Any], data: st.DataObject) -> None:
         assert len(keys) == len(whole) or len(whole) < BATCH, "the last batch of an epoch is padded"
 
 
-@seed(turn())
 @settings(max_examples=TRIALS)
 @given(options(), st.data())
 def test_a_run_goes_on_with_the_same_batches(given, data):
     goes_on(made, given, data)
 
 
-@seed(turn())
 @settings(max_examples=TRIALS // 5)
 @given(
     st.lists(options(), min_size=1, max_size=3),

@@ -41,7 +41,7 @@ def entry_batches(names: list[str], cut: int) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(rows[start : start + cut], schema=ENTRIES)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 @settings(max_examples=2 * settings.default.max_examples)
 @given(
     keys=st.sets(KEYS, max_size=15),

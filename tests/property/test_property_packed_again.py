@@ -71,7 +71,7 @@ def pack(
     )
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 @settings(max_examples=2 * settings.default.max_examples)
 @given(
     found=contents,

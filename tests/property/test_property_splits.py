@@ -79,7 +79,7 @@ def is_exact(counts: Counter[str], fractions: dict[str, float]) -> bool:
     )
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 @given(
     keys=sample_keys(),
     fractions=st.sampled_from(FRACTIONS),
@@ -97,7 +97,7 @@ def test_every_class_is_divided_exactly_however_the_listing_is_cut(keys, fractio
 @given(
     before=sample_keys(), now=sample_keys(), fractions=st.sampled_from(FRACTIONS), seed=st.just(3)
 )
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_what_is_published_keeps_its_split_and_new_samples_fill_up_the_classes(
     before, now, fractions, seed
 ):
@@ -114,7 +114,7 @@ def test_what_is_published_keeps_its_split_and_new_samples_fill_up_the_classes(
 @given(
     before=sample_keys(), now=sample_keys(), fractions=st.sampled_from(FRACTIONS), cut=st.just(3)
 )
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_groups_are_never_divided(before, now, fractions, cut):
     """A group is ``gN`` here, in any class."""
     described = dataset(fractions, 7, r"/(g\d)-")

@@ -39,3 +39,7 @@ def test_files_that_are_named_exist(page):
 def test_what_holds_a_promise_runs_at_every_push():
     named = re.findall(r"tests/[\w/]+\.py", (ROOT / "docs/promises.md").read_text())
     assert not {path for group in GROUPS for path in group.tests}.intersection(named)
+    for path in named:
+        text = (ROOT / path).read_text()
+        assert not re.search(r"^pytestmark = [^(]*mark\.nightly", text, re.MULTILINE), path
+        assert text.count("\n@pytest.mark.nightly\n") < text.count("\ndef test_"), path

@@ -93,6 +93,7 @@ def test_the_map_grows_and_loses_nothing(tmp_path):
             assert_record(record, number)
 
 
+@pytest.mark.push
 def test_an_endless_dataset_is_refused(tmp_path):
     def endless() -> Iterator[dict[str, Any]]:
         while True:

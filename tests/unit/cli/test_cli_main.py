@@ -55,7 +55,7 @@ NOT_NEEDED = {
 """By the modules of copy, ls, show, emit, verify and card: what they start without."""
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 @pytest.mark.parametrize("module", NOT_NEEDED)
 def test_a_command_starts_without_what_it_does_not_need(module):
     done = run_python("-c", f"import sys, larder.{module}; print(*sys.modules)")

@@ -98,6 +98,7 @@ def test_nothing_that_is_printed_reaches_the_terminal_as_a_control(capsys):
     assert not {"\x9b", "\u202e", "\x1b"} & set(out)
 
 
+@pytest.mark.push
 @pytest.mark.parametrize("json_flag", [(), ("--json",)])
 def test_a_plan_that_cannot_be_printed_does_not_claim_to_have_done_work(tmp_path, json_flag):
     (tmp_path / "source").mkdir()

@@ -47,7 +47,7 @@ def test_a_copy_that_its_record_cannot_read_is_made_again(tmp_path, checksum, is
     assert sum(map(len, rows)) == is_due
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_any_number_of_objects_fits_into_the_memory_of_a_sort(tmp_path):
     count, rows = 250_000, 50_000
 

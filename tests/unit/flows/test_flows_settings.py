@@ -38,7 +38,7 @@ def load(home: Path, **environment: str) -> tuple[list[str], str]:
     return done.stdout.splitlines(), done.stderr
 
 
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.push
 @pytest.mark.parametrize(
     ("name", "value", "where"),
     [
@@ -53,7 +53,7 @@ def test_a_wrong_setting_is_named_and_not_shown(tmp_path, name, value, where):
     assert CANARY not in line + err
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 @pytest.mark.parametrize(("given", "seconds"), [("-5", 1.0), ("9" * 30, 86_400.0)])
 def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(tmp_path, given, seconds):
     script = "from flows.runs.prefect_settings import *; load_prefect(); print(startup_seconds())"
@@ -64,7 +64,7 @@ def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(tmp_path, given, s
 @pytest.mark.parametrize(
     "text", [f"broken = [{CANARY}", f'active = "x"\nprofiles = {{x = "{CANARY}"}}']
 )
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_profiles_that_cannot_be_read_are_wrong_input_too(tmp_path, text):
     (tmp_path / "profiles.toml").write_text(text)
     (line,), err = load(tmp_path)

@@ -136,7 +136,7 @@ def test_an_error_leaves_nothing_behind(tmp_path):
     assert (tmp_path / "m").read_text() == "before"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_every_flipped_bit_is_found_or_harmless(tmp_path):
     rows = [(*row(at)[:4], None, None) for at in range(8)]
     file = write_manifest(tmp_path / "m", SAMPLE_ORDER, batches(rows, 8), row_group_rows=4)

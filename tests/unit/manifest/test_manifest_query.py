@@ -36,7 +36,7 @@ def many(count: int) -> Stream:
     return Stream(KEYS, batches())
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_memory_and_spilling_change_nothing(tmp_path):
     def run(memory_bytes: int) -> list[pa.RecordBatch]:
         with tables_in(tmp_path, memory_bytes):
@@ -68,7 +68,7 @@ print(rows, status.partition("VmHWM:")[2].split()[0])
 """
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_result_is_streamed(tmp_path):
     done = run_python("-c", PEAK, Path(__file__).parent, tmp_path)

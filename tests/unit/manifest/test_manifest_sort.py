@@ -60,6 +60,7 @@ def _amount(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(module, "_FEW_BYTES", 0)
 
 
+@pytest.mark.push
 @pytest.mark.usefixtures("_amount")
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -172,7 +173,7 @@ def mapped_bytes() -> int:
     return 1024 * int(status.partition("RssFile:")[2].split()[0])
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_a_join_may_be_as_long_as_its_order(tmp_path):
     count = 300_000
 

@@ -233,7 +233,7 @@ def test_batches_do_not_show(tmp_path_factory, sizes, shape, cut):
 @given(
     sizes=st.dictionaries(keys | names | st.text(max_size=6), st.integers(0, 2**40), max_size=25)
 )
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_arranges_as_the_rules_for_one_key_say(tmp_path_factory, sizes):
     found, rows = run(tmp_path_factory.mktemp("arrange"), sizes)
     samples: dict[str, dict[str, str]] = {}

@@ -179,7 +179,7 @@ def test_a_damaged_receipt_is_named(root):
     assert accepted < len(data) / STEP / 2  # what no reader looks at, such as statistics
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_what_receipts_say_of_shards_does_not_stay_in_memory(tmp_path):
     root = open_store(f"memory://{uuid.uuid4().hex}/")
     for number in range(120):

@@ -221,6 +221,7 @@ def test_only_what_is_bad_is_read_twice(source, target):
     assert sorted(read) == sorted([*objects, "train/cat/bad.jpg", "train/cat/bad.json"])
 
 
+@pytest.mark.push
 @pytest.mark.parametrize("skip", [False, True])
 def test_of_many_failures_the_first_are_kept(source, target, skip):
     contents = [Content(f"{number:04}", {"jpg": b"no image"}, 0) for number in range(1_005)]

@@ -6,7 +6,7 @@ import pytest
 from larder.shards.index_rows import IndexRows
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 def test_rows_of_a_shard_do_not_stay_in_memory():
     """Neither while they are collected, nor when they are read."""
 

@@ -139,7 +139,7 @@ def test_an_interrupt_ends_all(store, tmp_path):
         fetch(MeanwhileStore(store, meanwhile), tmp_path, threads=2)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.push
 @pytest.mark.parametrize("server", ["s3_env", "gcs_server"])
 def test_a_real_server(server, request, tmp_path, monkeypatch):
     url = f"{'s3' if server == 's3_env' else 'gs'}://downloads"

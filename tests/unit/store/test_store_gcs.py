@@ -290,7 +290,6 @@ def test_the_server_verifies_what_it_receives(gcs):
         lambda store, like: stream(store, DATA, like=like),
     ],
 )
-@pytest.mark.exhaustive(after=3)
 def test_type_and_metadata_are_sent_as_they_are(gcs, write):
     metadata = {"a b": "1", "höhe": "漢\n", "x": ""}
     unknown = dict.fromkeys(("", "é/x", "a\r\nX-Header: b", None), "application/octet-stream")

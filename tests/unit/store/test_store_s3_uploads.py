@@ -30,6 +30,7 @@ def test_a_stream_that_is_stopped_leaves_no_upload(request, name):
     assert server.uploads(bucket, "p/") == []
 
 
+@pytest.mark.push
 @pytest.mark.parametrize("name", ["moto_server", "radosgw_server", "rclone_server"])
 def test_a_stream_that_the_server_assembles_wrongly_is_removed(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str
