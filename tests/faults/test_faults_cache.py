@@ -4,13 +4,9 @@ import itertools
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +19,7 @@ from larder.cache.file import CacheFileReader, open_file
 from larder.cache.group import GROUPS_KEY, group_key
 from larder.cache.record import CacheFileFacts, Codec
 from larder.cache.schema import Field, RecordSchema
-from larder.errors import DamageError, FatalError, LarderError
+from larder.errors import DamageError, FatalError
 from larder.readers.cache import CacheReader
 from tests.support.errors import larder_error
 from tests.support.processes import run_python
@@ -256,47 +252,3 @@ def test_a_full_disk_is_said_and_nothing_is_left(tmp_path):
     assert done.stderr.splitlines()[-1].startswith("larder.errors.StoreError: ")
     assert os.listdir(tmp_path) == []
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 20_000
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB."""
-    from required import disk_of  # not for the processes that import this module
-
-    with disk_of("8m", tmp_path / "disk") as place:
-        yield place
-
-
-@pytest.mark.push
-def test_files_that_are_built_concurrently_share_the_free_space(small_disk):
-    """Neither ends, and the disk is never full."""
-    reserve_bytes = 2_000_000
-    least_bytes = [shutil.disk_usage(small_disk).free]
-    barrier = threading.Barrier(2)
-
-    def endless() -> Iterator[dict[str, object]]:
-        barrier.wait()
-        for number in itertools.count():
-            least_bytes.append(shutil.disk_usage(small_disk).free)
-            yield values(number)
-
-    def run(name: str) -> LarderError:
-        with pytest.raises(LarderError) as caught:
-            build_file(
-                CODEC.encode_each(endless()),
-                SCHEMA,
-                small_disk / name,
-                limit_bytes=None,
-                reserve_bytes=reserve_bytes,
-                transaction_bytes=50_000,
-            )
-        return caught.value
-
-    with ThreadPoolExecutor(2) as pool:
-        errors = list(pool.map(run, ["a.mdb", "b.mdb"]))
-    for error in errors:
-        assert (error.code, error.exit_status) == ("store.full", 3)
-        assert "would leave less than 2.0 MB of the disk" in error.message
-    # What the other one wrote since it was asked: a transaction, in LMDB's pages.
-    assert min(least_bytes) > reserve_bytes - 500_000
-    assert os.listdir(small_disk) == []

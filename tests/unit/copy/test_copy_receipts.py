@@ -17,6 +17,7 @@ from larder.jobs.results import Totals
 from larder.store import open_store
 from larder.store.base import ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
+from tests.support.processes import wait_until
 from tests.support.stores import FaultyStore, RecordingStore, unavailable
 
 PLACE = CopyPlace(Origin("s3://source/"))
@@ -180,9 +181,10 @@ def test_no_set_begins_while_one_is_written_and_another_is_full(root, sets):
 
         taking = threading.Thread(target=take)
         taking.start()
-        taking.join(0.2)
+        wait_until(lambda: bool(begun))
+        taking.join(0.2)  # in which another one would begin
         assert begun == ["d"]
         synced.set()
-        taking.join(30)
-        writing.join(30)
+        taking.join()
+        writing.join()
     assert found(root) == {(0, 2): "ab", (2, 2): "cd", (4, 2): "ef"}

@@ -331,6 +331,7 @@ def test_an_iteration_may_be_collected_by_one_of_its_threads(request):
                 collected.set()
             return super().batch(numbers)
 
+    before = set(threading.enumerate())  # those of other tests
     batches = iter(loader_of(Collecting(SHARDS), batch_size=8))
     next(batches)
     cycle = [batches]
@@ -338,8 +339,7 @@ def test_an_iteration_may_be_collected_by_one_of_its_threads(request):
     del batches, cycle
     forgotten.set()
     assert collected.wait(60)
-    of_loader = ("larder-loader", "larder-batch")
-    wait_until(lambda: not any(each.name.startswith(of_loader) for each in threading.enumerate()))
+    wait_until(lambda: before.issuperset(threading.enumerate()))
 
 
 INTERRUPTED = """

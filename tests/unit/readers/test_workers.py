@@ -59,6 +59,15 @@ def processes():
     return [each.process.pid for each in every if each and is_running(each.process.pid)]
 
 
+@pytest.fixture
+def other_crew(monkeypatch):
+    """One that has started no process."""
+    crew = workers.Crew()
+    monkeypatch.setattr(workers, "_crew", crew)
+    yield
+    crew.stop()
+
+
 @pytest.mark.parametrize("transform", [None, pixels, of_other_sizes])
 def test_batches_that_training_keeps_stay_as_they_were(transform):
     """More of them than there are slots."""
@@ -70,15 +79,6 @@ def test_batches_that_training_keeps_stay_as_they_were(transform):
         for value, same in zip(one["txt"], other["txt"], strict=True):
             assert np.array_equal(value, same)
         one["label"] += 1  # they may be changed, as those of threads
-
-
-def test_a_process_that_was_killed_is_replaced():
-    loader, read = made(), []
-    for number, batch in enumerate(loader):
-        if number in (0, 7, 8, 30):
-            os.kill(processes()[0], signal.SIGKILL)
-        read.append(batch["key"])
-    assert read == keys(made(0))
 
 
 def test_a_process_that_is_killed_again_is_an_error_that_names_the_batch():
@@ -97,6 +97,7 @@ def test_other_errors_are_those_of_the_process():
         list(made(2, failing))
 
 
+@pytest.mark.usefixtures("other_crew")
 def test_iterations_that_are_left_give_their_memory_back():
     loader, crew = made(), workers.crew()
     next(iter(loader))
@@ -110,8 +111,8 @@ def test_iterations_that_are_left_give_their_memory_back():
     assert len(processes()) == len(before), "all loaders share them"
 
 
+@pytest.mark.usefixtures("other_crew")
 def test_processes_go_on_with_the_next_epoch_until_the_loader_is_gone():
-    gc.collect()  # what other tests have left
     loader, lanes = made(), [each._lanes for each in workers.crew()._workers]
     before = [len(each) for each in lanes]
     keys(loader)
@@ -124,24 +125,6 @@ def test_processes_go_on_with_the_next_epoch_until_the_loader_is_gone():
     del loader
     gc.collect()
     assert [len(each) for each in lanes] == before
-
-
-def test_an_interrupt_may_come_at_any_time():
-    loader = made()
-    expected = keys(made(0)) * 400
-    read = []
-
-    def train():
-        for _ in range(400):
-            loader.go_to(0, 0)
-            read.extend(batch["key"] for batch in loader)
-
-    threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
-    with pytest.raises(KeyboardInterrupt):
-        train()
-    assert read == expected[: len(read)]
-    loader.go_to(0, 0)
-    assert keys(loader) == keys(made(0))
 
 
 def test_what_pins_a_batch_is_called_ahead_by_a_thread_of_this_process():
@@ -193,15 +176,6 @@ def test_functions_that_only_this_process_has_are_for_its_threads(caplog, monkey
     monkeypatch.setattr(pixels, "__qualname__", "odd")
     with larder_error("config.invalid_value", "workers"):
         list(made(2, pixels))
-
-
-@pytest.fixture
-def other_crew(monkeypatch):
-    """One that has started no process."""
-    crew = workers.Crew()
-    monkeypatch.setattr(workers, "_crew", crew)
-    yield
-    crew.stop()
 
 
 @pytest.mark.usefixtures("other_crew")

@@ -301,7 +301,7 @@ def test_a_transfer_that_is_stopped_is_an_error(context, begun):
         request_of(one)
         if begun:
             one.sendall(begun + bytes(PIECE_BYTES))
-        threading.Timer(0.1, interrupt.stop).start()
+        interrupt.stop()
         over.wait(60)
 
     with asking(serve, context) as http:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -367,27 +366,10 @@ def test_a_stop_reaches_the_parts_of_a_stream() -> None:
         interrupt, store = Interrupt(), opened(script)
         with interrupt.active(), store.writer("k") as writer:
             writer.write(bytes(20 << 20))
-            threading.Timer(0.2, interrupt.stop).start()
-            with pytest.raises(FatalError):
-                writer.commit()
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("slow", ["begin", "abort"])
-def test_a_stop_waits_a_moment_for_uploads_to_begin_and_to_be_aborted(slow: str) -> None:
-    """One that began while nobody waited for its answer could not be aborted."""
-    begun = Say(200, "<R><UploadId>u</UploadId></R>", seconds=1.0 if slow == "begin" else 0.0)
-    other = Say(204, seconds=NEVER if slow == "abort" else 0.0)
-    with scripted_s3(begun, other) as script:
-        interrupt = Interrupt()
-        with interrupt.active(), opened(script).writer("k") as writer:
-            writer.write(bytes((16 << 20) + 1))
-            wait_until(lambda: bool(script.asked))
+            wait_until(lambda: len(script.asked) > 2)  # a part is repeated
             interrupt.stop()
             with pytest.raises(FatalError):
-                interrupt.sleep(10)
-        assert script.asked[0] == "POST /bucket/p/k?uploads="
-        assert "DELETE /bucket/p/k?uploadId=u" in script.asked
+                writer.commit()
 
 
 @pytest.mark.timeout(60)

@@ -1,11 +1,9 @@
 """Whose credentials sign a request: of a role, of a block, of nobody, and of two at once."""
 
-import socket
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from scripted_s3 import Say, scripted_s3
-from socket_server import served
 
 from larder.config.urls import Access
 from larder.errors import RetryableError, StoreError
@@ -130,23 +128,3 @@ def test_a_block_without_keys(content):
 def test_a_block_that_nothing_here_can_load():
     with larder_error("config.block"):
         load("unheard-of/x")
-
-
-@pytest.mark.parametrize("call", ["get", "put", "list", "head", "role"])
-def test_a_server_that_never_answers_is_given_up(call):
-    accepted: list[int] = []
-
-    def mute(one: socket.socket) -> None:
-        accepted.append(one.fileno())
-        while one.recv(1 << 16):
-            pass
-
-    with served(mute) as port:
-        role = ROLE if call == "role" else None
-        access = Access(endpoint=f"http://127.0.0.1:{port}", give_up_seconds=0.4, role=role)
-        store = open_store("s3://bucket/", access=access)
-        calls = {"put": lambda: store.put("k", b"x"), "list": lambda: list(store.list())}
-        with pytest.raises(RetryableError) as caught:
-            calls.get(call, lambda: store.head("k") if call == "head" else store.get("k"))()
-        assert caught.value.code == "store.unavailable"
-        assert 1 <= len(accepted) <= 2, "one repetition at most has time to end"
