@@ -161,9 +161,8 @@ def grow(folder: Path) -> None:
     ("what", "at"),
     [
         ("prepare", "/shards/train/"),
-        ("prepare", "/caches/"),
-        ("compact", "/index/sources"),
         ("compact", "latest.json"),
+        *at_night(("prepare", "/caches/"), ("compact", "/index/sources")),
     ],
 )
 def test_a_growth_or_compaction_that_was_killed_is_finished_by_the_next(tmp_path, what, at):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pipeline_lab import DOCUMENT, Lab, directory_lab, flip, images, png, write
-from required import at_push
+from required import at_night
 
 from larder.errors import DamageError, FatalError
 from tests.support.runs import between
@@ -89,11 +89,12 @@ def test_a_document_whose_last_byte_the_store_did_not_keep_ends_the_run(tmp_path
     lab.check()
 
 
+@pytest.mark.push
 @pytest.mark.parametrize(
     "damaged",
     ["version.json", "segment.json", "latest.json", "objects-*", "mirror/manifest-*.parquet"],
 )
-@pytest.mark.parametrize("changed", at_push(False, True))
+@pytest.mark.parametrize("changed", [False, *at_night(True)])
 def test_a_damaged_file_of_a_version_is_found_or_made_again(tmp_path, digests, damaged, changed):
     fields = {**FIELDS, "growth": {"mode": "rebuild"}}  # so that the digest is of the inputs alone
     lab = directory_lab(tmp_path, **fields)

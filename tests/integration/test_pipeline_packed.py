@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pipeline_lab import Lab, directory_lab, images, objects_of, png, write
+from required import at_night
 
 from larder.errors import DamageError
 from larder.versions.publish import read_segment
@@ -30,7 +31,7 @@ def reads(lab: Lab, recorder: Recorder) -> set[str]:
     return {key.removeprefix(place) for place in places for key in keys if key.startswith(place)}
 
 
-@pytest.mark.parametrize("way_out", ["restore", "start over"])
+@pytest.mark.parametrize("way_out", ["restore", *at_night("start over")])
 def test_a_damaged_old_shard_ends_the_run(tmp_path, way_out):
     lab = directory_lab(tmp_path, OBJECTS, **FIELDS)
     first = lab.prepare(on_bad_sample="skip")
@@ -75,7 +76,7 @@ def skipped_rows(lab: Lab, segment: str) -> list[dict[str, Any]]:
         return rows
 
 
-@pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.parametrize("mirror", [True, *at_night(False)])
 def test_bad_samples_are_recorded_and_not_tried_again(tmp_path, mirror):
     fields = {**FIELDS, "on_bad_sample": "skip", "mirror": mirror, "validate": "header"}
     lab = directory_lab(tmp_path, OBJECTS | BAD, **fields)
@@ -114,7 +115,7 @@ def test_bad_samples_are_recorded_and_not_tried_again(tmp_path, mirror):
     assert reads(lab, recorded) >= BAD.keys()
 
 
-@pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.parametrize("mirror", [False, *at_night(True)])
 def test_a_large_value_that_a_shard_can_only_give_whole_is_read_from_its_object(tmp_path, mirror):
     """Not more than an eighth of copy.memory_bytes is read whole, here 128 KiB."""
     objects = {"a/large.bin": bytes(200_000), "a/small.bin": b"small", "b/gone.bin": b"gone"}

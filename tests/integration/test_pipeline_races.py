@@ -40,7 +40,7 @@ FIELDS: dict[str, Any] = {
     "on_bad_key": "skip",
 }
 TAG = "tags/latest.json"
-IN_MEMORY = ["kept", "ignored", "refused"]
+IN_MEMORY = ["kept", *at_night("ignored", "refused")]
 ON_RADOSGW = pytest.param("radosgw", marks=pytest.mark.radosgw)
 EVERYWHERE = ["kept", "ignored", "directory", ON_RADOSGW, *at_night("refused", "rclone")]
 KEEPING = ["kept", "directory", "radosgw"]
@@ -360,7 +360,7 @@ def clock(offset_seconds: int) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("race", ["kept", "directory"], indirect=True)
+@pytest.mark.parametrize("race", ["directory", *at_night("kept")], indirect=True)
 @pytest.mark.parametrize(
     "offsets", [(3600, -3600), (-3600, 3600), *at_night(((3600, 0),), ((0, -3600),))]
 )
@@ -407,7 +407,7 @@ GROWING_WHERE = pytest.mark.parametrize(
 
 
 @GROWING_WHERE
-@pytest.mark.parametrize("removals", ["repack", "omit"])
+@pytest.mark.parametrize("removals", ["omit", *at_night("repack")])
 def test_two_runs_grow_from_listings_before_and_after_a_change(race, moment, removals):
     race.run()
     race.change({"d/00.png": png(91), "a/01.png": None})

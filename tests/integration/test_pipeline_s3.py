@@ -17,6 +17,7 @@ from pipeline_lab import (
     reach,
     write,
 )
+from required import at_night
 
 import larder
 from larder.copy import uploads
@@ -80,7 +81,7 @@ def grow(source: dict[str, str]) -> None:
         store.delete("b/02.png")
 
 
-@pytest.mark.parametrize(("removals", "mirror"), [("repack", True), ("omit", False)])
+@pytest.mark.parametrize(("removals", "mirror"), [("repack", True), *at_night(("omit", False))])
 def test_a_growth_and_a_compaction(server, tmp_path, removals, mirror):
     source = place(server, "source side")
     write(**source, objects=OBJECTS)

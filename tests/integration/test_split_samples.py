@@ -333,7 +333,7 @@ class Launcher:
 @pytest.mark.parametrize(
     ("variable", "wrapper"),
     [
-        ("LOCAL_RANK", []),
+        *at_night(("LOCAL_RANK", [])),
         ("LOCAL_RANK", ["sh", "-c", '"$@" && true', "sh"]),
         ("SLURM_LOCALID", "a directory"),
     ],
