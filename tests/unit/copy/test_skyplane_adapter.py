@@ -166,7 +166,12 @@ def test_the_runner_gets_a_private_home_and_no_other_python(lab, monkeypatch, tm
 
 
 def test_a_runner_that_hangs_is_killed_and_its_machines_ended(lab):
-    ended = lab.run(BEGUN + "hang()", timeout_seconds=0.1)
+    class Patient(NullProgress):
+        def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+            wait_until((lab.folder / "begun").exists)  # starting it may take longer than the limit
+
+    body = '(here / "begun").touch(); hang()'
+    ended = lab.run(BEGUN + body, timeout_seconds=0.1, progress=Patient())
     assert (ended.done, ended.sent) == (False, True)
     assert "it took longer than copy.skyplane.timeout_seconds, 0.1" in ended.message
     assert not is_running(lab.asked()["pid"])
