@@ -74,9 +74,8 @@ def forked(child: Callable[[], object], number: int) -> int | None:
     ("form", "workers"),
     [
         ("cache", 0),
-        ("shards", 2),
         ("bucket", 0),
-        *at_night(("cache", 2), ("shards", 0), ("kept", 0)),
+        *at_night(("cache", 2), ("shards", 0), ("shards", 2), ("kept", 0)),
     ],
 )
 def test_a_forked_child_reads_while_threads_of_the_parent_do(tmp_path, request, form, workers):

@@ -6,6 +6,7 @@ from functools import partial
 
 import google_crc32c
 import pytest
+from required import at_push
 from store_place import eight_at_once
 
 from larder.errors import LarderError, PreconditionError
@@ -46,7 +47,7 @@ def crc32c(data: bytes) -> str:
     return f"crc32c:{google_crc32c.value(data):08x}"
 
 
-@pytest.mark.parametrize("size_bytes", [0, 5, LARGE_BYTES])
+@pytest.mark.parametrize("size_bytes", [0, 5, *at_push(LARGE_BYTES)])
 @pytest.mark.parametrize("write", [put, stream])
 def test_content_type_and_metadata_are_kept(place, store, write, size_bytes):
     data = random.Random(size_bytes).randbytes(size_bytes)
@@ -101,7 +102,7 @@ def test_a_checksum_is_that_of_the_content(place, store):
             assert described.checksum in (None, crc32c(data))
 
 
-@pytest.mark.parametrize("size_bytes", [0, 5, LARGE_BYTES])
+@pytest.mark.parametrize("size_bytes", [0, 5, *at_push(LARGE_BYTES)])
 def test_a_copy_on_the_server_is_whole_or_not_made(place, store, size_bytes):
     data = random.Random(size_bytes).randbytes(size_bytes)
     stream(store, "in/a b+ü", data)

@@ -82,6 +82,7 @@ def test_what_is_in_a_directory_is_read(directory, trials, tmp_path, delivery):
         assert (directory.output / facts["indexes"]["wids"]).exists(), "or absolute"
 
 
+@pytest.mark.push
 def test_a_cache_is_kept_on_the_node(bucket, node, tmp_path):
     bucket = replace(bucket, fields={**bucket.fields, "cache": {"records": "encoded"}})
     delivered(bucket, "cache", nodes=downloads(tmp_path))

@@ -19,6 +19,7 @@ print(sorted(set(sys.modules) - before))
 """
 
 
+@pytest.mark.push
 @pytest.mark.parametrize("cache", [{"records": "decoded"}, None], ids=["cache", "shards"])
 def test_threads_that_read_import_nothing(tmp_path, cache):
     """A child that is forked during an import waits for that module for ever."""

@@ -162,6 +162,7 @@ def test_a_rebuilt_source_that_changes_back_leads_to_the_old_version(tmp_path):
     lab.check()
 
 
+@pytest.mark.push
 def test_a_copy_that_was_tampered_with_is_made_again(tmp_path):
     lab = directory_lab(tmp_path, mirror=True)
     lab.prepare()

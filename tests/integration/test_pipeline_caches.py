@@ -26,6 +26,7 @@ def keys(lab: Lab, split: str) -> list[str]:
         return [record["key"] for record in cache]
 
 
+@pytest.mark.push
 @pytest.mark.parametrize("receipt", [True, False])
 def test_a_lost_file_of_a_complete_cache_is_made_again(tmp_path, receipt):
     """The cache is complete, but no version is: nothing else has looked at it since."""

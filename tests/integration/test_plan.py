@@ -145,6 +145,7 @@ def test_the_shipped_templates_need_as_many_shards_as_their_loaders_read(tmp_pat
     assert "validation has 1 shard; resnet50.yaml has 64 readers" in " ".join(found)
 
 
+@pytest.mark.push
 def test_count_min_packs_nothing_again_unless_it_needs_more_shards(tmp_path):
     lab = directory_lab(tmp_path)
     first = lab.prepare()

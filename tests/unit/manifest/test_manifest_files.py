@@ -78,6 +78,7 @@ def test_a_row_group_is_held_at_a_time(tmp_path):
     assert max(held) < file.bytes / 4
 
 
+@pytest.mark.push
 @given(
     count=st.integers(0, 50),
     cuts=st.tuples(st.integers(1, 60), st.integers(1, 60)),
