@@ -107,13 +107,6 @@ assert not heavy, heavy
     assert done.returncode == 0, done.stderr
 
 
-def test_a_session_token_is_sent(rclone_server, url, monkeypatch):
-    monkeypatch.setenv("AWS_SESSION_TOKEN", "token-of-a-session")
-    store = open_store(url, endpoint=rclone_server.endpoint, retry=None)
-    store.put("a", b"1")
-    assert sum(len(page) for page in store.list()) == 1
-
-
 def test_parts_grow_so_that_ten_thousand_are_enough():
     first = 16 << 20
     sizes = [part_size_bytes(index) for index in range(10_000)]

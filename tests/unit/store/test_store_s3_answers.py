@@ -182,14 +182,6 @@ def test_a_stream_goes_on_after_a_cut(key):
         assert len(script.asked) == 2
 
 
-def test_no_server():
-    with scripted_s3(Say()) as script:
-        pass
-    for name in CALLS.keys() - {"writer"}:
-        error = error_of(lambda name=name: CALLS[name](opened(script)))  # type: ignore[misc]
-        assert error.code == "store.unavailable"
-
-
 def test_calls_are_repeated_by_the_policy():
     busy = Say.error(503, "SlowDown")
     with scripted_s3(busy, busy, Say(body="data", headers=OBJECT)) as script:
