@@ -111,16 +111,6 @@ def test_labels_and_keys_are_read_from_the_index(without_cache, monkeypatch):
     data.loader("train", batch_size=2, choose=balanced)
 
 
-def test_orders_and_lanes_have_defaults(lab, without_cache):
-    for one in (lab, without_cache):
-        loader = opened(one).loader("train", batch_size=6, shuffle=True)
-        assert loader.state_dict()["order"] == {"kind": "full", "window": None, "lanes": None}
-        window = opened(one).loader("train", batch_size=6, shuffle=Shuffle("window"))
-        order = window.state_dict()["order"]
-        assert order["kind"] == "window"
-        assert 6 % order["lanes"] == order["window"] % 6 == 0
-
-
 def test_a_state_of_a_tag_names_the_version_and_serves_any_form(lab, without_cache):
     """What reads from shards goes on in the order of what read from a bucket or a cache."""
     data = opened(without_cache)
@@ -194,7 +184,17 @@ def exchanged(path: Path) -> None:
     shutil.copy(others[0], path)
 
 
-@pytest.mark.parametrize("format_", ["webdataset", "parquet", "batches"])
+@pytest.fixture(scope="module", params=["webdataset", "parquet", "batches"])
+def three_shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a dataset with three shards."""
+    objects = {f"a/{number:02}.bin": random.Random(number).randbytes(500) for number in range(18)}
+    shards = {"samples_per_shard": 6, "format": request.param}
+    fields = {"cache": None, "validate": "none", "labels": None, "shards": shards}
+    lab = directory_lab(tmp_path_factory.mktemp("three"), objects, **fields)
+    lab.prepare()
+    return lab.folder
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -204,17 +204,14 @@ def exchanged(path: Path) -> None:
         (Path.unlink, "object.missing"),
     ],
 )
-def test_a_shard_that_is_another_one_is_not_skipped(tmp_path, change, code, format_):
+def test_a_shard_that_is_another_one_is_not_skipped(tmp_path, three_shards, change, code):
     """Even if it was never read before."""
-    objects = {f"a/{number:02}.bin": random.Random(number).randbytes(500) for number in range(18)}
-    shards = {"samples_per_shard": 6, "format": format_}
-    fields = {"cache": None, "validate": "none", "labels": None}
-    lab = directory_lab(tmp_path, objects, shards=shards, **fields)
-    lab.prepare()
-    loader = opened(lab).loader(
+    folder = shutil.copytree(three_shards, tmp_path / "larder/d")
+    loader = larder.open(str(folder)).loader(
         "train", batch_size=9, shuffle=True, reading=Reading(on_error="skip")
     )
-    change(max(lab.files("shards/train/*"), key=lambda path: path.stat().st_size))
+    shards = (path for path in folder.glob("segments/*/shards/train/*") if path.is_file())
+    change(max(shards, key=lambda path: path.stat().st_size))
     with larder_error(code):
         keys(loader)
 
