@@ -91,19 +91,6 @@ def test_without_changes_there_are_only_listings(lab: CopyLab) -> None:
     assert lab.own() == before
 
 
-def test_only_what_changed_is_copied(lab: CopyLab) -> None:
-    lab.copy()
-    lab.add({KEY: b"another", "new/1.bin": b"new"})
-    done, source, storage = calls(lab, lab.copy)
-    assert done["copied"] == {"count": 2, "bytes": 10}
-    assert done["replaced"] == 1
-    assert lab.there() == contents(lab.source)
-    read = [call.key for call in source if call.method in ("get", "open")]
-    assert set(read) <= {KEY, "new/1.bin"}
-    assert own(storage, "put", "upload") == ["copy.json", "manifest", "receipts", "work"]
-    assert lab.copy()["status"] == "current"
-
-
 def test_what_was_altered_at_the_storage_is_copied_again(lab: CopyLab) -> None:
     lab.copy()
     write(lab.storage, {KEY: b"x" * len(OBJECTS[KEY])})

@@ -132,24 +132,6 @@ def test_a_state_of_a_tag_names_the_version_and_serves_any_form(lab, without_cac
     assert "version" in caught.value.message
 
 
-def test_from_a_bucket_in_windows(tmp_path, s3_env):
-    s3_env.create_bucket(bucket := f"loader-{os.getpid()}")
-    lab = directory_lab(tmp_path, OBJECTS, splits=SPLITS, cache=None)
-    lab = Lab(lab.source, f"s3://{bucket}/here", lab.output, lab.fields)
-    lab.prepare()
-    data = opened(lab)
-    loader = data.loader("train", batch_size=4, shuffle=True, seed=3)
-    assert loader.state_dict()["order"]["kind"] == "window"
-    read = {
-        key: (label, content)
-        for batch in loader
-        for key, label, content in zip(batch["key"], batch["label"], batch["png"], strict=True)
-    }
-    assert read == {
-        sample.key: (sample.label, sample.parts["png"]) for sample in data.samples("train")
-    }
-
-
 @pytest.mark.parametrize("form", ["cache", "shards"])
 def test_damage_is_an_error_or_skipped_and_named(tmp_path, form):
     cache = {"records": "decoded"} if form == "cache" else None

@@ -6,6 +6,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -194,8 +195,11 @@ def test_calls_are_repeated_by_the_policy():
 
 
 def test_listing_reads_every_field():
-    with scripted_s3(page("p/a+b%2B%25%2F%C3%BC", "p/b")) as script:
+    said = page("p/a+b%2B%25%2F%C3%BC", "p/b")
+    archived = said.body.replace("STANDARD", "GLACIER_IR", 1)
+    with scripted_s3(replace(said, body=archived)) as script:
         ((first, second),) = opened(script).list()
+    assert (first.storage_class, second.storage_class) == ("GLACIER_IR", "")
     assert (first.key, second.key) == ("a b+%/ü", "b")
     assert (first.size_bytes, first.etag) == (7, "e-1")
     assert first.modified_us == 1795243289125000
