@@ -242,9 +242,6 @@ def pump(one: socket.socket, other: socket.socket) -> None:
         pass  # either side has closed
 
 
-LARGE = os.urandom(5 * PIECE_BYTES + 1)
-
-
 @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n"])
 def test_a_transfer_that_is_stopped_is_an_error(context, begun):
     interrupt, over = Interrupt(), threading.Event()
