@@ -26,7 +26,7 @@ TESTS_AT_ONCE ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve deploy demo-imagenet test lint types format bench gcs dask ray skyplane skyplane-test \
+.PHONY: help demo serve deploy demo-imagenet test lint types format bench week gcs dask ray skyplane skyplane-test \
 	readers-test lock schema clean
 
 help: ## list the targets
@@ -134,6 +134,9 @@ types: $(VENV)/dev ## check types
 bench: $(VENV)/dev ## run every benchmark; ARGS=--json prints one document each
 	@for name in $$(ls benchmarks/*.py | xargs -n1 basename -s .py | grep -vE '^(__init__|harness)$$'); do \
 		$(BIN)/python -m benchmarks.$$name $(ARGS) || exit 1; done
+
+week: $(VENV)/dev ## kill the runs and servers of two teams at random: make week ARGS="--runs 200"
+	@$(BIN)/python -m benchmarks.operating.week $(ARGS)
 
 gcs: $(VENV)/gcs ## set up Google Cloud Storage (docs/how-to/google-cloud-storage.md)
 

@@ -11,12 +11,14 @@ from store_gaps import GAPS, RACES
 
 from larder.errors import LarderError
 from larder.store import Store, open_store
+from tests.support.fake_gcs import FakeGcs
 from tests.support.gcs_emulator import GcsEmulator
 from tests.support.servers import S3Server
 
 BUCKET = "contract"
 S3_SERVERS = ["moto", "rclone", pytest.param("radosgw", marks=pytest.mark.radosgw)]
-SERVERS = [*S3_SERVERS, "gcs"]
+SERVERS = [*S3_SERVERS, "gcs", "google"]
+"""``gcs`` is an emulator that others wrote; ``google`` keeps conditions and pages."""
 KINDS = ["file", "memory", *SERVERS]
 
 
@@ -26,7 +28,7 @@ class Place:
 
     kind: str
     url: str
-    server: S3Server | GcsEmulator | None
+    server: S3Server | GcsEmulator | FakeGcs | None
 
     @property
     def scheme(self) -> str:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from prefect_server import POLL_SECONDS, PROMPT, PrefectServer
 
 from tests.support.commands import Workplace
 from tests.support.imagenet import imagenet_like
+from tests.support.prefect_server import POLL_SECONDS, PROMPT, PrefectServer
 
 START_SECONDS = 240.0
 IMAGES = 60

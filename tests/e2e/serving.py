@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from prefect_server import PROMPT, PrefectServer
-
 from larder.store import open_store
 from tests.support.checker import check_all
 from tests.support.commands import CHECKOUT, Running, Workplace
+from tests.support.prefect_server import PROMPT, PrefectServer
 from tests.support.processes import wait_until
 
 OBJECTS = 40

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from prefect_server import PrefectServer
 
 from larder.config.urls import Access
 from larder.store import open_store
 from tests.support.commands import Workplace
+from tests.support.prefect_server import PrefectServer
 from tests.support.servers import S3Server, rclone_s3
 
 KEY, SECRET = "LARDERTESTKEY3", "larder-test-secret-3"

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect_server import PrefectServer
 
 from larder.cli.copy import COPY as COPY_COMMAND
 from larder.cli.exit import run
 from tests.support.commands import Finished
+from tests.support.prefect_server import PrefectServer
 
 LARDER = ("-m", "larder.cli.main")
 COPY, PRUNE = (*LARDER, "copy"), (*LARDER, "prune")

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from prefect_server import PrefectServer
 
 from tests.support.http_server import QuietHandler, serving
+from tests.support.prefect_server import PrefectServer
 
 pytestmark = pytest.mark.push
 PREPARE = """

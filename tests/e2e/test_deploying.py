@@ -9,13 +9,13 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from prefect_server import PrefectServer
 from ruamel.yaml import YAML
 from test_dataset_limits import proxy
 
 from flows.runs.deployments import IMAGE_DIRECTORY
 from tests.support.commands import CHECKOUT, Finished, Workplace
 from tests.support.http_server import QuietHandler, serving
+from tests.support.prefect_server import PrefectServer
 
 pytestmark = pytest.mark.push
 DEPLOY = ("-m", "flows.deploy")

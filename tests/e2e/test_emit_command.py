@@ -46,19 +46,6 @@ def test_the_config_is_that_of_the_run(place):
     assert elsewhere["version"] == unchanged["version"] == again["version"]
 
 
-@pytest.mark.push
-def test_an_older_version_stays_reachable(place):
-    first = emitted(place, "files")["version"]
-    (place.folder / "source/new.bin").write_bytes(b"new")
-    assert place.run("--dataset", "files", *FILES, python=PREPARE).status == 0
-    latest = emitted(place, "files")["version"]
-    assert latest != first
-    assert emitted(place, f"files@{first}")["version"] == first
-    config = (place.folder / "out/local/files/experiment.yaml").read_text()
-    assert first in config
-    assert latest not in config
-
-
 def test_what_is_not_published_is_refused(place):
     before = place.files()
     for name in ("files@" + "0" * 32, "files@best", "files@../x"):

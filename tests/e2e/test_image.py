@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect_server import PROMPT, PrefectServer
 from required import need_system
 from ruamel.yaml import YAML
 from serving import FAST, OBJECT_BYTES, OBJECTS
@@ -29,6 +28,7 @@ from larder.store import open_store
 from tests.support.checker import check_all
 from tests.support.commands import CHECKOUT
 from tests.support.postgresql import PostgreSQL, postgresql, postgresql_available
+from tests.support.prefect_server import PROMPT, PrefectServer
 from tests.support.processes import children, is_running, wait_until
 from tests.support.servers import free_port
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect_server import PrefectServer
 
 from tests.support.commands import Finished, Workplace
+from tests.support.prefect_server import PrefectServer
 
 LARDER = ("-m", "larder.cli.main", "prepare")
 FLOW = ("-m", "flows.prepare")

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect_server import PrefectServer
 from required import as_root, missing, need_system
 from test_prefect_deployments import EXECUTE
 
@@ -26,6 +25,7 @@ from tests.support.checker import check_all
 from tests.support.commands import CHECKOUT, Workplace
 from tests.support.http_server import QuietHandler, serving
 from tests.support.postgresql import PROGRAMS, PostgreSQL, postgresql, postgresql_available
+from tests.support.prefect_server import PrefectServer
 from tests.support.processes import wait_until
 from tests.support.servers import free_port
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from prefect_server import PrefectServer
 
 from larder.store import open_store
 from tests.support.checker import check_all
 from tests.support.commands import Workplace
+from tests.support.prefect_server import PrefectServer
 from tests.support.runs import copy_batches
 
 pytestmark = pytest.mark.push

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect_server import POLL_SECONDS, PrefectServer
 from test_copy_command import artifacts
 
 from larder.jobs.results import RunError
@@ -17,6 +16,7 @@ from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from larder.units import format_amount
 from tests.support.commands import Finished
+from tests.support.prefect_server import POLL_SECONDS, PrefectServer
 from tests.support.processes import wait_until
 from tests.support.runs import copy_batches
 

@@ -16,11 +16,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from prefect_server import POLL_SECONDS, PrefectServer
 from required import missing
 
 from larder.packages import is_installed
 from tests.support.commands import CHECKOUT, Workplace
+from tests.support.prefect_server import POLL_SECONDS, PrefectServer
 from tests.support.processes import wait_until
 from tests.support.servers import free_port
 

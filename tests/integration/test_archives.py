@@ -1,11 +1,10 @@
 """Archives as sources: ``source.archives: expand``."""
 
 import tarfile
-from pathlib import Path
 
 import pytest
 from archives_lab import archive_lab, by_class, imagenet, samples, tar, with_source
-from pipeline_lab import Lab, contents, directory_lab, images, write
+from pipeline_lab import Lab, contents, images, write
 from pydantic import ValidationError
 
 from larder.jobs.results import RunError
@@ -153,17 +152,3 @@ def test_imagenet_as_it_ships(tmp_path):
         for at, name in enumerate(val)
     }
     assert lab.prepare()["status"] == "reused"
-
-
-def test_shards_of_other_tools_are_a_source(tmp_path):
-    """WebDataset archives: their members are parts of samples again."""
-    lab = directory_lab(tmp_path / "first")
-    lab.prepare()
-    shards = {path.name: path.read_bytes() for path in Path(str(lab.storage)).rglob("*.tar")}
-    again = with_source(archive_lab(tmp_path / "second", shards), exclude=["**/*.cls"])
-    again.prepare()
-    found = {key.partition("/")[2]: parts for key, parts in samples(again).items()}
-    assert {key: parts["png"] for key, parts in found.items()} == {
-        key.removesuffix(".png"): data for key, data in images().items() if key.endswith(".png")
-    }
-    assert all(parts["cls"] == key[:1].encode() for key, parts in found.items())

@@ -92,19 +92,6 @@ def test_processes_make_the_same_cache_as_threads(tmp_path, started, monkeypatch
     two.only()
 
 
-def test_a_bad_sample_is_reported_as_in_one_process(tmp_path, started):
-    lab = directory_lab(tmp_path, OBJECTS, **{**TWO, "validate": "decode"})
-    write(lab.source, {"b/05.png": b"no image"})
-    with pytest.raises(RunError) as caught:
-        lab.prepare()
-    assert [failure.key for failure in caught.value.report.failures] == ["b/05.png"]
-    assert started
-    assert not any(map(is_running, started))
-    write(lab.source, {"b/05.png": OBJECTS["b/05.png"]})
-    lab.prepare()
-    lab.only()
-
-
 @pytest.mark.parametrize("mirror", [False, True])
 def test_files_that_only_look_new_are_compared_by_processes(mirror, tmp_path, started):
     lab = directory_lab(tmp_path, OBJECTS, **{**TWO, "mirror": mirror})

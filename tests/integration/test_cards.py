@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from image_files import saved
 from PIL import Image
-from pipeline_lab import Lab, directory_lab, images, opened, png, reach, write
+from pipeline_lab import Lab, directory_lab, images, png, write
 from verify_lab import findings, text_lab, verified
 
 from larder.card import charts
@@ -210,13 +210,6 @@ def test_pictures_of_what_is_not_an_image_that_can_be_shown(tmp_path, monkeypatc
     assert "ü…" in texts
 
 
-def test_no_pictures_without_samples(tmp_path):
-    lab = directory_lab(tmp_path, card={"samples": 0})
-    page = page_of(built(lab))
-    assert page.elements["figure"] == 0
-    assert not any("a/00" in text for text in page.texts)
-
-
 def test_no_card_of_splits_that_a_document_says_are_empty(tmp_path):
     lab = text_lab(tmp_path, shards={"format": "parquet", "bytes": 2_000})
     path = lab.folder / layout.version_key(lab.prepare()["version"])
@@ -273,19 +266,6 @@ def test_an_interrupted_card_leaves_a_whole_version_without_one(tmp_path):
     assert not list(lab.folder.glob("versions/*/card"))
     assert built(lab)["status"] == "reused"
     assert card(settings, "latest")["version"] == version
-
-
-@pytest.mark.push
-def test_a_card_in_a_bucket(tmp_path, rclone_server):
-    rclone_server.create_bucket("cards")
-    write(tmp_path / "source", images())
-    access = reach(rclone_server)
-    storage = {"url": "s3://cards/storage", **access}
-    document = built(Lab(str(tmp_path / "source"), storage, tmp_path / "out", {}))
-    key = f"larder/d/versions/{document['version']}/card/card.html"
-    assert document["card"] == f"s3://cards/storage/{key}"
-    with opened("s3://cards/storage", **access) as store:
-        assert Page(bytes(store.get(key)).decode()).elements["figure"] == 12
 
 
 def test_a_card_is_drawn_of_a_version_that_is_there_and_whole(tmp_path):

@@ -18,16 +18,14 @@ from costs_lab import blob
 from pipeline_lab import opened, write
 from required import disk_of
 
-from larder.copy.allowance import MIN_FAILURES, UNAVAILABLE
+from larder.copy.allowance import MIN_FAILURES
 from larder.copy.copy_report import copy_lines
 from larder.copy.record import read_record
-from larder.disk import Folding
 from larder.errors import DamageError, StoreError
 from larder.jobs.results import RefusedError, RunError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import FAILURES
 from larder.pipeline.prepare import prepare
-from larder.source import storable
 from tests.support.errors import larder_error
 from tests.support.runs import run_settings
 from tests.support.servers import S3Server
@@ -93,19 +91,6 @@ def test_without_changes_there_are_only_listings(lab: CopyLab) -> None:
     assert lab.own() == before
 
 
-def test_only_what_changed_is_copied(lab: CopyLab) -> None:
-    lab.copy()
-    lab.add({KEY: b"another", "new/1.bin": b"new"})
-    done, source, storage = calls(lab, lab.copy)
-    assert done["copied"] == {"count": 2, "bytes": 10}
-    assert done["replaced"] == 1
-    assert lab.there() == contents(lab.source)
-    read = [call.key for call in source if call.method in ("get", "open")]
-    assert set(read) <= {KEY, "new/1.bin"}
-    assert own(storage, "put", "upload") == ["copy.json", "manifest", "receipts", "work"]
-    assert lab.copy()["status"] == "current"
-
-
 def test_what_was_altered_at_the_storage_is_copied_again(lab: CopyLab) -> None:
     lab.copy()
     write(lab.storage, {KEY: b"x" * len(OBJECTS[KEY])})
@@ -129,17 +114,6 @@ def test_what_is_gone_from_the_source_stays_and_is_counted(lab: CopyLab) -> None
     assert "larder prune" in " ".join(copy_lines(done))
     lab.add({"later": b"1"})
     assert lab.copy()["gone"]["count"] == 2  # the record still has them
-
-
-def test_what_is_there_already_is_adopted_where_etags_prove_it() -> None:
-    with buckets(OBJECTS) as lab:
-        write(lab.storage, OBJECTS)
-        done, source, storage = calls(lab, lab.copy)
-        assert (done["status"], done["copied"]["count"]) == ("copied", 0)
-        assert done["checks"] == {"md5": len(OBJECTS)}
-        assert counts(source) == {"list": 1}
-        assert own(storage, "put", "upload") == ["copy.json", "manifest"]
-        assert lab.copy()["status"] == "current"
 
 
 def test_a_plan_writes_nothing_and_says_what_would_be_done(lab: CopyLab) -> None:
@@ -224,29 +198,6 @@ def test_a_run_whose_clock_is_ahead_leaves_the_work_of_others_alone(
         assert work not in lab.own()
 
 
-def test_keys_that_the_file_system_takes_for_one_are_refused_before_anything_is_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also if one of them is there already, of an object that is gone from the source."""
-    monkeypatch.setattr(storable, "folding_of", lambda folder: Folding(True, True))
-    keys = ["D/1", "d/1", "e", "caf\u00e9", "cafe\u0301", "x"]
-    with buckets({key: key.encode() for key in keys}) as lab:
-        down = CopyLab(lab.source, str(tmp_path / "down"), {})
-        with pytest.raises(RefusedError) as caught:
-            down.copy()
-        assert caught.value.code == "config.bad_key"
-        failed = {failure.key for failure in caught.value.report.failures}
-        assert failed == {"d/1", "caf\u00e9"}
-        assert not (tmp_path / "down").exists()
-        rest = {"exclude": ["d/*", "cafe*"]}
-        assert down.copy(**rest)["copied"]["count"] == 4
-        assert down.copy(**rest)["status"] == "current"
-        lab.remove("x")
-        lab.add({"X": b"X"})
-        with pytest.raises(RefusedError):
-            down.copy(**rest)
-
-
 UNLISTED = {"a/link": "object.unreadable", "b/caf\\xe9": "object.bad_key"}
 
 
@@ -300,18 +251,6 @@ def test_paths_that_cannot_be_listed_are_failures_and_the_rest_is_copied(tmp_pat
         assert failed_copy(lab)[1].keys() == {"b/caf\\xe9"}
         assert lab.copy(exclude=["b/caf*"])["status"] == "copied"
         assert lab.copy(exclude=["b/caf*"])["status"] == "current"
-
-
-def test_failures_of_both_kinds_are_listed(tmp_path: Path) -> None:
-    with directories(tmp_path, {"a/1": b"1", "b/2": b"2"}) as lab:
-        unlistable(lab)
-        with broken(lab.source, "get", "open", effect=unreadable(), keys=["a/1"]):
-            error, failed = failed_copy(lab)
-        assert failed == {**UNLISTED, "a/1": "object.unreadable"}
-        assert "3 failed in mirror" in error.message
-        assert "exclude 2 paths that cannot be listed" in error.hint
-        assert failed_copy(lab)[1] == UNLISTED
-        assert lab.there() == {"a/1": b"1", "b/2": b"2"}
 
 
 @pytest.mark.parametrize("include", ["**", "[ab]*/**", "a/*"])
@@ -449,21 +388,6 @@ def test_too_many_failures_stop_it_early_and_are_recorded(tmp_path: Path) -> Non
         assert lab.copy()["copied"]["count"] == 600
         assert lab.there() == many
         assert lab.copy()["status"] == "current"
-
-
-def test_an_outage_stops_it_soon_whatever_the_rate(tmp_path: Path) -> None:
-    many = {f"{number:04}": b"x" for number in range(300)}
-    with directories(tmp_path, many) as lab:
-        with (
-            broken(lab.source, "get", "open", effect=unavailable(), nth=30),
-            pytest.raises(RunError) as caught,
-        ):
-            lab.copy(settings=["copy.max_failure_rate=1.0", "copy.concurrency=2"])
-        assert "a store kept failing for" in caught.value.message
-        assert UNAVAILABLE <= caught.value.report.failed < 100
-        assert lab.there().items() <= many.items()
-        assert lab.copy()["copied"]["count"] > 0
-        assert lab.there() == many
 
 
 @pytest.mark.parametrize("side", ["source", "storage"])

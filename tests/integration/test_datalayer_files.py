@@ -300,12 +300,3 @@ def test_files_of_a_directory_are_mapped_there(tmp_path):
     second.write_bytes(second.read_bytes()[:-1])
     with larder_error("damage.size", str(second)):
         train(storage)
-
-
-def test_a_limit_is_one_of_all_files(tmp_path):
-    with larder_error("run.endless") as caught:
-        train(tmp_path, max_bytes="300 kB")
-    assert "300 kB" in caught.value.message
-    with larder_error("run.endless"):
-        train(tmp_path, max_records=COUNT - 1)
-    assert numbers(train(tmp_path, max_records=COUNT)) == [*range(COUNT)]

@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ import larder
 from larder.cli.main import dispatch
 from larder.datalayer import catalog, files, stored
 from larder.datalayer.catalog import list_caches, remove_caches
-from larder.disk import DRAFT_PREFIX, unused
+from larder.disk import DRAFT_PREFIX
 from larder.errors import StoreError
 from larder.store import open_store
 from larder.versions import leases
@@ -277,22 +276,6 @@ def test_a_damaged_cache_is_listed_and_removed(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["removed"] == ["d/v1_train"]
     dispatch(["cache", "ls", storage])
     assert capsys.readouterr().out.endswith("has no caches of functions\n")
-
-
-def test_a_lock_of_a_forked_child_does_not_outlive_the_write(tmp_path):
-    """A child has the handle of what its parent is writing; the file can be opened all the same."""
-    from larder.disk import draft, open_shared
-
-    with draft(tmp_path / "file") as file:
-        if not (child := os.fork()):
-            signal.pause()
-            os._exit(0)
-        file.publish()
-    os.close(open_shared(tmp_path / "file"))
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-    with unused(tmp_path / "file") as is_unused:
-        assert is_unused
 
 
 def test_a_storage_that_cannot_be_written_takes_no_lease(bucket, monkeypatch):

@@ -215,12 +215,6 @@ def test_a_forked_child_reads_on(tmp_path):
         child.join()
 
 
-def test_many_readers(tmp_path):
-    """More than the 126 that an LMDB file with a lock file has places for."""
-    loaders = [train(tmp_path / "s", range(3)) for _ in range(200)]
-    assert [list(map(int, loader)) for loader in loaders] == [[0, 1, 2]] * 200
-
-
 def test_google_cloud_storage(gcs_server, tmp_path, monkeypatch):
     gcs_server.create_bucket("layer")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.endpoint)

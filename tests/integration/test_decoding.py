@@ -54,22 +54,6 @@ def clip_lab(folder: Path, objects: dict[str, bytes] | None = None, **fields: An
     return directory_lab(folder, chosen, **{"decoding": DECODING, **fields})
 
 
-def test_a_decoded_cache_has_arrays(tmp_path):
-    lab = clip_lab(tmp_path)
-    document = lab.prepare()
-    assert "unused_parts" not in str(document)
-    cache = larder.open(f"{lab.storage}/larder/d").cache("train", verify=True)
-    names = [field.name for field in cache.schema.fields]
-    assert names == ["label", "npy", "txt", "wav", "wav.rate", "key"]
-    batch = cache.batch([1, 5])
-    assert batch["npy"].tolist() == [[2.0, -2.0], [5.0, -5.0]]
-    assert batch["wav.rate"].tolist() == [16_000, 16_000]
-    assert [clip.shape for clip in batch["wav"]] == [(4, 1), (7, 1)]
-    assert bytes(batch["txt"][1]) == b"words 5"
-    lab.only()
-    assert lab.prepare()["status"] == "reused"
-
-
 @pytest.mark.parametrize("memory_bytes", ["1 MiB", *at_push("64 MiB")], ids=["streamed", "whole"])
 def test_what_cannot_be_decoded_is_found_while_sharding(tmp_path, memory_bytes):
     long = wav(200_000)

@@ -12,6 +12,7 @@ import types
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ def unpacked(release: str) -> Path:
     return target
 
 
+@cache
 def load(target: Path) -> tuple[types.ModuleType, dict[str, dict[str, Any]]]:
     """The wheel's keywords and schemas, without importing the rest of determined."""
     base = target / "determined" / "common" / "schemas"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -21,11 +20,9 @@ from required import at_night, nightly
 from larder.copy.receipts import find_receipts, receipt_rows
 from larder.copy.record import read_record, record_rows
 from larder.disk import scratch
-from larder.errors import DamageError
 from larder.segments.mirror import PLACE
 from larder.segments.receipts import read_receipt
 from larder.store.base import Store
-from tests.support.checker import Published
 from tests.support.memory import forget
 from tests.support.runs import between
 from tests.support.stores import Stop, Stopped, StoppingStore, UnconditionalStore
@@ -268,68 +265,3 @@ def test_a_run_stopped_at_any_write_publishes_nothing_in_part_and_can_be_continu
             assert cut.lab.tag.version == new, where
             idle = cut.counted(drama.compact)
             assert (idle.document["status"], idle.wrote()) == ("reused", []), where
-
-
-# What happens between a stop and the next run
-
-
-@pytest.mark.parametrize(
-    ("kind", "at", "how"),
-    [
-        ("kept", "segment.json", "altered"),
-        *at_night(
-            ("kept", "segment.json", "deleted"),
-            ("kept", "version.json", "deleted"),
-            ("kept", "latest.json", "deleted"),
-            ("directory", "segment.json", "altered"),
-        ),
-    ],
-)
-def test_a_finished_file_that_is_damaged_after_a_stop_is_noticed(place, at, how):
-    """One file of each kind that the stopped run had written: made again, or an error."""
-    before_growing(place)
-    grow(place)
-    old = place.lab.check()
-    there = set(keys_of(place))
-    with place.copied() as whole:
-        document, stop = whole.stopped(None)
-        assert document is not None
-        expected = whole.lab.check()[document["version"]]
-    before = next(number for number, (_, key) in enumerate(stop.writes) if key.endswith(at))
-    with place.copied() as left:
-        left.stopped(before)
-        keys = (key for key in keys_of(left) if key not in there)
-        own = {re.sub(r"[0-9a-f]{8,}|\d+", "", key): key for key in keys}
-        assert len(own) >= 8
-        for key in own.values():
-            recover(left, key, how, old, document, expected)
-
-
-def recover(
-    left: Place, key: str, how: str, old: Collection[str], document: DOCUMENT, expected: Published
-) -> None:
-    """Damage one file, run again, and compare with the undisturbed run."""
-    with left.copied() as cut:
-        with cut.lab.opened_root() as root:
-            data = bytearray(root.get(key))
-            root.delete(key)
-            if how == "altered":
-                data[len(data) // 2] ^= 1
-                root.put(key, bytes(data))
-        try:
-            again = cut.run()
-        except DamageError as error:
-            hint, named = error.hint, f"{error.where} {error.message}"
-            assert hint
-            assert key in named
-            return
-        found = cut.lab.check()
-        assert set(found) == {*old, document["version"]}, key
-        assert again["digest"] == document["digest"], key
-        assert found[document["version"]].shards == expected.shards, key
-        assert found[document["version"]].samples == expected.samples, key
-
-
-def keys_of(place: Place) -> list[str]:
-    with place.lab.opened_root() as root:
-        return [info.key for page in root.list() for info in page]

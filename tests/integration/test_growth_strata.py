@@ -58,13 +58,3 @@ def test_growth_packs_only_new_samples_and_fills_up_the_classes(tmp_path, kind):
     again = source.check()[compacted["version"]]
     assert len(again.version.segments) == 1
     assert split_of(again) == found
-
-
-def test_a_bad_sample_keeps_its_split_too(tmp_path):
-    source = Source(tmp_path, **FIELDS)
-    objects = texts("a", range(8)) | {"a/bad.png": b"no image"}
-    source.prepare(objects)
-    document = source.prepare(objects | texts("b", range(4)))
-    assert document["skipped"] == 1
-    assert document["segments"] == {"total": 2, "new": 1, "omitted": 0}
-    assert source.check()[document["version"]].version.skipped == 1

@@ -111,22 +111,6 @@ def test_a_field_changes_the_identities_that_it_must(shelf, base, fields, change
     assert {name for name in ALL if found[name] != base[name]} == changed
 
 
-@pytest.mark.parametrize(
-    ("objects", "changed"),
-    [
-        ({"labels.txt": b"b/00.pgm b\na/00.pgm a\n"}, {"inputs"}),
-        ({"labels.txt": b"a/00.pgm b\nb/00.pgm a\n"}, ALL),
-        ({"a/00.json": b"{ }"}, ALL),
-        ({"a/00.txt": b""}, ALL),
-        ({"c/04.pgm": OBJECTS["c/03.pgm"]}, ALL),
-        ({"c/00.json": b"excluded"}, set()),
-    ],
-)
-def test_an_object_changes_the_identities_that_it_must(shelf, base, objects, changed):
-    found = first_build(shelf, {**OBJECTS, **objects})
-    assert {name for name in ALL if found[name] != base[name]} == changed
-
-
 class _NewTar(WebDataset):
     version = 2
 

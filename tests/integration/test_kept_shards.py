@@ -13,7 +13,6 @@ from unittest.mock import Mock
 
 import pytest
 from pipeline_lab import Lab, directory_lab, flip, write
-from reading_lab import killed_while_it_copies
 from required import missing
 
 import larder
@@ -260,27 +259,6 @@ def test_a_version_is_downloaded_once(tmp_path, monkeypatch, name):
     checked(lab, folder)
     monkeypatch.setattr(download, "read_digest", None)
     data.download(folder)
-
-
-@pytest.mark.parametrize("after", [0, 3])
-def test_a_download_that_was_killed_goes_on(tmp_path, after):
-    lab = lab_of(tmp_path, splits=SPLITS)
-    data = larder.open(f"{lab.storage}/larder/d")
-    folder = tmp_path / "data"
-    killed_while_it_copies(data.download, folder, after)
-    before = {path: path.stat().st_mtime_ns for path in folder.glob("*/*.tar")}
-    data.download(folder)
-    assert before == {path: path.stat().st_mtime_ns for path in before}
-    checked(lab, folder)
-
-
-@pytest.mark.push
-def test_ranks_download_at_once(tmp_path):
-    lab = lab_of(tmp_path, splits=SPLITS)
-    data = larder.open(f"{lab.storage}/larder/d")
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
-        pool.map(data.download, [tmp_path / "data"] * 6, chunksize=1)
-    checked(lab, tmp_path / "data")
 
 
 def test_what_cannot_be_downloaded_is_refused(tmp_path):

@@ -112,16 +112,6 @@ def test_labels_and_keys_are_read_from_the_index(without_cache, monkeypatch):
     data.loader("train", batch_size=2, choose=balanced)
 
 
-def test_orders_and_lanes_have_defaults(lab, without_cache):
-    for one in (lab, without_cache):
-        loader = opened(one).loader("train", batch_size=6, shuffle=True)
-        assert loader.state_dict()["order"] == {"kind": "full", "window": None, "lanes": None}
-        window = opened(one).loader("train", batch_size=6, shuffle=Shuffle("window"))
-        order = window.state_dict()["order"]
-        assert order["kind"] == "window"
-        assert 6 % order["lanes"] == order["window"] % 6 == 0
-
-
 def test_a_state_of_a_tag_names_the_version_and_serves_any_form(lab, without_cache):
     """What reads from shards goes on in the order of what read from a bucket or a cache."""
     data = opened(without_cache)
@@ -141,24 +131,6 @@ def test_a_state_of_a_tag_names_the_version_and_serves_any_form(lab, without_cac
     with pytest.raises(ConfigError) as caught:
         opened(lab).loader("train", batch_size=6, shuffle=True).load_state_dict(state)
     assert "version" in caught.value.message
-
-
-def test_from_a_bucket_in_windows(tmp_path, s3_env):
-    s3_env.create_bucket(bucket := f"loader-{os.getpid()}")
-    lab = directory_lab(tmp_path, OBJECTS, splits=SPLITS, cache=None)
-    lab = Lab(lab.source, f"s3://{bucket}/here", lab.output, lab.fields)
-    lab.prepare()
-    data = opened(lab)
-    loader = data.loader("train", batch_size=4, shuffle=True, seed=3)
-    assert loader.state_dict()["order"]["kind"] == "window"
-    read = {
-        key: (label, content)
-        for batch in loader
-        for key, label, content in zip(batch["key"], batch["label"], batch["png"], strict=True)
-    }
-    assert read == {
-        sample.key: (sample.label, sample.parts["png"]) for sample in data.samples("train")
-    }
 
 
 @pytest.mark.parametrize("form", ["cache", "shards"])
@@ -195,7 +167,17 @@ def exchanged(path: Path) -> None:
     shutil.copy(others[0], path)
 
 
-@pytest.mark.parametrize("format_", ["webdataset", *at_push("parquet", "batches")])
+@pytest.fixture(scope="module", params=["webdataset", *at_push("parquet", "batches")])
+def three_shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a dataset with three shards."""
+    objects = {f"a/{number:02}.bin": random.Random(number).randbytes(500) for number in range(18)}
+    shards = {"samples_per_shard": 6, "format": request.param}
+    fields = {"cache": None, "validate": "none", "labels": None, "shards": shards}
+    lab = directory_lab(tmp_path_factory.mktemp("three"), objects, **fields)
+    lab.prepare()
+    return lab.folder
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -205,17 +187,14 @@ def exchanged(path: Path) -> None:
         (Path.unlink, "object.missing"),
     ],
 )
-def test_a_shard_that_is_another_one_is_not_skipped(tmp_path, change, code, format_):
+def test_a_shard_that_is_another_one_is_not_skipped(tmp_path, three_shards, change, code):
     """Even if it was never read before."""
-    objects = {f"a/{number:02}.bin": random.Random(number).randbytes(500) for number in range(18)}
-    shards = {"samples_per_shard": 6, "format": format_}
-    fields = {"cache": None, "validate": "none", "labels": None}
-    lab = directory_lab(tmp_path, objects, shards=shards, **fields)
-    lab.prepare()
-    loader = opened(lab).loader(
+    folder = shutil.copytree(three_shards, tmp_path / "larder/d")
+    loader = larder.open(str(folder)).loader(
         "train", batch_size=9, shuffle=True, reading=Reading(on_error="skip")
     )
-    change(max(lab.files("shards/train/*"), key=lambda path: path.stat().st_size))
+    shards = (path for path in folder.glob("segments/*/shards/train/*") if path.is_file())
+    change(max(shards, key=lambda path: path.stat().st_size))
     with larder_error(code):
         keys(loader)
 

@@ -1,18 +1,13 @@
 """Complete runs, without an orchestrator: the result has exactly what was in the source."""
 
-import io
 import itertools
 import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 from pipeline_lab import Lab, directory_lab, images, write
 from sample_names import split_key
-
-import larder
 
 GLOBS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 HASH = {"by": "hash", "seed": 7, "fractions": {"train": 0.6, "validation": 0.4}}
@@ -84,25 +79,3 @@ def test_what_is_published_is_what_was_in_the_source(tmp_path, variant):
     assert document["shards"]["count"] == len(published.shards)
     assert document["failures"] == []
     assert json.loads(json.dumps(document)) == document
-
-
-@pytest.mark.parametrize("variant", ["as it is", "bytes as they are in the cache"])
-def test_the_cache_is_what_pillow_makes_of_the_source(tmp_path, variant):
-    lab, objects = lab_of(tmp_path, variant, splits=GLOBS)
-    lab.prepare()
-    data = larder.open(f"{lab.storage}/larder/d@latest")
-    assert data.classes == ("a", "b", "c")
-    for split, names in (("train", "ab"), ("validation", "c")):
-        with data.cache(split, verify=True) as cache:
-            keys = [f"{name}/{number:02}" for name in names for number in range(4)]
-            assert len(cache) == len(keys)
-            for key, record in zip(keys, cache, strict=True):
-                assert record["key"] == key
-                assert record["label"] == "abc".index(key[0])
-                source = objects[f"{key}.png"]
-                if variant == "as it is":
-                    pixels = np.asarray(Image.open(io.BytesIO(source)))
-                    assert np.array_equal(record["image"], pixels)
-                else:
-                    (image,) = (value for name, value in record.items() if "png" in name)
-                    assert bytes(image) == source

@@ -19,20 +19,15 @@ from larder.pipeline.advise import advise
 from larder.pipeline.prepare import prepare
 from larder.store.base import ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
-from larder.store.retry import RetryPolicy, RetryStore
 from tests.support.errors import larder_error
 from tests.support.runs import between
 from tests.support.stores import (
-    BreakStream,
     Fail,
     FaultyStore,
-    LoseAnswer,
     full,
     unavailable,
     unreadable,
 )
-
-HASTY = RetryPolicy(attempts=5, sleep=lambda seconds: None)
 
 
 def refused(lab: Lab, **fields: Any) -> LarderError:
@@ -314,28 +309,6 @@ def test_a_disk_that_is_really_full(tmp_path, disk, filled):
     lab.check()
 
 
-@pytest.mark.parametrize("side", ["source", "local"])
-def test_a_bucket_that_answers_503_now_and_then(tmp_path, side):
-    """Nobody but the store repeats a call, and that is enough."""
-    lab = directory_lab(tmp_path)
-    url = f"file://{lab.source}" if side == "source" else lab.root
-
-    def faults(store: FaultyStore) -> None:
-        for method in ("list", "get", "open", "put", "upload", "head"):
-            for nth in (1, 4):
-                store.add(method, unavailable(), nth=nth, times=2)
-        store.add("upload", LoseAnswer(), nth=3)
-        store.add("put", LoseAnswer(), nth=7)
-        store.add("open", BreakStream(20), nth=8)
-
-    wrap = faulty(faults, url)
-    with between(lambda store: RetryStore(wrap(store), HASTY), retry=None):
-        document = lab.prepare()
-    assert (document["shards"]["samples"], document["failures"]) == (12, [])
-    lab.check()
-
-
-@pytest.mark.push
 @pytest.mark.parametrize("side", ["source", "local"])
 def test_a_bucket_that_goes_on_answering_503(tmp_path, side):
     """Here the store is out of retries."""

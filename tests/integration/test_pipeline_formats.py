@@ -8,12 +8,10 @@ from typing import Any
 import column_format
 import numpy as np
 import pytest
-from pipeline_lab import Lab, contents, directory_lab, memory_lab, write
+from pipeline_lab import Lab, contents, directory_lab, write
 from required import at_night, read_by_others
 
 import larder
-from tests.support.runs import between
-from tests.support.stores import Stop
 
 pytestmark = pytest.mark.push
 
@@ -80,14 +78,6 @@ def test_what_is_published_is_what_was_in_the_source(lab):
         for place, parts in sources(blobs()).items()
     }
     assert lab.prepare()["status"] == "reused"
-
-
-def test_the_bytes_do_not_depend_on_workers_and_batches(tmp_path):
-    for name in FORMATS:
-        one = lab_of(tmp_path / name / "1", name).prepare()
-        cluster = {"runner": {"workers": 2, "batch_bytes": 1}, "copy": {"memory_bytes": "1 MiB"}}
-        two = lab_of(tmp_path / name / "2", name, cluster=cluster, mirror=False).prepare()
-        assert one["digest"] == two["digest"]
 
 
 @pytest.mark.parametrize("removals", ["repack", *at_night("omit")])
@@ -199,20 +189,3 @@ def test_wids_reads_every_sample(tmp_path):
         assert read["__key__"] == sample.key
         parts = {name[1:]: data for name, data in read.items() if name.startswith(".")}
         assert parts == {ext: data.hex() for ext, data in sample.parts.items()}
-
-
-@pytest.mark.parametrize("name", ["parquet", "batches", *at_night("records", "columns")])
-def test_a_run_killed_at_any_write_can_be_continued(tmp_path, name):
-    fields = {"labels": {"from": "folder"}, "shards": FORMATS[name], "splits": SPLITS}
-    lab, whole = memory_lab(tmp_path, blobs(each=6), **fields), Stop()
-    lab.stopped(whole)
-    expected = lab.only()
-    for after in range(2, len(whole.writes) - 5, 9):
-        lab, stop = memory_lab(tmp_path, blobs(each=6), **fields), Stop(after)
-        assert lab.stopped(stop) is None
-        lab.check()
-        with between():
-            lab.prepare()
-        found = lab.only()
-        assert found.shards == expected.shards
-        assert found.version.digest == expected.version.digest

@@ -189,31 +189,6 @@ def test_images_are_resized_and_encoded_again(tmp_path):
     assert transform == Transform(**TRANSFORM, codecs=codec_versions())
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("memory_bytes", ["1 MiB", "64 MiB"], ids=["streamed", "whole"])
-def test_limits_and_processes_do_not_change_the_bytes(tmp_path, workers, memory_bytes):
-    large = {"a/50.jpg": photo(50, 2_400, 1_600), "b/51.jpg": photo(51, 2_400, 1_600)}
-    assert min(map(len, large.values())) > 2**20 / 8
-    one = transform_lab(tmp_path, cluster={"runner": {"workers": 1}})
-    write(tmp_path / "source", large)
-    one.prepare()
-    runner, copy = {"workers": workers, "batch_bytes": 1}, {"memory_bytes": memory_bytes}
-    other = replace(one, storage=str(tmp_path / "other"))
-    other.prepare(cluster={"runner": runner, "copy": copy})
-    assert shard_names(one.only()) == shard_names(other.only())
-    assert sizes(other.only())["a/50.jpg"] == ("JPEG", (24, 16))
-
-
-def test_images_that_cannot_be_transformed_are_bad_samples(tmp_path):
-    lab = transform_lab(tmp_path, validate="none")
-    gif = saved(Image.new("RGB", (30, 20)), "GIF")
-    bad = {"a/60.gif": gif, "a/61.jpg": photo(61)[:-600], "b/62.png": photo(62)[:9]}
-    write(tmp_path / "source", bad)
-    assert failed(lab) == list(bad)
-    assert lab.prepare(on_bad_sample="skip")["skipped"] == 3
-    assert not sizes(lab.only()).keys() & bad.keys()
-
-
 def test_the_format_decides_about_the_extension(tmp_path):
     images = {"format": "jpeg", "masks": ["seg"]}
     lab = transform_lab(tmp_path, shards={"images": images})
@@ -249,22 +224,6 @@ def test_growth_transforms_what_is_new_and_nothing_twice(tmp_path):
     assert {key: after[key] for key in before} == before
     assert after.keys() - before.keys() == {("train", "a/80")}
     assert lab.plan()["status"] == "reused"
-
-
-def test_other_options_transform_the_originals_again(tmp_path):
-    lab = transform_lab(tmp_path)
-    lab.prepare()
-    for options, size in (
-        ({"resize": 8, "quality": 90}, (12, 8)),
-        (None, (60, 40)),
-        (TRANSFORM, (24, 16)),
-    ):
-        shards = {"bytes": 8_000, "images": options}
-        growth = lab.plan(shards=shards)["growth"]
-        assert growth["decision"] == "fresh"
-        assert (growth["packed"]["count"], growth["read"]["count"]) == (0, 10)
-        lab.prepare(shards=shards)
-        assert sizes(lab.newest())["a/00.jpg"] == ("JPEG", size)
 
 
 def test_other_libraries_make_new_segments_and_transform_the_originals(tmp_path, monkeypatch):
@@ -306,20 +265,3 @@ def test_a_compaction_makes_what_a_first_build_makes(tmp_path):
     fresh = replace(lab, storage=str(tmp_path / "fresh"))
     fresh.prepare()
     assert shard_names(lab.newest()) == shard_names(fresh.only())
-
-
-@pytest.mark.parametrize("format_", ["tfrecord", "recordio", "parquet", "batches"])
-def test_every_format_has_transformed_images(tmp_path, format_):
-    size = {"samples_per_shard": 3} if format_ == "batches" else {"bytes": 8_000}
-    shards = {"format": format_, "images": TRANSFORM, **size}
-    lab = transform_lab(tmp_path, shards=shards)
-    (tmp_path / "source" / "a" / "00.json").unlink()  # recordio has one part
-    lab.prepare()
-    before = sizes(lab.only())
-    assert before["a/00.jpg"] == ("JPEG", (24, 16))
-    write(tmp_path / "source", {"a/80.jpg": photo(80)})
-    (tmp_path / "source" / "b" / "01.jpg").unlink()
-    assert lab.plan()["growth"]["samples"]["changed"] == 0
-    lab.prepare()
-    after = sizes(lab.newest())
-    assert after.keys() ^ before.keys() == {"a/80.jpg", "b/01.jpg"}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, opened, png, write
+from pipeline_lab import Lab, images, opened, png, write
 
 from larder.errors import ObjectError
 from larder.jobs.results import RefusedError, Totals
@@ -43,16 +43,6 @@ def lab_of(
     )
 
 
-def test_a_directory_beside_the_storage_is_not_copied(tmp_path):
-    lab = directory_lab(tmp_path)
-    plan = lab.plan()
-    assert (plan["mirror"]["wanted"], plan["engine"]) == (False, None)
-    assert plan["cost"]["total_usd"] == 0
-    document = lab.prepare()
-    assert document["copied"] == {"count": 0, "bytes": 0}
-    assert not Path(str(lab.storage), "larder/d/mirror").exists()
-
-
 def test_another_region_is_mirrored_and_priced(tmp_path):
     lab = lab_of(tmp_path, "priced", EAST, WEST)
     with between():
@@ -82,16 +72,6 @@ def test_a_limit_needs_a_known_price(tmp_path):
         lab_of(tmp_path, "known", EAST, WEST).plan(**limited)
         with larder_error("config.cost_limit"):
             lab_of(tmp_path, "limit", {"region": "moon-base-1"}, WEST).plan(**limited)
-
-
-def test_servers_of_ones_own_are_not_priced(tmp_path):
-    servers = ({"endpoint": f"http://127.0.0.1:{port}"} for port in (9000, 9001))
-    lab = lab_of(tmp_path, "own", *servers)
-    with between():
-        plan = lab.plan(cluster={"copy": {"max_cost_usd": 0}})
-    assert plan["cost"]["total_usd"] == 0
-    assert plan["cost"]["not_priced"] == ["127.0.0.1:9000", "127.0.0.1:9001"]
-    assert plan["mirror"]["wanted"], "they are different servers"
 
 
 @pytest.mark.push

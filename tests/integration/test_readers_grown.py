@@ -2,23 +2,18 @@
 
 import gc
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import webdataset as wds
 from pipeline_lab import Lab, directory_lab, images, opened, png
-from reading_lab import LIGHT
-from required import at_night
 from ruamel.yaml import YAML
 from webdataset.shardlists import expand_urls
 
 import larder
-from larder.errors import ConfigError, DamageError, LarderError
-from larder.versions.arrays import read_directory
+from larder.errors import ConfigError
 from tests.support.checker import Published
-from tests.support.processes import run_python
 
 pytestmark = pytest.mark.push
 
@@ -189,26 +184,6 @@ def test_the_docs_read_lists_in_a_bucket(s3_env):
     ]
 
 
-def test_two_thousand_gaps_are_read_with_numpy_alone(tmp_path):
-    fields = {"growth": {"removals": "omit"}, "shards": {}, "cache": {"records": "encoded"}}
-    lab, _, published = every_other(tmp_path, 2_100, **fields)
-    (file,) = published.version.files_of("omitted")
-    assert file.path.endswith(".npy")
-    program = """
-import larder
-data = larder.open(sys.argv[1])
-with data.cache("train") as cache:
-    print(len(cache), *(cache[n]["key"] for n in (0, 1, -1)))
-samples = list(data.samples("train", 0, 3))
-print(*(sample.key for sample in samples), *samples[-1].parts)
-"""
-    done = run_python("-c", LIGHT + program, f"{lab.storage}/larder/d")
-    assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
-    assert first == "1050 0001 0003 2099"
-    assert second == "0001 0003 0005 txt"
-
-
 def test_a_split_without_a_sample_left_has_no_cache_file(tmp_path):
     lab = directory_lab(tmp_path, images("abc", each=8), splits=SPLITS)
     lab.prepare()
@@ -224,50 +199,3 @@ def test_a_split_without_a_sample_left_has_no_cache_file(tmp_path):
     with pytest.raises(ConfigError) as caught:
         data.cache("validation")
     assert caught.value.code == "cache.missing"
-
-
-INDEX = "segments/*/index/rows-*"
-ARRAYS, OTHERS = ("rows", "keys"), ("parts", "names", "exts", "blocks")
-
-
-def changed(path: Path, name: str = "") -> None:
-    """Flip a bit of a file, or of an array in it."""
-    data = bytearray(path.read_bytes())
-    place = len(data) // 3
-    if name:
-        member = read_directory(bytes(data), len(data))[name]
-        place = member.offset + member.bytes - 1
-    data[place] ^= 1
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("alter", "name", "code"),
-    [
-        (changed, "segments/*/shards/train/*.tar", "damage.record"),
-        (Path.unlink, "segments/*/shards/train/*.tar", "object.missing"),
-        *((partial(changed, name=name), INDEX, "damage.") for name in ARRAYS),
-        (Path.unlink, INDEX, "damage.size"),
-        (changed, "segments/*/segment.json", "damage."),
-        (Path.unlink, "segments/*/segment.json", "damage.size"),
-        *at_night(*((partial(changed, name=name), INDEX, "damage.") for name in OTHERS)),
-    ],
-)
-def test_damage_is_found_while_samples_are_read(tmp_path, alter, name, code):
-    lab, _, _ = grown(tmp_path, "omit", cache=None, shards={"bytes": 100_000})
-    for path in Path(str(lab.storage), "larder/d").glob(name):
-        alter(path)
-    with pytest.raises(LarderError) as caught:
-        list(larder.open(f"{lab.storage}/larder/d").samples("train"))
-    assert caught.value.code.startswith(code)
-    assert str(lab.storage) in caught.value.where or caught.value.code == "damage.record"
-
-
-def test_the_omitted_rows_are_checked_too(tmp_path):
-    lab, _, _ = grown(tmp_path, "omit")
-    data = larder.open(f"{lab.storage}/larder/d")
-    version = data._document  # as if it omitted rows that do not exist
-    rows = version.segments[0].omitted["train"]
-    object.__setattr__(rows, "ranges", ((0, rows.count - 1), (999, 1_000)))
-    with pytest.raises(DamageError):
-        data.cache("train")

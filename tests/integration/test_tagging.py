@@ -16,6 +16,13 @@ from tests.support.runs import between
 from tests.support.stores import Meanwhile, MeanwhileStore
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    lab = directory_lab(tmp_path_factory.mktemp("prepared"), images("ab", 2), cache=None)
+    lab.prepare()
+    return lab
+
+
 @pytest.fixture
 def versions(tmp_path):
     lab = directory_lab(tmp_path, images("ab", 2), cache=None)
@@ -99,14 +106,12 @@ def read_leases_of(lab):
         (("0" * 32, "latest"), {}, "config.invalid_flag"),
     ],
 )
-def test_what_cannot_be_done_is_refused(tmp_path, arguments, options, code):
-    lab = directory_lab(tmp_path, images("ab", 2), cache=None)
-    lab.prepare()
-    before = lab.tag
+def test_what_cannot_be_done_is_refused(prepared, arguments, options, code):
+    before = prepared.tag
     with pytest.raises(LarderError) as caught:
-        tagged(lab, *arguments, **options)
+        tagged(prepared, *arguments, **options)
     assert caught.value.code == code
-    assert lab.tag == before
+    assert prepared.tag == before
 
 
 def test_a_tag_that_moved_meanwhile_is_refused(tmp_path):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import column_format
@@ -17,23 +15,17 @@ from history_model import (
     CLASSES,
     INPUTS,
     LABEL_FILE,
-    SHAPE,
     Expected,
     History,
-    Parts,
     State,
     Step,
     checked,
     edited,
     expected,
     fields,
-    label_of,
-    split_of,
 )
 
 import larder
-from larder.catalog.difference import diff
-from larder.catalog.place import Place as CatalogPlace
 from larder.errors import LarderError
 from larder.growth import decision
 from larder.jobs.results import RunError
@@ -41,15 +33,13 @@ from larder.jobs.runner import InlineRunner
 from larder.manifest.files import read_manifest
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
-from larder.samples.indexed import read_index
 from larder.samples.naming import LABEL_EXT
 from larder.segments import derived_files
 from larder.store import Store, open_store
 from larder.verify.run import VerifySettings, verify
 from larder.versions import omitted
 from larder.versions.documents import VersionDocument
-from larder.versions.publish import existing_segment, read_version
-from larder.versions.rows import read_rows
+from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
 from tests.support import checker
 from tests.support.checker import Published, check_all, check_version
@@ -116,44 +106,6 @@ class Traffic(Recorder):
         }
 
 
-class Live(NamedTuple):
-    """A sample of a version: its split, the number of its class, and its parts."""
-
-    split: str
-    label: int | None
-    parts: Parts
-
-
-def places(found: Expected, classes: Sequence[str]) -> dict[str, Live]:
-    """The samples by key."""
-    return {
-        key: Live(split, None if name is None else classes.index(name), parts)
-        for split, own in found.samples.items()
-        for key, (name, parts) in own.items()
-    }
-
-
-def alike(then: Parts | None, now: Parts) -> bool:
-    """Whether a sample that is bad counts as the one that was: its objects have the same lengths.
-
-    It is checked again, if it is another one.
-    """
-    if then is None:
-        return False
-    return {ext: len(data) for ext, data in then.items()} == {
-        ext: len(data) for ext, data in now.items()
-    }
-
-
-@dataclass(frozen=True)
-class Row:
-    """A live sample of a version: its split, and where it is."""
-
-    split: str
-    segment: str
-    shard: str
-
-
 @dataclass
 class Run:
     """A history in one place; ``digests`` has None for a step that published nothing."""
@@ -195,7 +147,6 @@ class Run:
                 self._step(state, step, touched)
             if self.checks:
                 self._check_past()
-                self._check_differences()
 
     def _step(self, state: State, step: Step, touched: set[str]) -> None:
         self._write(state, touched)
@@ -281,15 +232,22 @@ class Run:
             classes = before.classes  # nothing was planned, whatever growth.mode is now
         if planned is not None and planned["status"] == "planned":
             assert planned["version"] == now.id
-            self._check_plan(planned["growth"], state, step)
         published = self._check(now, state, found, classes)
         assert len(now.segments) <= self._most, "too many segments"
         if before is not None:
-            self._check_costs(state, before, now, found, traffic, step)
+            self._check_costs(state, before, found, traffic)
         self.known[now.id] = (state, found, classes)
         self._check_unchanged(state, step)
         if step.compact:
             self._check_compaction(state, now, published)
+
+    def _plan(self, state: State, step: Step) -> dict[str, Any]:
+        traffic = Traffic(self.place)
+        forget_manifests()
+        with between(traffic):
+            planned = prepare(self.place.settings(state, compact=step.compact), plan_only=True)
+        assert not traffic.places(*WRITES), "a plan writes"
+        return planned
 
     def _run(self, state: State, step: Step, traffic: Traffic) -> dict[str, Any] | None:
         """The document of a run; None if it fails, as it has to with a bad sample."""
@@ -304,65 +262,6 @@ class Run:
                 prepare(settings)
         assert self._current() == before, "a run that fails publishes nothing"
         return None
-
-    def _plan(self, state: State, step: Step) -> dict[str, Any] | None:
-        """The plan; None if what the tag names is not known, because a run was abandoned."""
-        before = self._current()
-        if before is not None and before.id not in self.known:
-            return None
-        self._planned_from = before
-        traffic = Traffic(self.place)
-        forget_manifests()
-        with between(traffic):
-            planned = prepare(self.place.settings(state, compact=step.compact), plan_only=True)
-        assert not traffic.places(*WRITES), "a plan writes"
-        return planned
-
-    def _check_plan(self, growth: Mapping[str, Any], state: State, step: Step) -> None:
-        """The kinds of change that a plan counts, and what it says will be read."""
-        before = self._planned_from
-        now, classes = expected(state), self._classes(state, before, step)
-        counts: Counter[str] = Counter()
-        older: list[int] = []
-        read = 0
-        then, old_classes = Expected({}, {}, frozenset()), ()
-        same_check = False
-        if before is not None:
-            then_state, then, _ = self.known[before.id]
-            old_classes = before.classes
-            same_check = checked(then_state.options) == checked(state.options)
-            same_check &= then_state.options["on_bad_sample"] == state.options["on_bad_sample"]
-        old = places(then, old_classes)
-        for key, parts in state.samples().items():
-            kind = "changed"
-            split, name = split_of(key, state.options), label_of(key, state)
-            if key not in old:
-                known = same_check and alike(then.bad.get(key), parts)
-                kind = "bad" if known and key in now.bad else "added"
-            elif old[key].parts == parts:
-                number = None if name is None else classes.index(name)
-                kind = "relabelled" if old[key].label != number else "unchanged"
-                kind = "moved" if old[key].split != split else kind
-            counts[kind] += 1
-            size_bytes = sum(map(len, parts.values()))
-            if kind in ("added", "changed"):
-                read += size_bytes
-            # A segment that is kept may still have a record of an older version.
-            if kind == "added" and key in now.bad and self._was_bad(key, parts):
-                older.append(size_bytes)
-        counts["removed"] = len(old.keys() - state.samples().keys())
-        told = {name: count for name, count in growth["samples"].items() if count}
-        remembered = told.get("bad", 0) - counts["bad"]
-        assert 0 <= remembered <= len(older), "the plan"
-        counts.update(bad=remembered, added=-remembered)
-        assert told == {name: count for name, count in counts.items() if count}, "the plan"
-        if remembered in (0, len(older)):
-            read -= sum(older) if remembered else 0
-            assert growth["read"]["bytes"] == read, "bytes that are read"
-
-    def _was_bad(self, key: str, parts: Mapping[str, bytes]) -> bool:
-        """Whether any version left a sample out as bad."""
-        return any(alike(found.bad.get(key), parts) for _, found, _ in self.known.values())
 
     def _same_inputs(self, state: State, before: VersionDocument) -> bool:
         then, _, _ = self.known[before.id]
@@ -427,15 +326,9 @@ class Run:
                         assert bytes(record[ext]) == part, f"{sample.key}.{ext}"
 
     def _check_costs(
-        self,
-        state: State,
-        before: VersionDocument,
-        now: VersionDocument,
-        found: Expected,
-        traffic: Traffic,
-        step: Step,
+        self, state: State, before: VersionDocument, found: Expected, traffic: Traffic
     ) -> None:
-        """What did not change is not read, copied or packed."""
+        """What did not change is not read or copied."""
         then_state, then, _ = self.known[before.id]
         parts, then_parts = found.parts(), then.parts()
         new = {key for key in parts if parts[key] != then_parts.get(key)}
@@ -454,54 +347,6 @@ class Run:
         assert read <= {f"source:{key}" for key in due}, "read without need"
         copied = {key for key in traffic.places(*READS, *WRITES) if key.startswith("mirror/")}
         assert copied <= {f"mirror/{key}" for key in due}, "copied without need"
-        shape = any(then_options[name] != options[name] for name in SHAPE)
-        shape |= checked(then_options) != checked(options)
-        if shape or options["count_min"] or step.compact:
-            return
-        self._check_packing(state, before, now, found, then, new)
-
-    def _check_packing(
-        self,
-        state: State,
-        before: VersionDocument,
-        now: VersionDocument,
-        found: Expected,
-        then: Expected,
-        new: set[str],
-    ) -> None:
-        """The new segment has what it must, and samples of touched shards or of folded segments."""
-        root = open_store(self.place.root)
-        rows, then_rows = _rows(root, now), _rows(root, before)
-        old = {use.id for use in before.segments}
-        kept = old & {use.id for use in now.segments}
-        live, then_live = places(found, now.classes), places(then, before.classes)
-        same = {
-            key
-            for key in rows.keys() & then_rows.keys()
-            if key not in new
-            and rows[key].split == then_rows[key].split
-            and live[key].label == then_live[key].label
-        }
-        changed = (rows.keys() | then_rows.keys()) - same
-        if not changed and found.bad == then.bad:
-            assert {use.id for use in now.segments} == old, "nothing changed"
-            return
-        if state.options["mode"] == "rebuild" or not kept:
-            return
-        added = {key for key, row in rows.items() if row.segment not in old}
-        assert rows.keys() - same <= added, "a sample that changed is in an old segment"
-        full = {(row.segment, row.split, row.shard) for row in then_rows.values()}
-        whole = full - {
-            (row.segment, row.split, row.shard) for key, row in then_rows.items() if key in changed
-        }
-        for key in same & added:
-            row = then_rows[key]
-            touched = (row.segment, row.split, row.shard) not in whole
-            had_omitted = before.omitted > 0
-            repacked = state.options["removals"] == "repack" and (touched or had_omitted)
-            assert row.segment not in kept or repacked, f"{key} is packed again"
-        if state.options["removals"] == "repack":
-            assert not any(facts.omitted for facts in now.splits.values()), "listed, but omitted"
 
     def _check_unchanged(self, state: State, step: Step) -> None:
         """A run without a change writes nothing, and reads no shard."""
@@ -550,33 +395,6 @@ class Run:
             else:
                 assert any(_is_same(published, each) for each in self.attempts)
 
-    def _check_differences(self) -> None:
-        """Each version differs from the next one as the model says."""
-        for (before, (_, then, _)), (after, (state, now, _)) in pairwise(self.known.items()):
-            place = CatalogPlace("d", self.place.settings(state).cluster)
-            with between():
-                lots = list(diff(place, before, after, keys=True)["keys"])
-            rows = {row["key"]: row["kind"] for row in chain.from_iterable(lots)}
-            assert rows == _differences(then, now), "larder diff"
-
-
-def _differences(then: Expected, now: Expected) -> dict[str, str]:
-    """By key, how a sample differs."""
-    old, new = (
-        {key: (split, *facts) for split, own in found.samples.items() for key, facts in own.items()}
-        for found in (then, now)
-    )
-    kinds = dict.fromkeys(old.keys() - new, "removed") | dict.fromkeys(new.keys() - old, "added")
-    for key in old.keys() & new:
-        (split, name, parts), (split_now, name_now, parts_now) = old[key], new[key]
-        if parts != parts_now:
-            kinds[key] = "changed"
-        elif split != split_now:
-            kinds[key] = "moved"
-        elif name != name_now:
-            kinds[key] = "relabelled"
-    return kinds
-
 
 def _same_samples(published: Published, found: Expected) -> None:
     classes = published.version.classes
@@ -603,21 +421,6 @@ def _is_same(published: Published, found: Expected) -> bool:
 def _all_tar(root: Store, version: VersionDocument) -> bool:
     patterns = (pattern for facts in version.splits.values() for pattern in facts.patterns)
     return all(pattern.endswith(".tar") for pattern in patterns)
-
-
-def _rows(root: Store, version: VersionDocument) -> dict[str, Row]:
-    """The live samples of a version by key."""
-    gone = omitted.read_omitted(root, version)
-    found = {}
-    for use in version.segments:
-        document = existing_segment(root, use.id)
-        for split, facts in document.splits.items():
-            rows = read_rows(root, document.file("rows"), facts.first_row, facts.samples)
-            own = gone.get((use.id, split), omitted.Omitted.none())
-            for number, sample in enumerate(read_index(rows)):
-                if not own.mask(number, 1)[0]:
-                    found[sample.key] = Row(split, use.id, sample.shard)
-    return found
 
 
 def _by_name(published: Published) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ import pytest
 from larder.config.models.cluster import Consumer, Downloads, Limits, Nodes
 from larder.config.models.dataset import Experiment
 from larder.errors import ConfigError
-from larder.experiments.advice import Option, advise
+from larder.experiments.advice import advise
 from larder.experiments.consumers.registry import CONSUMERS
 from larder.experiments.rules import SOURCES, Facts
 from larder.units import format_bytes, format_seconds, parse_bytes
@@ -74,9 +74,12 @@ def answer(facts: Facts) -> tuple[str, ...]:
     try:
         first = choices.choose("auto", where="")
     except ConfigError:
-        refusing = [
-            fired for each in choices.options for fired in each.fired if fired.effect == "refuse"
+        asked = [
+            each
+            for each in choices.options
+            if each.delivery in (facts.only or CONSUMERS[facts.consumer].DELIVERIES)
         ]
+        refusing = [fired for each in asked for fired in each.fired if fired.effect == "refuse"]
         rules, why = " ".join(dict.fromkeys(each.rule for each in refusing)), refusing[0].sentence
         return "refused", rules, "", "", "", "", why
     return (
@@ -121,110 +124,12 @@ def test_every_rule_is_in_the_table():
     assert fired == set(SOURCES)
 
 
-def option_of(delivery: str, text: str) -> Option:
-    options = advise(facts_of(text), Limits()).options
-    return next(each for each in options if each.delivery == delivery)
-
-
-def test_an_image_of_the_users_own_is_not_refused_but_has_to_be_asked_for():
-    text = "determined 2GB/14 cache=2GB release=0.25.1"
-    for delivery in ("bucket", "stream", "cache"):
-        assert not option_of(delivery, text).possible
-        option = option_of(delivery, f"{text} own_image")
-        assert any("the template's own" in fired.sentence for fired in option.fired)
-        assert advise(facts_of(f"{text} own_image"), Limits()).choose(delivery, where="") == option
-    download = option_of("download", text)
-    assert (download.moved_bytes, download.disk_bytes) == (2e9, 2e9)  # its hook takes no cache
-
-
-@pytest.mark.parametrize(
-    ("words", "differs"),
-    [("slots=8", True), ("slots=8 ranks=4 nodes=2", False), ("slots=0", False)],
-)
-def test_ranks_are_compared_with_the_slots_of_the_template(words, differs):
-    sentences = [each.sentence for each in option_of("bucket", f"determined 2GB/14 {words}").fired]
-    assert any("The template has 8 slots" in each for each in sentences) == differs
-
-
-def test_a_cache_that_nodes_keep_moves_once_for_each_node():
-    text = "determined 10GB/70 cache=10GB trials=8 nodes=2"
-    assert option_of("cache", text).moved_bytes == 16 * 10**10
-    assert option_of("cache", f"{text} kept").moved_bytes == 2 * 10**10
-
-
-@pytest.mark.parametrize("delivery", ["cache", "bucket", "download"])
-def test_what_does_not_fit_the_disk_of_a_node_is_refused(delivery):
-    text = "determined 2TB/13000 cache=2TB"
-    option = option_of(delivery, f"{text} disk=500GB")
-    assert not option.possible
-    assert "disk" in option.deciding.sentence
-    assert option_of(delivery, text).possible
-    assert option_of(delivery, f"{text} disk=5TB").possible
-
-
-def test_each_rank_downloads_for_itself_in_a_trial_and_an_init_container_once():
-    """A stream of Kubernetes moves what is read, and needs no disk."""
-    text = "10GB/70 disk=50GB ranks=8 nodes=2 epochs=3"
-    bucket = option_of("bucket", f"determined {text}")
-    assert (bucket.possible, bucket.moved_bytes, bucket.disk_bytes) == (False, 16e10, 8e10)
-    download = option_of("download", f"kubernetes {text}")
-    assert (download.possible, download.moved_bytes, download.disk_bytes) == (True, 2e10, 1e10)
-    stream = option_of("stream", f"kubernetes {text}")
-    assert (stream.moved_bytes, stream.disk_bytes) == (6e10, 0)
-
-
-@pytest.mark.parametrize(
-    ("delivery", "text", "reason"),
-    [
-        ("file", "sagemaker 40GB/270 training=0.0167h", "too long beside training"),
-        ("file", "sagemaker 40GB/270 epochs=0.05 training=9h", "before it has read everything"),
-        ("file", "sagemaker 70GB/500 disk=1TB", "experiment.training_seconds"),
-        ("file", "sagemaker 70GB/500 disk=1TB training=1h", "too long beside training"),
-        ("file", "sagemaker 300GB/500 disk=1TB training=900h", "large"),
-        ("download", "determined 1GB/10 training=900h", "nodes.disk_bytes"),
-        ("download", "determined 90MB/1", "experiment.training_seconds"),
-        ("bind_mount", "kubernetes 1GB/10 storage=file claim", "volume"),
-    ],
-)
-def test_a_download_that_is_not_preferred_says_why(delivery, text, reason):
-    assert reason in option_of(delivery, text).deciding.sentence
-
-
-@pytest.mark.parametrize(
-    ("delivery", "text", "sentence"),
-    [
-        ("bind_mount", "determined 2GB/14 storage=file", "every agent"),
-        ("bind_mount", "kubernetes 2GB/14 storage=file", "every node"),
-        ("efs", "sagemaker 2GB/14 storage=file efs", "throughput mode"),
-        ("fsx", "sagemaker 2GB/14 storage=file fsx", "single Availability Zone"),
-        ("fsx", "sagemaker 2GB/14 storage=file fsx", "first epoch"),
-        ("fast_file", "sagemaker 300GB/2000 access=random", "python -m timeit"),
-    ],
-)
-def test_what_to_look_after_is_said_where_it_applies(delivery, text, sentence):
-    assert any(sentence in fired.sentence for fired in option_of(delivery, text).fired)
-    elsewhere = option_of(delivery, f"{text.split()[0]} 300GB/2000")
-    assert not any(sentence in fired.sentence for fired in elsewhere.fired)
-
-
 def test_a_source_that_may_be_on_a_file_system_is_said_to_need_no_copy():
     facts = facts_of("sagemaker 5GB/40")
     for source, expected in (("file", True), ("aws", False)):
         options = advise(replace(facts, source=source), Limits()).options
         efs = next(each for each in options if each.delivery == "efs")
         assert ("on Amazon EFS already" in efs.deciding.sentence) == expected
-
-
-def test_short_trials_of_sagemaker_stream_what_they_read():
-    facts = facts_of("sagemaker 40GB/270 epochs=0.1 trials=64")
-    first = advise(facts, Limits()).choose("auto", where="")
-    assert (first.delivery, round(first.moved_bytes / 10**9)) == ("fast_file", 256)
-
-
-def test_inline_is_read_once_for_all_trials():
-    option = option_of("inline", "determined 50MB/1 context=5kB place=away usd=0.1 trials=1000")
-    assert option.usd == pytest.approx(0.005)
-    assert option.moved_bytes == 50 * 10**9
 
 
 def test_nodes_share_samples_that_are_read_at_random():

@@ -1,7 +1,8 @@
 from collections.abc import Iterator
 
 import pytest
-from fake_gcs import FakeGcs, fake_gcs
+
+from tests.support.fake_gcs import FakeGcs, fake_gcs
 
 
 @pytest.fixture

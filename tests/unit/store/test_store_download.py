@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from larder.store import download as module
-from larder.store import open_store
 from larder.store.base import Store
 from larder.store.download import download
 from larder.store.interrupt import Interrupt
@@ -138,19 +137,3 @@ def test_an_interrupt_ends_all(store, tmp_path):
     meanwhile.before("open", "file", interrupt.stop)
     with interrupt.active(), larder_error("run.interrupted"):
         fetch(MeanwhileStore(store, meanwhile), tmp_path, threads=2)
-
-
-@pytest.mark.push
-@pytest.mark.parametrize("server", ["s3_env", "gcs_server"])
-def test_a_real_server(server, request, tmp_path, monkeypatch):
-    url = f"{'s3' if server == 's3_env' else 'gs'}://downloads"
-    running = request.getfixturevalue(server)
-    running.create_bucket("downloads")
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", running.endpoint)
-    store = open_store(url)
-    store.put("file", DATA)
-    assert fetch(store, tmp_path) == DATA
-    meanwhile = Meanwhile()
-    meanwhile.before("open", "file", lambda: store.put("file", DATA[::-1]))
-    with larder_error("object.changed", f"{url}/file"):
-        fetch(MeanwhileStore(store, meanwhile), tmp_path / "changed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import random
 from collections.abc import Callable
@@ -10,18 +9,16 @@ from typing import Any
 
 import google_crc32c
 import pytest
-from fake_gcs import MODIFIED, Ask, FakeGcs, Say, crc32c
 
 from larder.errors import (
     LarderError,
-    NotFoundError,
     ObjectError,
-    PreconditionError,
     RetryableError,
 )
 from larder.store import Access, ObjectInfo, RetryPolicy, Store, open_store
 from larder.store.gcs import GcsStore
 from larder.store.interrupt import Interrupt
+from tests.support.fake_gcs import MODIFIED, Ask, FakeGcs, Say, crc32c
 
 CHUNK = 16 << 20
 DATA = random.Random(5).randbytes(CHUNK * 2 + 1000)
@@ -73,41 +70,6 @@ def once(*says: Say, when: Callable[[Ask], bool]) -> Callable[[Ask], Say | None]
     return fault
 
 
-def test_a_write_if_absent_is_refused_by_the_server(gcs):
-    store = opened(gcs)
-    assert store.put("k", b"1", if_absent=True).generation == "1001"
-    error = error_of(lambda: store.put("k", b"2", if_absent=True))
-    assert (type(error), error.code) == (PreconditionError, "object.exists")
-    assert [ask.query["ifGenerationMatch"] for ask in gcs.asked] == ["0", "0"]
-    assert gcs.contents["bucket", "p/k"] == b"1"
-
-
-def test_a_replacement_is_one_of_the_generation_whose_etag_was_compared(gcs):
-    store = opened(gcs)
-    first = store.put("k", b"1")
-    second = store.put("k", b"2", if_match=first.etag)
-    assert gcs.asked[-1].query["ifGenerationMatch"] == first.generation != second.generation
-
-    def meanwhile(ask: Ask) -> None:
-        if ask.method == "POST":
-            gcs.add("p/k", b"other")
-
-    gcs.fault = meanwhile  # after the comparison
-    assert error_of(lambda: store.put("k", b"3", if_match=second.etag)).code == "object.changed"
-    assert gcs.contents["bucket", "p/k"] == b"other"
-    assert error_of(lambda: store.put("none", b"1", if_match=first.etag)).code == "object.changed"
-
-
-def test_only_the_generation_whose_etag_was_compared_is_deleted(gcs):
-    store = opened(gcs)
-    info = store.put("k", b"1")
-    assert error_of(lambda: store.delete("k", if_match="0" * 32)).code == "object.changed"
-    store.delete("k", if_match=info.etag)
-    assert gcs.asked[-1].query["ifGenerationMatch"] == info.generation
-    store.delete("k", if_match=info.etag)  # it is not there any more
-    assert gcs.objects == {}
-
-
 def test_the_same_bytes_in_another_generation_are_the_same(gcs):
     store = opened(gcs)
     first = store.put("k", b"1")
@@ -152,16 +114,6 @@ def test_hashes_come_in_one_header_or_several(gcs, separator):
     with opened(gcs).open("k", length=2) as reader:
         assert reader.info.etag == hashlib.md5(b"0123456789").hexdigest()
     assert len(gcs.asked) == 1
-
-
-def test_gzip_objects_are_read_as_they_are_stored(gcs):
-    packed = gzip.compress(b"text" * 1000)
-    gcs.add("p/k", packed, contentEncoding="gzip")
-    store = opened(gcs)
-    assert store.get("k") == packed
-    assert store.get("k", offset=5, length=7) == packed[5:12]
-    with store.open("k") as reader:
-        assert b"".join(reader) == packed
 
 
 @pytest.mark.parametrize("hash_headers", [True, False])
@@ -281,22 +233,6 @@ def test_the_server_verifies_what_it_receives(gcs):
     assert isinstance(error, RetryableError)
     assert "other bytes" in error.message
     assert gcs.contents["bucket", "p/k"] == b"abc"
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda store, like: store.put("k", b"1", like=like),
-        lambda store, like: stream(store, DATA, like=like),
-    ],
-)
-def test_type_and_metadata_are_sent_as_they_are(gcs, write):
-    metadata = {"a b": "1", "höhe": "漢\n", "x": ""}
-    unknown = dict.fromkeys(("", "é/x", "a\r\nX-Header: b", None), "application/octet-stream")
-    for kind, sent in {"image/png": "image/png", " a/b ": "a/b", **unknown}.items():
-        like = ObjectInfo("o", 0, "", 0, content_type=kind, metadata=metadata)
-        assert write(opened(gcs), like).content_type == sent
-        assert gcs.objects["bucket", "p/k"]["metadata"] == metadata
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, len(DATA)])
@@ -439,21 +375,6 @@ def test_a_copy_goes_on_after_a_failure(gcs):
     assert slept == [3.0]
     tokens = [ask.query.get("rewriteToken") for ask in gcs.asked[1:]]
     assert tokens == [None, "token-1", "token-1", "token-2"]
-
-
-def test_only_the_listed_state_is_copied(gcs):
-    store = opened(gcs)
-    info = store.put("a", b"first")
-    gcs.add("p/a", b"other")
-    for wanted in (info, info._replace(generation=None)):
-        error = error_of(lambda wanted=wanted: store.copy_from(store, wanted, "b"))
-        assert (type(error), error.code) == (PreconditionError, "object.changed")
-    gcs.add("p/a", b"first")  # again, in another generation
-    copy = store.copy_from(store, info._replace(generation=None), "b")
-    assert copy is not None
-    assert copy.etag == info.etag
-    with pytest.raises(NotFoundError):
-        store.copy_from(store, info._replace(key="none"), "b")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from fake_gcs import FakeGcs, Say
 from google.auth.credentials import AnonymousCredentials, Credentials
 
 from larder.errors import FatalError, RetryableError, StoreError
@@ -17,6 +16,7 @@ from larder.store.buckets import register
 from larder.store.gcs.bucket import SCOPE, GcsSettings, find_settings, shared_account
 from larder.store.interrupt import Interrupt
 from tests.support.errors import larder_error
+from tests.support.fake_gcs import FakeGcs, Say
 
 
 def opened(gcs: FakeGcs, **access: Any) -> Store:

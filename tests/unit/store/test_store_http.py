@@ -242,57 +242,6 @@ def pump(one: socket.socket, other: socket.socket) -> None:
         pass  # either side has closed
 
 
-LARGE = os.urandom(5 * PIECE_BYTES + 1)
-
-
-def large(one: socket.socket) -> None:
-    while request_of(one):
-        one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(LARGE) + LARGE)
-
-
-def test_a_large_body_arrives_in_pieces(context):
-    with asking(large, context) as http:
-        for _ in range(2):
-            with get(http) as answer:
-                pieces = list(answer)
-            assert b"".join(pieces) == LARGE
-            assert max(map(len, pieces)) < 4 * PIECE_BYTES
-        with get(http) as answer:  # not read
-            pass
-        with get(http) as answer:
-            assert answer.read() == LARGE
-
-
-def test_a_body_in_pieces_is_sent(trusted):
-    received = bytearray()
-
-    def serve(one: socket.socket) -> None:
-        while b"\r\n\r\n" not in received or len(received.partition(b"\r\n\r\n")[2]) < len(LARGE):
-            received.extend(one.recv(1 << 16))
-        one.sendall(BODIES["a length"])
-
-    pieces = [bytearray(LARGE[:7]), b"", memoryview(LARGE)[7:]]
-    with (
-        asking(serve, trusted) as http,
-        http.request("PUT", "/k", {"host": http.host}, pieces) as answer,
-    ):
-        assert answer.read() == b"hello"
-    assert received.partition(b"\r\n\r\n")[2] == LARGE
-
-
-def test_a_path_is_sent_as_it_is():
-    heads: list[bytes] = []
-
-    def serve(one: socket.socket) -> None:
-        heads.append(request_of(one))
-        one.sendall(BODIES["a length"])
-
-    with asking(serve) as http:
-        http.request("GET", "/b/../%2F/./k//?a=%2F", {"host": http.host, "x-empty": ""}).close()
-    assert heads[0].startswith(b"GET /b/../%2F/./k//?a=%2F HTTP/1.1\r\n")
-    assert b"x-empty:\r\n" in heads[0]
-
-
 @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n"])
 def test_a_transfer_that_is_stopped_is_an_error(context, begun):
     interrupt, over = Interrupt(), threading.Event()
@@ -479,13 +428,6 @@ def test_an_idle_handle_holds_no_body():
         before = sys.getrefcount(body)
         http.request("PUT", "/k", {"host": http.host}, [body]).close()
         assert sys.getrefcount(body) == before
-
-
-@pytest.mark.parametrize("text", ["a\r\nevil: 1", "nul\0", "snow \u2603"])
-def test_headers_that_cannot_be_sent(text):
-    http = client(1)
-    with pytest.raises(BrokenError, match="a header has characters that cannot be sent"):
-        http.request("GET", "/k", {"host": "h", "if-match": text})
 
 
 def test_a_document_has_a_bound(monkeypatch):

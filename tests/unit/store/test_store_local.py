@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -237,18 +236,6 @@ def test_a_file_that_is_replaced_is_read_as_it_was(root):
 def test_etags_differ_even_within_one_tick(root):
     store = LocalStore(root)
     assert len({store.put("k", b"%3d" % n).etag for n in range(200)}) == 200
-
-
-def test_a_delete_and_a_put_in_one_directory_get_along(root):
-    store = LocalStore(root)
-
-    def put_and_delete(n: int) -> None:
-        store.put(f"a/b/{n}", b"1")
-        store.delete(f"a/b/{n}")
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(put_and_delete, range(200)))
-    assert keys_of(store) == []
 
 
 def test_a_parent_deleted_while_its_folder_is_made_is_made_again(root, monkeypatch):

@@ -5,14 +5,12 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-import boto3
 import pytest
 
 from larder.errors import ConfigError, StoreError
 from larder.store import open_store
 from larder.store.s3.multipart import part_size_bytes
 from tests.support.errors import larder_error
-from tests.support.processes import run_python
 from tests.support.servers import S3Server
 
 BUCKET = "access"
@@ -86,34 +84,6 @@ def test_the_argument_beats_the_environment(rclone_server, url, monkeypatch):
         writer.commit()
 
 
-def test_keys_of_the_environment_need_no_other_package(rclone_server, url):
-    open_store(url, endpoint=rclone_server.endpoint).put("a", b"data")
-    script = f"""
-import sys
-sys.modules["boto3"] = sys.modules["botocore"] = sys.modules["urllib3"] = None
-from larder.store import ObjectInfo, open_store
-store = open_store({url!r})
-store.put("b", b"1")
-with store.open("a") as reader:
-    assert b"".join(reader) == store.get("a") == b"data"
-assert store.head("a").size_bytes == 4
-with store.writer("k") as writer:
-    writer.commit()
-assert [info.key for page in store.list() for info in page] == ["a", "b", "k"]
-heavy = {{"pyarrow", "pydantic", "yaml", "prefect"}} & set(sys.modules)
-assert not heavy, heavy
-"""
-    done = run_python("-W", "error", "-c", script, **rclone_server.environment)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_session_token_is_sent(rclone_server, url, monkeypatch):
-    monkeypatch.setenv("AWS_SESSION_TOKEN", "token-of-a-session")
-    store = open_store(url, endpoint=rclone_server.endpoint, retry=None)
-    store.put("a", b"1")
-    assert sum(len(page) for page in store.list()) == 1
-
-
 def test_parts_grow_so_that_ten_thousand_are_enough():
     first = 16 << 20
     sizes = [part_size_bytes(index) for index in range(10_000)]
@@ -162,32 +132,6 @@ def test_a_credential_with_a_line_break_is_named(name, value, monkeypatch):
     with larder_error("config.invalid_value", f"environment variable {name}") as caught:
         open_store("s3://bucket/x", endpoint="http://127.0.0.1:9", retry=None).get("a")
     assert "hunt" not in str(caught.value)
-
-
-@pytest.mark.parametrize("key", ["a", "a//b"])
-def test_an_object_is_described_with_its_storage_class_and_metadata(moto_server, key):
-    moto_server.create_bucket(BUCKET)
-    prefix = uuid.uuid4().hex
-    client = boto3.client("s3", endpoint_url=moto_server.endpoint)
-    for name, storage_class in ((key, "GLACIER_IR"), ("z", "STANDARD")):
-        client.put_object(
-            Bucket=BUCKET,
-            Key=f"{prefix}/{name}",
-            Body=b"1",
-            StorageClass=storage_class,
-            ContentType="image/jpeg",
-            Metadata={"Camera": "one", "lens": "two"},
-        )
-    client.close()
-    store = open_store(f"s3://{BUCKET}/{prefix}", endpoint=moto_server.endpoint, retry=None)
-    listed = next(store.list())
-    assert [info.storage_class for info in listed] == ["GLACIER_IR", ""]
-    assert [info.metadata for info in listed] == [None, None]
-    assert store.head(key).etag == listed[0].etag
-    info = store.open(key).info
-    assert info.content_type == "image/jpeg"
-    assert info.metadata == {"camera": "one", "lens": "two"}
-    assert (info.key, info.checksum) == (key, None)
 
 
 def region(url: str = "s3://bucket", **access: str) -> str:

@@ -3,7 +3,6 @@
 import json
 import os
 import threading
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +15,6 @@ from larder.store import Store, open_store
 from larder.store.buckets import RenewedKeys
 from larder.store.calls import RefusedKeysError
 from larder.store.s3.bucket import S3Account, shared_account
-from tests.support.processes import run_python
 
 PAGE = (
     '<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated><Contents>'
@@ -155,45 +153,3 @@ def test_threads_whose_keys_are_refused_ask_for_others_together():
         used = list(threads.map(lambda _: shared.use(call, "s3://b/"), range(8)))
     assert used == [("key 1",)] * 8
     assert len(given) == 2
-
-
-FORK = """
-import os, sys, threading, warnings
-from larder.store import open_store
-sys.modules["boto3"] = None
-used = open_store({url!r}, retry=None)
-if {used}:
-    used.put("a", b"1")
-    assert len(next(used.list())) == 1
-    with used.writer("w") as writer:
-        writer.commit()
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # Python's, of forks beside threads
-    child = os.fork()
-if not child:
-    for store in (used, open_store({url!r}, retry=None)):
-        store.put("a", b"12")
-        assert store.get("a") == b"12" and store.head("a").size_bytes == 2
-        with store.open("a") as reader:
-            assert b"".join(reader) == b"12"
-        list(store.list())
-        assert store.get("a", offset=1) == b"2"
-        with store.writer("w") as writer:
-            writer.commit()
-        store.delete("w")
-    print("child")
-    sys.exit()
-assert os.waitpid(child, 0)[1] == 0
-assert used.get("a") == b"12"
-print("parent")
-"""
-
-
-@pytest.mark.parametrize("used", [True, False])
-def test_a_child_that_was_forked_uses_s3_too(rclone_server, used):
-    rclone_server.create_bucket("forks")
-    url = f"s3://forks/{uuid.uuid4().hex}"
-    script = FORK.format(url=url, used=used)
-    done = run_python("-W", "error", "-c", script, **rclone_server.environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split() == ["child", "parent"]

@@ -1,8 +1,4 @@
-"""What each identity covers, and what it does not.
-
-That all the rest of a segment, a cache, a version and its content counts is a property:
-tests/property/test_property_identity.py.
-"""
+"""What each identity covers, and what it does not."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,11 +9,13 @@ from pydantic import Field
 
 from larder.config.models.dataset import Cache, Dataset, Growth, Shards
 from larder.config.models.field_types import Model
+from larder.config.shape import BuilderUse, DecoderUse, Feature, FormatOptions, ImageShape
 from larder.versions import identity
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
     SegmentIdentity,
     ShardIdentity,
+    cache_id,
     content_digest,
     inputs_digest,
     segment_id,
@@ -96,6 +94,15 @@ def test_defaults_that_are_written_out_change_nothing(fields, base):
 DIFFERENT: list[dict[str, Any]] = [
     {},
     {"shards": {"samples_per_shard": 256}},
+    *({"shards": {"shuffle_seed": seed}} for seed in (0, 1)),
+    *({"shards": {name: 1}} for name in ("count_min", "bytes")),
+    {"shards": {"format": "tfrecord"}},
+    *({name: "skip"} for name in ("on_bad_key", "on_bad_sample")),
+    {"validate": "none"},
+    {"labels": {"classes": []}},
+    {"labels": {}},
+    *({"splits": {"a": globs}} for globs in (["a,b"], ["a", "b"], ["b", "a"])),
+    *({"splits": dict(each)} for each in ((("a", "*"), ("b", "a")), (("b", "a"), ("a", "*")))),
     {"validate": "decode", "decoding": {"wav": "wav"}},
     {"validate": "decode", "decoding": {"mel": "npy shape=80,*"}},
     GLOBS,
@@ -117,6 +124,8 @@ DIFFERENT: list[dict[str, Any]] = [
 
 def test_fields_that_shape_samples_lead_to_other_inputs():
     assert len({inputs(dataset(**fields)) for fields in DIFFERENT}) == len(DIFFERENT)
+    files = [{}, {"a": "0"}, {"b": "0"}, {"a": "1"}, {"a": "0", "b": "0"}]
+    assert len({inputs(dataset(), each) for each in files}) == len(files)
 
 
 class _Shards(Shards):
@@ -145,15 +154,73 @@ def shaped(**fields: Any) -> SegmentIdentity:
     return SEGMENT._replace(shape=replace(SHAPE, **fields))
 
 
-def test_what_seldom_shapes_a_segment_is_in_its_id_too():
-    segments = [
-        SEGMENT,
-        SEGMENT._replace(validate="decode"),
-        shaped(samples_per_shard=256),
-        shaped(samples_per_shard=257),
-        shaped(packing=2),
-    ]
-    assert len({segment_id(identity) for identity in segments}) == len(segments)
+LABEL = Feature("label", "int64")
+TEXT = Feature("part", "bytes", part="txt")
+SEGMENTS = [
+    SEGMENT,
+    SEGMENT._replace(dataset="e"),
+    SEGMENT._replace(samples="6" * 64),
+    SEGMENT._replace(validate="decode"),
+    SEGMENT._replace(on_bad_sample="skip"),
+    *(SEGMENT._replace(first_shards=first) for first in ({"a": 1}, {"a": 2}, {"b": 1})),
+    *(shaped(format=name) for name in ("columns", "")),
+    *(shaped(format_version=2, bytes=size) for size in (0, 1, 150_000_000)),
+    *(shaped(split_bytes=sizes) for sizes in ({"a": 1}, {"a": 2}, {"b": 1})),
+    *(shaped(shuffle_seed=seed) for seed in (0, 1)),
+    *(shaped(samples_per_shard=number) for number in (256, 257)),
+    shaped(packing=2),
+    *(shaped(options=FormatOptions(features=each)) for each in ({}, {"a": LABEL}, {"a": TEXT})),
+    *(shaped(options=FormatOptions(classes=names)) for names in (("ab",), ("a", "b"), ("b", "a"))),
+    shaped(options=FormatOptions(first_record=1)),
+]
+CACHES: list[tuple[Any, ...]] = [
+    *(("a", kind) for kind in ("encoded", "decoded", "built")),
+    ("b", "encoded"),
+    *(("a", "decoded", (DecoderUse("npy", "npy", **more),)) for more in ({}, {"version": "2"})),
+    ("a", "decoded", (DecoderUse("npy", "npy", parameters='{"a":1}'),)),
+    *(("a", "decoded", (DecoderUse("npy", "npy", shape=shape),)) for shape in ((), (None,), (1,))),
+    ("a", "decoded", (DecoderUse("npy", "npy"), DecoderUse("wav", "wav"))),
+    *(("a", "built", (), BuilderUse("m:f", given, digest)) for given in "ab" for digest in "01"),
+    *(
+        ("a", "decoded", (), None, ImageShape(*sides))
+        for sides in ((1, 2, 3), (2, 1, 3), (1, 2, 1))
+    ),
+]
+VERSIONS: list[dict[str, Any]] = [
+    {},
+    {"segments": (("b", None), ("a", None))},
+    {"segments": (("a", None),)},
+    {"segments": (("a", "c"), ("b", "d"))},
+    {"segments": (("a", "d"), ("b", "c"))},
+    *({"omitted": {place: rows(1)}} for place in (("a", "train"), ("a", "test"), ("b", "train"))),
+    {"omitted": {("a", "train"): rows(1, 2)}},
+    *({"classes": names} for names in (("dog", "cat"), ("cat,dog",), ())),
+    {"split_names": ("train",)},
+    *({"skipped": digest} for digest in ("", "1")),
+]
+CONTENTS: list[tuple[Any, ...]] = [
+    *(([SHARD._replace(**more)], [], None) for more in ({}, {"split": "a"}, {"name": "b"})),
+    *(([SHARD._replace(**more)], [], None) for more in ({"bytes": 1}, {"sha256": "1" * 64})),
+    *(([SHARD._replace(omitted=each)], [], None) for each in (((0, 1),), ((0, 2),))),
+    ([], ["a"], None),
+    ([], ["a", "b"], None),
+    ([ShardIdentity("classes", "a", 0, "")], [], None),
+    *(([], [], CacheFacts(kind, {"train": (FILE,)})) for kind in ("encoded", "decoded")),
+    ([], [], CacheFacts("encoded", {"test": (FILE,)})),
+    ([], [], CacheFacts("encoded", {"train": (replace(FILE, digest="7" * 64),)})),
+]
+
+
+def test_everything_else_counts():
+    for ids, given in (
+        ([segment_id(each) for each in SEGMENTS], SEGMENTS),
+        ([cache_id(*each) for each in CACHES], CACHES),
+        ([cache_id("a", "encoded", version=number) for number in (1, 2)], [1, 2]),
+        ([version(**each) for each in VERSIONS], VERSIONS),
+        ([content_digest(*each) for each in CONTENTS], CONTENTS),
+    ):
+        same = [given[number] for number, found in enumerate(ids) if ids.count(found) > 1]
+        assert not same
     assert len(segment_id(SEGMENT)) == 32
 
 

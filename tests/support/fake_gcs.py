@@ -18,6 +18,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import format_datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -27,6 +29,13 @@ from tests.support.http_server import QuietHandler, serving
 
 UPDATED = "2026-11-21T06:41:29.125Z"
 MODIFIED = "Sat, 21 Nov 2026 06:41:29 GMT"
+
+
+KEPT = (
+    *("cacheControl", "contentDisposition", "contentEncoding", "contentLanguage"),
+    *("contentType", "metadata"),
+)
+"""Fields that a copy has, too."""
 
 
 @dataclass
@@ -76,11 +85,16 @@ def crc32c(data: bytes) -> str:
     return b64(google_crc32c.value(data).to_bytes(4, "big"))
 
 
+def http_date(time: str) -> str:
+    return format_datetime(datetime.fromisoformat(time), usegmt=True)
+
+
 @dataclass
 class FakeGcs:
     """The server's state. A fault is asked before every request, and may answer instead."""
 
     endpoint: str = ""
+    buckets: set[str] = field(default_factory=lambda: {"bucket"})
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     contents: dict[tuple[str, str], bytes] = field(default_factory=dict)
     uploads: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -93,6 +107,7 @@ class FakeGcs:
     hash_separator: str = ","
     lock: threading.Lock = field(default_factory=threading.Lock)
     generation: int = 1000
+    updated: str = UPDATED
 
     def add(self, name: str, data: bytes, bucket: str = "bucket", **more: Any) -> dict[str, Any]:
         """Store an object."""
@@ -103,7 +118,7 @@ class FakeGcs:
             "md5Hash": b64(hashlib.md5(data).digest()),
             "crc32c": crc32c(data),
             "generation": str(self.generation),
-            "updated": UPDATED,
+            "updated": self.updated,
             "storageClass": "STANDARD",
             "contentType": "application/octet-stream",
             **more,
@@ -111,6 +126,9 @@ class FakeGcs:
         self.objects[bucket, name] = resource
         self.contents[bucket, name] = data
         return resource
+
+    def create_bucket(self, name: str) -> None:
+        self.buckets.add(name)
 
     def lines(self, method: str = "") -> list[str]:
         return [ask.line for ask in self.asked if not method or ask.method == method]
@@ -133,7 +151,7 @@ class FakeGcs:
             return self._upload(ask)
         parts = ask.path.removeprefix("/upload").removeprefix("/storage/v1/b/").split("/", 2)
         bucket = parts[0]
-        if bucket != "bucket":
+        if bucket not in self.buckets:
             return Say.error(404, "The specified bucket does not exist.", "notFound")
         if ask.path.startswith("/upload"):
             return self._insert(ask, bucket)
@@ -172,7 +190,7 @@ class FakeGcs:
         assert "gzip" in ask.headers["accept-encoding"], "or Google would unpack gzip objects"
         headers = {
             "Content-Type": resource["contentType"],
-            "Last-Modified": MODIFIED,
+            "Last-Modified": http_date(resource["updated"]),
             "x-goog-generation": resource["generation"],
             "x-goog-stored-content-length": resource["size"],
             "x-goog-storage-class": resource["storageClass"],
@@ -203,14 +221,16 @@ class FakeGcs:
             upload = f"secret-{len(self.uploads)}"
             resource = json.loads(ask.body)
             assert ask.headers["x-upload-content-type"] == resource["contentType"]
-            self.uploads[upload] = {"resource": resource, "query": ask.query, "data": b""}
+            begun = {"bucket": bucket, "resource": resource, "query": ask.query, "data": b""}
+            self.uploads[upload] = begun
             return Say(200, headers={"Location": f"{self.endpoint}{ask.path}?upload_id={upload}"})
         head = f"Content-Type: {ask.headers['content-type']}\r\n\r\n".encode()
-        about, content = email.message_from_bytes(head + ask.body).get_payload()  # type: ignore[misc]
+        parts: Any = email.message_from_bytes(head + ask.body).get_payload()
+        about, content = parts
         boundary = ask.headers["content-type"].partition("boundary=")[2].encode()
         data = ask.body.split(b"--" + boundary)[2].split(b"\r\n\r\n", 1)[1][:-2]
-        resource = json.loads(about.get_payload())  # type: ignore[union-attr]
-        assert content["content-type"] == resource["contentType"]  # type: ignore[index]
+        resource = json.loads(about.get_payload())
+        assert content["content-type"] == resource["contentType"]
         return self._store(ask, bucket, resource, data)
 
     def _store(self, ask: Ask, bucket: str, resource: dict[str, Any], data: bytes) -> Say:
@@ -242,7 +262,7 @@ class FakeGcs:
         if total != "*" and int(total) == size:
             del self.uploads[ask.query["upload_id"]]
             inserted = Ask("POST", ask.path, upload["query"], {}, b"")
-            return self._store(inserted, "bucket", upload["resource"], upload["data"])
+            return self._store(inserted, upload["bucket"], upload["resource"], upload["data"])
         return Say(308, headers={"Range": f"bytes=0-{size - 1}"} if size else {})
 
     def _rewrite(self, ask: Ask) -> Say:
@@ -257,7 +277,7 @@ class FakeGcs:
         done = int(ask.query.get("rewriteToken", "token-0").partition("-")[2]) + 1
         if done < self.rewrite_calls:
             return Say.json({"done": False, "rewriteToken": f"token-{done}"})
-        more = {key: resource[key] for key in ("contentType", "metadata") if key in resource}
+        more = {key: resource[key] for key in KEPT if key in resource}
         if "destinationKmsKeyName" in ask.query:
             more["kmsKeyName"] = ask.query["destinationKmsKeyName"]
         copy = self.add(name, self.contents[source], bucket, **more)

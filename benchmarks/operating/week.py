@@ -1,54 +1,52 @@
-"""A week of a platform team in miniature: runs of two checkouts, while everything is killed.
+"""A week of a platform team in miniature: ``make week ARGS="--runs 200 --seed 2"``.
 
 One Prefect server with a password, on PostgreSQL, behind a proxy that delays requests by up to
-three seconds; two checkouts with a work pool each, which share a source and a storage. Runs of all
-kinds come at random, some are cancelled; server, workers, checkouts and runs are killed or stopped,
-and started again. ``LARDER_WEEK`` is the number of runs, ``LARDER_WEEK_SEED`` the seed.
+three seconds. Two checkouts with a work pool each share a source and a storage. Runs of all kinds
+come at random and some are cancelled. Server, workers, checkouts and runs are killed or stopped,
+and started again.
 
-Every run ends, with a reason if it is not Completed; no slot is taken for more than 80 seconds
-without a run that has it; what is published is right. The figures are printed (``-s``).
+Every run ends, with a reason if it is not Completed. No slot is taken for more than 80 seconds
+without a run that has it. The published versions are right. The script prints its figures, and
+fails at the first of these rules that is broken.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import socket
 import socketserver
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-import pytest
-from prefect_server import FINAL, PrefectServer
-from required import need_system
-from serving import FAST, OBJECT_BYTES, OBJECTS, SLOW, Run
-
 from larder.store import open_store
 from tests.support.checker import check_all
-from tests.support.commands import CHECKOUT, Workplace
+from tests.support.commands import Workplace
 from tests.support.postgresql import PostgreSQL, postgresql, postgresql_available
+from tests.support.prefect_server import FINAL, PrefectServer
+from tests.support.processes import CHECKOUT
 from tests.support.servers import free_port
 
-RUNS = int(os.environ.get("LARDER_WEEK", "12"))
-SEED = int(os.environ.get("LARDER_WEEK_SEED", "1"))
 AT_ONCE = 6
-"""Runs that are scheduled or going on, at most."""
+"""Most runs that are scheduled or going on."""
 
 DISTURBED = 3
-"""After so many runs, something is killed or stopped."""
+"""Runs between two disturbances."""
 
 DEAD_SECONDS = 80.0
-"""A run that is killed before the delayed answer with its lease comes cannot say which one that is:
-the server takes it back after 60 s, and looks every 15 s. Others are given back within seconds.
-"""
+"""The server takes back the slot of a killed run after 60 s, and looks every 15 s."""
+
 LONG_SECONDS = 30.0
 END_SECONDS = 900.0
 START_SECONDS = 600.0
@@ -57,11 +55,10 @@ START_SECONDS = 600.0
 AUTH = "admin:a password"
 TEAMS = ("one", "two")
 GOING_ON = ("PENDING", "RUNNING", "PAUSED", "CANCELLING")
-
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.timeout(END_SECONDS + 120 * RUNS),
-]
+OBJECTS, OBJECT_BYTES = 40, 50_000
+FAST = ["mirror=true", "cluster.runner.batch_bytes=500 kB"]
+SLOW = [*FAST, "cluster.copy.max_bytes_per_second=200 kB"]
+Run = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -137,8 +134,8 @@ class SlowProxy(socketserver.ThreadingTCPServer):
 class Week:
     """Everything that runs, and what has been seen of it."""
 
-    def __init__(self, folder: Path, database: PostgreSQL, stack: ExitStack) -> None:
-        self.random = Random(SEED)
+    def __init__(self, folder: Path, database: PostgreSQL, stack: ExitStack, seed: int) -> None:
+        self.random = Random(seed)
         self.folder = folder
         port = free_port()
         self.server = PrefectServer(port, folder, auth=AUTH)
@@ -165,7 +162,7 @@ class Week:
         )
         stack.callback(self._server.end)
         insist(lambda: self.server.get("/health"))
-        proxy = SlowProxy(port, Random(SEED + 1))
+        proxy = SlowProxy(port, Random(seed + 1))
         stack.callback(proxy.server_close)
         stack.callback(proxy.shutdown)
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
@@ -345,20 +342,13 @@ class Week:
             print(f"{count:4} {reason}")
 
 
-@pytest.fixture
-def week(tmp_path: Path) -> Iterator[Week]:
-    need_system(postgresql_available(), "run .ci/install-postgresql")
-    with postgresql("prefect", "a-password") as database, ExitStack() as stack:
-        yield Week(tmp_path, database, stack)
-
-
-def go_on(week: Week) -> None:
+def go_on(week: Week, runs: int) -> None:
     """Runs and disturbances, until all runs have ended."""
     for team in TEAMS:
-        while not insist(lambda team=team: week.server.has(f"clean/clean-{team}")):
+        while not insist(partial(week.server.has, f"clean/clean-{team}")):
             week.check()
             time.sleep(1)
-    while len(week.runs) < RUNS:
+    while len(week.runs) < runs:
         week.check()
         if week.unfinished() < AT_ONCE:
             week.submit()
@@ -374,10 +364,11 @@ def go_on(week: Week) -> None:
         time.sleep(2)
 
 
-def test_every_run_ends_with_a_reason_and_no_slot_is_left(week):
+def check(week: Week, runs: int) -> None:
+    """Every run ends with a reason, and no slot is left."""
     with week.watched():
         try:
-            go_on(week)
+            go_on(week, runs)
         finally:
             week.report()
         stuck = [run for run in week.runs if run["state_type"] not in FINAL]
@@ -398,3 +389,22 @@ def test_every_run_ends_with_a_reason_and_no_slot_is_left(week):
     for dataset in ("files", "digits"):
         if list(week.storage.glob(f"larder/{dataset}/tags/latest.json")):
             assert check_all(open_store(str(week.storage / f"larder/{dataset}")))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A week of a platform team in miniature.")
+    parser.add_argument("--runs", type=int, default=12, help="ten take three to six minutes")
+    parser.add_argument("--seed", type=int, default=1, help="what happens, and when")
+    asked = parser.parse_args()
+    if not postgresql_available():
+        sys.exit("PostgreSQL is not installed: run .ci/install-postgresql")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        postgresql("prefect", "a-password") as database,
+        ExitStack() as stack,
+    ):
+        check(Week(Path(folder), database, stack, asked.seed), asked.runs)
+
+
+if __name__ == "__main__":
+    main()
