@@ -148,15 +148,20 @@ def _is_locked(handle: int) -> bool:
     return False
 
 
-@lru_cache(_MOST_FOLDERS)
 def check_inside(folder: bytes, root: bytes) -> None:
-    """Refuse to write to a folder below a root that a link on the way leads out of it.
+    """Refuse to write to a folder below a root if a link on the way leads out of the root.
 
-    The root may be a link itself. Raises OSError.
+    The root may be a link itself. A link may replace a folder at any time, so each call looks: a
+    few microseconds, as only a link is resolved. Raises OSError.
     """
-    real = os.path.realpath(folder), os.path.realpath(root)
-    if os.path.commonpath(real) != real[1]:
-        raise OSError(errno.ELOOP, "a link leads out of the directory", os.fsdecode(folder))
+    root = root.rstrip(b"/")
+    below = folder
+    while len(below) > len(root) and not os.path.islink(below):
+        below = os.path.dirname(below)
+    if len(below) > len(root):
+        real = os.path.realpath(folder), os.path.realpath(root)
+        if os.path.commonpath(real) != real[1]:
+            raise OSError(errno.ELOOP, "a link leads out of the directory", os.fsdecode(folder))
 
 
 @contextmanager

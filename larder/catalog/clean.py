@@ -60,14 +60,16 @@ class CleanPlan:
     """What a clean would do, at a time by the storage's clock.
 
     ``reasons`` say why versions stay, as of `kept_versions`; ``due`` are units to announce. Of the
-    tombstones that are there, ``ripe`` are to be executed; ``copies`` are mirrored objects and
-    rows that may go; ``lasting`` is the number of unread mirrored objects that may not.
+    tombstones in the storage, this clean executes the ``ripe`` ones, and leaves what is ``in_use``;
+    ``copies`` are mirrored objects and rows that may go; ``lasting`` is the number of unread
+    mirrored objects that may not.
     """
 
     settings: CleanSettings
     now_us: int
     holdings: Holdings
     reasons: Mapping[str, str]
+    in_use: InUse
     due: Sequence[str]
     ripe: Sequence[NamedTombstone]
     waiting: Sequence[NamedTombstone]
@@ -82,8 +84,12 @@ class CleanPlan:
     @property
     def freed(self) -> Totals:
         """What it frees, with what it only announces."""
-        prefixes = [*self.due, *_prefixes([*self.ripe, *self.waiting])]
+        prefixes = [*self.due, *self.unused([*self.ripe, *self.waiting])]
         return self.totals(prefixes) + self.copies
+
+    def unused(self, tombstones: Iterable[NamedTombstone]) -> list[str]:
+        """The units of tombstones that this clean does not keep."""
+        return [prefix for prefix in _prefixes(tombstones) if not self.in_use.has(prefix)]
 
     def totals(self, prefixes: Sequence[str]) -> Totals:
         units = [self.holdings.units.get(prefix, Unit()) for prefix in prefixes]
@@ -112,12 +118,14 @@ def plan_clean(
     due = due_units(holdings, needed, reasons, settings.policy, now_us)
     due = [prefix for prefix in due if prefix not in announced]
     kept = [version for version, reason in reasons.items() if reason]
-    copies, lasting = Totals(), 0
+    in_use, copies, lasting = InUse.of(needed, kept), Totals(), 0
     for info, may_go in _unread(settings, root, kept, needed, now_us):
         copies += Totals(1, info.size_bytes) if may_go else Totals()
         lasting += not may_go
     progress.finish(STAGE)
-    return CleanPlan(settings, now_us, holdings, reasons, due, ripe, waiting, copies, lasting)
+    return CleanPlan(
+        settings, now_us, holdings, reasons, in_use, due, ripe, waiting, copies, lasting
+    )
 
 
 def _unread(
@@ -160,7 +168,8 @@ def clean(
 
 def _execute(plan: CleanPlan, runner: Runner) -> dict[str, Any]:
     deleted, announced = runner.run(clean_units, plan)
-    document = _document(plan, "cleaned" if deleted.count else "announced", runner.times)
+    is_cleaned = deleted.count or plan.ripe
+    document = _document(plan, "cleaned" if is_cleaned else "announced", runner.times)
     return document | {"deleted": asdict(deleted), "announced": announced}
 
 
@@ -175,11 +184,11 @@ def clean_units(plan: CleanPlan, *, progress: Progress) -> tuple[Totals, dict[st
     ripe, waiting = [*plan.ripe], [*plan.waiting]
     if plan.due:
         (waiting if policy.grace_us else ripe).append(_announce(root, plan.due))
-    totals = plan.totals(_prefixes(ripe)) + plan.copies
+    totals = plan.totals(plan.unused(ripe)) + plan.copies
     progress.start(STAGE, objects=totals.count, bytes=totals.bytes)
     deleted, threads = Totals(), place.cluster.copy_.concurrency
     for each in ripe:
-        sweep = Sweep(root, place.dataset, each, threads, progress)
+        sweep = Sweep(root, place.dataset, each, plan.reasons, threads, progress)
         sweep.run(plan.now_us, conditions)
         deleted += sweep.done
     if plan.copies.count:
@@ -216,7 +225,7 @@ def _prefixes(tombstones: Iterable[NamedTombstone]) -> list[str]:
 def _announced(plan: CleanPlan, waiting: Sequence[NamedTombstone]) -> dict[str, Any]:
     last_us = max((each.info.modified_us for each in waiting), default=plan.now_us)
     left_us = last_us + plan.settings.policy.grace_us - plan.now_us
-    return {**_listing(plan, _prefixes(waiting)), "hours": round(left_us / HOUR_US)}
+    return {**_listing(plan, plan.unused(waiting)), "hours": round(left_us / HOUR_US)}
 
 
 def _listing(plan: CleanPlan, prefixes: Sequence[str]) -> dict[str, Any]:
@@ -231,7 +240,7 @@ def _document(plan: CleanPlan, status: str, times: TimedProgress) -> dict[str, A
         "status": status,
         "kept": {version: reason for version, reason in plan.reasons.items() if reason},
         "due": _listing(plan, plan.due),
-        "ripe": _listing(plan, _prefixes(plan.ripe)),
+        "ripe": _listing(plan, plan.unused(plan.ripe)),
         "announced": _announced(plan, plan.waiting),
         "copies": asdict(plan.copies) | {"lasting": plan.lasting},
         "deleted": asdict(Totals()),

@@ -100,17 +100,20 @@ def due_units(
 
 @dataclass(frozen=True, slots=True)
 class InUse:
-    """What tags, leases and the versions that stay need: segments, and caches of these."""
+    """Versions that stay, and the segments and caches that they, tags and leases need."""
 
     needed: Needed
+    versions: frozenset[str]
     segments: frozenset[str]
     caches: frozenset[tuple[str, str | None]]
 
     @staticmethod
     def of(needed: Needed, versions: Iterable[str]) -> InUse:
         """Given the IDs of the versions that stay."""
+        versions = frozenset(versions)
         caches = Named().union(*(needed.named[version] for version in versions))
-        return InUse(needed, frozenset(segment for segment, _ in caches), caches)
+        segments = frozenset(segment for segment, _ in caches)
+        return InUse(needed, versions | set(needed.versions), segments, caches)
 
     def whole(self, prefix: str) -> str:
         """The unit, or the segment that it is inside of if that is not in use either."""
@@ -121,7 +124,7 @@ class InUse:
         """Whether a unit has to stay."""
         kind, id_, *inner = prefix.split("/")
         if kind == "versions":
-            return id_ in self.needed.versions
+            return id_ in self.versions
         if kind == "work":  # a repair may look in it for the content of another file
             return self.needed.running
         cache = (id_, inner[-1]) if inner else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -43,13 +43,24 @@ def delete_objects(
 
 
 class Sweep:
-    """The deletion of what a tombstone names, by this clean, until another one takes it over."""
+    """The deletion of what a tombstone names, by this clean, until another one takes it over.
+
+    ``reasons`` say why this clean keeps versions, as of `kept_versions`: the clean that announced
+    them may have had another policy.
+    """
 
     def __init__(
-        self, root: Store, dataset: str, tombstone: NamedTombstone, threads: int, progress: Progress
+        self,
+        root: Store,
+        dataset: str,
+        tombstone: NamedTombstone,
+        reasons: Mapping[str, str],
+        threads: int,
+        progress: Progress,
     ) -> None:
         self.done = Totals()
         self._root = root
+        self._reasons = reasons
         self._tombstone = tombstone
         self._is_larders = larders_files(dataset).fullmatch
         self._threads = threads
@@ -57,10 +68,10 @@ class Sweep:
         self._data = seal(replace(tombstone.tombstone, cleaner=secrets.token_hex(8)))
 
     def run(self, now_us: int, conditions: Conditions) -> None:
-        """Say that it deletes, then look what is needed, and delete the rest.
+        """Write into the tombstone that this clean deletes, read what is needed, delete the rest.
 
-        What is needed stays, and is announced anew once nothing needs it. SupersededError: another
-        clean has taken it over.
+        What this clean keeps or others need stays, and is no longer announced. SupersededError:
+        another clean has taken the tombstone over.
         """
         key, tombstone, info = self._tombstone
         try:
@@ -70,14 +81,15 @@ class Sweep:
         except (PreconditionError, NotFoundError):
             raise self._taken_over() from None
         needed = read_needed(self._root, now_us)
-        versions = {f"versions/{version}": version for version in needed.named}
         gone = [
-            prefix
-            for prefix in tombstone.prefixes
-            if prefix in versions and versions[prefix] not in needed.versions
+            version
+            for version in needed.named
+            if f"versions/{version}" in tombstone.prefixes
+            and version not in needed.versions
+            and not self._reasons.get(version, "published since")
         ]
-        self._delete(self._documents(gone))
-        in_use = InUse.of(needed, (versions[each] for each in versions if each not in gone))
+        self._delete(self._documents(f"versions/{version}" for version in gone))
+        in_use = InUse.of(needed, needed.named.keys() - gone)
         for prefix in tombstone.prefixes:
             if not in_use.has(prefix):
                 self._delete_unit(prefix)

@@ -111,8 +111,11 @@ class LargeObject:
         etags = upload.sent() if upload else None
         if upload is None or etags is None:
             return None
-        parts = [part for part in record.parts if etags.get(part.number) == part.etag]
-        self._parts = {part.number: part for part in parts if part.number in self.numbers}
+        self._parts = {
+            number: UploadedPart(number, self._place(number)[1], etag, None, proved=False)
+            for number, etag in record.etags.items()
+            if number in self.numbers and etags.get(number) == etag
+        }
         self._moved(sum(part.size_bytes for part in self._parts.values()))
         return upload
 
@@ -155,10 +158,12 @@ class LargeObject:
         """Number, offset and length of the next part."""
         with self._lock:
             number = next(self._left, None)
-        if number is None:
-            return None
+        return None if number is None else (number, *self._place(number))
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """Offset and length of a part."""
         offset = (number - 1) * self._part_bytes
-        return number, offset, min(self._part_bytes, self.info.size_bytes - offset)
+        return offset, min(self._part_bytes, self.info.size_bytes - offset)
 
     def _moved(self, size_bytes: int) -> None:
         self.moved_bytes += size_bytes

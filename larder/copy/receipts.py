@@ -6,6 +6,7 @@ repeats at most the sets in progress, and nothing waits for the slowest object o
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,9 @@ may be copied again while a set is synced. A larger object is a set by itself.""
 SET_OBJECTS = 8_192
 """Maximum number of objects of a set: their rows are in memory until all of them have ended."""
 
+_NAME = re.compile(
+    r"[^-]+-(?P<first_row>[0-9]{12})-(?P<rows>[0-9]{1,9})-(?P<sha256>[0-9a-f]{64})\.parquet"
+)
 _READERS = 4
 """Number of receipts that are read at the same time."""
 
@@ -53,9 +57,11 @@ def find_receipts(root: Store, place: CopyPlace, run: str = "") -> list[CopyRece
     """The receipts of a run, or of all runs, in the order of their names, with one listing."""
     receipts = []
     for info in listed(root, f"{place.receipts}{run}"):
-        _, first_row, rows, sha256 = info.key.rpartition("/")[2].partition(".")[0].split("-")
-        manifest = StoredFile(info.key, info.size_bytes, sha256, "receipt")
-        receipts.append(CopyReceipt(range(int(first_row), int(first_row) + int(rows)), manifest))
+        # Others leave files there: .DS_Store, or .nfs0001 of a file that was deleted while open.
+        if name := _NAME.fullmatch(info.key.rpartition("/")[2]):
+            first_row, rows = int(name["first_row"]), int(name["rows"])
+            manifest = StoredFile(info.key, info.size_bytes, name["sha256"], "receipt")
+            receipts.append(CopyReceipt(range(first_row, first_row + rows), manifest))
     return receipts
 
 

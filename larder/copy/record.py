@@ -125,12 +125,20 @@ class CopyDocument:
 
 
 def read_record(root: Store, place: CopyPlace) -> CopyDocument | None:
-    """copy.json, or None if no copy has ended; a damaged one is refused."""
+    """Read copy.json; None if no copy has ended.
+
+    DamageError: it is damaged, or names a file that no copy writes; the next copy would delete it.
+    """
     data = read_optional(root, place.document)
     if data is None:
         return None
     where = object_url(root.url, place.document)
-    return read_sealed(CopyDocument, data, where, FORMAT, hint=_HINT)
+    record = read_sealed(CopyDocument, data, where, FORMAT, hint=_HINT)
+    for file, role in zip(record.files, ("manifest", "failures"), strict=False):
+        if file.path != place.file(role, file.sha256):
+            message = f"{file.path} is not the name of a {role} file"
+            raise DamageError("damage.manifest", message, where=where, hint=_HINT)
+    return record
 
 
 def record_rows(

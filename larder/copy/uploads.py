@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -26,15 +26,17 @@ _RECORD_SECONDS = 8.0
 
 @dataclass(frozen=True, slots=True)
 class UploadRecord:
+    """An upload, and the etags of its parts by their numbers."""
+
     upload: str
-    parts: tuple[UploadedPart, ...]
+    etags: Mapping[int, str]
 
 
 class UploadRecords:
     """The records of one dataset or copy. May be used by many threads.
 
-    A record is only a hint: if it is missing, damaged or wrong, the object is sent from its
-    beginning, and the copy is verified in any case.
+    A record only saves sending parts again. It proves nothing: everyone who may write to the store
+    can write one. So it has no checksums, and an object that is continued is read back.
     """
 
     def __init__(
@@ -52,8 +54,7 @@ class UploadRecords:
             record = json.loads(self._store.get(self._key(key)))
             same = [key, info.key, info.etag, info.size_bytes, part_bytes]
             if record["object"] == same and isinstance(record["upload"], str):
-                parts = tuple(UploadedPart(*part) for part in record["parts"])
-                return UploadRecord(record["upload"], parts)
+                return UploadRecord(record["upload"], dict(record["parts"]))
         return None
 
     def due(self, key: str, size_bytes: int) -> bool:
@@ -77,10 +78,7 @@ class UploadRecords:
         content = {
             "object": [key, info.key, info.etag, info.size_bytes, part_bytes],
             "upload": upload,
-            "parts": [
-                [part.number, part.size_bytes, part.etag, part.crc32c, part.proved]
-                for part in parts
-            ],
+            "parts": [[part.number, part.etag] for part in parts],
         }
         self._store.put(self._key(key), json.dumps(content).encode())
 
@@ -112,8 +110,9 @@ class UploadRecords:
             if now_us - info.modified_us <= UPLOAD_ABANDONED_SECONDS * 1e6:
                 continue
             with suppress(LarderError, LookupError, TypeError, ValueError):
-                upload = self._store.begin_upload(record["object"][0], resume=record["upload"])
-                if upload is not None:
+                key = record["object"][0]
+                upload = self._store.begin_upload(key, resume=record["upload"])
+                if upload is not None and info.key == self._key(key):
                     upload.abort()
                     aborted += 1
             with suppress(LarderError):

@@ -156,13 +156,20 @@ class Cleaning(RuleBasedStateMachine):
         left = ((name, (version, rest - hours)) for name, (version, rest) in self.leases.items())
         self.leases = {name: (version, rest) for name, (version, rest) in left if rest > 0}
 
-    @rule(keep=st.integers(1, 3), grace=st.sampled_from(["0h", "24h"]), after=STOPS)
-    def clean(self, keep: int, grace: str, after: int | None) -> None:
-        document = self.killed(after, lambda: cleaned(self.lab, keep, grace))
+    @rule(
+        keep=st.integers(1, 3),
+        grace=st.sampled_from(["0h", "24h"]),
+        older=st.sampled_from(["0h", "0h", "30h"]),
+        after=STOPS,
+    )
+    def clean(self, keep: int, grace: str, older: str, after: int | None) -> None:
+        document = self.killed(after, lambda: cleaned(self.lab, keep, grace, older=older))
         published = self.lab.check().keys()
         newest = set(self.order[-keep:])
         assert newest <= published
-        if document is not None and grace == "0h" and not self.unfinished:
+        if document is not None:
+            assert document["kept"].keys() <= published
+        if document is not None and (grace, older) == ("0h", "0h") and not self.unfinished:
             assert published == self.needed | newest
             with self.lab.opened_root() as root:
                 named = {key.split("/")[1] for page in root.list("segments/") for key, *_ in page}

@@ -19,7 +19,7 @@ from larder.copy import parts, uploads
 from larder.copy.allowance import CopyLimits, FailureRate
 from larder.copy.proof import CopiedObject
 from larder.copy.uploads import UploadRecords
-from larder.errors import FatalError, StoreError
+from larder.errors import FatalError, NotFoundError, StoreError
 from larder.manifest.digest import format_crc32c
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import Store, open_store
@@ -208,10 +208,34 @@ def test_an_upload_is_continued(
     stop.clear()
     recorded = RecordingStore(source)
     (row,) = attempt(NullProgress(), recorded)
-    assert recorded.moved_bytes("open") <= 13 * MIB
+    assert recorded.moved_bytes("open") <= (13 + 23) * MIB, "the rest, and all of it to compare"
     assert target.get("to/k") == content(5, 23 * MIB)
     assert row.checksum == format_crc32c(google_crc32c.value(content(5, 23 * MIB)))
     assert not list(target.list("work/uploads/"))
+
+
+@pytest.mark.parametrize("kind", ["rclone", "moto"])
+def test_a_record_of_an_upload_proves_nothing(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "RESUME_BYTES", 0)
+    source = open_store(f"{tmp_path}/source")
+    target = bucket(request, kind, tmp_path, "target")
+    info = source.put("k", data := content(5, 12 * MIB))
+    upload, sent = target.begin_upload("to/k"), []
+    assert upload is not None
+    for number, start in enumerate(range(0, len(data), LIMITS.part_bytes), 1):
+        good = data[start : start + LIMITS.part_bytes]
+        part = upload.send(number, [other := bytes(len(good))], google_crc32c.value(other))
+        sent.append(replace(part, crc32c=google_crc32c.value(good), proved=True))
+    upload.leave()
+    records = UploadRecords(target, "work/uploads/")
+    records.save(info, "to/k", LIMITS.part_bytes, upload.id, sent)
+    limits, copied = replace(LIMITS, uploads=records), list[CopiedObject]()
+    failed = batch(source, target, [info], limits, copied.append, prefix="to/")[-1]
+    assert (failed.code, copied) == ("object.mismatch", [])
+    with pytest.raises(NotFoundError):
+        target.head("to/k")
 
 
 class Late(DelegatingStore):

@@ -1,0 +1,59 @@
+"""A clean deletes what an earlier clean announced only where its own policy lets it go."""
+
+import os
+
+import pytest
+from catalog_lab import cleaned, grown
+from pipeline_lab import directory_lab, images
+
+from tests.support.runs import between
+from tests.support.stores import Stop, Stopped, StoppingStore
+
+DAY_SECONDS = 24 * 3600
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return directory_lab(tmp_path, images("ab", 2))
+
+
+def make_tombstones_older(lab) -> None:
+    for path in (lab.folder / "tombstones").glob("[!.]*"):
+        day_ago = path.stat().st_mtime - DAY_SECONDS
+        os.utime(path, (day_ago, day_ago))
+
+
+@pytest.mark.parametrize("policy", [{"keep": 3}, {"keep": 1, "older": "365d"}])
+def test_what_this_clean_keeps_is_no_longer_announced(lab, policy):
+    versions = grown(lab, 4)
+    cleaned(lab, 1, "24h")
+    make_tombstones_older(lab)
+    kept = versions[-3:] if policy["keep"] == 3 else versions
+    plan = cleaned(lab, grace="24h", plan_only=True, **policy)
+    assert plan["kept"].keys() == set(kept)
+    assert not {f"versions/{version}" for version in kept} & set(plan["ripe"]["units"])
+    done = cleaned(lab, grace="24h", **policy)
+    assert done["status"] == "cleaned"
+    assert done["deleted"] == {name: plan["ripe"][name] for name in ("count", "bytes")}
+    assert lab.check().keys() == set(kept)
+    assert not list((lab.folder / "tombstones").glob("[!.]*"))
+    assert cleaned(lab, grace="24h", **policy)["status"] == "current"
+
+
+def test_a_clean_that_waits_says_what_its_own_policy_lets_go(lab):
+    versions = grown(lab, 4)
+    cleaned(lab, 1, "24h")
+    waiting = cleaned(lab, 3, "24h", plan_only=True)["announced"]["units"]
+    assert [unit for unit in waiting if unit.startswith("versions/")] == [f"versions/{versions[0]}"]
+
+
+@pytest.mark.parametrize("writes", [1, 3, 4, 6, 9])
+def test_a_clean_after_a_killed_one_keeps_what_it_says(lab, writes):
+    grown(lab, 4)
+    stop = Stop(writes)
+    with between(lambda store: StoppingStore(store, stop)), pytest.raises(Stopped):
+        cleaned(lab, 1)
+    left = lab.check().keys()
+    kept = cleaned(lab, 3)["kept"]
+    assert len(kept) == min(3, len(left))
+    assert lab.check().keys() == kept.keys()
