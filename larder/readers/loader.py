@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from itertools import groupby, islice
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -34,8 +35,8 @@ from larder.readers.options import OnError
 from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
 from larder.readers.schedule import Plan, invalid, whole
 from larder.readers.slots import IS_SUPPORTED
-from larder.readers.sources import BatchSource
-from larder.readers.workers import Slots, Stream, Work, crew
+from larder.readers.sources import BatchSource, Read
+from larder.readers.workers import Made, Stream, Work, crew
 from larder.units import format_count
 
 Collate = Callable[[list[dict[str, Any]]], Any]
@@ -75,12 +76,12 @@ class Decode(Protocol):
     ) -> Batch: ...
 
 
-class _Made(NamedTuple):
-    """A batch, and the samples that were left out of it."""
+class _Ahead(NamedTuple):
+    """A batch as far as it was read ahead, and the samples that were left out of it."""
 
-    batch: Any
-    skipped: Sequence[Failure]
+    read: Read
     draws: Numbers
+    skipped: Sequence[Failure] = ()
 
 
 class Parts(NamedTuple):
@@ -239,9 +240,9 @@ class Loader:
         groups = made_ahead(self._read(epoch, numbers))
         with closing(made_ahead(self._decoding(groups, epoch))) as batches:
             for answers in batches:
-                made: _Made = result_of(answers)
-                self.skipped.add(*made.skipped)
-                yield made.batch
+                batch, skipped = result_of(answers)
+                self.skipped.add(*skipped)
+                yield batch
 
     def ahead(self, numbers: range) -> Generator[Batch]:
         """As `read`, but by other processes where that is worth it: see ``workers`` of
@@ -303,21 +304,28 @@ class Loader:
             return 0
         return max(0, usable_cores() // ranks_of_machine() - 1)
 
-    def make(self, steps: range, slots: Slots) -> Generator[tuple[Batch, Sequence[Failure]]]:
-        """In such a process: these batches, counted from the first one of the first epoch, with
-        arrays that ``slots`` makes.
+    def make(self, steps: range) -> Generator[Callable[[Empty], Made]]:
+        """In such a process: what makes each of these batches, counted from the first one of the
+        first epoch, in arrays of a slot.
+
+        A slot is used again, so it is only for what is returned: arrays that functions of the user
+        are given, and may keep, are none of a slot.
         """
+        own = ReusedMemory().empty
+
+        def made(ahead: _Ahead, epoch: int, empty: Empty) -> Made:
+            read = own if self._calls_functions else empty
+            return self._made(ahead, epoch, read, np.empty if self._collate else empty)
+
         while steps:
             epoch, first = divmod(steps.start, len(self))
             numbers = range(first, len(self), steps.step)[: len(steps)]
             steps = steps[len(numbers) :]
-            # Values that are only copied go where the batch is when its turn has come.
-            groups = self._read(epoch, numbers, slots)
+            groups = self._read(epoch, numbers)
             with closing(groups if self._source.is_decoded else made_ahead(groups)) as groups:
                 for group in groups:
-                    for made in group:
-                        batch, skipped, _ = self._decode_batch(epoch, made, slots.empty)
-                        yield batch, skipped
+                    for ahead in group:
+                        yield partial(made, ahead, epoch)
 
     def _begun(self, work: Work, numbers: range) -> Stream | None:
         """The batches from these on: of the processes that have begun with them, as the last epoch
@@ -401,12 +409,14 @@ class Loader:
         epochs, batches = divmod(self.batches + batches, max(1, len(self)))
         return self.epoch + epochs, batches
 
-    def _read(
-        self, epoch: int, numbers: range, slots: Slots | None = None
-    ) -> Generator[list[_Made]]:
-        empty = slots.empty if slots else ReusedMemory().empty
+    @property
+    def _calls_functions(self) -> bool:
+        """Whether functions of the user are called for each batch."""
+        return bool(self._collate or getattr(self._decode, "calls_functions", False))
+
+    def _read(self, epoch: int, numbers: range) -> Generator[list[_Ahead]]:
         for shares in self._groups(epoch, numbers):
-            yield self._read_group(shares, empty)
+            yield self._read_group(shares)
 
     def _groups(self, epoch: int, numbers: range) -> Iterator[list[Numbers]]:
         """The rank's draws of batches, together as many as fit into half of the memory.
@@ -448,32 +458,29 @@ class Loader:
         stored = self._source.stored_bytes(share % self._schedule.samples)
         return float("inf") if stored is None else int(stored.sum())
 
-    def _read_group(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[_Made]:
+    def _read_group(self, shares: Sequence[Numbers]) -> list[_Ahead]:
         try:
-            batches = self._batches(shares, empty)
-            return [_Made(batch, (), share) for batch, share in zip(batches, shares, strict=True)]
+            return [*map(_Ahead, self._reads(shares), shares)]
         except DamageError as error:
             if self._on_error == "raise" or error.code == _WHOLE:
                 raise
         if len(shares) > 1:
-            return [made for share in shares for made in self._read_group([share])]
-        (share,) = shares
-        readable, skipped = self._readable(share)
-        share = np.resize(readable, len(share))
-        return [_Made(batch, skipped, share) for batch in self._batches([share])]
+            return [ahead for share in shares for ahead in self._read_group([share])]
+        return [self._readable(shares[0])]
 
-    def _batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> Sequence[Any]:
+    def _reads(self, shares: Sequence[Numbers]) -> Sequence[Read]:
         samples = self._schedule.samples
-        return self._source.batches([share % samples for share in shares], empty)
+        return self._source.read([share % samples for share in shares])
 
-    def _readable(self, share: Numbers) -> tuple[Numbers, list[Failure]]:
-        """The samples of a share that can be read, and those that cannot."""
+    def _readable(self, share: Numbers) -> _Ahead:
+        """A share without the samples that cannot be read: others are repeated in their place."""
         readable: list[int] = []
         skipped: list[Failure] = []
         error: LarderError | None = None
         for number in share.tolist():
             try:
-                self._batches([np.array([number])])
+                (read,) = self._reads([np.array([number])])
+                read(np.empty)
                 readable.append(number)
             except DamageError as damage:
                 if damage.code == _WHOLE:
@@ -482,21 +489,32 @@ class Loader:
                 skipped.append(Failure.of(f"sample {number % self._schedule.samples}", error))
         if not readable and error is not None:
             raise error
-        return np.array(readable), skipped
+        share = np.resize(readable, len(share))
+        (read,) = self._reads([share])
+        return _Ahead(read, share, skipped)
 
-    def _decoding(self, groups: Generator[list[_Made]], epoch: int) -> Generator[Answers]:
+    def _decoding(self, groups: Generator[list[_Ahead]], epoch: int) -> Generator[Answers]:
         """The batches, each as soon as its decoding began, so that no thread waits for the last
         sample of a batch before the next one begins.
         """
+        empty = ReusedMemory().empty
         with closing(groups), ThreadPoolExecutor(2, "larder-batch") as threads:
             for group in groups:
-                for made in group:
+                for ahead in group:
                     answers: Answers = SimpleQueue()
-                    threads.submit(answer, answers, self._decode_batch, epoch, made)
+                    threads.submit(answer, answers, self._made, ahead, epoch, empty, np.empty)
                     yield answers
 
-    def _decode_batch(self, epoch: int, made: _Made, empty: Empty = np.empty) -> _Made:
-        batch, skipped, numbers = made
+    def _made(self, ahead: _Ahead, epoch: int, read: Empty, empty: Empty) -> Made:
+        """A batch: ``read`` makes the arrays of what is read, ``empty`` of what is decoded."""
+        try:
+            batch = ahead.read(read)
+        except DamageError as error:
+            if self._on_error == "raise" or error.code == _WHOLE:
+                raise
+            ahead = self._readable(ahead.draws)
+            batch = ahead.read(read)
+        numbers = ahead.draws
         errors: dict[int, ObjectError] = {}
         if self._decode is not None:
             draws = Draws(self._schedule.seed, epoch, numbers)
@@ -508,8 +526,8 @@ class Loader:
                 batch = _filled(batch, len(numbers) - len(errors), len(numbers))
         if self._collate is not None:
             batch = self._collate(rows_of(batch))
-        failures = [*skipped, *(Failure.of(error.where, error) for error in errors.values())]
-        return made._replace(batch=batch, skipped=failures)
+        undecoded = (Failure.of(error.where, error) for error in errors.values())
+        return Made(batch, [*ahead.skipped, *undecoded])
 
 
 def _filled(batch: Batch, samples: int, size: int) -> Batch:

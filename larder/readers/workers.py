@@ -14,16 +14,17 @@ import pickle
 import sys
 import weakref
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from larder.errors import ConfigError, FatalError, LarderError
+from larder.errors import ConfigError, Failure, FatalError, LarderError
 from larder.forking import leave_to_parent, lock_of_process
 from larder.jobs.processes import Process
+from larder.readers.batches import Empty
 from larder.readers.launcher import ranks_of_machine
 from larder.readers.schedule import invalid
 from larder.readers.slots import Array, Layout, SharedMemory, SlotWriter, read_value
@@ -57,28 +58,20 @@ class _Given(NamedTuple):
     environment: dict[str, str]
 
 
-class Slots(Protocol):
-    """What makes the arrays of a batch, as `numpy.empty` does."""
+class Made(NamedTuple):
+    """A batch, and the samples that were left out of it."""
 
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array: ...
+    batch: Any
+    skipped: Sequence[Failure]
 
 
 # In a process of the crew.
 
 _loaders: dict[str, Any] = {}
-_streams: dict[int, tuple[_Slot, Generator[Any]]] = {}
+_streams: dict[int, Generator[Callable[[Empty], Made]]] = {}
+_sizes: dict[int, int] = {}
+"""Of each iteration, how much its largest batch has taken so far."""
 _memories: dict[int, SharedMemory] = {}
-
-
-class _Slot:
-    """The slot of the batch that is made now; it grows to what a batch of the iteration takes."""
-
-    def __init__(self) -> None:
-        self.size_bytes = 0
-        self.writer: SlotWriter | None = None
-
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        return np.empty(shape, dtype) if self.writer is None else self.writer.empty(shape, dtype)
 
 
 def begin(stream: int, token: str, given: _Given | None, steps: range) -> None:
@@ -96,8 +89,7 @@ def begin(stream: int, token: str, given: _Given | None, steps: range) -> None:
             message = f"a process cannot load the loader: {type(error).__name__}: {error}"
             hint = "give workers=0, or functions of a module that can be imported"
             raise ConfigError("config.invalid_value", message, where="workers", hint=hint) from None
-    slot = _Slot()
-    _streams[stream] = slot, _loaders[token].make(steps, slot)
+    _streams[stream] = _loaders[token].make(steps)
 
 
 def make(stream: int, descriptor: int, number: int) -> Layout | None:
@@ -107,23 +99,23 @@ def make(stream: int, descriptor: int, number: int) -> Layout | None:
     memory = _memories[descriptor]
     if stream not in _streams or _closed(memory)[stream % _CLOSED] == stream:
         return None
-    slot, batches = _streams[stream]
-    slot.writer = SlotWriter(memory, number, slot.size_bytes)
+    size_bytes = _sizes.get(stream, 0)
     try:
-        layout = slot.writer.write(next(batches))
+        made = next(_streams[stream])
+        writer = SlotWriter(memory, number, size_bytes)
+        layout = writer.write(made(writer.empty))
     except BaseException:
         end(stream)
         raise
-    finally:
-        slot.writer = None
-    slot.size_bytes = max(slot.size_bytes, layout.bytes)
+    _sizes[stream] = max(size_bytes, layout.bytes)
     return layout
 
 
 def end(stream: int) -> None:
     """Stop what reads ahead for an iteration."""
     if stream in _streams:
-        _streams.pop(stream)[1].close()
+        _sizes.pop(stream, None)
+        _streams.pop(stream).close()
 
 
 def _closed(memory: SharedMemory) -> Array:

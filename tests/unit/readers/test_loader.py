@@ -6,7 +6,6 @@ import pickle
 import threading
 from functools import partial
 from itertools import islice
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -271,9 +270,9 @@ def test_epochs_that_a_process_makes_in_turns_have_their_own_random_numbers():
         decode = Decoding(map=varied)
         return loader_of(NumberedSamples([12]), batch_size=4, decode=decode)
 
-    loader, slots = made(), SimpleNamespace(empty=np.empty)
-    turns = zip(loader.make(range(3), slots), loader.make(range(3, 6), slots), strict=True)
-    pairs = [[batch["pair"].tolist() for batch, _ in turn] for turn in turns]
+    loader = made()
+    turns = zip(loader.make(range(3)), loader.make(range(3, 6)), strict=True)
+    pairs = [[make(np.empty).batch["pair"].tolist() for make in turn] for turn in turns]
     whole = made()
     expected = [[batch["pair"].tolist() for batch in whole] for _ in range(2)]
     assert [list(epoch) for epoch in zip(*pairs, strict=True)] == expected
