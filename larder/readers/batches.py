@@ -18,7 +18,7 @@ from larder.config.shape import DecoderUse
 from larder.errors import ObjectError
 from larder.machine import usable_cores
 from larder.readers.columns import check_columns, check_function, check_list
-from larder.readers.images import HINT, MOST_PIXELS, decode_image, decode_mask, load_decoders
+from larder.readers.images import MOST_PIXELS, decode_image, decode_mask, load_decoders
 from larder.readers.numbers import Array
 from larder.readers.order import Numbers
 from larder.readers.samples import Sample
@@ -45,6 +45,11 @@ Empty = Callable[[tuple[int, ...], Any], Array]
 
 KEY: Final = "key"
 LABEL: Final = "label"
+
+_OWN_HINT: Final = (
+    "fix the function, as the traceback says; or leave such samples out, with"
+    " reading=larder.Reading(on_error='skip')"
+)
 
 _ARRAYS: Final = np.ndarray | np.generic
 _ARRAY_BYTES: Final = 1 << 30
@@ -260,7 +265,7 @@ class Decoding:
         try:
             values = {name: self._value(batch, name, columns[name], number) for name in columns}
             sample = {name: value for name, value in values.items() if value is not None}
-            with decoding(key, HINT, "its function in map fails"):
+            with decoding(key, _OWN_HINT, "its function in map fails"):
                 mapped: Any = self.map(sample, draws.generator(number))
             if not isinstance(mapped, Mapping):
                 message = f"it returned {type(mapped).__name__} for sample {key}"
@@ -291,7 +296,7 @@ class Decoding:
             value = value.copy()
         if name not in self.transforms:
             return value
-        with decoding(where, HINT, "its function in transforms fails"):
+        with decoding(where, _OWN_HINT, "its function in transforms fails"):
             return self.transforms[name](value)
 
 

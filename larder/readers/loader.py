@@ -9,7 +9,7 @@ import sys
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from itertools import groupby, islice
 from queue import SimpleQueue
@@ -55,7 +55,8 @@ _FEW_SAMPLES = 1_000
 _FEW_BATCHES = 8
 _LOOK = 2
 """Processes are for more samples than that. While they start, the first batches are made by
-threads, and none is started for an iteration that takes no more than so many.
+threads, and none is started for an iteration that takes no more than so many: not where functions
+of the user are called, which may draw, keep or read what differs between the two.
 """
 
 _GROUP_BYTES = 64 << 20
@@ -150,7 +151,7 @@ class Loader:
         self._collate = collate
         self._workers = workers
         self._pin = pin
-        self._work: tuple[Plan, Work | None] | None = None
+        self._work: tuple[Plan, bytes, Work | None] | None = None
         self._kept: tuple[str, int, Stream, weakref.finalize[[Stream], Any]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -250,8 +251,8 @@ class Loader:
         """
         count = self.workers
         work = self._pickled() if count else None
-        few = _FEW_BATCHES if self._workers is None and not crew().has(count) else 0
-        few = few if work else len(numbers)
+        starts = self._workers is None and not crew().has(count) and not self._calls_functions
+        few = (_FEW_BATCHES if starts else 0) if work else len(numbers)
         threads, rest = self.read(numbers[:few]), numbers[few:]
         stream: Stream | None = None
         try:
@@ -354,22 +355,31 @@ class Loader:
         self._kept = work.token, (self.epoch + 1) * len(self), stream, closer
 
     def _pickled(self) -> Work | None:
-        """What other processes make batches from; None if they cannot, and need not."""
-        if self._work is None or self._work[0] is not self._schedule:
-            try:
-                data = pickle.dumps(self)
-                reason = "it has a function of __main__" if b"__main__" in data else ""
-            except Exception as error:  # noqa: BLE001 - of functions and objects of any kind
-                reason = f"it cannot be pickled: {error}"
-            token, split = os.urandom(8).hex(), self._schedule.split
-            work = None if reason else Work(token, data, len(self), split)
-            if reason and self._workers:
-                raise invalid(f"{reason}: processes cannot load the loader", "workers", _IMPORTED)
-            if reason:
-                text = "threads make the batches of %s, as %s; %s"
-                _logger.warning(text, split, reason, _IMPORTED)
-            self._work = self._schedule, work
-        return self._work[1]
+        """What other processes make batches from; None if they cannot, and need not.
+
+        Functions are pickled again, as they may be objects that have changed.
+        """
+        functions = b""
+        with suppress(Exception):
+            functions = pickle.dumps((self._decode, self._collate))
+        if self._work is not None:
+            schedule, sent, work = self._work
+            if schedule is self._schedule and sent == functions:
+                return work
+        try:
+            data = pickle.dumps(self)
+            reason = "it has a function of __main__" if b"__main__" in data else ""
+        except Exception as error:  # noqa: BLE001 - of functions and objects of any kind
+            reason = f"it cannot be pickled: {error}"
+        token, split = os.urandom(8).hex(), self._schedule.split
+        work = None if reason else Work(token, data, len(self), split)
+        if reason and self._workers:
+            raise invalid(f"{reason}: processes cannot load the loader", "workers", _IMPORTED)
+        if reason:
+            text = "threads make the batches of %s, as %s; %s"
+            _logger.warning(text, split, reason, _IMPORTED)
+        self._work = self._schedule, functions, work
+        return work
 
     def skip(self, batches: int) -> None:
         """Go on after as many batches, without reading them; it may end in a later epoch.

@@ -11,8 +11,8 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
+import random
 import sys
-import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -88,8 +88,19 @@ def begin(stream: int, token: str, given: _Given | None, steps: range) -> None:
         except Exception as error:  # noqa: BLE001 - of modules of the user
             message = f"a process cannot load the loader: {type(error).__name__}: {error}"
             hint = "give workers=0, or functions of a module that can be imported"
-            raise ConfigError("config.invalid_value", message, where="workers", hint=hint) from None
+            raise ConfigError("config.invalid_value", message, where="workers", hint=hint) from error
+        _draw_anew()
     _streams[stream] = _loaders[token].make(steps)
+
+
+def _draw_anew() -> None:
+    """Have the generators of this process draw others than those of the other processes, also if
+    a module that was just imported has seeded them.
+    """
+    random.seed()
+    np.random.seed()
+    if torch := sys.modules.get("torch"):
+        torch.seed()
 
 
 def make(stream: int, descriptor: int, number: int) -> Layout | None:
@@ -126,8 +137,26 @@ def _closed(memory: SharedMemory) -> Array:
 # In the process that trains.
 
 
+class _Process(Process):
+    """A process of the crew.
+
+    Attributes:
+        calls: The calls of all iterations that it has to answer, in order.
+        sent: The loaders that it has.
+    """
+
+    def __init__(self, together: int, memory: SharedMemory) -> None:
+        super().__init__(together, [memory.descriptor])
+        self.calls: deque[tuple[_Lane, bool]] = deque()
+        self.sent: set[str] = set()
+
+
 class _Worker:
-    """A process of the crew, and the calls of all iterations that it has to answer, in order."""
+    """The slots and the iterations of a process of the crew, which may be replaced by another.
+
+    What is only true of one process is an attribute of `_Process`: an interrupt at any moment
+    leaves either all of it or nothing.
+    """
 
     def __init__(self, number: int, together: int) -> None:
         self.memory = SharedMemory()
@@ -138,15 +167,13 @@ class _Worker:
         self._lock = lock_of_process()
         self._lanes: list[_Lane] = []
         self._closing: deque[_Lane] = deque()
-        self._calls: deque[tuple[_Lane, bool]] = deque()
-        self._sent: set[str] = set()
-        self._lost: tuple[int, int] | None = None
-        self._process: Process | None = None
+        self._process: _Process | None = None
         self._is_over = False
 
     @property
     def load(self) -> int:
-        return len(self._calls)
+        process = self._process
+        return len(process.calls) if process else 0
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -169,7 +196,9 @@ class _Worker:
         return self.free.pop()
 
     def open(self, lane: _Lane) -> None:
-        while self._process and self._calls and self._calls[0][0] not in self._lanes:
+        while (process := self._process) and process.calls:
+            if process.calls[0][0] in self._lanes:
+                break
             self.receive()  # of iterations that have ended, so that their slots are used again
         self._lanes.append(lane)
         if self._process is not None:
@@ -184,7 +213,8 @@ class _Worker:
 
     def receive(self) -> None:
         """Wait for the next answer, and give it to its iteration."""
-        process, (lane, is_batch) = self._running(), self._calls[0]
+        process = self._running()
+        lane, is_batch = process.calls[0]
         try:
             answer = process.result()
         except FatalError as error:
@@ -197,11 +227,11 @@ class _Worker:
             if not process.answered:
                 raise
             answer = error
-        self._calls.popleft()
+        process.calls.popleft()
         if is_batch or answer is not None:
             lane.answer(answer, is_batch)
         if not is_batch and answer is not None:
-            self._sent.discard(lane.work.token)
+            process.sent.discard(lane.work.token)
 
     def close(self, lane: _Lane) -> None:
         """End an iteration. The garbage collector may do so in a thread that has the lock: whoever
@@ -214,6 +244,9 @@ class _Worker:
         if self._lock.acquire(blocking=False):
             try:
                 self._tidy()
+            except BaseException:
+                self._stop()
+                raise
             finally:
                 self._lock.release()
 
@@ -236,52 +269,51 @@ class _Worker:
                     self.free += lane.waiting
                 else:
                     self._process.submit(end, lane.stream)
-                    self._calls.append((lane, False))
+                    self._process.calls.append((lane, False))
 
-    def _running(self) -> Process:
+    def _running(self) -> _Process:
         """The process; a new one gets what the one before has not answered."""
         if self._process is None:
-            self._sent.clear()
-            process = self._process = Process(self._together, [self.memory.descriptor])
+            process = self._process = _Process(self._together, self.memory)
             for lane in self._lanes:
-                self._begin(process, lane)
-                for slot in lane.waiting:
-                    self._make(process, lane, slot)
+                if not lane.has_failed:
+                    self._begin(process, lane)
+                    for slot in lane.waiting:
+                        self._make(process, lane, slot)
         return self._process
 
-    def _begin(self, process: Process, lane: _Lane) -> None:
+    def _begin(self, process: _Process, lane: _Lane) -> None:
         token, pickled, *_ = lane.work
-        if len(self._sent) == _MOST_LOADERS and token not in self._sent:
-            self._sent.clear()
-        is_sent = token in self._sent
+        if len(process.sent) == _MOST_LOADERS and token not in process.sent:
+            process.sent.clear()
+        is_sent = token in process.sent
         given = None if is_sent else _Given(pickled, list(sys.path), dict(os.environ))
-        self._sent.add(token)
+        process.sent.add(token)
         process.submit(begin, lane.stream, token, given, lane.steps[lane.answered :])
-        self._calls.append((lane, False))
+        process.calls.append((lane, False))
 
-    def _make(self, process: Process, lane: _Lane, slot: int) -> None:
+    def _make(self, process: _Process, lane: _Lane, slot: int) -> None:
         process.submit(make, lane.stream, self.memory.descriptor, slot)
-        self._calls.append((lane, True))
+        process.calls.append((lane, True))
 
     def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
+            for lane in {lane for lane, _ in process.calls if lane not in self._lanes}:
+                self.free += lane.waiting
             process.process.kill()
             process.close()
-        for lane in {lane for lane, _ in self._calls if lane not in self._lanes}:
-            self.free += lane.waiting
-        self._calls.clear()
 
     def _count_loss(self, lane: _Lane, error: FatalError) -> None:
-        """Fail an iteration if two processes ended at the same batch of it."""
-        place, before = (lane.stream, lane.answered), self._lost
-        self._lost = place
-        if place == before:
-            step = lane.steps[min(lane.answered, len(lane.steps) - 1)]
-            batch = step % lane.work.batches
-            message = f"worker {self._number} ended twice at batch {batch}: {error.message}"
-            where = lane.work.where
-            lane.answer(FatalError("run.failed", message, where=where, hint=_HINT), False)
+        """Fail an iteration if two processes ended at the same batch of it. The next process has
+        the others alone: one of them may be what training waits for.
+        """
+        if lane.lost_at != lane.answered:
+            lane.lost_at = lane.answered
+            return
+        batch = lane.steps[min(lane.answered, len(lane.steps) - 1)] % lane.work.batches
+        message = f"worker {self._number} ended twice at batch {batch}: {error.message}"
+        lane.fail(FatalError("run.failed", message, where=lane.work.where, hint=_HINT))
 
 
 class _Lane:
@@ -289,6 +321,8 @@ class _Lane:
 
     Attributes:
         until: The end of the epoch: of the next one, one batch is made while nobody takes it.
+        lost_at: How many batches were answered when the last process ended at one of it.
+        has_failed: Whether no process is to begin it any more.
         waiting: The slots of the batches that it was asked for, and has not answered.
     """
 
@@ -298,6 +332,8 @@ class _Lane:
         self.steps = steps
         self.until = until
         self.answered = 0
+        self.lost_at: int | None = None
+        self.has_failed = False
         self.waiting: deque[int] = deque()
         self._worker = worker
         self._free: list[int] = []
@@ -321,6 +357,13 @@ class _Lane:
         else:
             self._ready.append((slot, answer))
 
+    def fail(self, error: FatalError) -> None:
+        """Have no further batches, but this error."""
+        self.has_failed = True
+        self._free += self.waiting
+        self.waiting.clear()
+        self.answer(error, False)
+
     def take(self) -> Any:
         """The next batch. Its slot is free again as soon as nobody refers to it."""
         with self._worker.locked():
@@ -330,14 +373,16 @@ class _Lane:
             slot, layout = self._ready.popleft()
             self._ask()  # maybe for the first one of the next epoch
         if not isinstance(layout, Layout):
+            if slot:
+                self._release(slot)
             raise layout
-        memory = self._worker.memory.slot(slot, layout.bytes)
+        memory = self._worker.memory
         if self._left and not (self._free or self._ready or self.waiting):
-            value = read_value(memory, layout, np.copy)  # as training keeps all batches
+            # As training keeps all batches.
+            value = read_value(memory.slot(slot, layout.bytes), layout, np.copy)
             self._release(slot)
             return value
-        weakref.finalize(memory, self._release, slot).atexit = False
-        return read_value(memory, layout)
+        return read_value(memory.lent(slot, layout.bytes, self._release), layout)
 
     def left(self) -> list[int]:
         """The slots that nobody uses any more once it is closed."""
@@ -350,7 +395,7 @@ class _Lane:
     @property
     def _left(self) -> int:
         """How many batches it was not asked for yet."""
-        return len(self.steps) - self.answered - len(self.waiting)
+        return 0 if self.has_failed else len(self.steps) - self.answered - len(self.waiting)
 
     def _ask(self) -> None:
         while self._free and self._left:
