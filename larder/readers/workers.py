@@ -85,10 +85,10 @@ def begin(stream: int, token: str, given: _Given | None, steps: range) -> None:
             _loaders[token] = pickle.loads(given.loader)  # noqa: S301 - from the parent process
         except LarderError:
             raise
-        except Exception as error:  # noqa: BLE001 - of modules of the user
+        except Exception as error:
             message = f"a process cannot load the loader: {type(error).__name__}: {error}"
             hint = "give workers=0, or functions of a module that can be imported"
-            raise ConfigError("config.invalid_value", message, where="workers", hint=hint) from error
+            raise invalid(message, "workers", hint) from error
         _draw_anew()
     _streams[stream] = _loaders[token].make(steps)
 

@@ -10,6 +10,7 @@ import pytest
 
 from larder.readers import workers
 from larder.readers.batches import Decoding
+from larder.readers.memory import ReusedMemory
 from tests.support.errors import larder_error
 from tests.support.numbered import NumberedSamples, loader_of
 from tests.support.processes import run_python
@@ -164,3 +165,11 @@ def test_memory_that_cannot_be_mapped_is_named(crew):
             crew._workers[0].memory.slot(1, 1 << 32)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def test_memory_that_is_used_again_is_bounded_for_batches_of_any_size():
+    memory = ReusedMemory()
+    for rows in range(1_000, 2_000):
+        memory.empty((rows, 100), np.uint8)[:] = 1
+    kept = [array for unused in memory._unused.values() for array in unused]
+    assert sum(array.nbytes for array in kept) < 2 * 2_000 * 100
