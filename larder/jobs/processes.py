@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from larder.errors import FatalError
 from larder.jobs import fork_server
@@ -90,9 +90,8 @@ class _Failed(NamedTuple):
         return _Failed(_pickled(error), text, "".join(traceback.format_exception(error)))
 
     def error(self) -> BaseException:
-        error: BaseException
         try:
-            error = pickle.loads(self.pickled)  # noqa: S301 - from the other process, see `_read`
+            error = _unpickled(self.pickled)
         except Exception:  # noqa: BLE001 - such as a class that this process cannot import
             error = FatalError("run.failed", self.text)
         error.__cause__ = _ProcessError(self.traceback)
@@ -100,44 +99,32 @@ class _Failed(NamedTuple):
 
 
 class _ProcessError(Exception):
-    """The traceback of another process, which is shown as the cause of an error."""
+    """The traceback of another process, shown as the cause of an error."""
 
     def __str__(self) -> str:
         return f"in a process that Larder started\n\n{self.args[0]}"
 
 
 def _pickled(error: BaseException) -> bytes:
-    """An error, pickled; empty if no form of it is the same again.
+    """Pickle an error, or its parts; empty if neither gives the same error again.
 
-    A class may not take the arguments that `BaseException` has kept, as they are those of its
-    ``super().__init__``: then it is made without a call of its own.
+    `BaseException` keeps the arguments of its own call, which a class of the user may not take.
     """
-    for form in (error, _Uncalled(error)):
+    for form in (error, (type(error), error.args, error.__dict__)):
         with suppress(Exception):
-            pickled = pickle.dumps(form)
-            again = pickle.loads(pickled)  # noqa: S301 - pickled here
+            again = _unpickled(pickled := pickle.dumps(form))
             if type(again) is type(error) and str(again) == str(error):
                 return pickled
     return b""
 
 
-class _Uncalled(NamedTuple):
-    """An error that is unpickled without a call of its class."""
-
-    error: BaseException
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        error = self.error
-        return _uncalled, (type(error), error.args, error.__dict__)
-
-
-def _uncalled(
-    kind: type[BaseException], arguments: tuple[Any, ...], attributes: dict[str, Any]
-) -> BaseException:
-    error = kind.__new__(kind)
-    error.args = arguments
-    error.__dict__.update(attributes)
-    return error
+def _unpickled(pickled: bytes) -> BaseException:
+    error: Any = pickle.loads(pickled)  # noqa: S301 - of a process of the same run, as in `_read`
+    if isinstance(error, tuple):
+        kind, arguments, attributes = error
+        error = kind.__new__(kind)
+        error.args, error.__dict__ = arguments, attributes
+    return cast(BaseException, error)
 
 
 class Process:

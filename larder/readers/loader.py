@@ -78,7 +78,7 @@ class Decode(Protocol):
 
 
 class _Ahead(NamedTuple):
-    """A batch as far as it was read ahead, and the samples that were left out of it."""
+    """A batch that is read ahead, and the samples that were left out of it."""
 
     read: Read
     draws: Numbers
@@ -246,7 +246,7 @@ class Loader:
                 yield batch
 
     def ahead(self, numbers: range) -> Generator[Batch]:
-        """As `read`, but by other processes where that is worth it: see ``workers`` of
+        """Read as `read` does, but by other processes where that saves time: see ``workers`` of
         `larder.readers.data.Data.loader`.
         """
         count = self.workers
@@ -306,11 +306,10 @@ class Loader:
         return max(0, usable_cores() // ranks_of_machine() - 1)
 
     def make(self, steps: range) -> Generator[Callable[[Empty], Made]]:
-        """In such a process: what makes each of these batches, counted from the first one of the
-        first epoch, in arrays of a slot.
+        """Yield functions that make these batches, in a process of the crew, with arrays of a slot.
 
-        A slot is used again, so it is only for what is returned: arrays that functions of the user
-        are given, and may keep, are none of a slot.
+        Steps are counted from the first batch of the first epoch. Slots are used again, so arrays
+        that the user's functions get, and may keep, are never in a slot.
         """
         own = ReusedMemory().empty
 
@@ -357,7 +356,7 @@ class Loader:
     def _pickled(self) -> Work | None:
         """What other processes make batches from; None if they cannot, and need not.
 
-        Functions are pickled again, as they may be objects that have changed.
+        It is made again if the user's functions have changed since.
         """
         functions = b""
         with suppress(Exception):
@@ -421,7 +420,7 @@ class Loader:
 
     @property
     def _calls_functions(self) -> bool:
-        """Whether functions of the user are called for each batch."""
+        """Whether the user's functions are called for each batch."""
         return bool(self._collate or getattr(self._decode, "calls_functions", False))
 
     def _read(self, epoch: int, numbers: range) -> Generator[list[_Ahead]]:
@@ -483,7 +482,7 @@ class Loader:
         return self._source.read([share % samples for share in shares])
 
     def _readable(self, share: Numbers) -> _Ahead:
-        """A share without the samples that cannot be read: others are repeated in their place."""
+        """Read a share without its damaged samples: others are repeated in their place."""
         readable: list[int] = []
         skipped: list[Failure] = []
         error: LarderError | None = None
@@ -516,7 +515,7 @@ class Loader:
                     yield answers
 
     def _made(self, ahead: _Ahead, epoch: int, read: Empty, empty: Empty) -> Made:
-        """A batch: ``read`` makes the arrays of what is read, ``empty`` of what is decoded."""
+        """Make a batch; ``read`` makes the arrays for reading, ``empty`` those for decoding."""
         try:
             batch = ahead.read(read)
         except DamageError as error:

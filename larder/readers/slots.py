@@ -32,7 +32,7 @@ IS_SUPPORTED = hasattr(os, "memfd_create")
 
 _memories: weakref.WeakSet[SharedMemory] = weakref.WeakSet()
 
-# An object of Python's mmap has a descriptor of its own, and cannot be mapped anew in its place.
+# Python's mmap duplicates the descriptor for each slot, and cannot map again at the same address.
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
@@ -79,17 +79,17 @@ class SharedMemory:
         return np.frombuffer(memoryview(mapped), np.uint8)
 
     def lent(self, number: int, size_bytes: int, give_back: Callable[[int], None]) -> Array:
-        """A slot that others write to again as soon as nobody refers to it here."""
+        """Lend a slot to this process; ``give_back`` is called once its arrays are gone."""
         slot = self.slot(number, size_bytes)
         self._lent[number] = slot
         weakref.finalize(slot, give_back, number).atexit = False
         return slot
 
     def before_fork(self) -> None:
-        """Make the slots that somebody refers to memory of this process alone, where they are.
+        """Turn lent slots into private memory at the same addresses.
 
-        The child refers to them, too, and nobody knows how long. Pages are copied at once; what a
-        thread writes meanwhile is not lost.
+        A forked child may keep its batches while the slots are written again. All pages are copied
+        at once; concurrent writes of other threads are not lost.
         """
         for number, slot in list(self._lent.items()):
             self._mapped.pop(number, None)

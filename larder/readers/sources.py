@@ -34,8 +34,9 @@ class BatchSource(Protocol):
         """What a batch may have."""
 
     def read(self, shares: Sequence[Numbers]) -> Sequence[Read]:
-        """Read ahead for batches of samples with these numbers. A decoded source reads nothing
-        before a batch is made, where it copies each value to its place.
+        """Read samples with these numbers ahead, for one batch of each share.
+
+        A decoded source reads while a batch is made: copying is all that there is to do.
         """
 
     def stored_bytes(self, numbers: Numbers) -> Numbers | None:

@@ -70,7 +70,7 @@ class Made(NamedTuple):
 _loaders: dict[str, Any] = {}
 _streams: dict[int, Generator[Callable[[Empty], Made]]] = {}
 _sizes: dict[int, int] = {}
-"""Of each iteration, how much its largest batch has taken so far."""
+"""Bytes of the largest batch of each iteration so far."""
 _memories: dict[int, SharedMemory] = {}
 
 
@@ -94,8 +94,8 @@ def begin(stream: int, token: str, given: _Given | None, steps: range) -> None:
 
 
 def _draw_anew() -> None:
-    """Have the generators of this process draw others than those of the other processes, also if
-    a module that was just imported has seeded them.
+    """Seed the global generators from the system: a module may have seeded them on import, which
+    makes all processes draw the same numbers.
     """
     random.seed()
     np.random.seed()
@@ -152,10 +152,9 @@ class _Process(Process):
 
 
 class _Worker:
-    """The slots and the iterations of a process of the crew, which may be replaced by another.
+    """The slots and the iterations of a process of the crew, and of the processes that replace it.
 
-    What is only true of one process is an attribute of `_Process`: an interrupt at any moment
-    leaves either all of it or nothing.
+    State of a single process is in `_Process`, so that an interrupt leaves all of it or nothing.
     """
 
     def __init__(self, number: int, together: int) -> None:
@@ -305,8 +304,8 @@ class _Worker:
             process.close()
 
     def _count_loss(self, lane: _Lane, error: FatalError) -> None:
-        """Fail an iteration if two processes ended at the same batch of it. The next process has
-        the others alone: one of them may be what training waits for.
+        """Fail an iteration if two processes ended at the same batch; the next process makes the
+        batches of the other iterations only.
         """
         if lane.lost_at != lane.answered:
             lane.lost_at = lane.answered
@@ -321,8 +320,8 @@ class _Lane:
 
     Attributes:
         until: The end of the epoch: of the next one, one batch is made while nobody takes it.
-        lost_at: How many batches were answered when the last process ended at one of it.
-        has_failed: Whether no process is to begin it any more.
+        lost_at: The number of batches answered when a process ended at the next one.
+        has_failed: Whether later processes leave it out.
         waiting: The slots of the batches that it was asked for, and has not answered.
     """
 
@@ -358,7 +357,7 @@ class _Lane:
             self._ready.append((slot, answer))
 
     def fail(self, error: FatalError) -> None:
-        """Have no further batches, but this error."""
+        """End with an error in place of further batches."""
         self.has_failed = True
         self._free += self.waiting
         self.waiting.clear()
