@@ -495,12 +495,16 @@ class Loader:
                 if damage.code == _WHOLE:
                     raise
                 error = damage
-                skipped.append(Failure.of(f"sample {number % self._schedule.samples}", error))
+                skipped.append(Failure.of(self._key(number % self._schedule.samples), error))
         if not readable and error is not None:
             raise error
         share = np.resize(readable, len(share))
         (read,) = self._reads([share])
         return _Ahead(read, share, skipped)
+
+    def _key(self, sample: int) -> str:
+        (key,) = self._index.keys_of(np.array([sample]))
+        return str(key)
 
     def _decoding(self, groups: Generator[list[_Ahead]], epoch: int) -> Generator[Answers]:
         """The batches, each as soon as its decoding began, so that no thread waits for the last

@@ -75,6 +75,13 @@ class Mix(Loader):
         )
         super().__init__(**mixed._asdict(), rank=first.rank, world=first.world)
 
+    def _key(self, sample: int) -> str:
+        before, indexes = 0, iter(self._index)
+        while sample >= before + len(index := next(indexes)):
+            before += len(index)
+        (key,) = index.keys_of(np.array([sample - before]))
+        return str(key)
+
 
 @dataclass(frozen=True, slots=True)
 class MixSchedule:

@@ -95,6 +95,7 @@ class SharedMemory:
             self._mapped.pop(number, None)
             flags = mmap.MAP_PRIVATE | _MAP_FIXED | mmap.MAP_POPULATE
             self._map(number, len(slot), flags, slot.ctypes.data)
+            self._lent.pop(number, None)  # its pages are no longer those of the file
 
     def _map(self, number: int, length: int, flags: int, address: int | None = None) -> int:
         access = mmap.PROT_READ | mmap.PROT_WRITE

@@ -413,7 +413,7 @@ class Stream:
     """The batches of iterations, in order; it has to be closed."""
 
     def __init__(self, lanes: Sequence[_Lane]) -> None:
-        self._lanes = lanes
+        self._lanes = list(lanes)
         self._turns = cycle(lanes)
         self._process = os.getpid()
         try:
@@ -441,9 +441,11 @@ class Stream:
             lane.until = until
 
     def close(self) -> None:
-        lanes, self._lanes = self._lanes, ()
-        for lane in lanes:
-            lane.close()
+        while self._lanes:
+            self._lanes.pop().close()
+
+    def __del__(self) -> None:
+        self.close()  # where an interrupt has left some open
 
 
 class Crew:

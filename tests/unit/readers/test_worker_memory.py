@@ -73,7 +73,11 @@ def test_a_child_has_the_batch_that_it_was_forked_with(part):
     if part == "view":
         held = [held[0][2:, ::3]]
     expected = held[0].copy()
-    answers = [in_a_child(lambda: np.array_equal(held[0], expected)) for _ in range(2)]
+
+    def has_it():
+        return np.array_equal(held[0], expected)
+
+    answers = [in_a_child(has_it), in_a_child(lambda: in_a_child(has_it)())]
     held.clear()
     for batch in batches:
         assert batch["txt"].any()
@@ -93,7 +97,10 @@ def test_a_child_and_its_parent_write_to_batches_of_their_own():
 
     assert in_a_child(write)()
     assert np.array_equal(held[0], expected)
+    held[0] += 1
+    expected += 1
     answer = in_a_child(write)
+    assert np.array_equal(held[0], expected)
     held[0][:] = 0
     assert answer()
     assert not held[0].any()
