@@ -17,6 +17,8 @@ from tests.support.processes import run_python
 
 SHARDS = (400,)
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
 
 def made(transform=None, count=1, **options):
     decode = None if transform is None else Decoding(transforms={"txt": transform})
@@ -53,8 +55,12 @@ def in_a_child(check):
     asked, ask = os.pipe()
     child = os.fork()
     if not child:
-        os.read(asked, 1)
-        os._exit(0 if check() else 1)
+        status = 1
+        try:
+            os.read(asked, 1)
+            status = 0 if check() else 1
+        finally:
+            os._exit(status)
 
     def answer():
         os.write(ask, b"!")
@@ -129,6 +135,18 @@ def test_a_batch_that_fails_gives_its_memory_back():
     for _ in range(5):
         fails()
     assert slots() == before
+
+
+def test_no_thread_writes_to_the_memory_of_a_batch_that_has_failed():
+    called = set()
+
+    def no_dictionary(sample, rng):
+        called.add(sample["key"])
+
+    keys = [f"{number:03}" for number in range(500)]
+    with larder_error("config.invalid_value", "map"):
+        Decoding(map=no_dictionary, threads=2)({"key": keys})
+    assert called == set(keys), "nothing is left to a thread"
 
 
 def test_a_process_has_three_files_here_for_any_number_of_loaders():
