@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from larder.readers.batches import Batch, Empty
 from larder.readers.loader import Loader
 from larder.readers.memory import ReusedMemory
 from larder.readers.order import Numbers, Order
+from larder.readers.sources import Read
 
 _BLOCK_BYTES: Final = 16 << 20
 """Memory of more than 4 MiB is had in large pages, which takes much less time."""
@@ -41,8 +43,8 @@ class Records:
     def names(self) -> list[str]:
         return [field.name for field in self._fields]
 
-    def batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[Batch]:
-        return [self._batch(share, empty) for share in shares]
+    def read(self, shares: Sequence[Numbers]) -> list[Read]:
+        return [partial(self._batch, share) for share in shares]
 
     def _batch(self, share: Numbers, empty: Empty) -> Batch:
         columns = empty_columns(self._fields, len(share), empty)
@@ -93,6 +95,6 @@ class ElementLoader(LayerLoader):
         for start in range(0, len(numbers), block):
             some = numbers[start : start + block]
             shares = self._division.shares(order, some[0], some[-1] + 1, self.rank)
-            (batch,) = self._source.batches([np.concatenate(shares[:: numbers.step])], empty)
-            for leaves in zip(*columns_of(self.cache.leaves, batch), strict=True):
+            (read,) = self._source.read([np.concatenate(shares[:: numbers.step])])
+            for leaves in zip(*columns_of(self.cache.leaves, read(empty)), strict=True):
                 yield assembled(paths, leaves)

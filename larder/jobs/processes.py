@@ -21,18 +21,25 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from larder.errors import FatalError
 from larder.jobs import fork_server
 from larder.machine import raise_open_files, share_machine, small_memory_environment
 from larder.progress import CancellableProgress, NullProgress, Progress
 
-_PACKAGES = Path(__file__).parents[2]
+_PACKAGES = str(Path(__file__).parents[2])
+_PROGRAM = (
+    "import sys; together, *sys.path = sys.argv[1:];"
+    f" from {__name__} import serve; serve(int(together))"
+)
+"""Imports from where its parent does, which the working directory (``-P``) may not be."""
+
 _LENGTH_BYTES = 8
 _REPORT_SECONDS = 0.1
 _END_SECONDS = 10.0
@@ -65,7 +72,59 @@ class _Done(NamedTuple):
 
 
 class _Failed(NamedTuple):
-    error: BaseException
+    """An error.
+
+    Attributes:
+        pickled: The error; empty if it would be another one, or none, in the other process.
+        text: Its class and its text.
+        traceback: The lines of code that raised it.
+    """
+
+    pickled: bytes
+    text: str
+    traceback: str
+
+    @staticmethod
+    def of(error: BaseException) -> _Failed:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        return _Failed(_pickled(error), text, "".join(traceback.format_exception(error)))
+
+    def error(self) -> BaseException:
+        try:
+            error = _unpickled(self.pickled)
+        except Exception:  # noqa: BLE001 - such as a class that this process cannot import
+            error = FatalError("run.failed", self.text)
+        error.__cause__ = _ProcessError(self.traceback)
+        return error
+
+
+class _ProcessError(Exception):
+    """The traceback of another process, shown as the cause of an error."""
+
+    def __str__(self) -> str:
+        return f"in a process that Larder started\n\n{self.args[0]}"
+
+
+def _pickled(error: BaseException) -> bytes:
+    """Pickle an error, or its parts; empty if neither gives the same error again.
+
+    `BaseException` keeps the arguments of its own call, which a class of the user may not take.
+    """
+    for form in (error, (type(error), error.args, error.__dict__)):
+        with suppress(Exception):
+            again = _unpickled(pickled := pickle.dumps(form))
+            if type(again) is type(error) and str(again) == str(error):
+                return pickled
+    return b""
+
+
+def _unpickled(pickled: bytes) -> BaseException:
+    error: Any = pickle.loads(pickled)  # noqa: S301 - of a process of the same run, as in `_read`
+    if isinstance(error, tuple):
+        kind, arguments, attributes = error
+        error = kind.__new__(kind)
+        error.args, error.__dict__ = arguments, attributes
+    return cast(BaseException, error)
 
 
 class Process:
@@ -124,7 +183,7 @@ class Process:
             if isinstance(message, _Done):
                 return message.result
             if isinstance(message, _Failed):
-                raise message.error
+                raise message.error()
             assert progress is not None, "only who has a progress tells of it"
             if message.stage == stage:
                 objects, size_bytes = objects + message.objects, size_bytes + message.bytes
@@ -168,18 +227,13 @@ class Process:
 
 def _start(together: int = 1, descriptors: Collection[int] = ()) -> subprocess.Popen[bytes]:
     """This module as a program, out of reach of the terminal's Ctrl-C."""
-    paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {
-        **small_memory_environment(),
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-    }
+    paths = [path for path in sys.path if isinstance(path, str)]
     try:
         return subprocess.Popen(  # noqa: S603 - a module of this package
-            [sys.executable, "-m", __name__, str(together)],
+            [sys.executable, "-P", "-c", _PROGRAM, str(together), *paths, _PACKAGES],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment,
+            env=small_memory_environment() | os.environ,
             start_new_session=True,
             pass_fds=tuple(descriptors),
         )
@@ -252,7 +306,7 @@ def serve(together: int) -> None:
             _reply(results, message)
         except Exception as error:  # noqa: BLE001 - it cannot be pickled
             text = f"the result of a call cannot be passed on: {type(error).__name__}: {error}"
-            _reply(results, _Failed(FatalError("run.internal", text)))
+            _reply(results, _Failed.of(FatalError("run.internal", text)))
 
 
 def _reply(pipe: IO[bytes], message: Any) -> None:
@@ -268,11 +322,17 @@ def _receive(
     stop: threading.Event,
     busy: threading.Event,
 ) -> None:
-    while (message := _read(pipe)) is not None:
-        if message == _STOP:
-            stop.set()
-        else:
-            calls.put(message)
+    try:
+        while (message := _read(pipe)) is not None:
+            if message == _STOP:
+                stop.set()
+            else:
+                calls.put(message)
+    except Exception:  # noqa: BLE001 - such as a MemoryError
+        try:
+            traceback.print_exc()
+        finally:
+            os._exit(1)  # or the other process would wait for the answer for ever
     if busy.is_set() or not calls.empty():
         os._exit(1)  # nobody waits for anything any more: as if it were killed
     calls.put(None)
@@ -288,7 +348,7 @@ def _answer(call: _Call, results: IO[bytes], stop: threading.Event) -> _Done | _
             progress = CancellableProgress(reports, stop)
             return _Done(function(*call.arguments, progress=progress, **call.named))
     except BaseException as error:  # noqa: BLE001 - raised again in the other process
-        return _Failed(error)
+        return _Failed.of(error)
 
 
 @contextmanager
@@ -311,9 +371,3 @@ def _reporting(results: IO[bytes], stage: str) -> Iterator[_Reports]:
     finally:
         over.set()
         thread.join()
-
-
-if __name__ == "__main__":
-    from larder.jobs import processes  # whose classes are those of the other process
-
-    processes.serve(int(sys.argv[1]))

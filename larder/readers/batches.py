@@ -18,7 +18,7 @@ from larder.config.shape import DecoderUse
 from larder.errors import ObjectError
 from larder.machine import usable_cores
 from larder.readers.columns import check_columns, check_function, check_list
-from larder.readers.images import HINT, MOST_PIXELS, decode_image, decode_mask, load_decoders
+from larder.readers.images import MOST_PIXELS, decode_image, decode_mask, load_decoders
 from larder.readers.numbers import Array
 from larder.readers.order import Numbers
 from larder.readers.samples import Sample
@@ -45,6 +45,11 @@ Empty = Callable[[tuple[int, ...], Any], Array]
 
 KEY: Final = "key"
 LABEL: Final = "label"
+
+_OWN_HINT: Final = (
+    "fix the function, as the traceback says; or leave such samples out, with"
+    " reading=larder.Reading(on_error='skip')"
+)
 
 _ARRAYS: Final = np.ndarray | np.generic
 _ARRAY_BYTES: Final = 1 << 30
@@ -151,6 +156,11 @@ class Decoding:
             raise invalid("no part is an image file that could be scaled", "size", hint)
         return decoding
 
+    @property
+    def calls_functions(self) -> bool:
+        """Whether functions of the user are given values, which they may keep."""
+        return bool(self.map or self.transforms)
+
     def reads(self, parts: Collection[str]) -> set[str]:
         """Those of the names of a batch that it takes values from."""
         if self.columns is None:
@@ -206,7 +216,7 @@ class Decoding:
         errors = list(mapped(row, range(count)))
         for number, error in enumerate(errors):
             if error is not None:
-                if on_error is None:
+                if on_error is None or not isinstance(error, ObjectError):
                     raise error
                 on_error(number, error)
         kept = [n for n, error in enumerate(errors) if error is None] if any(errors) else None
@@ -229,12 +239,14 @@ class Decoding:
 
     def _decode_row(
         self, batch: Batch, columns: _Parts, made: Mapping[str, _Column], number: int
-    ) -> ObjectError | None:
-        """Decode a sample; returns its error, because others may do without the sample."""
+    ) -> Exception | None:
+        """Decode a sample; returns its error, because others may do without the sample. If it is
+        raised, no other thread may write to the arrays any more.
+        """
         try:
             for name, column in made.items():
                 column.put(number, self._value(batch, name, columns[name], number))
-        except ObjectError as error:
+        except Exception as error:  # noqa: BLE001 - raised once all samples are decoded
             return error
         return None
 
@@ -246,25 +258,24 @@ class Decoding:
         column: Callable[[], _Column],
         draws: Draws,
         number: int,
-    ) -> ObjectError | None:
+    ) -> Exception | None:
         """Decode a sample, and put what the function returns; returns its error."""
         assert self.map is not None, "there is a function"
         key = batch[KEY][number]
-        mapped: Any
         try:
             values = {name: self._value(batch, name, columns[name], number) for name in columns}
             sample = {name: value for name, value in values.items() if value is not None}
-            with decoding(key, HINT, "its function in map fails"):
-                mapped = self.map(sample, draws.generator(number))
-        except ObjectError as error:
+            with decoding(key, _OWN_HINT, "its function in map fails"):
+                mapped: Any = self.map(sample, draws.generator(number))
+            if not isinstance(mapped, Mapping):
+                message = f"it returned {type(mapped).__name__} for sample {key}"
+                raise invalid(message, "map", "return the sample, or another dictionary")
+            for name, value in mapped.items():
+                if name not in made:
+                    made.setdefault(name, column())  # another thread may do so, too
+                made[name].put(number, value)
+        except Exception as error:  # noqa: BLE001 - raised once all samples are decoded
             return error
-        if not isinstance(mapped, Mapping):
-            message = f"it returned {type(mapped).__name__} for sample {key}"
-            raise invalid(message, "map", "return the sample, or another dictionary")
-        for name, value in mapped.items():
-            if name not in made:
-                made.setdefault(name, column())  # another thread may do so, too
-            made[name].put(number, value)
         return None
 
     def _value(self, batch: Batch, name: str, parts: Sequence[str], number: int) -> Any:
@@ -285,7 +296,7 @@ class Decoding:
             value = value.copy()
         if name not in self.transforms:
             return value
-        with decoding(where, HINT, "its function in transforms fails"):
+        with decoding(where, _OWN_HINT, "its function in transforms fails"):
             return self.transforms[name](value)
 
 

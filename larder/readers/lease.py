@@ -5,15 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import Any
-
-import numpy as np
 
 from larder.errors import LarderError
 from larder.readers.access import DatasetAccess
-from larder.readers.batches import Empty
 from larder.readers.numbers import Array
-from larder.readers.sources import BatchSource
+from larder.readers.sources import BatchSource, Read
 from larder.versions.leases import renew_configs
 
 EVERY_SECONDS = 24 * 3600.0
@@ -41,15 +37,15 @@ class LeasedSource:
     def names(self) -> Collection[str]:
         return self._source.names
 
-    def batches(self, shares: Sequence[Array], empty: Empty = np.empty) -> Sequence[Any]:
-        batches, now = self._source.batches(shares, empty), time.monotonic()
+    def read(self, shares: Sequence[Array]) -> Sequence[Read]:
+        reads, now = self._source.read(shares), time.monotonic()
         if self._due is None:
             self._due = now
         elif self._due <= now:
             self._due = now + EVERY_SECONDS
             with suppress(LarderError):
                 renew_configs(self._access.store(), self._version, time.time_ns() // 1000)
-        return batches
+        return reads
 
     def stored_bytes(self, numbers: Array) -> Array | None:
         return self._source.stored_bytes(numbers)

@@ -9,7 +9,8 @@ import sys
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 from itertools import groupby, islice
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -34,8 +35,8 @@ from larder.readers.options import OnError
 from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
 from larder.readers.schedule import Plan, invalid, whole
 from larder.readers.slots import IS_SUPPORTED
-from larder.readers.sources import BatchSource
-from larder.readers.workers import Slots, Stream, Work, crew
+from larder.readers.sources import BatchSource, Read
+from larder.readers.workers import Made, Stream, Work, crew
 from larder.units import format_count
 
 Collate = Callable[[list[dict[str, Any]]], Any]
@@ -54,7 +55,8 @@ _FEW_SAMPLES = 1_000
 _FEW_BATCHES = 8
 _LOOK = 2
 """Processes are for more samples than that. While they start, the first batches are made by
-threads, and none is started for an iteration that takes no more than so many.
+threads, and none is started for an iteration that takes no more than so many: not where functions
+of the user are called, which may draw, keep or read what differs between the two.
 """
 
 _GROUP_BYTES = 64 << 20
@@ -75,12 +77,12 @@ class Decode(Protocol):
     ) -> Batch: ...
 
 
-class _Made(NamedTuple):
-    """A batch, and the samples that were left out of it."""
+class _Ahead(NamedTuple):
+    """A batch that is read ahead, and the samples that were left out of it."""
 
-    batch: Any
-    skipped: Sequence[Failure]
+    read: Read
     draws: Numbers
+    skipped: Sequence[Failure] = ()
 
 
 class Parts(NamedTuple):
@@ -149,7 +151,7 @@ class Loader:
         self._collate = collate
         self._workers = workers
         self._pin = pin
-        self._work: tuple[Plan, Work | None] | None = None
+        self._work: tuple[Plan, bytes, Work | None] | None = None
         self._kept: tuple[str, int, Stream, weakref.finalize[[Stream], Any]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -239,18 +241,18 @@ class Loader:
         groups = made_ahead(self._read(epoch, numbers))
         with closing(made_ahead(self._decoding(groups, epoch))) as batches:
             for answers in batches:
-                made: _Made = result_of(answers)
-                self.skipped.add(*made.skipped)
-                yield made.batch
+                batch, skipped = result_of(answers)
+                self.skipped.add(*skipped)
+                yield batch
 
     def ahead(self, numbers: range) -> Generator[Batch]:
-        """As `read`, but by other processes where that is worth it: see ``workers`` of
+        """Read as `read` does, but by other processes where that saves time: see ``workers`` of
         `larder.readers.data.Data.loader`.
         """
         count = self.workers
         work = self._pickled() if count else None
-        few = _FEW_BATCHES if self._workers is None and not crew().has(count) else 0
-        few = few if work else len(numbers)
+        starts = self._workers is None and not crew().has(count) and not self._calls_functions
+        few = (_FEW_BATCHES if starts else 0) if work else len(numbers)
         threads, rest = self.read(numbers[:few]), numbers[few:]
         stream: Stream | None = None
         try:
@@ -303,21 +305,27 @@ class Loader:
             return 0
         return max(0, usable_cores() // ranks_of_machine() - 1)
 
-    def make(self, steps: range, slots: Slots) -> Generator[tuple[Batch, Sequence[Failure]]]:
-        """In such a process: these batches, counted from the first one of the first epoch, with
-        arrays that ``slots`` makes.
+    def make(self, steps: range) -> Generator[Callable[[Empty], Made]]:
+        """Yield functions that make these batches, in a process of the crew, with arrays of a slot.
+
+        Steps are counted from the first batch of the first epoch. Slots are used again, so arrays
+        that the user's functions get, and may keep, are never in a slot.
         """
+        own = ReusedMemory().empty
+
+        def made(ahead: _Ahead, epoch: int, empty: Empty) -> Made:
+            read = own if self._calls_functions else empty
+            return self._made(ahead, epoch, read, np.empty if self._collate else empty)
+
         while steps:
             epoch, first = divmod(steps.start, len(self))
             numbers = range(first, len(self), steps.step)[: len(steps)]
             steps = steps[len(numbers) :]
-            # Values that are only copied go where the batch is when its turn has come.
-            groups = self._read(epoch, numbers, slots)
+            groups = self._read(epoch, numbers)
             with closing(groups if self._source.is_decoded else made_ahead(groups)) as groups:
                 for group in groups:
-                    for made in group:
-                        batch, skipped, _ = self._decode_batch(epoch, made, slots.empty)
-                        yield batch, skipped
+                    for ahead in group:
+                        yield partial(made, ahead, epoch)
 
     def _begun(self, work: Work, numbers: range) -> Stream | None:
         """The batches from these on: of the processes that have begun with them, as the last epoch
@@ -346,22 +354,31 @@ class Loader:
         self._kept = work.token, (self.epoch + 1) * len(self), stream, closer
 
     def _pickled(self) -> Work | None:
-        """What other processes make batches from; None if they cannot, and need not."""
-        if self._work is None or self._work[0] is not self._schedule:
-            try:
-                data = pickle.dumps(self)
-                reason = "it has a function of __main__" if b"__main__" in data else ""
-            except Exception as error:  # noqa: BLE001 - of functions and objects of any kind
-                reason = f"it cannot be pickled: {error}"
-            token, split = os.urandom(8).hex(), self._schedule.split
-            work = None if reason else Work(token, data, len(self), split)
-            if reason and self._workers:
-                raise invalid(f"{reason}: processes cannot load the loader", "workers", _IMPORTED)
-            if reason:
-                text = "threads make the batches of %s, as %s; %s"
-                _logger.warning(text, split, reason, _IMPORTED)
-            self._work = self._schedule, work
-        return self._work[1]
+        """What other processes make batches from; None if they cannot, and need not.
+
+        It is made again if the user's functions have changed since.
+        """
+        functions = b""
+        with suppress(Exception):
+            functions = pickle.dumps((self._decode, self._collate))
+        if self._work is not None:
+            schedule, sent, work = self._work
+            if schedule is self._schedule and sent == functions:
+                return work
+        try:
+            data = pickle.dumps(self)
+            reason = "it has a function of __main__" if b"__main__" in data else ""
+        except Exception as error:  # noqa: BLE001 - of functions and objects of any kind
+            reason = f"it cannot be pickled: {error}"
+        token, split = os.urandom(8).hex(), self._schedule.split
+        work = None if reason else Work(token, data, len(self), split)
+        if reason and self._workers:
+            raise invalid(f"{reason}: processes cannot load the loader", "workers", _IMPORTED)
+        if reason:
+            text = "threads make the batches of %s, as %s; %s"
+            _logger.warning(text, split, reason, _IMPORTED)
+        self._work = self._schedule, functions, work
+        return work
 
     def skip(self, batches: int) -> None:
         """Go on after as many batches, without reading them; it may end in a later epoch.
@@ -401,12 +418,14 @@ class Loader:
         epochs, batches = divmod(self.batches + batches, max(1, len(self)))
         return self.epoch + epochs, batches
 
-    def _read(
-        self, epoch: int, numbers: range, slots: Slots | None = None
-    ) -> Generator[list[_Made]]:
-        empty = slots.empty if slots else ReusedMemory().empty
+    @property
+    def _calls_functions(self) -> bool:
+        """Whether the user's functions are called for each batch."""
+        return bool(self._collate or getattr(self._decode, "calls_functions", False))
+
+    def _read(self, epoch: int, numbers: range) -> Generator[list[_Ahead]]:
         for shares in self._groups(epoch, numbers):
-            yield self._read_group(shares, empty)
+            yield self._read_group(shares)
 
     def _groups(self, epoch: int, numbers: range) -> Iterator[list[Numbers]]:
         """The rank's draws of batches, together as many as fit into half of the memory.
@@ -448,55 +467,67 @@ class Loader:
         stored = self._source.stored_bytes(share % self._schedule.samples)
         return float("inf") if stored is None else int(stored.sum())
 
-    def _read_group(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[_Made]:
+    def _read_group(self, shares: Sequence[Numbers]) -> list[_Ahead]:
         try:
-            batches = self._batches(shares, empty)
-            return [_Made(batch, (), share) for batch, share in zip(batches, shares, strict=True)]
+            return [*map(_Ahead, self._reads(shares), shares)]
         except DamageError as error:
             if self._on_error == "raise" or error.code == _WHOLE:
                 raise
         if len(shares) > 1:
-            return [made for share in shares for made in self._read_group([share])]
-        (share,) = shares
-        readable, skipped = self._readable(share)
-        share = np.resize(readable, len(share))
-        return [_Made(batch, skipped, share) for batch in self._batches([share])]
+            return [ahead for share in shares for ahead in self._read_group([share])]
+        return [self._readable(shares[0])]
 
-    def _batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> Sequence[Any]:
+    def _reads(self, shares: Sequence[Numbers]) -> Sequence[Read]:
         samples = self._schedule.samples
-        return self._source.batches([share % samples for share in shares], empty)
+        return self._source.read([share % samples for share in shares])
 
-    def _readable(self, share: Numbers) -> tuple[Numbers, list[Failure]]:
-        """The samples of a share that can be read, and those that cannot."""
+    def _readable(self, share: Numbers) -> _Ahead:
+        """Read a share without its damaged samples: others are repeated in their place."""
         readable: list[int] = []
         skipped: list[Failure] = []
         error: LarderError | None = None
         for number in share.tolist():
             try:
-                self._batches([np.array([number])])
+                (read,) = self._reads([np.array([number])])
+                read(np.empty)
                 readable.append(number)
             except DamageError as damage:
                 if damage.code == _WHOLE:
                     raise
                 error = damage
-                skipped.append(Failure.of(f"sample {number % self._schedule.samples}", error))
+                skipped.append(Failure.of(self._key(number % self._schedule.samples), error))
         if not readable and error is not None:
             raise error
-        return np.array(readable), skipped
+        share = np.resize(readable, len(share))
+        (read,) = self._reads([share])
+        return _Ahead(read, share, skipped)
 
-    def _decoding(self, groups: Generator[list[_Made]], epoch: int) -> Generator[Answers]:
+    def _key(self, sample: int) -> str:
+        (key,) = self._index.keys_of(np.array([sample]))
+        return str(key)
+
+    def _decoding(self, groups: Generator[list[_Ahead]], epoch: int) -> Generator[Answers]:
         """The batches, each as soon as its decoding began, so that no thread waits for the last
         sample of a batch before the next one begins.
         """
+        empty = ReusedMemory().empty
         with closing(groups), ThreadPoolExecutor(2, "larder-batch") as threads:
             for group in groups:
-                for made in group:
+                for ahead in group:
                     answers: Answers = SimpleQueue()
-                    threads.submit(answer, answers, self._decode_batch, epoch, made)
+                    threads.submit(answer, answers, self._made, ahead, epoch, empty, np.empty)
                     yield answers
 
-    def _decode_batch(self, epoch: int, made: _Made, empty: Empty = np.empty) -> _Made:
-        batch, skipped, numbers = made
+    def _made(self, ahead: _Ahead, epoch: int, read: Empty, empty: Empty) -> Made:
+        """Make a batch; ``read`` makes the arrays for reading, ``empty`` those for decoding."""
+        try:
+            batch = ahead.read(read)
+        except DamageError as error:
+            if self._on_error == "raise" or error.code == _WHOLE:
+                raise
+            ahead = self._readable(ahead.draws)
+            batch = ahead.read(read)
+        numbers = ahead.draws
         errors: dict[int, ObjectError] = {}
         if self._decode is not None:
             draws = Draws(self._schedule.seed, epoch, numbers)
@@ -508,8 +539,8 @@ class Loader:
                 batch = _filled(batch, len(numbers) - len(errors), len(numbers))
         if self._collate is not None:
             batch = self._collate(rows_of(batch))
-        failures = [*skipped, *(Failure.of(error.where, error) for error in errors.values())]
-        return made._replace(batch=batch, skipped=failures)
+        undecoded = (Failure.of(error.where, error) for error in errors.values())
+        return Made(batch, [*ahead.skipped, *undecoded])
 
 
 def _filled(batch: Batch, samples: int, size: int) -> Batch:

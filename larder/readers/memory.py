@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ _LEAST_BYTES: Final = 64 << 10
 _ALIGNMENT: Final = 64
 """TensorFlow and XLA copy what is not at a multiple of that."""
 _KEPT: Final = 4
-"""So many arrays of one size are kept until they are asked for: as many as are made ahead."""
+"""So many arrays of about one size are kept until they are asked for: as many as are made ahead."""
 
 
 class ReusedMemory:
@@ -31,10 +32,12 @@ class ReusedMemory:
         size_bytes = math.prod(shape) * np.dtype(dtype).itemsize
         if size_bytes < _LEAST_BYTES:
             return np.empty(shape, dtype)
-        unused = self._unused.setdefault(size_bytes, [])
-        try:
+        # By the power of two, as in mixes the batches of a loader have any number of samples.
+        unused = self._unused.setdefault(size_bytes.bit_length(), [])
+        memory = None
+        with suppress(IndexError):
             memory = unused.pop()
-        except IndexError:
+        if memory is None or len(memory) < size_bytes + _ALIGNMENT:
             memory = np.empty(size_bytes + _ALIGNMENT, np.uint8)
         # All views of an array that is over a memoryview keep this array, and not that.
         array = np.frombuffer(memory.data, np.uint8)

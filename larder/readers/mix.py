@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Real
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -29,7 +30,7 @@ from larder.readers.schedule import (
     state_hint,
     whole,
 )
-from larder.readers.sources import BatchSource
+from larder.readers.sources import BatchSource, Read
 from larder.units import format_count
 
 FORMAT: Final = "larder-mix-2"
@@ -73,6 +74,13 @@ class Mix(Loader):
             workers=max((n for part in parts if (n := part.workers) is not None), default=None),
         )
         super().__init__(**mixed._asdict(), rank=first.rank, world=first.world)
+
+    def _key(self, sample: int) -> str:
+        before, indexes = 0, iter(self._index)
+        while sample >= before + len(index := next(indexes)):
+            before += len(index)
+        (key,) = index.keys_of(np.array([sample - before]))
+        return str(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,18 +268,18 @@ class _Sources:
     def is_decoded(self) -> bool:
         return all(source.is_decoded for source in self._sources)
 
-    def batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[Any]:
-        parts: list[list[_Part]] = [[] for _ in shares]
+    def read(self, shares: Sequence[Numbers]) -> list[Read]:
+        parts: list[list[tuple[int, Numbers, Read]]] = [[] for _ in shares]
         of_shares = [np.searchsorted(self._starts, share, side="right") - 1 for share in shares]
         for number, source in enumerate(self._sources):
             rows = [np.flatnonzero(sources == number) for sources in of_shares]
             used = [place for place, inside in enumerate(rows) if len(inside)]
             start = self._starts[number]
             numbers = [shares[place][rows[place]] - start for place in used]
-            batches = source.batches(numbers, empty) if numbers else []
-            for place, batch in zip(used, batches, strict=True):
-                parts[place].append(_Part(number, rows[place], batch))
-        return parts
+            reads = source.read(numbers) if numbers else []
+            for place, read in zip(used, reads, strict=True):
+                parts[place].append((number, rows[place], read))
+        return [partial(_parts, each) for each in parts]
 
     def stored_bytes(self, numbers: Numbers) -> Numbers | None:
         sources = np.searchsorted(self._starts, numbers, side="right") - 1
@@ -285,11 +293,19 @@ class _Sources:
         return stored if is_known else None
 
 
+def _parts(reads: Sequence[tuple[int, Numbers, Read]], empty: Empty) -> list[_Part]:
+    return [_Part(source, rows, read(empty)) for source, rows, read in reads]
+
+
 class _Decodes:
     """Decodes the parts of a batch as their loaders do, and joins them."""
 
     def __init__(self, decodes: Sequence[Decode | None]) -> None:
         self._decodes = decodes
+
+    @property
+    def calls_functions(self) -> bool:
+        return any(getattr(decode, "calls_functions", False) for decode in self._decodes)
 
     def __call__(
         self,

@@ -6,11 +6,13 @@ that has it, whatever was killed. It is none of the files of /dev/shm, nor limit
 
 from __future__ import annotations
 
+import ctypes
 import math
 import mmap
 import os
 import pickle
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,6 +29,16 @@ _GROWTH_BYTES = 1 << 20
 _ALIGNMENT = 64
 
 IS_SUPPORTED = hasattr(os, "memfd_create")
+
+_memories: weakref.WeakSet[SharedMemory] = weakref.WeakSet()
+
+# Python's mmap duplicates the descriptor for each slot, and cannot map again at the same address.
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_FAILED = ctypes.c_void_p(-1).value
+_MAP_FIXED = 0x10
 
 
 class Layout(NamedTuple):
@@ -47,7 +59,9 @@ class SharedMemory:
             except OSError as error:
                 raise (limit_error(error, "workers") or error) from None
         self.descriptor = descriptor
-        self._mapped: dict[int, mmap.mmap] = {}
+        self._mapped: dict[int, ctypes.Array[ctypes.c_ubyte]] = {}
+        self._lent: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDictionary()
+        _memories.add(self)
         if created:
             self.slot(0, 1)
 
@@ -59,13 +73,51 @@ class SharedMemory:
             start = number * _SLOT_BYTES
             if os.fstat(self.descriptor).st_size < start + length:
                 os.ftruncate(self.descriptor, start + length)
-            mapped = self._mapped[number] = mmap.mmap(self.descriptor, length, offset=start)
-        return np.frombuffer(mapped, np.uint8)
+            address = self._map(number, length, mmap.MAP_SHARED)
+            mapped = self._mapped[number] = (ctypes.c_ubyte * length).from_address(address)
+            weakref.finalize(mapped, _libc.munmap, address, length).atexit = False
+        return np.frombuffer(memoryview(mapped), np.uint8)
+
+    def lent(self, number: int, size_bytes: int, give_back: Callable[[int], None]) -> Array:
+        """Lend a slot to this process; ``give_back`` is called once its arrays are gone."""
+        slot = self.slot(number, size_bytes)
+        self._lent[number] = slot
+        weakref.finalize(slot, give_back, number).atexit = False
+        return slot
+
+    def before_fork(self) -> None:
+        """Turn lent slots into private memory at the same addresses.
+
+        A forked child may keep its batches while the slots are written again. All pages are copied
+        at once; concurrent writes of other threads are not lost.
+        """
+        for number, slot in list(self._lent.items()):
+            self._mapped.pop(number, None)
+            flags = mmap.MAP_PRIVATE | _MAP_FIXED | mmap.MAP_POPULATE
+            self._map(number, len(slot), flags, slot.ctypes.data)
+            self._lent.pop(number, None)  # its pages are no longer those of the file
+
+    def _map(self, number: int, length: int, flags: int, address: int | None = None) -> int:
+        access = mmap.PROT_READ | mmap.PROT_WRITE
+        file = self.descriptor, number * _SLOT_BYTES
+        mapped: int = _libc.mmap(address, length, access, flags, *file)
+        if mapped == _FAILED:
+            error = OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            raise limit_error(error, "workers") or error
+        return mapped
 
     def close(self) -> None:
         """Forget it; arrays that are in use keep their memory."""
         self._mapped.clear()
         os.close(self.descriptor)
+
+
+def _before_fork() -> None:
+    for memory in list(_memories):
+        memory.before_fork()
+
+
+os.register_at_fork(before=_before_fork)
 
 
 class SlotWriter:

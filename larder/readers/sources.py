@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,8 +11,15 @@ import numpy as np
 from larder.readers.batches import KEY, LABEL, Batch, Empty, batch_of
 from larder.readers.cache import CacheReader
 from larder.readers.order import Numbers
+from larder.readers.samples import Sample
 from larder.readers.split import SplitSamples
 from larder.samples.naming import LABEL_EXT
+
+Read = Callable[[Empty], Any]
+"""Makes a batch, which is for a `Decode`, in arrays that the given function makes.
+
+The arrays are an argument of making one batch, so threads that read ahead have none to write to.
+"""
 
 
 class BatchSource(Protocol):
@@ -25,8 +33,11 @@ class BatchSource(Protocol):
     def names(self) -> Collection[str]:
         """What a batch may have."""
 
-    def batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> Sequence[Any]:
-        """The batches of samples with these numbers, which are for a `Decode`."""
+    def read(self, shares: Sequence[Numbers]) -> Sequence[Read]:
+        """Read samples with these numbers ahead, for one batch of each share.
+
+        A decoded source reads while a batch is made: copying is all that there is to do.
+        """
 
     def stored_bytes(self, numbers: Numbers) -> Numbers | None:
         """How much each sample takes; None if it is not worth reading several batches at once."""
@@ -50,11 +61,12 @@ class ShardSource:
         exts = self._samples.exts
         return {KEY, LABEL, *exts - {LABEL_EXT}} if self._samples.is_labelled else {KEY, *exts}
 
-    def batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[Batch]:
+    def read(self, shares: Sequence[Numbers]) -> list[Read]:
         samples = self._samples.batch(np.concatenate(shares), self._parts)
         ends = np.cumsum([len(share) for share in shares]).tolist()
         starts = [0, *ends[:-1]]
-        return [batch_of(samples[start:end]) for start, end in zip(starts, ends, strict=True)]
+        pairs = zip(starts, ends, strict=True)
+        return [partial(_batch_of, samples[start:end]) for start, end in pairs]
 
     def stored_bytes(self, numbers: Numbers) -> Numbers | None:
         return self._samples.stored_bytes(numbers, self._parts)
@@ -78,9 +90,16 @@ class CacheSource:
     def names(self) -> Collection[str]:
         return self._records.schema.names
 
-    def batches(self, shares: Sequence[Numbers], empty: Empty = np.empty) -> list[Batch]:
-        records, fields = self._records, self._fields
-        return [records.batch(share, fields=fields, empty=empty) for share in shares]
+    def read(self, shares: Sequence[Numbers]) -> list[Read]:
+        return [partial(self._batch, share) for share in shares]
+
+    def _batch(self, share: Numbers, empty: Empty) -> Batch:
+        return self._records.batch(share, fields=self._fields, empty=empty)
 
     def stored_bytes(self, numbers: Numbers) -> Numbers | None:
         return None
+
+
+def _batch_of(samples: Sequence[Sample], empty: Empty) -> Batch:
+    del empty  # the parts are bytes
+    return batch_of(samples)

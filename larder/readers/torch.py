@@ -299,7 +299,8 @@ class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
         """Several samples, in the order of their numbers, as `__getitem__` gives them."""
-        (batch,) = self._source.batches([np.asarray(numbers)])
+        (read,) = self._source.read([np.asarray(numbers)])
+        batch = read(np.empty)
         if worker := torch.utils.data.get_worker_info():
             share_cores(worker.num_workers)
         if self._decode is not None:

@@ -11,19 +11,20 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
+import random
 import sys
-import weakref
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from larder.errors import ConfigError, FatalError, LarderError
+from larder.errors import ConfigError, Failure, FatalError, LarderError
 from larder.forking import leave_to_parent, lock_of_process
 from larder.jobs.processes import Process
+from larder.readers.batches import Empty
 from larder.readers.launcher import ranks_of_machine
 from larder.readers.schedule import invalid
 from larder.readers.slots import Array, Layout, SharedMemory, SlotWriter, read_value
@@ -57,28 +58,20 @@ class _Given(NamedTuple):
     environment: dict[str, str]
 
 
-class Slots(Protocol):
-    """What makes the arrays of a batch, as `numpy.empty` does."""
+class Made(NamedTuple):
+    """A batch, and the samples that were left out of it."""
 
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array: ...
+    batch: Any
+    skipped: Sequence[Failure]
 
 
 # In a process of the crew.
 
 _loaders: dict[str, Any] = {}
-_streams: dict[int, tuple[_Slot, Generator[Any]]] = {}
+_streams: dict[int, Generator[Callable[[Empty], Made]]] = {}
+_sizes: dict[int, int] = {}
+"""Bytes of the largest batch of each iteration so far."""
 _memories: dict[int, SharedMemory] = {}
-
-
-class _Slot:
-    """The slot of the batch that is made now; it grows to what a batch of the iteration takes."""
-
-    def __init__(self) -> None:
-        self.size_bytes = 0
-        self.writer: SlotWriter | None = None
-
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        return np.empty(shape, dtype) if self.writer is None else self.writer.empty(shape, dtype)
 
 
 def begin(stream: int, token: str, given: _Given | None, steps: range) -> None:
@@ -92,12 +85,22 @@ def begin(stream: int, token: str, given: _Given | None, steps: range) -> None:
             _loaders[token] = pickle.loads(given.loader)  # noqa: S301 - from the parent process
         except LarderError:
             raise
-        except Exception as error:  # noqa: BLE001 - of modules of the user
+        except Exception as error:
             message = f"a process cannot load the loader: {type(error).__name__}: {error}"
             hint = "give workers=0, or functions of a module that can be imported"
-            raise ConfigError("config.invalid_value", message, where="workers", hint=hint) from None
-    slot = _Slot()
-    _streams[stream] = slot, _loaders[token].make(steps, slot)
+            raise invalid(message, "workers", hint) from error
+        _draw_anew()
+    _streams[stream] = _loaders[token].make(steps)
+
+
+def _draw_anew() -> None:
+    """Seed the global generators from the system: a module may have seeded them on import, which
+    makes all processes draw the same numbers.
+    """
+    random.seed()
+    np.random.seed()
+    if torch := sys.modules.get("torch"):
+        torch.seed()
 
 
 def make(stream: int, descriptor: int, number: int) -> Layout | None:
@@ -107,23 +110,23 @@ def make(stream: int, descriptor: int, number: int) -> Layout | None:
     memory = _memories[descriptor]
     if stream not in _streams or _closed(memory)[stream % _CLOSED] == stream:
         return None
-    slot, batches = _streams[stream]
-    slot.writer = SlotWriter(memory, number, slot.size_bytes)
+    size_bytes = _sizes.get(stream, 0)
     try:
-        layout = slot.writer.write(next(batches))
+        made = next(_streams[stream])
+        writer = SlotWriter(memory, number, size_bytes)
+        layout = writer.write(made(writer.empty))
     except BaseException:
         end(stream)
         raise
-    finally:
-        slot.writer = None
-    slot.size_bytes = max(slot.size_bytes, layout.bytes)
+    _sizes[stream] = max(size_bytes, layout.bytes)
     return layout
 
 
 def end(stream: int) -> None:
     """Stop what reads ahead for an iteration."""
     if stream in _streams:
-        _streams.pop(stream)[1].close()
+        _sizes.pop(stream, None)
+        _streams.pop(stream).close()
 
 
 def _closed(memory: SharedMemory) -> Array:
@@ -134,8 +137,25 @@ def _closed(memory: SharedMemory) -> Array:
 # In the process that trains.
 
 
+class _Process(Process):
+    """A process of the crew.
+
+    Attributes:
+        calls: The calls of all iterations that it has to answer, in order.
+        sent: The loaders that it has.
+    """
+
+    def __init__(self, together: int, memory: SharedMemory) -> None:
+        super().__init__(together, [memory.descriptor])
+        self.calls: deque[tuple[_Lane, bool]] = deque()
+        self.sent: set[str] = set()
+
+
 class _Worker:
-    """A process of the crew, and the calls of all iterations that it has to answer, in order."""
+    """The slots and the iterations of a process of the crew, and of the processes that replace it.
+
+    State of a single process is in `_Process`, so that an interrupt leaves all of it or nothing.
+    """
 
     def __init__(self, number: int, together: int) -> None:
         self.memory = SharedMemory()
@@ -146,15 +166,13 @@ class _Worker:
         self._lock = lock_of_process()
         self._lanes: list[_Lane] = []
         self._closing: deque[_Lane] = deque()
-        self._calls: deque[tuple[_Lane, bool]] = deque()
-        self._sent: set[str] = set()
-        self._lost: tuple[int, int] | None = None
-        self._process: Process | None = None
+        self._process: _Process | None = None
         self._is_over = False
 
     @property
     def load(self) -> int:
-        return len(self._calls)
+        process = self._process
+        return len(process.calls) if process else 0
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -177,7 +195,9 @@ class _Worker:
         return self.free.pop()
 
     def open(self, lane: _Lane) -> None:
-        while self._process and self._calls and self._calls[0][0] not in self._lanes:
+        while (process := self._process) and process.calls:
+            if process.calls[0][0] in self._lanes:
+                break
             self.receive()  # of iterations that have ended, so that their slots are used again
         self._lanes.append(lane)
         if self._process is not None:
@@ -192,7 +212,8 @@ class _Worker:
 
     def receive(self) -> None:
         """Wait for the next answer, and give it to its iteration."""
-        process, (lane, is_batch) = self._running(), self._calls[0]
+        process = self._running()
+        lane, is_batch = process.calls[0]
         try:
             answer = process.result()
         except FatalError as error:
@@ -205,11 +226,11 @@ class _Worker:
             if not process.answered:
                 raise
             answer = error
-        self._calls.popleft()
+        process.calls.popleft()
         if is_batch or answer is not None:
             lane.answer(answer, is_batch)
         if not is_batch and answer is not None:
-            self._sent.discard(lane.work.token)
+            process.sent.discard(lane.work.token)
 
     def close(self, lane: _Lane) -> None:
         """End an iteration. The garbage collector may do so in a thread that has the lock: whoever
@@ -222,6 +243,9 @@ class _Worker:
         if self._lock.acquire(blocking=False):
             try:
                 self._tidy()
+            except BaseException:
+                self._stop()
+                raise
             finally:
                 self._lock.release()
 
@@ -244,52 +268,51 @@ class _Worker:
                     self.free += lane.waiting
                 else:
                     self._process.submit(end, lane.stream)
-                    self._calls.append((lane, False))
+                    self._process.calls.append((lane, False))
 
-    def _running(self) -> Process:
+    def _running(self) -> _Process:
         """The process; a new one gets what the one before has not answered."""
         if self._process is None:
-            self._sent.clear()
-            process = self._process = Process(self._together, [self.memory.descriptor])
+            process = self._process = _Process(self._together, self.memory)
             for lane in self._lanes:
-                self._begin(process, lane)
-                for slot in lane.waiting:
-                    self._make(process, lane, slot)
+                if not lane.has_failed:
+                    self._begin(process, lane)
+                    for slot in lane.waiting:
+                        self._make(process, lane, slot)
         return self._process
 
-    def _begin(self, process: Process, lane: _Lane) -> None:
+    def _begin(self, process: _Process, lane: _Lane) -> None:
         token, pickled, *_ = lane.work
-        if len(self._sent) == _MOST_LOADERS and token not in self._sent:
-            self._sent.clear()
-        is_sent = token in self._sent
+        if len(process.sent) == _MOST_LOADERS and token not in process.sent:
+            process.sent.clear()
+        is_sent = token in process.sent
         given = None if is_sent else _Given(pickled, list(sys.path), dict(os.environ))
-        self._sent.add(token)
+        process.sent.add(token)
         process.submit(begin, lane.stream, token, given, lane.steps[lane.answered :])
-        self._calls.append((lane, False))
+        process.calls.append((lane, False))
 
-    def _make(self, process: Process, lane: _Lane, slot: int) -> None:
+    def _make(self, process: _Process, lane: _Lane, slot: int) -> None:
         process.submit(make, lane.stream, self.memory.descriptor, slot)
-        self._calls.append((lane, True))
+        process.calls.append((lane, True))
 
     def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
+            for lane in {lane for lane, _ in process.calls if lane not in self._lanes}:
+                self.free += lane.waiting
             process.process.kill()
             process.close()
-        for lane in {lane for lane, _ in self._calls if lane not in self._lanes}:
-            self.free += lane.waiting
-        self._calls.clear()
 
     def _count_loss(self, lane: _Lane, error: FatalError) -> None:
-        """Fail an iteration if two processes ended at the same batch of it."""
-        place, before = (lane.stream, lane.answered), self._lost
-        self._lost = place
-        if place == before:
-            step = lane.steps[min(lane.answered, len(lane.steps) - 1)]
-            batch = step % lane.work.batches
-            message = f"worker {self._number} ended twice at batch {batch}: {error.message}"
-            where = lane.work.where
-            lane.answer(FatalError("run.failed", message, where=where, hint=_HINT), False)
+        """Fail an iteration if two processes ended at the same batch; the next process makes the
+        batches of the other iterations only.
+        """
+        if lane.lost_at != lane.answered:
+            lane.lost_at = lane.answered
+            return
+        batch = lane.steps[min(lane.answered, len(lane.steps) - 1)] % lane.work.batches
+        message = f"worker {self._number} ended twice at batch {batch}: {error.message}"
+        lane.fail(FatalError("run.failed", message, where=lane.work.where, hint=_HINT))
 
 
 class _Lane:
@@ -297,6 +320,8 @@ class _Lane:
 
     Attributes:
         until: The end of the epoch: of the next one, one batch is made while nobody takes it.
+        lost_at: The number of batches answered when a process ended at the next one.
+        has_failed: Whether later processes leave it out.
         waiting: The slots of the batches that it was asked for, and has not answered.
     """
 
@@ -306,6 +331,8 @@ class _Lane:
         self.steps = steps
         self.until = until
         self.answered = 0
+        self.lost_at: int | None = None
+        self.has_failed = False
         self.waiting: deque[int] = deque()
         self._worker = worker
         self._free: list[int] = []
@@ -329,6 +356,13 @@ class _Lane:
         else:
             self._ready.append((slot, answer))
 
+    def fail(self, error: FatalError) -> None:
+        """End with an error in place of further batches."""
+        self.has_failed = True
+        self._free += self.waiting
+        self.waiting.clear()
+        self.answer(error, False)
+
     def take(self) -> Any:
         """The next batch. Its slot is free again as soon as nobody refers to it."""
         with self._worker.locked():
@@ -338,14 +372,16 @@ class _Lane:
             slot, layout = self._ready.popleft()
             self._ask()  # maybe for the first one of the next epoch
         if not isinstance(layout, Layout):
+            if slot:
+                self._release(slot)
             raise layout
-        memory = self._worker.memory.slot(slot, layout.bytes)
+        memory = self._worker.memory
         if self._left and not (self._free or self._ready or self.waiting):
-            value = read_value(memory, layout, np.copy)  # as training keeps all batches
+            # As training keeps all batches.
+            value = read_value(memory.slot(slot, layout.bytes), layout, np.copy)
             self._release(slot)
             return value
-        weakref.finalize(memory, self._release, slot).atexit = False
-        return read_value(memory, layout)
+        return read_value(memory.lent(slot, layout.bytes, self._release), layout)
 
     def left(self) -> list[int]:
         """The slots that nobody uses any more once it is closed."""
@@ -358,7 +394,7 @@ class _Lane:
     @property
     def _left(self) -> int:
         """How many batches it was not asked for yet."""
-        return len(self.steps) - self.answered - len(self.waiting)
+        return 0 if self.has_failed else len(self.steps) - self.answered - len(self.waiting)
 
     def _ask(self) -> None:
         while self._free and self._left:
@@ -377,7 +413,7 @@ class Stream:
     """The batches of iterations, in order; it has to be closed."""
 
     def __init__(self, lanes: Sequence[_Lane]) -> None:
-        self._lanes = lanes
+        self._lanes = list(lanes)
         self._turns = cycle(lanes)
         self._process = os.getpid()
         try:
@@ -405,9 +441,11 @@ class Stream:
             lane.until = until
 
     def close(self) -> None:
-        lanes, self._lanes = self._lanes, ()
-        for lane in lanes:
-            lane.close()
+        while self._lanes:
+            self._lanes.pop().close()
+
+    def __del__(self) -> None:
+        self.close()  # where an interrupt has left some open
 
 
 class Crew:

@@ -233,7 +233,8 @@ def test_by_default_there_are_processes_for_what_takes_long(monkeypatch):
 def test_processes_start_only_for_those_who_take_more_than_a_look(monkeypatch):
     monkeypatch.setattr(loaders, "_FEW_SAMPLES", 0)
     monkeypatch.setattr(loaders, "usable_cores", lambda: 3)
-    loader, expected = made(None, pixels), keys(made(0))
+    decode = Decoding(columns=["key", "txt"])
+    loader, expected = made(None, decode=decode), keys(made(0))
     for _, _ in zip(range(2), loader, strict=False):
         assert not workers.crew().has(1)
     assert keys(loader) == expected

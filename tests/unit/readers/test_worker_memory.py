@@ -1,0 +1,200 @@
+"""The memory that processes share with training: after a fork, after errors, and how many files."""
+
+import gc
+import os
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from larder.readers import workers
+from larder.readers.batches import Decoding
+from larder.readers.memory import ReusedMemory
+from tests.support.errors import larder_error
+from tests.support.numbered import NumberedSamples, loader_of
+from tests.support.processes import run_python
+
+SHARDS = (400,)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+def made(transform=None, count=1, **options):
+    decode = None if transform is None else Decoding(transforms={"txt": transform})
+    given = {"batch_size": 8, "workers": count, "decode": decode} | options
+    return loader_of(NumberedSamples(SHARDS), **given)
+
+
+@pytest.fixture(autouse=True)
+def crew(monkeypatch):
+    """Of this test alone."""
+    crew = workers.Crew()
+    monkeypatch.setattr(workers, "_crew", crew)
+    yield crew
+    crew.stop()
+
+
+def pixels(value):
+    return np.full((64, 64), int(value) % 251, np.uint8)
+
+
+def failing(value):
+    if int(value) % 3 == 1:
+        raise ValueError("no number of mine")
+    return pixels(value)
+
+
+def slots():
+    gc.collect()
+    return [each._slots for each in workers.crew()._workers]
+
+
+def in_a_child(check):
+    """Fork a child; returns a function that has it check something, and says whether it held."""
+    asked, ask = os.pipe()
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            os.read(asked, 1)
+            status = 0 if check() else 1
+        finally:
+            os._exit(status)
+
+    def answer():
+        os.write(ask, b"!")
+        os.close(ask)
+        os.close(asked)
+        return os.waitpid(child, 0)[1] == 0
+
+    return answer
+
+
+@pytest.mark.parametrize("part", ["whole", "view"])
+def test_a_child_has_the_batch_that_it_was_forked_with(part):
+    batches = iter(made(pixels))
+    next(batches)
+    held = [next(batches)["txt"]]
+    if part == "view":
+        held = [held[0][2:, ::3]]
+    expected = held[0].copy()
+
+    def has_it():
+        return np.array_equal(held[0], expected)
+
+    answers = [in_a_child(has_it), in_a_child(lambda: in_a_child(has_it)())]
+    held.clear()
+    for batch in batches:
+        assert batch["txt"].any()
+        del batch
+    assert all(answer() for answer in answers)
+
+
+def test_a_child_and_its_parent_write_to_batches_of_their_own():
+    batches = iter(made(pixels))
+    held = [next(batches)["txt"]]
+    expected = held[0].copy()
+
+    def write():
+        is_same = np.array_equal(held[0], expected)
+        held[0][:] = 255
+        return is_same
+
+    assert in_a_child(write)()
+    assert np.array_equal(held[0], expected)
+    held[0] += 1
+    expected += 1
+    answer = in_a_child(write)
+    assert np.array_equal(held[0], expected)
+    held[0][:] = 0
+    assert answer()
+    assert not held[0].any()
+    held.clear()
+    rest = [batch["txt"].copy() for batch in batches]
+    assert np.array_equal(rest, [batch["txt"] for batch in made(pixels, 0)][1:])
+
+
+def test_a_fork_takes_no_memory_of_batches_for_ever():
+    def forks():
+        for batch in made(pixels):
+            assert in_a_child(batch["txt"].any)()
+        return slots()
+
+    assert forks() == forks()
+
+
+def test_a_batch_that_fails_gives_its_memory_back():
+    def fails():
+        with larder_error("sample.undecodable"):
+            list(made(failing))
+
+    list(made(pixels))
+    fails()
+    before = slots()
+    for _ in range(5):
+        fails()
+    assert slots() == before
+
+
+def test_no_thread_writes_to_the_memory_of_a_batch_that_has_failed():
+    called = set()
+
+    def no_dictionary(sample, rng):
+        called.add(sample["key"])
+
+    keys = [f"{number:03}" for number in range(500)]
+    with larder_error("config.invalid_value", "map"):
+        Decoding(map=no_dictionary, threads=2)({"key": keys})
+    assert called == set(keys), "nothing is left to a thread"
+
+
+def test_a_process_has_three_files_here_for_any_number_of_loaders():
+    before = len(os.listdir("/proc/self/fd"))
+    iterations = [iter(made(pixels)) for _ in range(3)]
+    kept = [next(each) for each in iterations for _ in range(4)]
+    assert len(os.listdir("/proc/self/fd")) - before == 3
+    assert len(kept) == 12
+
+
+FEW_FILES = """
+import os, resource
+from larder.errors import FatalError
+from tests.support.numbered import NumberedSamples, loader_of
+used = len(os.listdir("/proc/self/fd")) - 1
+for more in range(1, 12):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + more, used + 99))
+    try:
+        print(len(list(loader_of(NumberedSamples([40]), batch_size=8, workers=1))))
+    except FatalError as error:
+        print(error.code, "open files" in str(error))
+"""
+
+
+def test_too_few_open_files_are_named():
+    done = run_python("-c", FEW_FILES)
+    lines = done.stdout.split("\n")
+    assert lines[0] == "run.limit True", done.stderr
+    assert lines[-2] == "5"
+    assert set(lines[:-1]) == {"run.limit True", "5"}
+
+
+def test_memory_that_cannot_be_mapped_is_named(crew):
+    list(made(pixels))
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    crew._workers[0].memory._mapped.clear()
+    resource.setrlimit(resource.RLIMIT_AS, (used, limits[1]))
+    try:
+        with larder_error("run.limit", "workers"):
+            crew._workers[0].memory.slot(1, 1 << 32)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def test_memory_that_is_used_again_is_bounded_for_batches_of_any_size():
+    memory = ReusedMemory()
+    for rows in range(1_000, 2_000):
+        memory.empty((rows, 100), np.uint8)[:] = 1
+    kept = [array for unused in memory._unused.values() for array in unused]
+    assert sum(array.nbytes for array in kept) < 2 * 2_000 * 100
