@@ -93,6 +93,7 @@ GROUPS = (
             "tests/integration/test_docs_streaming.py",
             "tests/integration/test_docs_training.py",
             "tests/integration/test_frameworks.py",
+            "tests/integration/test_import_orders.py",
             "tests/integration/test_other_systems.py",
             "tests/integration/test_records_tensorflow.py",
             "tests/integration/test_slurm_jobs.py",

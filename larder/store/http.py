@@ -31,13 +31,12 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-import pycurl
-
 from larder.disk import SYSTEM_LIMITS, limit_error
 from larder.errors import FatalError
 from larder.forking import leave_to_parent, lock_of_process
 from larder.store.base import PIECE_BYTES, Buffer, Closing
 from larder.store.interrupt import interrupted_by
+from larder.store.libcurl import pycurl
 
 _MOST_PIECES = 16
 
