@@ -129,8 +129,8 @@ def mix(
 
     Raises:
         ConfigError: ``config.invalid_value``: no loader, or one twice; loaders of different ranks
-            or options; a weight, a seed or a number of batches outside its range; or an epoch is
-            too short for the weight of a loader.
+            or options, or with different classes for one label; a weight, a seed or a number of
+            batches outside its range; or an epoch is too short for the weight of a loader.
     """
     from larder.readers.mix import Mix
 

@@ -231,9 +231,14 @@ class SplitSamples(Sequence[Sample]):
         return {ext for segment in segments for ext in segment.index.exts}
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the version's classes in the order of their numbers; empty without labels."""
+        return self._version.classes
+
+    @property
     def is_labelled(self) -> bool:
         """Whether the version has labels, so that the part ``cls`` is one."""
-        return bool(self._version.classes)
+        return bool(self.classes)
 
     @property
     def uses(self) -> tuple[DecoderUse, ...]:
