@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from larder import errors
     from larder.datalayer.decorators import cache_train_dataset, cache_validation_dataset
+    from larder.errors import LarderError
     from larder.readers.data import Data
     from larder.readers.loader import Loader
     from larder.readers.mix import By, Mix
@@ -28,11 +31,13 @@ __all__ = [
     "Batches",
     "Choice",
     "Images",
+    "LarderError",
     "Reading",
     "Shuffle",
     "__version__",
     "cache_train_dataset",
     "cache_validation_dataset",
+    "errors",
     "mix",
     "open",
     "prepare",
@@ -42,7 +47,10 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """The decorators and options, imported when used, so that importing larder is fast."""
+    """Import decorators, options and errors when they are used: importing larder stays fast."""
+    if name in ("LarderError", "errors"):
+        errors = import_module("larder.errors")
+        return errors if name == "errors" else errors.LarderError
     if name in ("cache_train_dataset", "cache_validation_dataset"):
         from larder.datalayer import decorators
 
@@ -121,8 +129,8 @@ def mix(
 
     Raises:
         ConfigError: ``config.invalid_value``: no loader, or one twice; loaders of different ranks
-            or options; a weight, a seed or a number of batches outside its range; or an epoch is
-            too short for the weight of a loader.
+            or options, or with different classes for one label; a weight, a seed or a number of
+            batches outside its range; or an epoch is too short for the weight of a loader.
     """
     from larder.readers.mix import Mix
 

@@ -14,7 +14,7 @@ from larder.cache.file import CacheFileReader
 from larder.cache.record import Array, Column, empty_columns
 from larder.cache.schema import KEY, Field, RecordSchema
 from larder.errors import DamageError, FatalError
-from larder.readers.numbers import checked_numbers
+from larder.readers.numbers import checked_numbers, numbers_of
 from larder.versions.omitted import Omitted
 
 
@@ -46,22 +46,19 @@ class CacheReader:
     def __len__(self) -> int:
         return self._starts[-1]
 
-    def __getitem__(self, index: int | slice) -> Any:
-        """The arrays of one record by field, of those that it has; ``key`` is a string.
+    def __getitem__(self, index: int | slice | Sequence[int] | Array) -> Any:
+        """Read the arrays of one record by field, as far as it has them; ``key`` is a string.
 
-        Of a slice, a list of records.
+        A slice, or a list of numbers, gives a list of records.
 
         Raises:
             IndexError: The record does not exist.
-            TypeError: The index is not an integer.
+            TypeError: A number is not an integer.
             DamageError: ``damage.record``.
         """
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
-        number = int(self._numbers([index])[0])
-        home = bisect_right(self._starts, number) - 1
-        (row,) = self._rows(home, np.array([number]))
-        return self._record(home, int(row))
+        numbers, is_one = numbers_of(index, len(self), "record")
+        records = list(map(self._numbered, numbers.tolist()))
+        return records[0] if is_one else records
 
     def batch(
         self,
@@ -88,8 +85,8 @@ class CacheReader:
             KeyError: The field does not exist.
             DamageError: ``damage.record``.
         """
-        columns = empty_columns(self.schema.select(fields), len(indices), empty)
         numbers = self._numbers(indices)
+        columns = empty_columns(self.schema.select(fields), len(numbers), empty)
         homes = np.searchsorted(self._starts, numbers, side="right") - 1
         for home in sorted(set(homes.tolist())):  # np.unique imports while others may fork
             (rows,) = np.nonzero(homes == home)
@@ -133,6 +130,11 @@ class CacheReader:
 
     def __reduce__(self) -> tuple[object, ...]:
         return CacheReader, (self._files, self._omitted)
+
+    def _numbered(self, number: int) -> dict[str, Any]:
+        home = bisect_right(self._starts, number) - 1
+        (row,) = self._rows(home, np.array([number]))
+        return self._record(home, int(row))
 
     def _record(self, home: int, row: int) -> dict[str, Any]:
         record = self._files[home][row]

@@ -424,10 +424,11 @@ class Data:
         columns: Sequence[str] | None = None,
         reading: Reading = Reading(),
     ) -> SampleDataset:
-        """The samples of a split by number for PyTorch: a map-style Dataset.
+        """Open the samples of a split by number for PyTorch, as a map-style Dataset.
 
-        For samplers of your own; DataLoader reads a batch at once. Arguments and errors are those
-        of `loader`.
+        It is for samplers of your own; DataLoader reads a batch at once. These arguments of
+        `loader`, and its errors, are all. It has no ``map``, whose random numbers follow from the
+        epoch: call such a function in ``collate_fn``.
         """
         require_module("torch", "torch")
         from larder.readers.torch import SampleDataset

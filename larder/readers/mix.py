@@ -18,6 +18,7 @@ import numpy as np
 
 from larder.errors import ObjectError
 from larder.readers.batches import Batch, Draws, Empty, joined
+from larder.readers.classes import check_same_classes
 from larder.readers.loader import Decode, Loader
 from larder.readers.options import Shuffle
 from larder.readers.order import Division, Full, Numbers, Order, epoch_words
@@ -53,6 +54,7 @@ class Mix(Loader):
     ) -> None:
         weighted = list(loaders)
         _check(weighted)
+        check_same_classes([loader for loader, _ in weighted])
         choice("by", by, get_args(By))
         first = weighted[0][0]
         parts = [loader.parts for loader, _ in weighted]

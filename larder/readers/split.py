@@ -19,7 +19,7 @@ from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.packages import missing_package
 from larder.readers.access import DatasetAccess
 from larder.readers.keep import KeptShards
-from larder.readers.numbers import Array, checked_numbers
+from larder.readers.numbers import Array, checked_numbers, numbers_of
 from larder.readers.options import Check
 from larder.readers.samples import Sample
 from larder.readers.schedule import choice
@@ -98,18 +98,19 @@ class SplitSamples(Sequence[Sample]):
     def __len__(self) -> int:
         return self._version.splits[self.split].samples
 
-    def __getitem__(self, number: int | slice) -> Any:
-        """One sample, or a list of those of a slice; negative numbers count from the end.
+    def __getitem__(self, index: int | slice | Sequence[int] | Array) -> Any:
+        """Read one sample, or a list of several for a slice or a list of numbers.
+
+        Negative numbers count from the end.
 
         Raises:
             IndexError: The sample does not exist.
-            TypeError: The number is not an integer.
+            TypeError: A number is not an integer.
             LarderError: As `batch`.
         """
-        if isinstance(number, slice):
-            return self.batch(range(*number.indices(len(self))))
-        (sample,) = self.batch([number])
-        return sample
+        numbers, is_one = numbers_of(index, len(self), "sample")
+        samples = self.batch(numbers)
+        return samples[0] if is_one else samples
 
     def batch(
         self, numbers: Sequence[int] | Array, parts: Collection[str] | None = None
@@ -230,9 +231,14 @@ class SplitSamples(Sequence[Sample]):
         return {ext for segment in segments for ext in segment.index.exts}
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the version's classes in the order of their numbers; empty without labels."""
+        return self._version.classes
+
+    @property
     def is_labelled(self) -> bool:
         """Whether the version has labels, so that the part ``cls`` is one."""
-        return bool(self._version.classes)
+        return bool(self.classes)
 
     @property
     def uses(self) -> tuple[DecoderUse, ...]:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
 import torch.utils.data
 
 from larder.errors import Failures
 from larder.readers.batches import Batch, rows_of, share_cores
 from larder.readers.loader import Decode, Loader
+from larder.readers.numbers import Array, checked_numbers, numbers_of
 from larder.readers.schedule import invalid, whole
 from larder.readers.sources import BatchSource
 
@@ -287,19 +287,23 @@ class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         return self._samples
 
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        """One sample: ``key``, ``label`` and its parts, decoded where that was asked for.
+    def __getitem__(self, index: int | slice | Sequence[int] | Array) -> Any:
+        """Read one sample: ``key``, ``label`` and its parts, decoded if that was asked for.
+
+        A slice, or a list of numbers, gives a list of samples. Negative numbers count from the end.
 
         Raises:
             IndexError: The sample does not exist.
+            TypeError: A number is not an integer.
             LarderError: It cannot be read or decoded.
         """
-        (sample,) = self.__getitems__([number])
-        return sample
+        numbers, is_one = numbers_of(index, len(self), "sample")
+        samples = self.__getitems__(numbers)
+        return samples[0] if is_one else samples
 
-    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Several samples, in the order of their numbers, as `__getitem__` gives them."""
-        (read,) = self._source.read([np.asarray(numbers)])
+    def __getitems__(self, numbers: Sequence[int] | Array) -> list[dict[str, Any]]:
+        """Read several samples, in the order of their numbers, as `__getitem__` gives them."""
+        (read,) = self._source.read([checked_numbers(numbers, len(self), "sample")])
         batch = read(np.empty)
         if worker := torch.utils.data.get_worker_info():
             share_cores(worker.num_workers)

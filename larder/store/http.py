@@ -31,13 +31,12 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-import pycurl
-
 from larder.disk import SYSTEM_LIMITS, limit_error
 from larder.errors import FatalError
 from larder.forking import leave_to_parent, lock_of_process
 from larder.store.base import PIECE_BYTES, Buffer, Closing
 from larder.store.interrupt import interrupted_by
+from larder.store.libcurl import pycurl
 
 _MOST_PIECES = 16
 
@@ -67,7 +66,8 @@ class BrokenError(Exception):
     Attributes:
         hint: What to do about it; may be empty.
         final: Whether it will be the same next time.
-        refused: Whether nothing accepts connections there, and never has in this process.
+        refused: Whether the server accepts no connections, or has no address in the network, and
+            has never answered this process: repeating the request for long is in vain.
     """
 
     def __init__(
@@ -409,7 +409,9 @@ class _Transfer:
         """Raise the error that the transfer ended with."""
         _, _, failed = self._multi.info_read()
         for _, code, text in failed:
-            raise _broken(code, text, self._curl.getinfo(pycurl.OS_ERRNO), self.proxy)
+            system = self._curl.getinfo(pycurl.OS_ERRNO)
+            url = self._curl.getinfo(pycurl.EFFECTIVE_URL)
+            raise _unresolved(code, url, self.proxy) or _broken(code, text, system, self.proxy)
 
     def end(self) -> None:
         """The request is over; if its answer was not complete, libcurl closes the connection."""
@@ -534,8 +536,6 @@ def _system_certificates() -> str:
 _CAUSES = {
     pycurl.E_UNSUPPORTED_PROTOCOL: "the answer is not HTTP",
     pycurl.E_FTP_WEIRD_SERVER_REPLY: "the answer is not HTTP",
-    pycurl.E_COULDNT_RESOLVE_PROXY: "the host name of the proxy cannot be resolved",
-    pycurl.E_COULDNT_RESOLVE_HOST: "the host name cannot be resolved",
     pycurl.E_COULDNT_CONNECT: "cannot connect",
     pycurl.E_OPERATION_TIMEDOUT: "no answer in time",
     pycurl.E_PEER_FAILED_VERIFICATION: "the certificate is not trusted",
@@ -554,6 +554,10 @@ _CERTIFICATES = {pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE}
 
 
 _PROXY_HINT = "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
+_HOST_HINT = (
+    "check the name, the region and the network; of a server other than the cloud's own, give the"
+    " address: endpoint=, or AWS_ENDPOINT_URL for S3"
+)
 
 
 def _refused(proxy: str) -> BrokenError:
@@ -561,8 +565,19 @@ def _refused(proxy: str) -> BrokenError:
     return BrokenError(cause, hint=_PROXY_HINT, final=True)
 
 
+def _unresolved(code: int, url: str, proxy: str) -> BrokenError | None:
+    """Return the error of a host or proxy that has no address; None for other errors."""
+    if code == pycurl.E_COULDNT_RESOLVE_PROXY:
+        host, hint = f"of the proxy {proxy}", _PROXY_HINT
+    elif code == pycurl.E_COULDNT_RESOLVE_HOST:
+        host, hint = str(urlsplit(url).hostname), _HOST_HINT
+    else:
+        return None
+    return BrokenError(f"the host name {host} cannot be resolved", hint=hint, refused=True)
+
+
 def _broken(code: int, text: str, system: int, proxy: str) -> BrokenError:
-    """What an error of libcurl means: its code, its message, errno, and the proxy on the way."""
+    """Return the error for a code of libcurl, with its message, errno and the proxy on the way."""
     if code in _CERTIFICATES:
         hint = "check the server's certificate, or set AWS_CA_BUNDLE"
         return BrokenError(_CAUSES[code], hint=hint, final=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+import numpy as np
 import torch
 
 
@@ -166,8 +167,12 @@ def of_torchvision(code: CodeType, folder: Path) -> Any:
     runs: list[list[Any]] = []
     for _ in range(2):
         steps: list[Any] = []
-        exec(code, {"train_step": lambda images, masks, steps=steps: steps.append((images, masks))})
+        step = lambda images, masks, steps=steps: steps.append((images, masks))  # noqa: E731
+        names: dict[str, Any] = {"train_step": step}
+        exec(code, names)
         runs.append(steps)
+    wide = {"image": np.zeros((9, 9, 3), np.uint8), "image.seg": np.full((9, 9, 1), 60_000, "u2")}
+    of_16_bits = [names["varied"](wide, np.random.default_rng(n))["mask"] for n in range(9)]
     pairs = [pair for images, masks in runs[0] for pair in zip(images, masks, strict=True)]
     alike = [
         torch.corrcoef(torch.stack([image[0].flatten(), mask.float().flatten()]))[0, 1].item()
@@ -178,7 +183,12 @@ def of_torchvision(code: CodeType, folder: Path) -> Any:
         for first, second in zip(*runs, strict=True)
         for one, other in zip(first, second, strict=True)
     )
-    return {"alike": alike, "same": same, "shape": list(runs[0][0][0].shape)}
+    return {
+        "alike": alike,
+        "same": same,
+        "shape": list(runs[0][0][0].shape),
+        "of_16_bits": np.unique(of_16_bits).tolist(),
+    }
 
 
 def of_classes(code: CodeType, folder: Path) -> Any:

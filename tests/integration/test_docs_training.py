@@ -272,6 +272,7 @@ def test_an_image_and_its_mask_are_varied_alike(trained):
     assert len(varied["alike"]) == 16
     assert min(varied["alike"]) > 0.8
     assert varied["same"], "in every run"
+    assert varied["of_16_bits"] == [60_000]
 
 
 @pytest.mark.push
