@@ -313,9 +313,9 @@ class Data:
             shuffle: Another order in every epoch; without it, the order of the version. A
                 `larder.Shuffle` says which kind of order.
             seed: At least 0.
-            rank: Number of this process, from 0. With None, and of ``world``, both are those that
-                torchrun, mpirun, srun, SageMaker or Kubeflow have given this process; 0 of 1 if it
-                was started by none of them.
+            rank: Number of this process, from 0. Without ``rank`` and ``world``, torch.distributed
+                tells both if it is initialised, else torchrun, mpirun, srun, SageMaker or Kubeflow;
+                a process that none of them started is 0 of 1.
             world: The number of all processes that train together.
             choose: Which samples, how many of them, and how often: a `larder.Choice`; by default
                 each of them once.
@@ -351,7 +351,8 @@ class Data:
         """
         facts = self._split(split)
         check_function(collate, "collate")
-        rank, world, _ = rank_of(rank, world)
+        is_given = rank is not None
+        rank, world, said_by = rank_of(rank, world)
         samples = self._read_as(reading, split)
         memory = size_bytes(reading.memory_bytes, "memory_bytes")
         choice("on_error", reading.on_error, get_args(OnError))
@@ -393,6 +394,7 @@ class Data:
             collate=collate,
             workers=None if workers is None else whole("workers", workers, 0, MOST_WORKERS),
             pin=pin,
+            is_ranked=is_given or bool(said_by),
         )
 
     def torch(self, split: str, **options: Any) -> BatchDataset:

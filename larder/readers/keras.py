@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import wraps
 from typing import Any
 
 import keras
+import keras.src.trainers.data_adapters as adapters
 
 from larder.readers.columns import select
 from larder.readers.loader import Loader
+from larder.readers.schedule import invalid
 
 
 class BatchSequence(keras.utils.PyDataset):
     """The batches of one rank by number, for ``model.fit``.
 
     Batches may be read in any order, by several threads: one for each process of the loader, which
-    waits for it. Every epoch has an order of its own. Keras does not say which epoch it is, and
-    ends one when it builds the model: with ``callback()`` among the callbacks, its epoch N is that
-    of the loader, which counts the batches that were trained with. After a state in the middle of
-    an epoch, every epoch of Keras begins there, and goes on into the next one. To take fewer steps
-    than there are, train from ``data.tf``.
+    waits for it. Every epoch has an order of its own, which Keras does not shuffle again. Keras
+    does not say which epoch it is, and ends one when it builds the model: with ``callback()`` among
+    the callbacks, epoch N of Keras is epoch N of the loader, which counts the batches that were
+    trained with. After a state in the middle of an epoch, every epoch of Keras begins there, and
+    goes on into the next one. ``steps_per_epoch`` and ``validation_steps`` are refused: choose
+    fewer samples, or train from ``data.tf``.
 
     Args:
         batches: The loader.
@@ -57,7 +61,7 @@ class BatchSequence(keras.utils.PyDataset):
         before = self.batches.batches
         return keras.callbacks.LambdaCallback(
             on_epoch_begin=lambda epoch, logs: self._begin(epoch * len(self) + before),
-            on_train_batch_end=lambda batch, logs: self._go_to(self._begun + batch + 1),
+            on_train_batch_end=lambda batch, logs: self._go_to(self._begun + self._upto(batch)),
             on_train_end=lambda logs: setattr(self, "_first", None),
         )
 
@@ -71,10 +75,14 @@ class BatchSequence(keras.utils.PyDataset):
 
     @property
     def _begun(self) -> int:
-        """Where the epoch of Keras began, in batches of all epochs of the loader."""
-        if self._first is None:  # nobody counts meanwhile
+        """The place where the epoch of Keras began, in batches of all epochs of the loader."""
+        if self._first is None:  # without the callback, only whole epochs are counted
             return self.batches.epoch * len(self) + self.batches.batches
         return self._first
+
+    def _upto(self, batch: int) -> int:
+        """The number of batches up to one, which a last step of several executions may exceed."""
+        return min(batch + 1, len(self))
 
     def _begin(self, first: int) -> None:
         self._first = first
@@ -82,3 +90,27 @@ class BatchSequence(keras.utils.PyDataset):
 
     def _go_to(self, batches: int) -> None:
         self.batches.go_to(*divmod(batches, len(self)))
+
+
+def _adapt() -> None:
+    """Have Keras take the batches of a sequence in their order, and to the end of an epoch.
+
+    By default Keras shuffles the numbers of batches, so a count of batches would not say which they
+    were. With ``steps_per_epoch`` it reads on while the epoch ends.
+    """
+    adapt = adapters.get_data_adapter
+
+    @wraps(adapt)
+    def adapting(x: Any, *args: Any, **options: Any) -> Any:
+        if isinstance(x, BatchSequence):
+            if steps := options.get("steps_per_epoch"):
+                message = f"{steps} steps are no epoch, which has {len(x)} batches"
+                hint = "leave it out, and choose fewer samples, or train from data.tf"
+                raise invalid(message, "steps_per_epoch or validation_steps", hint)
+            options["shuffle"] = False
+        return adapt(x, *args, **options)
+
+    adapters.get_data_adapter = adapting
+
+
+_adapt()

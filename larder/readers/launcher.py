@@ -1,10 +1,11 @@
-"""Which of the processes that train together this one is, as whoever started it says."""
+"""The rank of this process among those that train together, as its launcher says."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -14,7 +15,7 @@ from larder.readers.schedule import invalid, whole
 
 
 class Launcher(NamedTuple):
-    """The variables in which a launcher numbers the processes, and those of one machine."""
+    """The variables in which a launcher numbers the processes, of the job and of one machine."""
 
     rank: str
     world: str
@@ -43,7 +44,7 @@ _ARGUMENTS: Final = "give rank= and world="
 
 
 class Rank(NamedTuple):
-    """One of ``world`` processes, numbered from 0, and who says so."""
+    """One of ``world`` processes, numbered from 0, and the source of the numbers."""
 
     rank: int
     world: int
@@ -54,11 +55,13 @@ class Rank(NamedTuple):
 
 
 def rank_of(rank: Any, world: Any) -> Rank:
-    """The rank that was given, or that of the launcher, or the only one.
+    """Return the given rank, else the rank in torch.distributed, else the launcher's, else 0 of 1.
+
+    Each given rank may stand for several ranks of torch.distributed, as 0 of 1 stands for all.
 
     Raises:
         ConfigError: ``config.invalid_value``: only one of both is given or set, or no number; or
-            two launchers contradict each other.
+            what is given, torch.distributed and the launchers contradict each other.
     """
     if rank is None and world is None:
         return _launched()
@@ -66,28 +69,55 @@ def rank_of(rank: Any, world: Any) -> Rank:
         message = "rank and world are only known together"
         raise invalid(message, "rank" if world is None else "world", "give both, or neither")
     world = whole("world", world, 1)
-    return Rank(whole("rank", rank, 0, world - 1), world)
+    given = Rank(whole("rank", rank, 0, world - 1), world)
+    if distributed := _distributed():
+        _compare(distributed, given, "rank= and world=")
+    return given
+
+
+def refuse_ranks(where: str) -> None:
+    """Refuse the batches of all ranks where torch.distributed has several by now."""
+    distributed = _distributed()
+    if distributed and distributed.world > 1:
+        message = f"it was made when no rank was known, and this is {distributed} by now"
+        hint = "make it after torch.distributed.init_process_group, or give rank= and world="
+        raise invalid(message, where, hint)
 
 
 def ranks_of_machine() -> int:
-    """How many processes of this machine train together, which share its cores. srun gives each
-    cores of its own.
+    """The number of processes that train on this machine and share its cores. srun gives each
+    process cores of its own.
     """
     sizes = (os.environ.get(each.local_world, "") for each in LAUNCHERS if each.local_world)
     return max(1, next((int(size) for size in sizes if size.isdecimal()), 1))
 
 
 def _launched() -> Rank:
-    ranks = [rank for rank in (*map(_rank, LAUNCHERS), _host()) if rank is not None]
-    for inner, outer in ((ranks[0], outer) for outer in ranks[1:]):
-        processes, rest = divmod(inner.world, outer.world)
-        if rest or (processes == 1 and inner.rank != outer.rank):
-            message = f"it is {inner} by {inner.said_by}, but {outer} by {outer.said_by}"
-            raise invalid(message, "rank", _ARGUMENTS)
+    distributed = _distributed()
+    launched = (_rank(launcher, distributed) for launcher in LAUNCHERS)
+    ranks = [rank for rank in (distributed, *launched, _host()) if rank is not None]
+    for outer in ranks[1:]:
+        _compare(ranks[0], outer, outer.said_by)
     if not ranks:
         return Rank(0, 1)
     _log(ranks[0])
     return ranks[0]
+
+
+def _compare(inner: Rank, outer: Rank, said_by: str) -> None:
+    """Refuse ranks that contradict each other; each outer one may be several inner ones."""
+    processes, rest = divmod(inner.world, outer.world)
+    if rest or (processes == 1 and inner.rank != outer.rank):
+        message = f"it is {inner} by {inner.said_by}, but {outer} by {said_by}"
+        raise invalid(message, "rank", _ARGUMENTS)
+
+
+def _distributed() -> Rank | None:
+    """The rank in torch.distributed, if it is initialised. Nothing imports it for that."""
+    module = sys.modules.get("torch.distributed")
+    if module is None or not (module.is_available() and module.is_initialized()):
+        return None
+    return Rank(module.get_rank(), module.get_world_size(), "torch.distributed")
 
 
 def is_numbered_only(launcher: Launcher, environment: Mapping[str, str]) -> bool:
@@ -96,11 +126,13 @@ def is_numbered_only(launcher: Launcher, environment: Mapping[str, str]) -> bool
     return launcher is _SLURM and not is_step
 
 
-def _rank(launcher: Launcher) -> Rank | None:
-    """What a launcher says; None if it has not started this process."""
+def _rank(launcher: Launcher, distributed: Rank | None) -> Rank | None:
+    """The rank that a launcher says; None if it has not started this process."""
     rank, world = (os.environ.get(name, "") for name in launcher[:2])
     if not rank + world or is_numbered_only(launcher, os.environ):
         return None
+    if distributed and not rank and world.isdecimal():  # Lightning sets WORLD_SIZE alone
+        rank = str(distributed.rank % max(1, int(world)))
     if not (rank.isdecimal() and world.isdecimal() and int(rank) < int(world)):
         message = f"{rank!r} of {launcher.world} {world!r} is no rank"
         raise invalid(message, launcher.rank, f"set both, or {_ARGUMENTS}")

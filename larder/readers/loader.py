@@ -29,7 +29,7 @@ from larder.readers.batches import (
     chosen,
     rows_of,
 )
-from larder.readers.launcher import ranks_of_machine
+from larder.readers.launcher import ranks_of_machine, refuse_ranks
 from larder.readers.memory import ReusedMemory
 from larder.readers.options import OnError
 from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
@@ -133,6 +133,7 @@ class Loader:
         collate: Collate | None = None,
         workers: int | None = 0,
         pin: Callable[[Any], Any] | None = None,
+        is_ranked: bool = True,
     ) -> None:
         self.epoch = 0
         self.batches = 0
@@ -142,6 +143,7 @@ class Loader:
         self._ordered: tuple[Plan, dict[int, Order]] | None = None
         self.rank = rank
         self.world = world
+        self.is_ranked = is_ranked
         self._source = source
         self._schedule = schedule
         self._index = index
@@ -213,6 +215,8 @@ class Loader:
 
     def go_to(self, epoch: int, batches: int) -> int:
         """Go on, or begin again, after so many batches of an epoch; other iterations end."""
+        if not self.is_ranked:
+            refuse_ranks(self._schedule.split)
         self._start = self.epoch, self.batches = epoch, batches
         self._iteration += 1
         return self._iteration
@@ -391,14 +395,17 @@ class Loader:
         """
         self.go_to(*self._after(whole("batches", batches, 0)))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, unfinished: int = 0) -> dict[str, Any]:
         """Where training is: what `load_state_dict` goes on from, a small JSON document.
 
         It counts the batches that were delivered, and is the same on every rank. After the last
         batch of an epoch it is the beginning of the next one. It names the version by its ID, also
         if a tag was opened.
+
+        Args:
+            unfinished: Batches that were delivered last and come again, such as one that failed.
         """
-        return self._schedule.state(*self._after(0))
+        return self._schedule.state(*self._after(-unfinished))
 
     def load_state_dict(self, state: Any) -> None:
         """Go on with the batch after the last one that was delivered when the state was taken.

@@ -75,7 +75,12 @@ class Mix(Loader):
             memory_bytes=max(part.memory_bytes for part in parts),
             workers=max((n for part in parts if (n := part.workers) is not None), default=None),
         )
-        super().__init__(**mixed._asdict(), rank=first.rank, world=first.world)
+        super().__init__(
+            **mixed._asdict(),
+            rank=first.rank,
+            world=first.world,
+            is_ranked=all(loader.is_ranked for loader, _ in weighted),
+        )
 
     def _key(self, sample: int) -> str:
         before, indexes = 0, iter(self._index)

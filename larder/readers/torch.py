@@ -34,8 +34,8 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
     that training gets the batches of the loader in its order, whatever the number of workers. It
     can be pickled for workers of any kind, also after batches were read.
 
-    With torchdata's StatefulDataLoader the state is that of its workers: it resumes with the same
-    number of them. That of `loader` needs no more than itself.
+    torchdata's StatefulDataLoader keeps the state of its workers, and resumes with as many workers.
+    The state of `loader` suits any number of workers.
 
     Attributes:
         batches: The loader that it has the batches of.
@@ -78,8 +78,6 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         ``previous`` is the one before it, if any: torchdata makes one for the state of the end of
         an epoch, and leaves it for the next epoch before a batch was asked for.
         """
-        if iterator._auto_collation:
-            raise invalid(_SIZED, "batch_size", "give DataLoader batch_size=None")
         if getattr(previous, "_finished", False) and not previous._is_counted:
             self.batches.go_to(int(self._place[0]) + 1, 0)
         iterator._is_counted = iterator._has_batch = False
@@ -127,9 +125,9 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         if epoch != self.batches.epoch:
             self.batches.go_to(epoch, 0)
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state of the loader; in a worker of a DataLoader, that of the worker."""
-        state = self.batches.state_dict()
+    def state_dict(self, unfinished: int = 0) -> dict[str, Any]:
+        """The state of the loader, or in a worker of a DataLoader the state of the worker."""
+        state = self.batches.state_dict(unfinished)
         worker = torch.utils.data.get_worker_info()
         if worker is None:
             return state
@@ -182,9 +180,9 @@ class BatchLoader(torch.utils.data.DataLoader[Batch]):
             skipped.add_counted(failures.shown, failures.count)
             yield batch
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where training is: as `larder.readers.loader.Loader.state_dict`, and the same."""
-        return self.dataset.batches.state_dict()
+    def state_dict(self, unfinished: int = 0) -> dict[str, Any]:
+        """Return the state of the loader: see `larder.readers.loader.Loader.state_dict`."""
+        return self.dataset.batches.state_dict(unfinished)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on after the last batch that was delivered, with any number of workers and ranks.
@@ -213,9 +211,9 @@ def _collated(collate: Callable[[Batch], Any], pair: tuple[Batch, Failures]) -> 
 
 
 def pinning() -> Callable[[Any], Any]:
-    """What copies the arrays of a batch to pinned memory of PyTorch, which does not hold the lock.
+    """Return a function that copies the arrays of a batch to pinned memory, without the lock.
 
-    PyTorch uses that memory again when a GPU has read it, which it knows of its own alone.
+    The memory is PyTorch's, which alone knows when a GPU has read it and it can be used again.
 
     Raises:
         ConfigError: ``config.invalid_value``: there is no GPU.
@@ -231,7 +229,7 @@ def _pinned(batch: Any) -> Any:
 
 
 def _follow() -> None:
-    """Have the iterators of DataLoader, and those of torchdata, say what they deliver.
+    """Have the iterators of DataLoader, also of torchdata's, say what they deliver.
 
     PyTorch tells a dataset neither when an iteration by workers begins nor how far it came, so
     that workers could not know which epoch it is.
@@ -243,6 +241,12 @@ def _follow() -> None:
         return iterator._num_workers > 0 and isinstance(iterator._dataset, BatchDataset)
 
     def making(iterator: Any, loader: Any) -> None:
+        dataset = loader.dataset
+        if type(dataset).__name__ == "IterableDatasetShard":  # of Accelerate, for several ranks
+            dataset = dataset.dataset
+        if isinstance(dataset, BatchDataset) and loader._auto_collation:
+            hint = "use dataset.loader(), or give DataLoader batch_size=None"
+            raise invalid(_SIZED, "batch_size", hint)
         make(iterator, loader)
         if is_followed(iterator):
             iterator._shutdown = True  # there are no workers yet to shut down if it is refused
@@ -273,7 +277,7 @@ _follow()
 
 
 class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
-    """The samples of a split by number, each a dictionary of those of its values that it has.
+    """The samples of a split by number, each a dictionary of the values that it has.
 
     DataLoader reads a batch at once, with ``__getitems__``. It can be pickled for workers of any
     kind.
