@@ -22,6 +22,7 @@ from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.decoders import IMAGES
 from larder.samples.images import is_image, role
+from larder.samples.labels import class_looks, permuted
 from larder.segments.image_rules import strongest_check
 from larder.segments.mirror import mirror_route
 from larder.segments.stores import source_of, storage_of
@@ -253,11 +254,21 @@ def _other_form(plan: Plan) -> Iterator[str]:
 
 
 def _twin_classes(plan: Plan) -> Iterator[str]:
-    pairs = [f"{one!a} and {other!a}" for one, other in twins(plan.sample_order.classes)]
-    if pairs:
+    found = twins(plan.sample_order.classes, class_looks)
+    if pairs := [f"{one!a} and {other!a}" for one, other in found]:
         yield (
-            f"the classes {format_names(pairs, _NAMES)} differ by case or Unicode form only:"
-            " rename the folders or labels if they are one class"
+            f"the classes {format_names(pairs, _NAMES)} differ by case, Unicode form, space or the"
+            " notation of a number only: rename the folders or labels if they are one class"
+        )
+
+
+def _permuted_classes(plan: Plan) -> Iterator[str]:
+    classes = plan.sample_order.classes
+    if moved := permuted(classes):
+        pairs = [f"{name!a} is number {classes.index(name)}" for name in moved[: _NAMES + 1]]
+        yield (
+            f"the classes 0 to {len(classes) - 1:,} are not their own numbers:"
+            f" {format_names(pairs, _NAMES, total=len(moved))}; see labels.classes"
         )
 
 
@@ -371,7 +382,14 @@ WARNINGS: Mapping[str, tuple[str, Callable[[Plan], Iterator[str]]]] = {
     ),
     "empty_split": ("a split has no samples", _empty_splits),
     "empty_class": ("a class has no samples, in a split or at all", _empty_classes),
-    "twin_classes": ("two classes differ by case or by Unicode form only", _twin_classes),
+    "twin_classes": (
+        "two classes differ by case, Unicode form, space or the notation of a number only",
+        _twin_classes,
+    ),
+    "permuted_classes": (
+        "classes 0 to n-1 are not their own numbers: published or pinned in another order",
+        _permuted_classes,
+    ),
     "other_form": (
         "an object differs from what `source.include` matches by case or Unicode form only",
         _other_form,
