@@ -23,6 +23,7 @@ from larder.progress import Progress
 from larder.samples.decoders import IMAGES
 from larder.samples.images import is_image, role
 from larder.samples.labels import class_looks, permuted
+from larder.samples.naming import bad_key_hint
 from larder.segments.image_rules import strongest_check
 from larder.segments.mirror import mirror_route
 from larder.segments.stores import source_of, storage_of
@@ -59,7 +60,8 @@ def check_plan(plan: Plan) -> None:
         why = (
             "that cannot be parts of samples" if joined else "that WebDataset readers skip or merge"
         )
-        hint = "rename or exclude them, or set on_bad_key: skip"
+        keys = [failure.key for failure in order.bad_keys]
+        hint = bad_key_hint(keys, "rename or exclude them, or set on_bad_key: skip")
         _refuse("config.bad_key", order.bad_keys, order.bad_key_count, ("key", why), hint)
     if dataset.samples.missing == "refuse":
         hint = "add what is missing, or set samples.missing: skip or keep"

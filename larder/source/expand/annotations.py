@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -43,7 +43,7 @@ from larder.manifest.sort import sort
 from larder.samples.matching import ENTRIES
 from larder.source.expand.coco import MOST_CHARACTERS, coco_entries, parse_json
 from larder.source.expand.containers import INDEX, Indexes, container_name
-from larder.source.expand.row_values import class_name, json_value, table_rows
+from larder.source.expand.row_values import class_name, is_unicode, json_value, table_rows
 from larder.store.base import Buffer, ObjectInfo, Readable
 
 _NAMED = table(name="string", place="int64", value="large_string", where="string")
@@ -92,6 +92,8 @@ def index_annotations(
     shape = [kind, options.key, options.part, options.many]
     columns = [[ext, column] for ext, column in options.columns.items()]
     made_from = [info.key, info.size_bytes, info.etag, *shape, columns, label_column]
+    if options.delimiter is not None:
+        made_from.append(options.delimiter)
     name = container_name("jsonl", "annotations", *made_from)
     indexed = Indexed(info.key, name, folder / f"{name}.index")
     if indexes.fetch(name, indexed.index, rewritten=True):
@@ -228,7 +230,7 @@ def _entries(
     if isinstance(file, Path):
         rows = _parquet_rows(file, key)
     elif kind == "csv":
-        rows = _csv_rows(file, key)
+        rows = _csv_rows(file, key, options.delimiter)
     elif kind == "jsonl":
         rows = _lines(file, key)
     else:
@@ -242,14 +244,38 @@ def _entries(
 _Row = tuple[dict[str, Any], str]
 
 
-def _csv_rows(file: io.TextIOWrapper, key: str) -> Generator[_Row]:
+_DELIMITERS = ",;\t|"
+
+
+def default_delimiter(key: str) -> str:
+    """Return what separates the fields of a CSV file by its name."""
+    return "\t" if key.lower().endswith(".tsv") else ","
+
+
+def delimiter_problem(header: Sequence[str], delimiter: str, option: str) -> tuple[str, str] | None:
+    """Return why another delimiter seems to divide a header, and what helps; None if none does."""
+    text = "".join(header)
+    other = max(_DELIMITERS.replace(delimiter, ""), key=text.count)
+    if text.count(other) < len(header):
+        return None
+    named, default = (char.replace("\t", "\\t") for char in (other, delimiter))
+    hint = f'set {option}: "{named}", or "{default}" if that is right'
+    return f"{other!r} seems to separate the columns that its first line names", hint
+
+
+def _csv_rows(file: io.TextIOWrapper, key: str, delimiter: str | None) -> Generator[_Row]:
     csv.field_size_limit(MOST_CHARACTERS)
-    reader = csv.reader(file, delimiter="\t" if key.lower().endswith(".tsv") else ",", strict=True)
+    separator = delimiter or default_delimiter(key)
+    reader = csv.reader(file, delimiter=separator, strict=True)
     try:
         header = next(reader, [])
         if len(set(header)) < len(header) or not header:
             message = "the first row has no names" if not header else "two columns with one name"
             raise ConfigError("config.annotations", message, where=f"{key}, line 1")
+        problem = delimiter_problem(header, separator, "samples.annotations.delimiter")
+        if problem and delimiter is None:
+            message, hint = problem
+            raise ConfigError("config.annotations", message, where=f"{key}, line 1", hint=hint)
         for row in reader:
             where = f"{key}, line {reader.line_num}"
             if len(row) != len(header):
@@ -315,6 +341,8 @@ def _name(fields: Mapping[str, Any], column: str, where: str) -> str:
         what = "no column" if column not in fields else "no name in column"
         hint = "samples.annotations.key names the column with keys or names of objects"
         raise ConfigError("config.annotations", f"{what} {column!r}", where=where, hint=hint)
+    if not is_unicode(text):
+        raise ConfigError("config.annotations", f"{column!r} is not valid Unicode", where=where)
     return text.removeprefix("./")
 
 
@@ -334,7 +362,8 @@ def _parts(options: Annotations, group: list[AnnotationEntry]) -> list[tuple[str
             parts.append((ext, _json(values, where)))
         elif values[0] is not None:
             text = values[0]
-            parts.append((ext, text.encode() if isinstance(text, str) else _json(text, where)))
+            is_text = isinstance(text, str) and is_unicode(text)
+            parts.append((ext, text.encode() if is_text else _json(text, where)))
     return parts
 
 

@@ -29,6 +29,7 @@ from larder.manifest.sort import sort
 from larder.progress import Progress
 from larder.samples.columns import Flags, column_flags, column_texts
 from larder.source.expand.containers import INDEX, objects_in
+from larder.source.expand.row_values import NO_PARTS
 from larder.source.inventory import (
     InContainers,
     Inventory,
@@ -81,12 +82,18 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """What an expansion found; ``inventory`` is None if nothing is left, and ``bad`` are unsafe
-    names, links and duplicate keys.
+    """The result of an expansion.
+
+    Attributes:
+        inventory: None if nothing is left.
+        bad: Unsafe names, links, duplicate keys, and containers that are refused.
+        empty: Rows without a part.
+        damaged: Containers that cannot be read.
     """
 
     inventory: Inventory | None
     bad: Failures
+    empty: Failures
     damaged: Failures
 
 
@@ -126,8 +133,8 @@ def expand(
         try:
             expanded = with_contents(inventory, rows, folder / "expanded.parquet", source.url)
         except ConfigError as error:
-            problems = expanding.damaged.count or expanding.bad.count
-            if error.code != "config.empty_source" or not problems:
+            problems = expanding.damaged, expanding.bad, expanding.empty
+            if error.code != "config.empty_source" or not any(each.count for each in problems):
                 raise
     progress.finish("expand")
     if expanded is not None:
@@ -138,7 +145,7 @@ def expand(
             inside=InContainers(expanding.containers, expanding.read, expanding.objects),
             labels=labels.file if labels.file.rows else None,
         )
-    return Expanded(expanded, expanding.bad, expanding.damaged)
+    return Expanded(expanded, expanding.bad, expanding.empty, expanding.damaged)
 
 
 def _pool(stack: ExitStack, threads: int, name: str) -> Executor:
@@ -161,7 +168,7 @@ class _Expanding:
         labels: ManifestWriter,
     ) -> None:
         self.containers = self.read = self.objects = 0
-        self.bad, self.damaged = Failures(), Failures()
+        self.bad, self.empty, self.damaged = Failures(), Failures(), Failures()
         self.not_included = self.excluded = LeftOut()
         self._expansions = expansions
         self._is_included = included
@@ -259,7 +266,10 @@ class _Expanding:
             bad = batch.filter(batch.column("problem").is_valid())
             columns = (bad.column(name) for name in ("key", "problem"))
             for key, problem in zip(*map(column_texts, columns), strict=True):
-                self.bad.add(Failure(key, "config.bad_key", problem))
+                if problem == NO_PARTS:
+                    self.empty.add(Failure(key.rpartition(".")[0], "sample.empty", problem))
+                else:
+                    self.bad.add(Failure(key, "config.bad_key", problem))
 
     def unique(self, ordered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of OBJECTS: of those with the same key, the last."""
