@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import filterfalse
 from typing import Any
 
 import numpy as np
@@ -66,25 +67,25 @@ def class_numbers(
         elsewhere = {*texts.get("", ())}
         in_files = {text for file, each in texts.items() if file for text in each}
         named = elsewhere.union(published)
-        if not elsewhere or _any_whole(named) or not _all_whole(in_files):
+        if not elsewhere or whole_numbers(named) or names_among(in_files):
             named |= in_files
-        order: Callable[[str], Any] = Decimal if _all_whole(named) else str.encode
+        order: Callable[[str], Any] = str.encode if names_among(named) else Decimal
         pinned = (*published, *sorted(named.difference(published), key=order))
     numbers = {name: number for number, name in enumerate(pinned)}
-    places = {} if _any_whole(pinned) else {str(number): number for number in numbers.values()}
+    places = {} if whole_numbers(pinned) else {str(number): number for number in numbers.values()}
     of_texts: dict[_Given, int] = {}
     for file, each in texts.items():
-        known = numbers | places if places and _all_whole(each) else numbers
+        known = numbers if names_among(each) else numbers | places
         of_texts |= {(file, text): known[text] for text in each if text in known}
     return tuple(pinned), of_texts
 
 
-def _all_whole(texts: Iterable[str]) -> bool:
-    return all(map(_WHOLE_NUMBER.fullmatch, texts))
+def whole_numbers(texts: Iterable[str]) -> list[str]:
+    return list(filter(_WHOLE_NUMBER.fullmatch, texts))
 
 
-def _any_whole(texts: Iterable[str]) -> bool:
-    return any(map(_WHOLE_NUMBER.fullmatch, texts))
+def names_among(texts: Iterable[str]) -> list[str]:
+    return list(filterfalse(_WHOLE_NUMBER.fullmatch, texts))
 
 
 def class_looks(name: str) -> str:
@@ -153,7 +154,7 @@ class ClassTable:
         message = f"its {f'file {file}' if file else self._origin} gives it class "
         if alike := [name for name in classes if class_looks(name) == class_looks(text)]:
             message += (
-                f"{text!a}, but the class is {alike[0]!a}, which differs by case, Unicode form,"
+                f"{text!a}, but the class is {alike[0]!a}: they differ by case, Unicode form,"
             )
             message += " space or the notation of a number"
         elif len(classes) == 1:

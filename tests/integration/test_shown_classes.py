@@ -63,6 +63,14 @@ def test_a_pinned_permutation_is_warned_of(tmp_path):
     assert found == {"0/x": 1, "1/x": 0, "2/x": 2}
 
 
+def test_numbers_among_names_are_warned_of(tmp_path):
+    lab = directory_lab(tmp_path, folders(["ant", "bee", "1"]), **PLAIN)
+    (message,) = messages(lab.plan(), "mixed_classes")
+    assert all(name in message.replace(",", "").split() for name in ("1", "ant"))
+    pinned = lab.plan(labels={"from": "folder", "classes": ["ant", "1", "bee"]})
+    assert messages(pinned, "mixed_classes") == []
+
+
 def test_classes_that_differ_by_space_are_warned_of(tmp_path):
     lab = directory_lab(tmp_path, folders(["cat", " cat", "cat ", "7", "007"]), **PLAIN)
     (message,) = messages(lab.plan(), "twin_classes")

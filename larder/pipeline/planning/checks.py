@@ -22,7 +22,7 @@ from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.decoders import IMAGES
 from larder.samples.images import is_image, role
-from larder.samples.labels import class_looks, permuted
+from larder.samples.labels import class_looks, names_among, permuted, whole_numbers
 from larder.samples.naming import bad_key_hint
 from larder.segments.image_rules import strongest_check
 from larder.segments.mirror import mirror_route
@@ -264,6 +264,16 @@ def _twin_classes(plan: Plan) -> Iterator[str]:
         )
 
 
+def _mixed_classes(plan: Plan) -> Iterator[str]:
+    labels, classes = plan.source_state.dataset.labels, plan.sample_order.classes
+    numbers, names = whole_numbers(classes), names_among(classes)
+    if labels and labels.classes is None and numbers and names:
+        yield (
+            f"{format_names(numbers, _NAMES)} are classes of their own beside"
+            f" {format_names(names, _NAMES)}: they are no numbers of classes"
+        )
+
+
 def _permuted_classes(plan: Plan) -> Iterator[str]:
     classes = plan.sample_order.classes
     if moved := permuted(classes):
@@ -388,6 +398,7 @@ WARNINGS: Mapping[str, tuple[str, Callable[[Plan], Iterator[str]]]] = {
         "two classes differ by case, Unicode form, space or the notation of a number only",
         _twin_classes,
     ),
+    "mixed_classes": ("some classes are whole numbers, and others names", _mixed_classes),
     "permuted_classes": (
         "classes 0 to n-1 are not their own numbers: published or pinned in another order",
         _permuted_classes,

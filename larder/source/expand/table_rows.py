@@ -236,7 +236,7 @@ _Steps = tuple[str, ...]
 
 
 class _Taken(NamedTuple):
-    """What becomes of the columns of a table.
+    """The use of the columns of a table.
 
     Attributes:
         steps: By name, the columns and the fields of structs.
