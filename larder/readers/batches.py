@@ -220,11 +220,8 @@ class Decoding:
     def _columns(self, parts: Collection[str]) -> _Parts:
         columns: _Parts = {}
         for part in parts:
-            name = (
-                field_name(part_ext(part), "decoded", self.decoders)
-                if self._decodes(part)
-                else part
-            )
+            ext = part_ext(part)
+            name = field_name(ext, "decoded", self.decoders) if self._decodes(part) else part
             columns.setdefault(name, []).append(part)
         return columns
 

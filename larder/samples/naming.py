@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 
 from larder.bounds import MAX_KEY_BYTES
+from larder.errors import Failure
 
 LABEL_EXT = "cls"
 """Extension of the part with the label, as WebDataset readers expect it."""
@@ -36,11 +37,11 @@ def is_left_by_macos(key: str) -> bool:
     return _MACOS.search(key) is not None
 
 
-def bad_key_hint(keys: Iterable[str], hint: str) -> str:
-    """Return a hint for bad keys: how to exclude what macOS leaves, if any key is of that."""
-    if any(map(is_left_by_macos, keys)):
-        return f"exclude what macOS leaves, with source.exclude: {_MACOS_GLOBS}; or {hint}"
-    return hint
+def bad_key_hint(failures: Iterable[Failure]) -> str:
+    """Return what helps against bad keys, with globs if macOS has left any of the objects."""
+    macos = any(is_left_by_macos(failure.key) for failure in failures)
+    globs = f"exclude what macOS leaves, with source.exclude: {_MACOS_GLOBS}; or " if macos else ""
+    return f"{globs}rename or exclude them, or set on_bad_key: skip"
 
 
 def is_directory_marker(key: str, size_bytes: int) -> bool:

@@ -217,7 +217,7 @@ def test_annotations_have_the_same_delimiters(tmp_path, name, data, right):
     with pytest.raises(ConfigError) as caught:
         lab("none").plan()
     assert caught.value.code == "config.annotations"
-    assert "samples.annotations.delimiter" in caught.value.hint
+    assert "samples.annotations.delimiter" in str(caught.value)
     right_lab = lab("right", delimiter=right)
     right_lab.prepare()
     assert json.loads(samples(right_lab)["a"]["json"])["id"] == "a"

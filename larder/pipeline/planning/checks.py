@@ -60,8 +60,7 @@ def check_plan(plan: Plan) -> None:
         why = (
             "that cannot be parts of samples" if joined else "that WebDataset readers skip or merge"
         )
-        keys = [failure.key for failure in order.bad_keys]
-        hint = bad_key_hint(keys, "rename or exclude them, or set on_bad_key: skip")
+        hint = bad_key_hint(order.bad_keys)
         _refuse("config.bad_key", order.bad_keys, order.bad_key_count, ("key", why), hint)
     if dataset.samples.missing == "refuse":
         hint = "add what is missing, or set samples.missing: skip or keep"

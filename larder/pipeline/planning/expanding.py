@@ -116,9 +116,7 @@ def _checked(expanded: Expanded, dataset: Dataset, inventory: Inventory) -> Inve
         hint = "nothing was published; replace or exclude them"
         raise _failed(expanded.damaged, hint)
     if expanded.bad.count and dataset.on_bad_key == "fail":
-        keys = [failure.key for failure in expanded.bad.shown]
-        hint = bad_key_hint(keys, "rename or exclude them, or set on_bad_key: skip")
-        raise _failed(expanded.bad, hint)
+        raise _failed(expanded.bad, bad_key_hint(expanded.bad.shown))
     if expanded.empty.count and dataset.on_bad_sample == "fail":
         hint = "exclude them with source.rows.exclude, or set on_bad_sample: skip"
         raise _failed(expanded.empty, hint)

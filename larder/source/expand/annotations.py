@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,6 +45,9 @@ from larder.source.expand.coco import MOST_CHARACTERS, coco_entries, parse_json
 from larder.source.expand.containers import INDEX, Indexes, container_name
 from larder.source.expand.row_values import class_name, is_unicode, json_value, table_rows
 from larder.store.base import Buffer, ObjectInfo, Readable
+
+if TYPE_CHECKING:
+    from _csv import Reader as CsvReader
 
 _NAMED = table(name="string", place="int64", value="large_string", where="string")
 _BATCH = 1_000
@@ -252,30 +255,30 @@ def default_delimiter(key: str) -> str:
     return "\t" if key.lower().endswith(".tsv") else ","
 
 
-def delimiter_problem(header: Sequence[str], delimiter: str, option: str) -> tuple[str, str] | None:
-    """Return why another delimiter seems to divide a header, and what helps; None if none does."""
-    text = "".join(header)
-    other = max(_DELIMITERS.replace(delimiter, ""), key=text.count)
-    if text.count(other) < len(header):
-        return None
-    named, default = (char.replace("\t", "\\t") for char in (other, delimiter))
-    hint = f'set {option}: "{named}", or "{default}" if that is right'
-    return f"{other!r} seems to separate the columns that its first line names", hint
+def csv_header(reader: CsvReader, delimiter: str | None, option: str) -> list[str]:
+    """Return the first line that is not blank.
+
+    Raises:
+        csv.Error: No delimiter is configured, and another one divides it into more columns.
+    """
+    header = next(filter(None, reader), [])
+    count, separator = "".join(header).count, reader.dialect.delimiter
+    other = max(_DELIMITERS.replace(separator, ""), key=count)
+    if delimiter is None and header and count(other) >= len(header):
+        named, default = (char.replace("\t", "\\t") for char in (other, separator))
+        hint = f'set {option}: "{named}", or "{default}" if that is right'
+        raise csv.Error(f"{other!r} seems to separate the names of the columns: {hint}")
+    return header
 
 
 def _csv_rows(file: io.TextIOWrapper, key: str, delimiter: str | None) -> Generator[_Row]:
     csv.field_size_limit(MOST_CHARACTERS)
-    separator = delimiter or default_delimiter(key)
-    reader = csv.reader(file, delimiter=separator, strict=True)
+    reader = csv.reader(file, delimiter=delimiter or default_delimiter(key), strict=True)
     try:
-        header = next(reader, [])
+        header = csv_header(reader, delimiter, "samples.annotations.delimiter")
         if len(set(header)) < len(header) or not header:
             message = "the first row has no names" if not header else "two columns with one name"
             raise ConfigError("config.annotations", message, where=f"{key}, line 1")
-        problem = delimiter_problem(header, separator, "samples.annotations.delimiter")
-        if problem and delimiter is None:
-            message, hint = problem
-            raise ConfigError("config.annotations", message, where=f"{key}, line 1", hint=hint)
         for row in reader:
             where = f"{key}, line {reader.line_num}"
             if len(row) != len(header):

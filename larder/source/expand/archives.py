@@ -27,7 +27,7 @@ from larder.bounds import map_ahead
 from larder.errors import ObjectError
 from larder.manifest.extents import in_object
 from larder.samples.columns import Flags, column_flags
-from larder.samples.naming import LEFT_BY_MACOS, is_left_by_macos, path_fault
+from larder.samples.naming import is_left_by_macos, path_fault
 from larder.source.expand.containers import (
     ContainerWriter,
     Indexes,
@@ -392,8 +392,6 @@ def archive_expansion(source: Readable, indexes: Indexes) -> Expansion:
 
 
 def _refused(key: str) -> str | None:
-    if is_left_by_macos(key):
-        return LEFT_BY_MACOS
     if is_compressed_archive(key):
         return "a compressed archive cannot be read by ranges: decompress it, or exclude it"
     return None

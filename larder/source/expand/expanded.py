@@ -28,6 +28,7 @@ from larder.manifest.schemas import OBJECTS, columns, table
 from larder.manifest.sort import sort
 from larder.progress import Progress
 from larder.samples.columns import Flags, column_flags, column_texts
+from larder.samples.naming import LEFT_BY_MACOS, is_left_by_macos
 from larder.source.expand.containers import INDEX, objects_in
 from larder.source.expand.row_values import NO_PARTS
 from larder.source.inventory import (
@@ -220,7 +221,8 @@ class _Expanding:
         values = [batch.column(name) for name in columns[:3]]
         values.append(batch.column("modified").cast(pa.int64()))
         for info in map(ObjectInfo, *(column.to_pylist() for column in values)):
-            reason = expansion.refused(info.key)
+            left = is_left_by_macos(info.key)
+            reason = LEFT_BY_MACOS if left else expansion.refused(info.key)
             if reason is None:
                 yield info
             else:

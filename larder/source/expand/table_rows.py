@@ -26,8 +26,7 @@ from larder.config.models.locations import FORMATS, RowFormat, Rows
 from larder.manifest.digest import canonical_json
 from larder.manifest.extents import in_object, in_own
 from larder.samples.columns import Flags, column_flags
-from larder.samples.naming import LEFT_BY_MACOS, is_left_by_macos
-from larder.source.expand.annotations import default_delimiter, delimiter_problem, text_file
+from larder.source.expand.annotations import csv_header, default_delimiter, text_file
 from larder.source.expand.containers import (
     ContainerWriter,
     Indexes,
@@ -53,10 +52,8 @@ from larder.store.base import ObjectInfo, Readable
 from larder.store.seekable import ObjectFile
 from larder.units import format_count
 
-COMPRESSED = r"(?:\.(?:gz|gzip|bz2|xz|zstd?|lz4|lzma|z|br|zip|sz|snappy))"
-"""The end of the key of a compressed table, after its extension."""
-
-_COMPRESSED = re.compile(f"{COMPRESSED}$", re.IGNORECASE)
+_ENDS = r"\.(?:gz|gzip|bz2|xz|zstd?|lz4|lzma|z|br|zip|sz|snappy)"
+_COMPRESSED = re.compile(f"{_ENDS}$", re.IGNORECASE)
 
 _CSV_ROWS = 1_000
 _BATCH_BYTES = 16 << 20
@@ -87,12 +84,9 @@ def write_csv_rows(
         separator = delimiter or default_delimiter(info.key)
         reader = csv.reader(_lines(text, where), delimiter=separator, strict=True)
         try:
-            header = next(filter(None, reader), [])
+            header = csv_header(reader, delimiter, "source.rows.delimiter")
             if not header or not all(header[1:-1]):
                 raise row_error(where, "its first line does not name every column")
-            problem = delimiter_problem(header, separator, "source.rows.delimiter")
-            if problem and delimiter is None:
-                raise row_error(where, ": ".join(problem))
             _check_names(header, header, {}, named, where)
             rows = (row for row in reader if row)
             number = 0
@@ -385,18 +379,15 @@ def row_expansion(
 
 
 def _refused(key: str) -> str | None:
-    if is_left_by_macos(key):
-        return LEFT_BY_MACOS
-    if _COMPRESSED.search(key):
-        return "a compressed table is not read: decompress it, or exclude it"
-    return None
+    compressed = _COMPRESSED.search(key)
+    return "a compressed table is not read: decompress it, or exclude it" if compressed else None
 
 
 def _matching(rows: Rows, keys: pa.Array) -> Flags:
     if rows.files is not None:
         return KeyRule(rows.files)(keys)
     ends = [re.escape(end) for end, kind in FORMATS.items() if rows.format in ("auto", kind)]
-    pattern = f"(?i)(?:{'|'.join(ends)}){COMPRESSED}?$"
+    pattern = f"(?i)(?:{'|'.join(ends)})(?:{_ENDS})?$"
     return column_flags(pc.match_substring_regex(keys, pattern))
 
 
