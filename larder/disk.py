@@ -254,7 +254,9 @@ LOOKS = Folding(case=True, form=True)
 """Names that look alike, or nearly so."""
 
 
-def twins(names: Iterable[str], folding: Folding = LOOKS) -> list[tuple[str, str]]:
+def twins(
+    names: Iterable[str], folding: Folding | Callable[[str], str] = LOOKS
+) -> list[tuple[str, str]]:
     """Names that are one with an earlier name, each after that."""
     first: dict[str, str] = {}
     pairs = [(first.setdefault(folding(name), name), name) for name in names]

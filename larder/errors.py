@@ -74,7 +74,7 @@ CODES: dict[str, str] = {
     "object.format": "an archive or table in the source that is damaged, or not what it should be",
     "sample.undecodable": "an image or other part that cannot be decoded, or one that is not the "
     "numbers that `shards.features` makes of it",
-    "sample.empty": "a part of zero bytes where data is needed",
+    "sample.empty": "a part of zero bytes where data is needed, or a row of a table without a part",
     "store.unavailable": "a store answers with a transient error, or not at all",
     "store.denied": "a store refuses the credentials or the permission",
     "store.missing": "the bucket or directory does not exist",

@@ -81,6 +81,13 @@ def format_names(names: Sequence[str], most: int, *, total: int | None = None) -
     return f"{', '.join(names[:most])} and {count - most:,} more"
 
 
+def format_classes(names: Sequence[str], total: int) -> str:
+    """``12: 0 = ant, 1 = bee and 10 more``: the first classes, with their numbers."""
+    shown = ", ".join(f"{number} = {name}" for number, name in enumerate(names))
+    more = f" and {total - len(names):,} more" if total > len(names) else ""
+    return f"{total:,}: {shown}{more}"
+
+
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """The one of ``names`` that may have been meant."""
     folded: dict[str, str] = {}

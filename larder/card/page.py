@@ -17,7 +17,6 @@ from larder.card.pictures import Picture
 from larder.errors import printable
 from larder.units import format_bytes, format_changes, format_count, format_names
 
-SHOWN_CLASSES = 1_000
 _NAMES = 10
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -167,20 +166,20 @@ def split_rows(facts: CardFacts) -> tuple[list[str], list[list[str]]]:
 
 
 def _classes(facts: CardFacts) -> list[Html]:
-    """The classes from the largest to the smallest, with their samples in each split."""
+    """List all classes from the largest, with their numbers and their samples in each split."""
     counts = np.stack([split.class_samples for split in facts.splits.values()])
     names = [*facts.version.classes, "(no label)"]
-    order = np.argsort(-counts[:, :-1].sum(0), kind="stable")[:SHOWN_CLASSES].tolist()
+    order = np.argsort(-counts[:, :-1].sum(0), kind="stable").tolist()
+    numbers = [*map(str, range(len(order))), ""]
     if counts[:, -1].any():
-        order.append(len(names) - 1)
+        order.append(len(order))
+    columns = [counts.sum(0), *counts]
     rows = [
-        [names[place], *(f"{count:,}" for count in (counts[:, place].sum(), *counts[:, place]))]
+        [names[place], *(f"{column[place]:,}" for column in columns), numbers[place]]
         for place in order
     ]
-    table = _table(["class", "samples", *facts.splits], rows, numbers=True)
-    more = len(names) - 1 > SHOWN_CLASSES
-    left_out = f"The {SHOWN_CLASSES:,} largest of {len(names) - 1:,}."
-    return [*([element("p", left_out)] if more else []), element("div", table, class_="classes")]
+    table = _table(["class", "samples", *facts.splits, "number"], rows, numbers=True)
+    return [element("div", table, class_="classes")]
 
 
 def _figure(classes: Sequence[str], picture: Picture) -> Html:

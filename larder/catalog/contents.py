@@ -17,8 +17,8 @@ from larder.units import (
     format_amount,
     format_bytes,
     format_changes,
+    format_classes,
     format_count,
-    format_names,
     format_time,
     row_lines,
 )
@@ -30,7 +30,6 @@ from larder.versions.publish import existing_segment
 from larder.versions.runs import read_runs
 from larder.versions.tags import read_tag, tag_names
 
-_CLASSES = 5
 _RUNS = 10
 
 
@@ -104,7 +103,7 @@ def show_lines(document: Mapping[str, Any]) -> list[str]:
         "tags": [", ".join(document["tags"]) or "none"],
         "leases": [f"{each['holder']}, until {each['until']}" for each in document["leases"]],
         "splits": [_split_line(name, facts) for name, facts in document["splits"].items()],
-        "classes": [f"{len(classes):,}: {format_names(classes, _CLASSES)}"] if classes else [],
+        "classes": [format_classes(classes, len(classes))] if classes else [],
         "segments": [_segment_line(short, each) for each in segments],
         "files": [
             f"{role}: {format_amount(totals, 'file')}" for role, totals in document["files"].items()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from larder.cache.fields import field_name
+from larder.readers.batches import part_ext
 from larder.readers.images import MOST_PIXELS, Box, decode_piece, load_decoders, scaled
 from larder.readers.schedule import invalid, whole
 from larder.samples.images import is_image
@@ -67,7 +68,7 @@ class RandomResizedCrop:
         else:
             where = f"{sample.get('key', 'sample')}.{part}"
             pixels = decode_piece(value, where, self.size, choose)
-            name = field_name(part, "decoded")
+            name = field_name(part_ext(part), "decoded")
         if rng.random() < self.mirror:
             pixels = pixels[:, ::-1]
         others = {other: value for other, value in sample.items() if other != part}

@@ -36,8 +36,9 @@ Batch = dict[str, Any]
 """By name, an array or a list with one value for each sample.
 
 ``key`` is a list of strings. ``label`` is an int64 array: a list with None if some samples have no
-label, absent if none has one. Each part is under its extension: a list of bytes, with None for
-samples without it, until it is decoded. The part ``cls`` is left out if there are labels.
+label, absent if none has one. Each part is under its extension, or as in a cache under ``part.EXT``
+(`larder.cache.fields`): a list of bytes, with None for samples without it, until it is decoded. The
+part ``cls`` is left out if there are labels.
 """
 
 Empty = Callable[[tuple[int, ...], Any], Array]
@@ -64,7 +65,7 @@ def batch_of(samples: Sequence[Sample]) -> Batch:
         batch[LABEL] = labels if None in labels else np.array(labels, np.int64)
         exts.discard(LABEL_EXT)
     for ext in sorted(exts):
-        batch[ext] = [sample.parts.get(ext) for sample in samples]
+        batch[field_name(ext, "encoded")] = [sample.parts.get(ext) for sample in samples]
     return batch
 
 
@@ -143,7 +144,8 @@ class Decoding:
 
     def checked(self, parts: Collection[str], uses: Iterable[DecoderUse] = ()) -> Decoding:
         """The same with the rules of a version, if samples may have all that it names."""
-        check_columns({*parts, *(part.rpartition(".")[2] for part in parts)}, self.masks, "masks")
+        exts = set(map(part_ext, parts))
+        check_columns({*exts, *(ext.rpartition(".")[2] for ext in exts)}, self.masks, "masks")
         masks = (DecoderUse(name, MASK) for name in self.masks)
         decoding = replace(self, decoders=Decoders((*uses, *masks)))
         columns = decoding._columns(parts)
@@ -228,13 +230,14 @@ class Decoding:
     def _columns(self, parts: Collection[str]) -> _Parts:
         columns: _Parts = {}
         for part in parts:
-            name = field_name(_ext(part), "decoded", self.decoders) if self._decodes(part) else part
+            ext = part_ext(part)
+            name = field_name(ext, "decoded", self.decoders) if self._decodes(part) else part
             columns.setdefault(name, []).append(part)
         return columns
 
     def _decodes(self, part: str) -> bool:
         if isinstance(self.images, bool):
-            return self.images and self.decoders.is_image(_ext(part))
+            return self.images and self.decoders.is_image(part_ext(part))
         return part in self.images
 
     def _decode_row(
@@ -288,7 +291,7 @@ class Decoding:
             raise invalid(f"sample {key} has several parts for it: {', '.join(given)}", name, hint)
         where = f"{key}.{part}"
         if self._decodes(part):
-            decode = decode_mask if self.decoders.is_mask(_ext(part)) else decode_image
+            decode = decode_mask if self.decoders.is_mask(part_ext(part)) else decode_image
             value = decode(value, where, self.size)
         if name not in self.transforms and self.map is None:
             return value
@@ -300,8 +303,8 @@ class Decoding:
             return self.transforms[name](value)
 
 
-def _ext(part: str) -> str:
-    """The extension of a part that may be a field of a cache, which tells it from other fields."""
+def part_ext(part: str) -> str:
+    """Return the extension of a part, by its name in a batch."""
     return part.removeprefix("part.")
 
 

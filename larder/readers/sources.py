@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from larder.readers.batches import KEY, LABEL, Batch, Empty, batch_of
+from larder.cache.fields import field_name
+from larder.readers.batches import KEY, LABEL, Batch, Empty, batch_of, part_ext
 from larder.readers.cache import CacheReader
 from larder.readers.order import Numbers
 from larder.readers.samples import Sample
@@ -54,12 +55,12 @@ class ShardSource:
 
     def of(self, names: Collection[str]) -> ShardSource:
         """The same, of which no more than these is read."""
-        return ShardSource(self._samples, frozenset(names) - {KEY, LABEL})
+        return ShardSource(self._samples, frozenset(map(part_ext, {*names} - {KEY, LABEL})))
 
     @property
     def names(self) -> Collection[str]:
-        exts = self._samples.exts
-        return {KEY, LABEL, *exts - {LABEL_EXT}} if self._samples.is_labelled else {KEY, *exts}
+        names = {KEY, *(field_name(ext, "encoded") for ext in self._samples.exts)}
+        return names - {LABEL_EXT} | {LABEL} if self._samples.is_labelled else names
 
     def read(self, shares: Sequence[Numbers]) -> list[Read]:
         samples = self._samples.batch(np.concatenate(shares), self._parts)

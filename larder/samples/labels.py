@@ -9,8 +9,11 @@ import csv
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from itertools import filterfalse
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +27,81 @@ from larder.samples.columns import column_texts
 from larder.samples.key_pattern import KeyPattern
 from larder.units import format_count, format_names
 
-_WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
+_NUMBER = re.compile(r"\+?(-?)0*([0-9]+?)(?:\.0*)?")
+_INVISIBLE = str.maketrans("", "", "\u200b\u2060\ufeff")
+
+_Given = tuple[str, str]
+"""A label file, empty for a folder, a key or a column; and a text of the file."""
+
+
+def class_numbers(
+    texts: Mapping[str, Collection[str]],
+    pinned: Sequence[str] | None = None,
+    published: Sequence[str] = (),
+) -> tuple[tuple[str, ...], dict[_Given, int]]:
+    """Number the classes of a dataset: the only place where a class gets its number.
+
+    ===================== ==========================================================
+    classes               numbers
+    ===================== ==========================================================
+    pinned                places in ``labels.classes``
+    published             unchanged; new classes follow
+    all whole numbers     numeric order: 0 to n-1 are their own numbers
+    some names            order of UTF-8 bytes, whole numbers among them
+    ===================== ==========================================================
+
+    A whole number is written as `str` writes it: ``007``, ``+1`` and ``1.0`` are names. If no class
+    is a whole number, an origin that has nothing but whole numbers has places, from 0: a label file
+    beside folders, keys or a column, and any origin beside pinned classes.
+
+    Args:
+        texts: Texts by label file; texts of folders, keys or a column are under "".
+        pinned: ``labels.classes``.
+        published: Classes of the previous version.
+
+    Returns:
+        The classes, and the number of each text that is a class.
+    """
+    if pinned is None:
+        elsewhere = {*texts.get("", ())}
+        in_files = {text for file, each in texts.items() if file for text in each}
+        named = elsewhere.union(published)
+        if not elsewhere or whole_numbers(named) or names_among(in_files):
+            named |= in_files
+        order: Callable[[str], Any] = str.encode if names_among(named) else Decimal
+        pinned = (*published, *sorted(named.difference(published), key=order))
+    numbers = {name: number for number, name in enumerate(pinned)}
+    places = {} if whole_numbers(pinned) else {str(number): number for number in numbers.values()}
+    of_texts: dict[_Given, int] = {}
+    for file, each in texts.items():
+        known = numbers if names_among(each) else numbers | places
+        of_texts |= {(file, text): known[text] for text in each if text in known}
+    return tuple(pinned), of_texts
+
+
+def whole_numbers(texts: Iterable[str]) -> list[str]:
+    return list(filter(_WHOLE_NUMBER.fullmatch, texts))
+
+
+def names_among(texts: Iterable[str]) -> list[str]:
+    return list(filterfalse(_WHOLE_NUMBER.fullmatch, texts))
+
+
+def class_looks(name: str) -> str:
+    """Fold what twins differ by: case, Unicode form, space, the notation of a number."""
+    text = " ".join(LOOKS(name.translate(_INVISIBLE)).split())
+    number = _NUMBER.fullmatch(text)
+    return f"{number[1]}{number[2]}" if number else text
+
+
+def permuted(classes: Sequence[str]) -> list[str]:
+    """List the classes 0 to n-1, in any notation, that are not their own numbers."""
+    looks = [class_looks(name) for name in classes]
+    own = list(map(str, range(len(classes))))
+    if sorted(looks) != sorted(own):
+        return []
+    return [name for name, look, number in zip(classes, looks, own, strict=True) if look != number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +112,8 @@ class Numbering:
     labels: npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The first occurrence of a class; ``file`` is empty if it comes from elsewhere."""
-
-    text: str
-    file: str
-    sample_key: str
-
-
 class ClassTable:
     """Assigns a code to every class that occurs; `number` then gives their meaning.
-
-    The classes are the pinned ones, or else all names that occur, sorted by their UTF-8 bytes,
-    after the published ones (of the previous version), which keep their numbers, whether they occur
-    or not. A whole number in a label file or a column is the class with that name, if there is one.
-    Otherwise it is an index into the classes, from 0, unless every class is itself a whole number,
-    or the column has names, too, and no class is pinned. If there are only whole numbers and
-    nothing else names a class, these are the names of the classes.
 
     Memory is proportional to the number of classes. Messages name ``origin``, which gives a sample
     its class unless that is a label file.
@@ -64,70 +125,48 @@ class ClassTable:
         self._pinned = pinned
         self._published = tuple(published)
         self._origin = origin
-        self._codes: dict[tuple[str, bool], int] = {}
-        self._seen: list[_Seen] = []
+        self._codes: dict[_Given, int] = {}
+        self._firsts: list[str] = []
         twice = next((name for name, count in Counter(pinned or ()).items() if count > 1), None)
         if twice is not None:
             raise ConfigError("config.label", f"duplicate class {twice!r}", where="labels.classes")
 
-    def code(
-        self, text: str, *, sample_key: str, file: str = "", may_be_number: bool = False
-    ) -> int:
-        """The code of a class; ``file`` is empty if it does not come from a label file.
-
-        With ``may_be_number``, as in a file, a whole number may be meant as the number of a class.
-        """
-        number = (bool(file) or may_be_number) and _WHOLE_NUMBER.fullmatch(text) is not None
-        code = self._codes.setdefault((text, number), len(self._seen))
-        if code == len(self._seen):
-            self._seen.append(_Seen(text, file, sample_key))
+    def code(self, text: str, *, sample_key: str, file: str = "") -> int:
+        """Return the code of a class; ``file`` is empty if no label file has it."""
+        code = self._codes.setdefault((file, text), len(self._firsts))
+        if code == len(self._firsts):
+            self._firsts.append(sample_key)
         return code
 
     def number(self) -> Numbering:
-        """Number the classes; ``config.label``: one that is not pinned, or a number too large."""
-        classes = self._classes()
-        places = {name: place for place, name in enumerate(classes)}
-        by_place = not all(map(_WHOLE_NUMBER.fullmatch, classes))
-        is_mixed = self._pinned is None and any(not number for _, number in self._codes)
-        labels = np.empty(len(self._seen), np.int32)
-        unknown = []
-        for (text, number), code in self._codes.items():
-            place = places.get(text)
-            may_be_index = number and by_place and not (is_mixed and not self._seen[code].file)
-            if place is None and may_be_index and int(text) < len(classes):
-                place = int(text)
-            if place is None:
-                unknown.append(self._seen[code])
-            else:
-                labels[code] = place
-        if unknown:
+        """Number the classes; ``config.label``: a text that is no class."""
+        texts: dict[str, list[str]] = {}
+        for file, text in self._codes:
+            texts.setdefault(file, []).append(text)
+        classes, numbers = class_numbers(texts, self._pinned, self._published)
+        if unknown := [given for given in self._codes if given not in numbers]:
             raise self._unknown(unknown, classes)
+        labels = np.array([numbers[given] for given in self._codes], np.int32)
         return Numbering(classes=classes, labels=labels)
 
-    def _classes(self) -> tuple[str, ...]:
-        if self._pinned is not None:
-            return tuple(self._pinned)
-        names = {text for text, number in self._codes if not number}
-        if not names and all(map(_WHOLE_NUMBER.fullmatch, self._published)):
-            names = {text for text, _ in self._codes}
-        return (*self._published, *sorted(names.difference(self._published), key=str.encode))
-
-    def _unknown(self, unknown: Sequence[_Seen], classes: Sequence[str]) -> ConfigError:
-        seen, *others = unknown
-        source = f"file {seen.file}" if seen.file else self._origin
-        message = f"its {source} gives it class {seen.text!r}, "
-        if len(classes) == 1:
-            message += f"but the only class is {classes[0]!r}"
+    def _unknown(self, unknown: Sequence[_Given], classes: Sequence[str]) -> ConfigError:
+        (file, text), *others = unknown
+        message = f"its {f'file {file}' if file else self._origin} gives it class "
+        if alike := [name for name in classes if class_looks(name) == class_looks(text)]:
+            message += (
+                f"{text!a}, but the class is {alike[0]!a}: they differ by case, Unicode form,"
+            )
+            message += " space or the notation of a number"
+        elif len(classes) == 1:
+            message += f"{text!r}, but the only class is {classes[0]!r}"
         else:
-            message += f"which is not one of the {format_count(len(classes), 'class')}"
-        if alike := [name for name in classes if LOOKS(name) == LOOKS(seen.text)]:
-            message = f"its {source} gives it class {seen.text!a}, but the class is"
-            message += f" {alike[0]!a}, which differs by case or Unicode form"
+            message += f"{text!r}, which is not one of the {format_count(len(classes), 'class')}"
         if others:
-            message += f"; neither are {format_names([repr(each.text) for each in others], 3)}"
+            message += f"; neither are {format_names([repr(other) for _, other in others], 3)}"
         them = "them" if others else "it"
         hint = f"add {them} to labels.classes" if self._pinned is not None else "see labels.classes"
-        return ConfigError("config.label", message, where=seen.sample_key, hint=hint)
+        where = self._firsts[self._codes[file, text]]
+        return ConfigError("config.label", message, where=where, hint=hint)
 
 
 _FOLDER = r"(?:^|/)(?P<folder>[^/]+)/[^/]+$"
@@ -179,10 +218,11 @@ class Labeller:
         pattern = labels.pattern
         self._pattern = None if pattern is None else KeyPattern(pattern, "labels.pattern")
         self._unlabelled = _Unlabelled()
-        self._files = {
-            split_names.index(split): (key, parse_label_file(label_files[split], key))
+        files = {
+            key: _LabelFile(key, parse_label_file(label_files[split], key))
             for split, key in labels.files.items()
         }
+        self._files = {split_names.index(split): files[key] for split, key in labels.files.items()}
 
     def codes(
         self,
@@ -207,7 +247,7 @@ class Labeller:
                 column = f"column {self._column!r}"
                 message = f"no annotation or row gives this sample a class in {column}"
                 without = message, "add it, or exclude the sample with source.exclude"
-                codes[rows] = self._coded(keys, texts.take(chosen), without, numbers=True)
+                codes[rows] = self._coded(keys, texts.take(chosen), without)
             elif self._pattern:
                 names = [name or None for name in self._pattern.groups(column_texts(keys))]
                 codes[rows] = self._coded(keys, pa.array(names, pa.string()), _UNMATCHED)
@@ -226,16 +266,16 @@ class Labeller:
         return self._coded(sample_keys, folders, _WITHOUT_FOLDER)
 
     def _from_file(self, split: int, sample_keys: pa.Array, parts: pa.Array) -> _Codes:
-        file, labels = self._files[split]
+        file = self._files[split]
         part_keys = iter(column_texts(parts.flatten().field("key")))
         counts = pc.list_value_length(parts).to_numpy().tolist()
-        texts = []
-        for sample_key, count in zip(column_texts(sample_keys), counts, strict=True):
-            names = _names(sample_key, [next(part_keys) for _ in range(count)])
-            texts.append(next((labels[name] for name in names if name in labels), None))
+        texts = [
+            file.text_of(sample_key, [next(part_keys) for _ in range(count)])
+            for sample_key, count in zip(column_texts(sample_keys), counts, strict=True)
+        ]
         hint = "it may name the key, the sample key or the base name, with or without extension"
-        without = f"the label file {file} does not name this sample", hint
-        return self._coded(sample_keys, pa.array(texts, pa.string()), without, file=file)
+        without = f"the label file {file.key} does not name this sample", hint
+        return self._coded(sample_keys, pa.array(texts, pa.string()), without, file=file.key)
 
     def _coded(
         self,
@@ -244,7 +284,6 @@ class Labeller:
         without: _Refusal,
         *,
         file: str = "",
-        numbers: bool = False,
     ) -> _Codes:
         """The code of the class that each sample is given; ``without`` is about null."""
         self._unlabelled.add(without, *column_texts(sample_keys.filter(names.is_null())))
@@ -253,7 +292,7 @@ class Labeller:
         present, places = np.unique(indices, return_index=True)
         firsts = sample_keys.take(pa.array(places[present >= 0])).to_pylist()
         codes = [
-            self._table.code(name, sample_key=sample_key, file=file, may_be_number=numbers)
+            self._table.code(name, sample_key=sample_key, file=file)
             for name, sample_key in zip(encoded.dictionary.to_pylist(), firsts, strict=True)
         ]
         of_samples: _Codes = np.array([*codes, _NO_LABEL], np.int32)[indices]
@@ -283,6 +322,27 @@ class _Unlabelled:
             names = format_names(self._keys, _SHOWN, total=self._count)
             self._error.message += f"; {self._count:,} samples have no label: {names}"
         raise self._error
+
+
+class _LabelFile:
+    """The texts of a label file by name; a name fits one sample at most."""
+
+    def __init__(self, key: str, texts: Mapping[str, str]) -> None:
+        self.key = key
+        self._texts = texts
+        self._samples: dict[str, str] = {}
+
+    def text_of(self, sample_key: str, part_keys: Sequence[str]) -> str | None:
+        names = _names(sample_key, part_keys)
+        name = next((name for name in names if name in self._texts), None)
+        if name is None:
+            return None
+        first = self._samples.setdefault(name, sample_key)
+        if first != sample_key:
+            message = f"{name!r} fits several samples: {first} and {sample_key}"
+            hint = "name each of them by its key"
+            raise ConfigError("config.label", message, where=self.key, hint=hint)
+        return self._texts[name]
 
 
 def _names(sample_key: str, part_keys: Sequence[str]) -> Iterator[str]:

@@ -9,11 +9,19 @@ Readers convert extensions to lower case; here ``jpeg`` also becomes ``jpg``, ev
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from larder.bounds import MAX_KEY_BYTES
+from larder.errors import Failure
 
 LABEL_EXT = "cls"
 """Extension of the part with the label, as WebDataset readers expect it."""
+
+LEFT_BY_MACOS = "macOS has left it beside a file or in a folder"
+"""Why an object has no content of a dataset, as a clause."""
+
+_MACOS = re.compile(r"(?:^|/)(?:\._[^/]*|\.DS_Store|__MACOSX/.*)$")
+_MACOS_GLOBS = '["**/._*", "**/.DS_Store", "**/__MACOSX/**"]'
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _META = re.compile(r"__[^/]*__(?:/|$)")
@@ -22,6 +30,18 @@ _META = re.compile(r"__[^/]*__(?:/|$)")
 def normalise_ext(ext: str) -> str:
     """The extension in lower case, with ``jpg`` instead of every component ``jpeg``."""
     return ".".join("jpg" if part == "jpeg" else part for part in ext.lower().split("."))
+
+
+def is_left_by_macos(key: str) -> bool:
+    """Tell whether Finder or an archiver of macOS has written an object of its own accord."""
+    return _MACOS.search(key) is not None
+
+
+def bad_key_hint(failures: Iterable[Failure]) -> str:
+    """Return what helps against bad keys, with globs if macOS has left any of the objects."""
+    macos = any(is_left_by_macos(failure.key) for failure in failures)
+    globs = f"exclude what macOS leaves, with source.exclude: {_MACOS_GLOBS}; or " if macos else ""
+    return f"{globs}rename or exclude them, or set on_bad_key: skip"
 
 
 def is_directory_marker(key: str, size_bytes: int) -> bool:
@@ -78,7 +98,7 @@ def _bad_name(key: str) -> str | None:
     if not dot:
         return "the name has no extension"
     if not stem:
-        return "the name begins with a dot"
+        return LEFT_BY_MACOS if is_left_by_macos(key) else "the name begins with a dot"
     if not ext:
         return "the name ends in its only dot"
     if _META.match(key):

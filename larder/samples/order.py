@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,7 @@ class SampleOrder:
         split_classes: By split, the number of samples of each class.
         unfit: The first entries of annotation files without a sample that are not ``incomplete``,
             because samples without all parts are kept.
+        empty: Rows of tables that became no sample.
     """
 
     file: ManifestFile
@@ -179,6 +180,7 @@ class SampleOrder:
     split_classes: Mapping[str, tuple[int, ...]]
     unfit: tuple[Failure, ...] = ()
     unfit_count: int = 0
+    empty: Failures = field(default_factory=Failures)
 
     @property
     def class_samples(self) -> tuple[int, ...]:
@@ -186,11 +188,11 @@ class SampleOrder:
 
     @property
     def left_out(self) -> tuple[Failure, ...]:
-        return (*self.bad_keys, *self.incomplete)
+        return (*self.bad_keys, *self.incomplete, *self.empty.shown)
 
     @property
     def left_out_count(self) -> int:
-        return self.bad_key_count + self.incomplete_count
+        return self.bad_key_count + self.incomplete_count + self.empty.count
 
 
 def order_samples(

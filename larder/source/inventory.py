@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import ConfigError, Failure
+from larder.errors import ConfigError, Failure, Failures
 from larder.manifest.files import ManifestFile, ManifestWriter, write_manifest
 from larder.manifest.query import Stream
 from larder.manifest.rows import RowDigest
@@ -94,6 +94,7 @@ class Inventory(Listing):
         digest: sha256 hex over the ordered keys, sizes and etags, without times.
         unlisted: Number of files and directories that could not be listed.
         failures: The first of them.
+        empty: Rows of tables without a part, which ``on_bad_sample`` leaves out.
         labels: The classes that columns of tables give, as rows of
             `larder.source.expand.expanded.LABELS` in any order; None if there are none.
     """
@@ -102,6 +103,7 @@ class Inventory(Listing):
     digest: str
     unlisted: int = 0
     failures: tuple[Failure, ...] = ()
+    empty: Failures = field(default_factory=Failures)
     inside: InContainers | None = None
     labels: ManifestFile | None = None
 

@@ -155,7 +155,8 @@ def _annotations(dataset: Dataset, files: Sequence[tuple[str, int, str]]) -> lis
         return None
     columns = sorted([ext, column] for ext, column in options.columns.items())
     shape = [options.format, options.key, options.part, options.many, columns]
-    return [*shape, [list(file) for file in files]]
+    delimiter = [] if options.delimiter is None else [options.delimiter]
+    return [*shape, [list(file) for file in files], *delimiter]
 
 
 def split_rule(dataset: Dataset) -> str:

@@ -259,7 +259,7 @@ def test_label_files_are_not_tables(tmp_path):
     ],
 )
 def test_nothing_to_expand_is_a_warning(tmp_path, source, count):
-    lab = directory_lab(tmp_path, {"x.jsonl.gz": b"1", "tables.bin": b"2"}, **PLAIN)
+    lab = directory_lab(tmp_path, {"x.json.gz": b"1", "tables.bin": b"2"}, **PLAIN)
     lab = Lab({"url": lab.source, **source}, lab.storage, lab.output, lab.fields)
     codes = [each["code"] for each in lab.plan()["warnings"]]
     assert codes.count("nothing_expanded") == count

@@ -160,7 +160,9 @@ class Labels(Model):
         {}, description="by split: key in the source of a file with lines NAME CLASS"
     )
     classes: Texts | None = Field(
-        None, description="the classes in order; null: all classes found, sorted by bytes"
+        None,
+        description="the classes in the order of their numbers; null: all that occur, whole "
+        "numbers in numeric order, names in the order of their bytes",
     )
 
     @field_validator("classes")

@@ -170,6 +170,16 @@ OrNull = BeforeValidator(_typed)
 Text = Annotated[str, AfterValidator(_fit), AfterValidator(_open_text)]
 """Any string that is UTF-8 and has no NUL."""
 
+
+def _delimiter(value: str) -> str:
+    if len(value) != 1 or value in '\n\r"':
+        raise RuleError("not one character that can separate fields")
+    return value
+
+
+Delimiter = Annotated[Text, AfterValidator(_delimiter)]
+"""A character that separates the fields of CSV."""
+
 Texts = Annotated[tuple[Text, ...], Field(strict=False)]
 """A list of strings."""
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from larder.config.models.field_types import (
+    Delimiter,
     Ext,
     Flag,
     Model,
@@ -42,6 +43,9 @@ class Annotations(Model):
         description="column with what an entry is of: the key of an object, its end, or the sample "
         "key",
     )
+    delimiter: Delimiter | None = Field(
+        None, description="what separates the fields of CSV; null: a comma, or a tab for .tsv"
+    )
     part: Ext | None = Field(
         "json", description="the part that an entry becomes, as JSON; null: none"
     )
@@ -54,6 +58,8 @@ class Annotations(Model):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        if self.delimiter is not None and self.format not in ("auto", "csv"):
+            raise RuleError(f"does not apply to format: {self.format}", key="delimiter")
         if self.part in self.columns:
             raise RuleError(f"{self.part} is the part of the entry", key="columns")
         if len(set(self.files)) < len(self.files):

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from larder.config.document import UNREAD
 from larder.config.models.field_types import (
     AnyGlobs,
+    Delimiter,
     Endpoint,
     Flag,
     Globs,
@@ -178,7 +179,7 @@ class Rows(Model):
         description="column or field that names the samples of a table; null: the row's number",
     )
     exclude: AnyGlobs = Field((), description="keys of rows to leave out: one glob or a list")
-    delimiter: Text | None = Field(
+    delimiter: Delimiter | None = Field(
         None, description="what separates the fields of CSV; null: a comma, or a tab for .tsv"
     )
     columns: dict[Text, Text | None] = Field(
@@ -197,13 +198,6 @@ class Rows(Model):
                 raise RuleError("not an extension", hint=hint, detail=repr(ext))
             if given.count(ext) > 1:
                 raise RuleError("two columns with one extension", detail=repr(ext))
-        return value
-
-    @field_validator("delimiter")
-    @classmethod
-    def _separates(cls, value: str | None) -> str | None:
-        if value is not None and (len(value) != 1 or value in '\n\r"'):
-            raise RuleError("not one character that can separate fields")
         return value
 
     @model_validator(mode="after")

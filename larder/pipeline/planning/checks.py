@@ -22,6 +22,8 @@ from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.decoders import IMAGES
 from larder.samples.images import is_image, role
+from larder.samples.labels import class_looks, names_among, permuted, whole_numbers
+from larder.samples.naming import bad_key_hint
 from larder.segments.image_rules import strongest_check
 from larder.segments.mirror import mirror_route
 from larder.segments.stores import source_of, storage_of
@@ -58,7 +60,7 @@ def check_plan(plan: Plan) -> None:
         why = (
             "that cannot be parts of samples" if joined else "that WebDataset readers skip or merge"
         )
-        hint = "rename or exclude them, or set on_bad_key: skip"
+        hint = bad_key_hint(order.bad_keys)
         _refuse("config.bad_key", order.bad_keys, order.bad_key_count, ("key", why), hint)
     if dataset.samples.missing == "refuse":
         hint = "add what is missing, or set samples.missing: skip or keep"
@@ -253,11 +255,31 @@ def _other_form(plan: Plan) -> Iterator[str]:
 
 
 def _twin_classes(plan: Plan) -> Iterator[str]:
-    pairs = [f"{one!a} and {other!a}" for one, other in twins(plan.sample_order.classes)]
-    if pairs:
+    found = twins(plan.sample_order.classes, class_looks)
+    if pairs := [f"{one!a} and {other!a}" for one, other in found]:
         yield (
-            f"the classes {format_names(pairs, _NAMES)} differ by case or Unicode form only:"
-            " rename the folders or labels if they are one class"
+            f"the classes {format_names(pairs, _NAMES)} differ by case, Unicode form, space or the"
+            " notation of a number only: rename the folders or labels if they are one class"
+        )
+
+
+def _mixed_classes(plan: Plan) -> Iterator[str]:
+    labels, classes = plan.source_state.dataset.labels, plan.sample_order.classes
+    numbers, names = whole_numbers(classes), names_among(classes)
+    if labels and labels.classes is None and numbers and names:
+        yield (
+            f"{format_names(numbers, _NAMES)} are classes of their own beside"
+            f" {format_names(names, _NAMES)}: they are no numbers of classes"
+        )
+
+
+def _permuted_classes(plan: Plan) -> Iterator[str]:
+    classes = plan.sample_order.classes
+    if moved := permuted(classes):
+        pairs = [f"{name!a} is number {classes.index(name)}" for name in moved[: _NAMES + 1]]
+        yield (
+            f"the classes 0 to {len(classes) - 1:,} are not their own numbers:"
+            f" {format_names(pairs, _NAMES, total=len(moved))}; see labels.classes"
         )
 
 
@@ -371,7 +393,15 @@ WARNINGS: Mapping[str, tuple[str, Callable[[Plan], Iterator[str]]]] = {
     ),
     "empty_split": ("a split has no samples", _empty_splits),
     "empty_class": ("a class has no samples, in a split or at all", _empty_classes),
-    "twin_classes": ("two classes differ by case or by Unicode form only", _twin_classes),
+    "twin_classes": (
+        "two classes differ by case, Unicode form, space or the notation of a number only",
+        _twin_classes,
+    ),
+    "mixed_classes": ("some classes are whole numbers, and others names", _mixed_classes),
+    "permuted_classes": (
+        "classes 0 to n-1 are not their own numbers: published or pinned in another order",
+        _permuted_classes,
+    ),
     "other_form": (
         "an object differs from what `source.include` matches by case or Unicode form only",
         _other_form,

@@ -31,6 +31,7 @@ from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.progress import Progress
 from larder.samples.matching import Matching
+from larder.samples.naming import bad_key_hint
 from larder.samples.order import ignored_keys
 from larder.samples.parts import Joins, named_objects
 from larder.segments.stores import storage_of
@@ -115,13 +116,16 @@ def _checked(expanded: Expanded, dataset: Dataset, inventory: Inventory) -> Inve
         hint = "nothing was published; replace or exclude them"
         raise _failed(expanded.damaged, hint)
     if expanded.bad.count and dataset.on_bad_key == "fail":
-        raise _failed(expanded.bad, "rename or exclude them, or set on_bad_key: skip")
+        raise _failed(expanded.bad, bad_key_hint(expanded.bad.shown))
+    if expanded.empty.count and dataset.on_bad_sample == "fail":
+        hint = "exclude them with source.rows.exclude, or set on_bad_sample: skip"
+        raise _failed(expanded.empty, hint)
     if expanded.inventory is None:
-        raise _failed(expanded.bad, "nothing else is in the source")
+        left_out = expanded.bad if expanded.bad.count else expanded.empty
+        raise _failed(left_out, "nothing else is in the source")
     shown = (*inventory.failures, *expanded.bad.shown)[:SHOWN_FAILURES]
-    return replace(
-        expanded.inventory, unlisted=inventory.unlisted + expanded.bad.count, failures=shown
-    )
+    unlisted = inventory.unlisted + expanded.bad.count
+    return replace(expanded.inventory, unlisted=unlisted, failures=shown, empty=expanded.empty)
 
 
 def _failed(failures: Failures, hint: str) -> RunError:

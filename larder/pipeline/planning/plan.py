@@ -240,11 +240,9 @@ def _published(
 
 def _with_unlisted(order: SampleOrder, inventory: Inventory) -> SampleOrder:
     """What could not be listed is skipped, and reported, like keys that no sample can have."""
-    if not inventory.unlisted:
-        return order
     failures = (*inventory.failures, *order.bad_keys)[:SHOWN_FAILURES]
     count = inventory.unlisted + order.bad_key_count
-    return replace(order, bad_keys=failures, bad_key_count=count)
+    return replace(order, bad_keys=failures, bad_key_count=count, empty=inventory.empty)
 
 
 def _unfit(state: SourceState, root: Store, folder: Path) -> Unfit:

@@ -21,6 +21,7 @@ from larder.units import (
     format_amount,
     format_bytes,
     format_changes,
+    format_classes,
     format_count,
     format_names,
     format_seconds,
@@ -33,7 +34,7 @@ SHOWN_LINES = 10
 
 _OF_FIVE = ("jpg", "webp", "jp2", "j2k")
 """Images of which a byte becomes five of pixels, as with the JPEGs of ImageNet; of others two."""
-SHOWN_CLASSES = 5
+SHOWN_CLASSES = 10
 
 _READINGS = {
     "refused": ", which cannot be read before they are restored",
@@ -286,7 +287,6 @@ def _part_lines(parts: Sequence[Mapping[str, Any]]) -> list[str]:
 def _class_lines(classes: Mapping[str, Any] | None) -> list[str]:
     if classes is None:
         return ["none"]
-    names = format_names(classes["names"], SHOWN_CLASSES - 1, total=classes["count"])
     least, most = classes["smallest"], classes["largest"]
     ends = f"{format_count(most['samples'], 'sample')} each"
     if least["samples"] < most["samples"]:
@@ -294,7 +294,7 @@ def _class_lines(classes: Mapping[str, Any] | None) -> list[str]:
             f"{end} {classes[end]['name']} with {format_count(classes[end]['samples'], 'sample')}"
             for end in ("smallest", "largest")
         )
-    return [f"{classes['count']:,}: {names}", ends]
+    return [format_classes(classes["names"], classes["count"]), ends]
 
 
 def changes(growth: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,8 +43,11 @@ from larder.manifest.sort import sort
 from larder.samples.matching import ENTRIES
 from larder.source.expand.coco import MOST_CHARACTERS, coco_entries, parse_json
 from larder.source.expand.containers import INDEX, Indexes, container_name
-from larder.source.expand.row_values import class_name, json_value, table_rows
+from larder.source.expand.row_values import class_name, is_unicode, json_value, table_rows
 from larder.store.base import Buffer, ObjectInfo, Readable
+
+if TYPE_CHECKING:
+    from _csv import Reader as CsvReader
 
 _NAMED = table(name="string", place="int64", value="large_string", where="string")
 _BATCH = 1_000
@@ -92,6 +95,8 @@ def index_annotations(
     shape = [kind, options.key, options.part, options.many]
     columns = [[ext, column] for ext, column in options.columns.items()]
     made_from = [info.key, info.size_bytes, info.etag, *shape, columns, label_column]
+    if options.delimiter is not None:
+        made_from.append(options.delimiter)
     name = container_name("jsonl", "annotations", *made_from)
     indexed = Indexed(info.key, name, folder / f"{name}.index")
     if indexes.fetch(name, indexed.index, rewritten=True):
@@ -228,7 +233,7 @@ def _entries(
     if isinstance(file, Path):
         rows = _parquet_rows(file, key)
     elif kind == "csv":
-        rows = _csv_rows(file, key)
+        rows = _csv_rows(file, key, options.delimiter)
     elif kind == "jsonl":
         rows = _lines(file, key)
     else:
@@ -242,11 +247,35 @@ def _entries(
 _Row = tuple[dict[str, Any], str]
 
 
-def _csv_rows(file: io.TextIOWrapper, key: str) -> Generator[_Row]:
+_DELIMITERS = ",;\t|"
+
+
+def default_delimiter(key: str) -> str:
+    """Return what separates the fields of a CSV file by its name."""
+    return "\t" if key.lower().endswith(".tsv") else ","
+
+
+def csv_header(reader: CsvReader, delimiter: str | None, option: str) -> list[str]:
+    """Return the first line that is not blank.
+
+    Raises:
+        csv.Error: No delimiter is configured, and another one divides it into more columns.
+    """
+    header = next(filter(None, reader), [])
+    count, separator = "".join(header).count, reader.dialect.delimiter
+    other = max(_DELIMITERS.replace(separator, ""), key=count)
+    if delimiter is None and header and count(other) >= len(header):
+        named, default = (char.replace("\t", "\\t") for char in (other, separator))
+        hint = f'set {option}: "{named}", or "{default}" if that is right'
+        raise csv.Error(f"{other!r} seems to separate the names of the columns: {hint}")
+    return header
+
+
+def _csv_rows(file: io.TextIOWrapper, key: str, delimiter: str | None) -> Generator[_Row]:
     csv.field_size_limit(MOST_CHARACTERS)
-    reader = csv.reader(file, delimiter="\t" if key.lower().endswith(".tsv") else ",", strict=True)
+    reader = csv.reader(file, delimiter=delimiter or default_delimiter(key), strict=True)
     try:
-        header = next(reader, [])
+        header = csv_header(reader, delimiter, "samples.annotations.delimiter")
         if len(set(header)) < len(header) or not header:
             message = "the first row has no names" if not header else "two columns with one name"
             raise ConfigError("config.annotations", message, where=f"{key}, line 1")
@@ -315,6 +344,8 @@ def _name(fields: Mapping[str, Any], column: str, where: str) -> str:
         what = "no column" if column not in fields else "no name in column"
         hint = "samples.annotations.key names the column with keys or names of objects"
         raise ConfigError("config.annotations", f"{what} {column!r}", where=where, hint=hint)
+    if not is_unicode(text):
+        raise ConfigError("config.annotations", f"{column!r} is not valid Unicode", where=where)
     return text.removeprefix("./")
 
 
@@ -334,7 +365,8 @@ def _parts(options: Annotations, group: list[AnnotationEntry]) -> list[tuple[str
             parts.append((ext, _json(values, where)))
         elif values[0] is not None:
             text = values[0]
-            parts.append((ext, text.encode() if isinstance(text, str) else _json(text, where)))
+            is_text = isinstance(text, str) and is_unicode(text)
+            parts.append((ext, text.encode() if is_text else _json(text, where)))
     return parts
 
 

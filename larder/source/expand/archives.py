@@ -27,7 +27,7 @@ from larder.bounds import map_ahead
 from larder.errors import ObjectError
 from larder.manifest.extents import in_object
 from larder.samples.columns import Flags, column_flags
-from larder.samples.naming import path_fault
+from larder.samples.naming import is_left_by_macos, path_fault
 from larder.source.expand.containers import (
     ContainerWriter,
     Indexes,
@@ -46,7 +46,7 @@ Read = Callable[[int, int], bytes]
 
 _BLOCK = 512
 _MOST_BYTES = 1 << 20
-"""The longest extended header, as names are much shorter, and the longest padding at the end."""
+"""The longest extended header, as names are much shorter; padding is read in such pieces."""
 
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
@@ -156,9 +156,11 @@ class _Archive:
             raise self.damaged("the archive is cut off: it does not end with zeros, but", position)
         if self.read(_BLOCK).strip(b"\0"):
             raise self.damaged("no header", position)
-        if left > _MOST_BYTES or self.read(left - _BLOCK).strip(b"\0"):
-            message = "something follows the archive's end, such as another archive,"
-            raise self.damaged(message, position)
+        while self._at < self._size_bytes:
+            data = self.read(_MOST_BYTES)
+            if not data or data.strip(b"\0"):
+                message = "something follows the archive's end, such as another archive,"
+                raise self.damaged(message, position)
 
     def damaged(self, message: str, position: int) -> ObjectError:
         return damaged_archive(self.name, f"{message} at byte {position:,}")
@@ -171,7 +173,7 @@ def damaged_archive(where: str, message: str) -> ObjectError:
 
 def is_archive(key: str) -> bool:
     """Whether a key is that of a tar archive: by its name, which ends in ``.tar``."""
-    return _ARCHIVE.search(key) is not None
+    return _ARCHIVE.search(key) is not None and not is_left_by_macos(key)
 
 
 def is_compressed_archive(key: str) -> bool:

@@ -28,7 +28,9 @@ from larder.manifest.schemas import OBJECTS, columns, table
 from larder.manifest.sort import sort
 from larder.progress import Progress
 from larder.samples.columns import Flags, column_flags, column_texts
+from larder.samples.naming import LEFT_BY_MACOS, is_left_by_macos
 from larder.source.expand.containers import INDEX, objects_in
+from larder.source.expand.row_values import NO_PARTS
 from larder.source.inventory import (
     InContainers,
     Inventory,
@@ -81,12 +83,18 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """What an expansion found; ``inventory`` is None if nothing is left, and ``bad`` are unsafe
-    names, links and duplicate keys.
+    """The result of an expansion.
+
+    Attributes:
+        inventory: None if nothing is left.
+        bad: Unsafe names, links, duplicate keys, and containers that are refused.
+        empty: Rows without a part.
+        damaged: Containers that cannot be read.
     """
 
     inventory: Inventory | None
     bad: Failures
+    empty: Failures
     damaged: Failures
 
 
@@ -126,8 +134,8 @@ def expand(
         try:
             expanded = with_contents(inventory, rows, folder / "expanded.parquet", source.url)
         except ConfigError as error:
-            problems = expanding.damaged.count or expanding.bad.count
-            if error.code != "config.empty_source" or not problems:
+            problems = expanding.damaged, expanding.bad, expanding.empty
+            if error.code != "config.empty_source" or not any(each.count for each in problems):
                 raise
     progress.finish("expand")
     if expanded is not None:
@@ -138,7 +146,7 @@ def expand(
             inside=InContainers(expanding.containers, expanding.read, expanding.objects),
             labels=labels.file if labels.file.rows else None,
         )
-    return Expanded(expanded, expanding.bad, expanding.damaged)
+    return Expanded(expanded, expanding.bad, expanding.empty, expanding.damaged)
 
 
 def _pool(stack: ExitStack, threads: int, name: str) -> Executor:
@@ -161,7 +169,7 @@ class _Expanding:
         labels: ManifestWriter,
     ) -> None:
         self.containers = self.read = self.objects = 0
-        self.bad, self.damaged = Failures(), Failures()
+        self.bad, self.empty, self.damaged = Failures(), Failures(), Failures()
         self.not_included = self.excluded = LeftOut()
         self._expansions = expansions
         self._is_included = included
@@ -213,7 +221,8 @@ class _Expanding:
         values = [batch.column(name) for name in columns[:3]]
         values.append(batch.column("modified").cast(pa.int64()))
         for info in map(ObjectInfo, *(column.to_pylist() for column in values)):
-            reason = expansion.refused(info.key)
+            left = is_left_by_macos(info.key)
+            reason = LEFT_BY_MACOS if left else expansion.refused(info.key)
             if reason is None:
                 yield info
             else:
@@ -259,7 +268,10 @@ class _Expanding:
             bad = batch.filter(batch.column("problem").is_valid())
             columns = (bad.column(name) for name in ("key", "problem"))
             for key, problem in zip(*map(column_texts, columns), strict=True):
-                self.bad.add(Failure(key, "config.bad_key", problem))
+                if problem == NO_PARTS:
+                    self.empty.add(Failure(key.rpartition(".")[0], "sample.empty", problem))
+                else:
+                    self.bad.add(Failure(key, "config.bad_key", problem))
 
     def unique(self, ordered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of OBJECTS: of those with the same key, the last."""

@@ -15,6 +15,9 @@ import pyarrow as pa
 
 from larder.samples.naming import path_fault
 
+NO_PARTS = "the row has no part: the columns that are parts are null"
+"""The problem of a row that becomes no sample, as a clause."""
+
 _NANOSECONDS = 1_000
 """In a microsecond, the finest unit that Python has."""
 
@@ -48,13 +51,14 @@ def table_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def table_values(column: pa.Array, name: str) -> list[Any]:
-    """The values of a column; times with nanoseconds are strings in ISO 8601 with nine decimals.
+    """The values of a column; times with nanoseconds are strings in ISO 8601 with nine decimals,
+    UUIDs are strings.
 
     Raises:
         ValueError: A value that Python cannot hold, as a clause with the column.
     """
     try:
-        if any(map(_has_nanoseconds, _leaves(column.type))):
+        if any(_has_nanoseconds(leaf) or _is_uuid(leaf) for leaf in _leaves(column.type)):
             return [_value(scalar) for scalar in column]
         return list(column.to_pylist())
     except OverflowError:
@@ -79,8 +83,12 @@ def _has_nanoseconds(kind: pa.DataType) -> bool:
     return pa.types.is_temporal(kind) and getattr(kind, "unit", "") == "ns"
 
 
+def _is_uuid(kind: pa.DataType) -> bool:
+    return getattr(kind, "extension_name", "") == "arrow.uuid"
+
+
 def _value(scalar: pa.Scalar) -> Any:
-    """What ``as_py`` returns, but for nanoseconds."""
+    """Return the value of ``as_py``, but texts for UUIDs and for times with nanoseconds."""
     if not scalar.is_valid:
         return None
     kind = scalar.type
@@ -92,7 +100,8 @@ def _value(scalar: pa.Scalar) -> Any:
         return [tuple(map(_value, entry.values())) for entry in scalar.values]
     if pa.types.is_nested(kind):
         return [_value(each) for each in scalar.values]
-    return _time(scalar) if _has_nanoseconds(kind) else scalar.as_py()
+    value = _time(scalar) if _has_nanoseconds(kind) else scalar.as_py()
+    return str(value) if _is_uuid(kind) else value
 
 
 def _time(scalar: pa.Scalar) -> Any:
@@ -135,6 +144,15 @@ class RowName(NamedTuple):
     problem: str | None = None
 
 
+def is_unicode(text: str) -> bool:
+    """Tell whether a text has no unpaired surrogate, such as half an emoji in JSON."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def class_name(column: str, value: Any) -> tuple[str | None, str | None]:
     """The class that the value of a column is, and why it cannot be one, as a clause.
 
@@ -144,7 +162,8 @@ def class_name(column: str, value: Any) -> tuple[str | None, str | None]:
         return None, None
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None, f"its {column} is neither a string nor a whole number"
-    return str(value), None
+    text = str(value)
+    return (text, None) if is_unicode(text) else (None, f"its {column} is not valid Unicode")
 
 
 def row_names(first: int, count: int) -> list[RowName]:
@@ -166,9 +185,7 @@ def _named(column: str, value: Any, number: int) -> RowName:
 
 
 def _reason(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
+    if not is_unicode(text):
         return "is not valid Unicode"
     if fault := path_fault(text):
         return fault

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -15,9 +16,8 @@ from functools import partial
 from itertools import islice
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -26,7 +26,7 @@ from larder.config.models.locations import FORMATS, RowFormat, Rows
 from larder.manifest.digest import canonical_json
 from larder.manifest.extents import in_object, in_own
 from larder.samples.columns import Flags, column_flags
-from larder.source.expand.annotations import text_file
+from larder.source.expand.annotations import csv_header, default_delimiter, text_file
 from larder.source.expand.containers import (
     ContainerWriter,
     Indexes,
@@ -36,6 +36,7 @@ from larder.source.expand.containers import (
 from larder.source.expand.expanded import Container, Expansion
 from larder.source.expand.line_rows import MAX_ROW_BYTES, index_lines, row_error
 from larder.source.expand.row_values import (
+    NO_PARTS,
     Named,
     RowName,
     class_name,
@@ -51,6 +52,9 @@ from larder.store.base import ObjectInfo, Readable
 from larder.store.seekable import ObjectFile
 from larder.units import format_count
 
+_ENDS = r"\.(?:gz|gzip|bz2|xz|zstd?|lz4|lzma|z|br|zip|sz|snappy)"
+_COMPRESSED = re.compile(f"{_ENDS}$", re.IGNORECASE)
+
 _CSV_ROWS = 1_000
 _BATCH_BYTES = 16 << 20
 _MOST_ROWS = 4_096
@@ -58,12 +62,18 @@ _BUFFER_BYTES = 1 << 20
 
 
 def write_csv_rows(
-    source: Readable, info: ObjectInfo, writer: ContainerWriter, *, delimiter: str, named: Named
+    source: Readable,
+    info: ObjectInfo,
+    writer: ContainerWriter,
+    *,
+    delimiter: str | None,
+    named: Named,
 ) -> None:
     """Add the rows of a CSV file with a header: objects of strings, by column.
 
     A quoted field may have newlines. Blank lines are left out. Rows are numbered from 0, without
-    the header. A byte order mark at the beginning is left out.
+    the header. A byte order mark at the beginning is left out. The first or last column may have no
+    name, as the index of pandas. ``delimiter`` is None for a comma, or a tab in ``.tsv``.
     """
     where = object_url(source.url, info.key)
     csv.field_size_limit(MAX_ROW_BYTES)
@@ -71,10 +81,11 @@ def write_csv_rows(
         source.open(info.key, if_match=info.etag or None) as opened,
         text_file(map(bytes, opened)) as text,
     ):
-        reader = csv.reader(_lines(text, where), delimiter=delimiter, strict=True)
+        separator = delimiter or default_delimiter(info.key)
+        reader = csv.reader(_lines(text, where), delimiter=separator, strict=True)
         try:
-            header = next(reader, [])
-            if not header or not all(header):
+            header = csv_header(reader, delimiter, "source.rows.delimiter")
+            if not header or not all(header[1:-1]):
                 raise row_error(where, "its first line does not name every column")
             _check_names(header, header, {}, named, where)
             rows = (row for row in reader if row)
@@ -140,7 +151,7 @@ def _named(
 
 def _check_names(
     columns: Sequence[str],
-    available: Collection[str],
+    available: Sequence[str],
     parts: Mapping[str, str | None],
     named: Named,
     where: str,
@@ -153,6 +164,9 @@ def _check_names(
     for option, name in (wanted | {f"source.rows.columns.{name}": name for name in parts}).items():
         if name is not None and name not in available:
             raise row_error(where, f"it has no column {name!r}, which {option} names")
+        if name is not None and available.count(name) > 1:
+            message = f"{name!r}, which {option} names, is a column and a field of a struct"
+            raise row_error(where, f"{message}: rename one of them")
 
 
 def _add(
@@ -190,10 +204,10 @@ def write_parquet_rows(
             buffer_size=_BUFFER_BYTES,
             page_checksum_verification=True,
         ) as file:
-            _check_columns(file.schema_arrow, columns, named, where)
+            taken = _taken_columns(file.schema_arrow, columns, named, where)
             number = 0
             for batch in file.iter_batches(batch_size=_batch_rows(file.metadata)):
-                _add_batch(writer, batch, columns, number, named)
+                _add_batch(writer, batch, taken, number, named)
                 number += batch.num_rows
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
         if raw.error is not None:
@@ -211,34 +225,55 @@ def _batch_rows(metadata: Any) -> int:
     return max(1, min(_MOST_ROWS, int(_BATCH_BYTES // each)))
 
 
-def _check_columns(
-    schema: pa.Schema, columns: Mapping[str, str | None], given: Named, where: str
-) -> None:
-    kinds = {field.name: field.type for field in _fields(schema)}
-    _check_names(schema.names, kinds, columns, given, where)
-    for name, ext in columns.items():
-        if ext is not None and not _is_bytes(kinds[name]):
-            message = f"column {name!r} is of type {kinds[name]}: only strings and binary values"
+_Steps = tuple[str, ...]
+"""The names of a column and of fields of structs in it."""
+
+
+class _Taken(NamedTuple):
+    """The use of the columns of a table.
+
+    Attributes:
+        steps: By name, the columns and the fields of structs.
+        parts: The extension of each column that is a part of its own; None leaves it out.
+        rest: Columns with values that are neither; the part ``json`` has them.
+    """
+
+    steps: Mapping[str, _Steps]
+    parts: Mapping[_Steps, str | None]
+    rest: Sequence[str]
+
+
+def _taken_columns(
+    schema: pa.Schema, columns: Mapping[str, str | None], named: Named, where: str
+) -> _Taken:
+    kinds = dict(_fields(schema))
+    names = [".".join(steps) for steps in kinds]
+    _check_names(schema.names, names, columns, named, where)
+    steps_of = dict(zip(names, kinds, strict=True))
+    parts = {steps_of[name]: ext for name, ext in columns.items()}
+    rest = dict[str, None]()
+    for (steps, kind), name in zip(kinds.items(), names, strict=True):
+        if parts.get(steps) is not None and not _is_bytes(kind):
+            message = f"column {name!r} is of type {kind}: only strings and binary values"
             raise row_error(where, f"{message} can be parts of their own")
-    for name, kind in kinds.items():
-        if _is_binary(kind) and not _is_covered(name, columns):
+        if any(steps[: at + 1] in parts for at in range(len(steps))):
+            continue
+        if _is_binary(kind):
             message = f"column {name!r} has binary values: give it an extension, or null to leave"
             raise row_error(where, f"{message} it out, as in source.rows.columns: {{{name}: jpg}}")
+        if not pa.types.is_struct(kind) or not kind.num_fields:
+            rest[steps[0]] = None
+    return _Taken(steps_of, parts, list(rest))
 
 
-def _is_covered(name: str, columns: Mapping[str, str | None]) -> bool:
-    steps = name.split(".")
-    return any(".".join(steps[: at + 1]) in columns for at in range(len(steps)))
-
-
-def _fields(schema: pa.Schema) -> Iterator[pa.Field]:
-    """Columns, and the fields of structs as ``STRUCT.FIELD``."""
-    waiting = list(schema)
+def _fields(schema: pa.Schema) -> Iterator[tuple[_Steps, pa.DataType]]:
+    """Columns, and the fields of structs."""
+    waiting: list[tuple[_Steps, pa.DataType]] = [((field.name,), field.type) for field in schema]
     while waiting:
-        field = waiting.pop(0)
-        yield field
-        if pa.types.is_struct(field.type):
-            waiting += [inner.with_name(f"{field.name}.{inner.name}") for inner in field.type]
+        steps, kind = waiting.pop(0)
+        yield steps, kind
+        if pa.types.is_struct(kind):
+            waiting += [((*steps, inner.name), inner.type) for inner in kind]
 
 
 _BINARY = (
@@ -259,63 +294,52 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return _is_binary(kind, (*_BINARY, *_STRINGS))
 
 
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column, or a field of a struct: null where the struct is."""
-    if name in batch.schema.names:
-        return batch.column(name)
-    first, *steps = name.split(".")
+def _values(batch: pa.RecordBatch, steps_of: Mapping[str, _Steps], name: str) -> list[Any]:
+    """The values of a column, or of a field of a struct: null where the struct is."""
     column = pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
-    for step in (first, *steps):
+    for step in steps_of[name]:
         column = column.flatten()[column.type.get_field_index(step)]
-    return column
-
-
-def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
-    return table_values(_column(batch, name), name)
+    return table_values(column, name)
 
 
 def _add_batch(
-    writer: ContainerWriter,
-    batch: pa.RecordBatch,
-    columns: Mapping[str, str | None],
-    number: int,
-    named: Named,
+    writer: ContainerWriter, batch: pa.RecordBatch, taken: _Taken, number: int, named: Named
 ) -> None:
-    names, labels = _named(named, partial(_values, batch), number, batch.num_rows)
-    for name, ext in columns.items():
+    values_of = partial(_values, batch, taken.steps)
+    names, labels = _named(named, values_of, number, batch.num_rows)
+    empty = [] if taken.rest else list(range(batch.num_rows))
+    for steps, ext in taken.parts.items():
         if ext is not None:
-            values = _values(batch, name)
+            values = values_of(".".join(steps))
             present = [at for at, value in enumerate(values) if value is not None]
             given = (values[at] for at in present)
             raw = [value.encode() if isinstance(value, str) else value for value in given]
             classes = [labels[at] for at in present]
             _add(writer, [names[at] for at in present], ext, raw, classes)
-    rest = [name for name in batch.schema.names if name not in columns]
-    if rest:
-        rows = table_rows(batch.select(rest))
+            empty = [at for at in empty if values[at] is None]
+    if taken.rest:
+        rows = table_rows(batch.select(taken.rest))
         for row in rows:
-            _leave_out(row, columns)
-        if any(rows):
-            _add(
-                writer,
-                names,
-                "json",
-                [canonical_json(json_value(row, _json_scalar)) for row in rows],
-                labels,
-            )
+            for steps in taken.parts:
+                _leave_out(row, steps)
+        values = [canonical_json(json_value(row, _json_scalar)) for row in rows]
+        _add(writer, names, "json", values, labels)
+    if empty:
+        without = [RowName(names[at].name, names[at].problem or NO_PARTS) for at in empty]
+        ext = next(filter(None, taken.parts.values()), "json")
+        _add(writer, without, ext, [b""] * len(empty), [None] * len(empty))
 
 
-def _leave_out(row: dict[str, Any], columns: Mapping[str, str | None]) -> None:
-    """Remove the fields of structs that are parts of their own, or left out."""
-    for name in columns:
-        *folders, last = name.split(".")
-        inner: Any = row
-        for folder in folders:
-            inner = inner.get(folder) if isinstance(inner, dict) else None
-        if isinstance(inner, dict):
-            inner.pop(last, None)
-            if not inner and folders:
-                _leave_out(row, {".".join(folders): None})
+def _leave_out(row: dict[str, Any], steps: _Steps) -> None:
+    """Remove a field of a struct that is a part of its own, or left out."""
+    *folders, last = steps
+    inner: Any = row
+    for folder in folders:
+        inner = inner.get(folder) if isinstance(inner, dict) else None
+    if isinstance(inner, dict):
+        inner.pop(last, None)
+        if not inner and folders:
+            _leave_out(row, tuple(folders))
 
 
 def _json_scalar(value: Any) -> Any:
@@ -351,17 +375,20 @@ def row_expansion(
         taken = pc.is_in(keys, pa.array(sorted(others), pa.string()))
         return _matching(rows, keys) & ~column_flags(taken)
 
-    return Expansion(matches, indexed, lambda key: None, rows.exclude)
+    return Expansion(matches, indexed, _refused, rows.exclude)
+
+
+def _refused(key: str) -> str | None:
+    compressed = _COMPRESSED.search(key)
+    return "a compressed table is not read: decompress it, or exclude it" if compressed else None
 
 
 def _matching(rows: Rows, keys: pa.Array) -> Flags:
     if rows.files is not None:
         return KeyRule(rows.files)(keys)
-    ends = [end for end, kind in FORMATS.items() if rows.format in ("auto", kind)]
-    flags = np.zeros(len(keys), np.bool_)
-    for end in ends:
-        flags |= column_flags(pc.ends_with(keys, end, ignore_case=True))
-    return flags
+    ends = [re.escape(end) for end, kind in FORMATS.items() if rows.format in ("auto", kind)]
+    pattern = f"(?i)(?:{'|'.join(ends)})(?:{_ENDS})?$"
+    return column_flags(pc.match_substring_regex(keys, pattern))
 
 
 class _Table:
@@ -375,11 +402,10 @@ class _Table:
         self._label = label
         self._info = info
         self._format = _format(rows, info.key)
-        self._delimiter = rows.delimiter or ("\t" if info.key.lower().endswith(".tsv") else ",")
         self.rewritten = self._format in ("csv", "parquet")
         made_from = [*identity(info), self._format, rows.key]
         if self._format == "csv":
-            made_from.append(self._delimiter)
+            made_from.append(rows.delimiter or default_delimiter(info.key))
         if self._format == "parquet":
             made_from.append(dict(rows.columns))
         if label is not None:
@@ -390,7 +416,7 @@ class _Table:
     def read(self, source: Readable, writer: ContainerWriter) -> None:
         info, named = self._info, Named(self._rows.key, self._label)
         if self._format == "csv":
-            write_csv_rows(source, info, writer, delimiter=self._delimiter, named=named)
+            write_csv_rows(source, info, writer, delimiter=self._rows.delimiter, named=named)
         elif self._format == "parquet":
             columns = self._rows.columns
             write_parquet_rows(source, info, writer, columns=columns, named=named)

@@ -83,17 +83,19 @@ def numbered(
         (("dog", "cat", "owl"), (), ["cat"], [], ("dog", "cat", "owl"), [1]),
         (None, (), ["dog", "cat"], ["dog", "owl"], ("cat", "dog", "owl"), [1, 0, 1, 2]),
         (None, (), ["n2", "n1"], ["0", "1"], ("n1", "n2"), [1, 0, 0, 1]),
-        (("b", "a"), (), [], ["1", "0", "a"], ("b", "a"), [1, 0, 1]),
-        (None, (), [], ["3", "10", "3"], ("10", "3"), [1, 0, 1]),
+        (("b", "a"), (), [], ["1", "0"], ("b", "a"), [1, 0]),
+        (None, (), [], ["3", "10", "3"], ("3", "10"), [0, 1, 0]),
         (None, (), ["5", "6"], ["6", "5"], ("5", "6"), [0, 1, 1, 0]),
-        (None, (), ["1", "cat"], ["1", "0"], ("1", "cat"), [0, 1, 0, 0]),
+        (None, (), ["1", "cat"], ["1", "0"], ("0", "1", "cat"), [1, 2, 1, 0]),
+        (None, (), ["5", "6"], ["0"], ("0", "5", "6"), [1, 2, 0]),
         (("10", "20"), (), [], ["20"], ("10", "20"), [1]),
         # Known classes keep their numbers, also those that are gone; pinned ones replace them.
         (None, ("cat",), [SMILE, "\uffff"], [], ("cat", "\uffff", SMILE), [2, 1]),
         (("b", "a"), ("a", "c"), ["a"], ["0"], ("b", "a"), [1, 0]),
-        # In label files: names, and indices into the classes, old and new.
+        # In label files: names, or places among the classes, old and new.
         (None, ("n2", "n1"), ["n1"], ["0", "1"], ("n2", "n1"), [1, 0, 1]),
-        (None, ("n2",), ["n1", "n0"], ["2", "n3"], ("n2", "n0", "n1", "n3"), [2, 1, 2, 3]),
+        (None, ("n2",), ["n1", "n0"], ["2", "1"], ("n2", "n0", "n1"), [2, 1, 2, 1]),
+        (None, ("n2",), ["n1"], ["2", "n3"], ("n2", "2", "n1", "n3"), [2, 1, 3]),
         # Whole numbers that name classes: a new one is a new class, not an index.
         (None, ("10", "3"), [], ["3", "2", "10"], ("10", "3", "2"), [1, 2, 0]),
         (None, ("0", "1"), ["cat"], ["1"], ("0", "1", "cat"), [2, 1]),
@@ -121,8 +123,9 @@ def test_classes_grow_at_the_end(before, now):
     [
         (("dog",), ["cat"], [], "cat/x"),
         (None, ["cat"], ["1"], "v"),
-        (None, ["5", "6"], ["0"], "v"),
-        (("dog",), [], ["9" * 10], "v"),
+        (("b", "a"), [], ["a", "0"], "v"),
+        (("b", "5"), [], ["0"], "v"),
+        (("dog",), [], ["9" * 5_000], "v"),
     ],
 )
 def test_samples_of_unknown_classes_are_named(pinned, folders, tokens, where):
@@ -130,16 +133,19 @@ def test_samples_of_unknown_classes_are_named(pinned, folders, tokens, where):
         numbered(pinned, folders, tokens)
 
 
-@pytest.mark.parametrize("known", [(), ("cat", "1")])
-def test_a_number_in_a_column_of_names_is_no_index(known):
-    for pinned, label in ((None, None), (("cat", "dog"), 0), (("0", "cat"), 0)):
-        table = ClassTable(pinned, known, "column 'c'")
-        codes = [table.code(text, sample_key=text, may_be_number=True) for text in ("cat", "0")]
-        if label is None:
-            with larder_error("config.label", "0"):
-                table.number()
-        else:
-            assert table.number().labels[codes].tolist()[1] == label
+@pytest.mark.parametrize("order", [("cat", "1", "file 1"), ("file 1", "cat", "1"), ("cat", "1")])
+def test_a_number_in_a_column_of_names_is_a_name_whatever_a_file_has(order):
+    table = ClassTable(None, (), "column 'c'")
+    codes = {
+        each: table.code(text, sample_key=each, file=file)
+        for each in order
+        for file, _, text in [each.rpartition(" ")]
+    }
+    found = table.number()
+    assert found.classes == ("1", "cat")
+    assert {each: found.classes[found.labels[code]] for each, code in codes.items()} == {
+        each: each.removeprefix("file ") for each in order
+    }
 
 
 def test_a_class_pinned_twice_is_named():
