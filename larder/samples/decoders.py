@@ -190,22 +190,41 @@ def _wav(data: bytes) -> dict[str, Array]:
     return {"": values.reshape(-1, channels), "rate": np.asarray(rate, np.int64)}
 
 
+_OTHER_KINDS: Final = {b"RF64": "RF64", b"BW64": "BW64", b"RIFX": "RIFX", b"riff": "Wave64"}
+
+
 def _wav_chunks(data: bytes) -> tuple[bytes, memoryview]:
-    """The contents of the chunks ``fmt`` and ``data``."""
+    """The contents of the chunks ``fmt`` and ``data``.
+
+    Writers that cannot go back to the header, as of a pipe, leave 0 or the largest number there for
+    the length. Such a file is refused, as nothing tells whether it is whole.
+    """
+    if kind := _OTHER_KINDS.get(data[:4]):
+        raise ValueError(f"it is a WAV file of the kind {kind}: convert it to RIFF")
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise ValueError("it is no WAV file")
-    head, at = b"", 12
-    while at + 8 <= len(data):
-        name, length = struct.unpack_from("<4sI", data, at)
-        at += 8
+    head, audio, at = b"", None, 12
+    while data[at : at + 4].isascii() and data[at : at + 4].decode().isprintable():
+        name, body = data[at : at + 4], at + 8
+        length = int.from_bytes(data[at + 4 : body], "little")
         if name == b"data":
-            if at + length > len(data):
-                raise ValueError(f"it has {len(data) - at} bytes of audio instead of {length}")
-            return head, memoryview(data)[at : at + length]
-        if name == b"fmt ":
-            head = data[at : at + length]
-        at += length + length % 2
-    raise ValueError("it has no audio")
+            if body + length > len(data):
+                found = f"it has {len(data) - body} bytes of audio instead of {length}"
+                raise ValueError(f"{found}: it is cut short, or was written to a pipe")
+            if audio and length:
+                raise ValueError("it has several chunks of audio")
+            audio = audio or memoryview(data)[body : body + length]
+        elif name == b"fmt ":
+            head = data[body : body + length]
+        at = body + length + length % 2
+        if at >= len(data):
+            break
+    if audio is None:
+        raise ValueError("it has no audio")
+    if not audio and not len(data) <= at <= len(data) + 1:
+        found = f"it has {len(data) - 12} bytes of chunks, and no audio by its header"
+        raise ValueError(f"{found}: it was written to a pipe, or its recorder was killed")
+    return head, audio
 
 
 def _of_24_bits(values: Array) -> Array:
