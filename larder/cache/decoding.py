@@ -18,16 +18,14 @@ from larder.config.shape import MAX_PIXELS, ImageShape
 from larder.errors import ObjectError
 from larder.samples.images import (
     Array,
-    decoded,
     decoding,
     discarding,
     form_of,
     load,
     loading_bytes,
     open_image,
-    shaped,
-    shaped_form,
 )
+from larder.samples.pixels import decoded, fitted, fitted_form
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -53,8 +51,8 @@ class OpenedImage:
         self.form = form_of(image, mask=mask)
         self.loading_bytes = loading_bytes(image)
         if shape:
-            self.loading_bytes += 2 * self.form.bytes
-            self.form = shaped_form(self.form, shape, mask=mask)
+            self.loading_bytes += 3 * self.form.bytes
+            self.form = fitted_form(self.form, shape, mask=mask)
 
     def array(self, channels: int | None = None) -> Array:
         """Decode the image to shape (height, width, channels), in C order. May be called only once,
@@ -67,7 +65,7 @@ class OpenedImage:
         with decoding(self._where, HINT), discarding(image):
             load(image)
             if self._shape:
-                return shaped(decoded(image, mask=self._mask), self._shape, mask=self._mask)
+                return fitted(image, self._shape, mask=self._mask)
             return decoded(image, channels, mask=self._mask)
 
 

@@ -10,23 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from larder.config.shape import MAX_PIXELS, ImageShape
 from larder.packages import failed_import, is_installed, require_module
 from larder.readers.numbers import Array
 from larder.samples.images import (
     BadImageError,
-    decoded,
+    check_pixels,
     decoding,
     discarding,
     form_of,
     load,
     open_image,
 )
+from larder.samples.pixels import Box, decoded, fitted, image_of, middle, scaled
 
 if TYPE_CHECKING:
     from PIL import Image
-
-Box = tuple[float, float, float, float]
-"""Left, top, right and bottom of a piece of an image, in pixels."""
 
 HINT: Final = (
     "replace it at the source and prepare again, or give reading=larder.Reading(on_error='skip')"
@@ -48,7 +47,7 @@ def load_decoders() -> None:
     """
     require_module("jpeg", "PIL")
     _simplejpeg()
-    from PIL import Image
+    from larder.samples.pillow import Image
 
     Image.preinit()
 
@@ -60,15 +59,18 @@ def decode_image(data: bytes | Array, where: str, size: int | None = None) -> Ar
         ObjectError: ``sample.undecodable``, also for images of more than 8 bits a channel.
     """
     data = bytes(data)
+    shape = ImageShape(size, size, 3) if size else None
     with decoding(where, HINT):
-        if size and (pixels := _scaled_jpeg(data, size, size)) is not None:
-            from PIL import Image
-
-            if min(pixels.shape[:2]) == size:
-                top, left = ((length - size) // 2 for length in pixels.shape[:2])
-                return np.ascontiguousarray(pixels[top : top + size, left : left + size])
-            return _square(Image.fromarray(pixels), size)
-        return _by_pillow(data, size)
+        if size and shape and (pixels := _scaled_jpeg(data, size, size)) is not None:
+            left, top, right, bottom = middle((pixels.shape[1], pixels.shape[0]), shape)
+            piece = np.ascontiguousarray(pixels[top:bottom, left:right])
+            return piece if bottom - top == size else fitted(image_of(piece), shape)
+        with open_image(io.BytesIO(data)) as image, discarding(image):
+            _check_bytes(image)
+            if size:
+                image.draft("RGB", (size, size))
+            load(image)
+            return fitted(image, shape) if shape else decoded(image, channels=3)
 
 
 def decode_piece(
@@ -104,36 +106,11 @@ def decode_piece(
         )
 
 
-def scaled(pixels: Array, size: int, box: Box) -> Array:
-    """The square that a piece of an image, given as an array, is scaled to."""
-    from PIL import Image
-
-    image = Image.fromarray(pixels)
-    box = (*box[:2], min(box[2], image.width), min(box[3], image.height))  # not rounded up
-    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
-
-
 def _check_bytes(image: Image.Image) -> None:
     dtype = form_of(image).dtype
     if dtype != "uint8":
         way = "name it in masks, or others in decode, and decode it in transforms"
         raise BadImageError(f"its elements are {dtype}: {way}")
-
-
-def _by_pillow(data: bytes, size: int | None) -> Array:
-    with open_image(io.BytesIO(data)) as image, discarding(image):
-        _check_bytes(image)
-        if size:
-            image.draft("RGB", (size, size))
-        load(image)
-        if size and image.mode == "RGB":
-            return _square(image, size)
-        pixels = decoded(image, channels=3)
-        if size is None:
-            return pixels
-        from PIL import Image
-
-        return _square(Image.fromarray(pixels), size)
 
 
 def decode_mask(data: bytes | Array, where: str, size: int | None = None) -> Array:
@@ -145,16 +122,8 @@ def decode_mask(data: bytes | Array, where: str, size: int | None = None) -> Arr
     with decoding(where, HINT), open_image(io.BytesIO(bytes(data))) as image, discarding(image):
         form_of(image, mask=True)
         load(image)
-        pixels = decoded(image, mask=True)
-    if size is None:
-        return pixels
-    side = min(pixels.shape[:2])
-    rows, columns = (
-        np.ceil((length - side) / 2 + (np.arange(size) + 0.5) * (side / size)).astype(int) - 1
-        for length in pixels.shape[:2]
-    )
-    square: Array = pixels[rows[:, None], columns]
-    return square
+        shape = ImageShape(size, size, 1) if size else None
+        return fitted(image, shape, mask=True) if shape else decoded(image, mask=True)
 
 
 def _scaled_jpeg(data: bytes, width: int, height: int) -> Array | None:
@@ -166,6 +135,12 @@ def _scaled_jpeg(data: bytes, width: int, height: int) -> Array | None:
     if simplejpeg is None or not data.startswith(_JPEG):
         return None
     try:
+        rows, columns, colours, _ = simplejpeg.decode_jpeg_header(data)
+        check_pixels((columns, rows), MAX_PIXELS)
+        if colours not in ("Gray", "YCbCr", "RGB"):
+            return None
+        if height > rows or width > columns:
+            height, width = rows, columns  # or one side alone of a narrow strip is scaled
         pixels: Array = simplejpeg.decode_jpeg(data, "RGB", min_height=height, min_width=width)
     except ValueError:
         return None
@@ -181,17 +156,3 @@ def _simplejpeg() -> Any:
         return import_module("simplejpeg")
     except ImportError as error:
         raise failed_import(error, "simplejpeg") from error
-
-
-def _square(image: Image.Image, size: int) -> Array:
-    """The square in the middle of an image, scaled to ``size`` pixels if it has others."""
-    from PIL import Image
-
-    width, height = image.size
-    side = min(width, height)
-    if side == size:
-        x, y = (width - size) // 2, (height - size) // 2
-        return np.asarray(image.crop((x, y, x + size, y + size)))
-    left, top = (width - side) / 2, (height - side) / 2
-    box = (left, top, left + side, top + side)
-    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))

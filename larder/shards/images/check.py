@@ -26,7 +26,7 @@ from larder.samples.images import (
     loading_bytes,
     open_image,
 )
-from larder.shards.images.transform import encode_again, encode_bytes
+from larder.shards.images.transform import encode_again, encode_bytes, transform_bytes
 
 Validation = Literal["none", "header", "decode"]
 """How images are checked: not at all, by format and size, or by decoding them. Other parts are only
@@ -150,7 +150,7 @@ def stored_image(
         budget = rules.budget
         return encode_again(ext, file, transform, where=where, max_pixels=most, budget=budget)
     with decoding(where, _HINT), open_image(io.BytesIO(data), most) as image:
-        needed_bytes = 2 * loading_bytes(image)
+        needed_bytes = transform_bytes(image, transform)
     with rules.budget.holding(needed_bytes) if rules.budget else nullcontext():
         options = transform.options()
         stored: bytes = rules.pool.call(
