@@ -300,6 +300,23 @@ def _unused_parts(plan: Plan) -> Iterator[str]:
             yield f"no sample has the part for {format_names(names, _NAMES)}: check {key}"
 
 
+def _source_pixels(plan: Plan) -> Iterator[str]:
+    dataset = plan.source_state.dataset
+    annotations, transform = dataset.samples.annotations, dataset.image_options.transform
+    if annotations is None or annotations.part is None:
+        return
+    by_name = annotations.format == "auto"
+    by_name = by_name and any(name.endswith(".json") for name in annotations.files)
+    keys = ["shards.images.resize"] if transform and transform.resize else []
+    keys += ["cache.images"] if dataset.cache and dataset.cache.images else []
+    if keys and (by_name or annotations.format == "coco"):
+        yield (
+            f"{' and '.join(keys)} changes the size of images, and boxes and outlines in"
+            f" {annotations.part} keep the pixels of the source: scale them in training by"
+            " image.width and image.height"
+        )
+
+
 def _few_shards(plan: Plan) -> Iterator[str]:
     settings = plan.source_state.settings
     wanted = readers(settings.template)
@@ -380,6 +397,10 @@ WARNINGS: Mapping[str, tuple[str, Callable[[Plan], Iterator[str]]]] = {
     "unused_parts": (
         "no sample has a part that `shards.features`, `shards.images.masks` or `decoding` names",
         _unused_parts,
+    ),
+    "source_pixels": (
+        "images are resized, and boxes in a COCO file keep the pixels of the source",
+        _source_pixels,
     ),
     "few_shards": ("a split has fewer shards than readers, or only one", _few_shards),
     "unconditional_writes": (
