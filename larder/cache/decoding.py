@@ -6,7 +6,6 @@ An image becomes an array of shape (height, width, channels), decoded by Pillow;
 
 from __future__ import annotations
 
-import io
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -82,7 +81,7 @@ def open_picture(
         message = "the image cannot be decoded: it is empty"
         raise ObjectError("sample.undecodable", message, where=where, hint=HINT)
     with decoding(where, HINT):
-        image = open_image(io.BytesIO(data), max_pixels)
+        image = open_image(data, max_pixels)
         return OpenedImage(image, where, mask=mask, shape=shape)
 
 

@@ -94,7 +94,7 @@ def _text(ext: str, data: bytes) -> str:
 
 def _thumbnail(data: bytes, where: str) -> bytes:
     with decoding(where, ""):
-        image = open_image(io.BytesIO(data), MAX_PIXELS)
+        image = open_image(data, MAX_PIXELS)
         with discarding(image):
             image.draft(None, (_SIDE, _SIDE))  # a JPEG is decoded to little more than that
             load(image)

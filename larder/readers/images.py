@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -65,7 +64,7 @@ def decode_image(data: bytes | Array, where: str, size: int | None = None) -> Ar
             left, top, right, bottom = middle((pixels.shape[1], pixels.shape[0]), shape)
             piece = np.ascontiguousarray(pixels[top:bottom, left:right])
             return piece if bottom - top == size else fitted(image_of(piece), shape)
-        with open_image(io.BytesIO(data)) as image, discarding(image):
+        with open_image(data) as image, discarding(image):
             _check_bytes(image)
             if size:
                 image.draft("RGB", (size, size))
@@ -88,7 +87,7 @@ def decode_piece(
         ObjectError: As `decode_image`.
     """
     data = bytes(data)
-    with decoding(where, HINT), open_image(io.BytesIO(data)) as image, discarding(image):
+    with decoding(where, HINT), open_image(data) as image, discarding(image):
         _check_bytes(image)
         width, height = image.size
         box = choose(width, height)
@@ -119,7 +118,7 @@ def decode_mask(data: bytes | Array, where: str, size: int | None = None) -> Arr
     Raises:
         ObjectError: ``sample.undecodable``.
     """
-    with decoding(where, HINT), open_image(io.BytesIO(bytes(data))) as image, discarding(image):
+    with decoding(where, HINT), open_image(bytes(data)) as image, discarding(image):
         form_of(image, mask=True)
         load(image)
         shape = ImageShape(size, size, 1) if size else None

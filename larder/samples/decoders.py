@@ -190,19 +190,14 @@ def _wav(data: bytes) -> dict[str, Array]:
     return {"": values.reshape(-1, channels), "rate": np.asarray(rate, np.int64)}
 
 
-_OTHER_KINDS: Final = {b"RF64": "RF64", b"BW64": "BW64", b"RIFX": "RIFX", b"riff": "Wave64"}
-
-
 def _wav_chunks(data: bytes) -> tuple[bytes, memoryview]:
     """The contents of the chunks ``fmt`` and ``data``.
 
     Writers that cannot go back to the header, as of a pipe, leave 0 or the largest number there for
     the length. Such a file is refused, as nothing tells whether it is whole.
     """
-    if kind := _OTHER_KINDS.get(data[:4]):
-        raise ValueError(f"it is a WAV file of the kind {kind}: convert it to RIFF")
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
-        raise ValueError("it is no WAV file")
+        raise ValueError("it is no WAV file of the kind RIFF (nor are RF64, RIFX and Wave64)")
     head, audio, at = b"", None, 12
     while data[at : at + 4].isascii() and data[at : at + 4].decode().isprintable():
         name, body = data[at : at + 4], at + 8

@@ -8,6 +8,7 @@ decodes to other values than the file has is refused.
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
 from collections.abc import Iterator
@@ -126,14 +127,15 @@ def decoding(where: str, hint: str, what: str = "the image cannot be decoded") -
         raise ObjectError("sample.undecodable", message, where=where, hint=hint) from error
 
 
-def open_image(file: IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Read the header of an image; its seekable file is read again when it is loaded."""
+def open_image(data: bytes | IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Read the header of an image; a seekable file is read again when it is loaded."""
     from larder.samples.pillow import Image, UnidentifiedImageError
 
     _silence()
     if Image.MAX_IMAGE_PIXELS is not None and max_pixels > 2 * Image.MAX_IMAGE_PIXELS:
         Image.MAX_IMAGE_PIXELS = max_pixels  # of Larder's copy, and never lowered
     try:
+        file = io.BytesIO(data) if isinstance(data, bytes) else data
         image = Image.open(file, formats=FORMATS)
     except Image.DecompressionBombError:
         raise _too_many(max_pixels) from None

@@ -302,18 +302,15 @@ def _unused_parts(plan: Plan) -> Iterator[str]:
 
 def _source_pixels(plan: Plan) -> Iterator[str]:
     dataset = plan.source_state.dataset
-    annotations, transform = dataset.samples.annotations, dataset.image_options.transform
-    if annotations is None or annotations.part is None:
+    annotations, transform = dataset.samples.annotations, dataset.shards.images
+    resized = (transform and transform.resize) or (dataset.cache and dataset.cache.images)
+    if not resized or annotations is None or annotations.part is None:
         return
-    by_name = annotations.format == "auto"
-    by_name = by_name and any(name.endswith(".json") for name in annotations.files)
-    keys = ["shards.images.resize"] if transform and transform.resize else []
-    keys += ["cache.images"] if dataset.cache and dataset.cache.images else []
-    if keys and (by_name or annotations.format == "coco"):
+    by_name = any(name.endswith(".json") for name in annotations.files)
+    if annotations.format == "coco" or (annotations.format == "auto" and by_name):
         yield (
-            f"{' and '.join(keys)} changes the size of images, and boxes and outlines in"
-            f" {annotations.part} keep the pixels of the source: scale them in training by"
-            " image.width and image.height"
+            f"images are resized, and boxes and outlines in {annotations.part} keep the pixels of"
+            " the source: scale them in training by image.width and image.height"
         )
 
 

@@ -26,7 +26,7 @@ from larder.samples.images import (
     loading_bytes,
     open_image,
 )
-from larder.shards.images.transform import encode_again, encode_bytes, transform_bytes
+from larder.shards.images.transform import encode_again, transform_bytes
 
 Validation = Literal["none", "header", "decode"]
 """How images are checked: not at all, by format and size, or by decoding them. Other parts are only
@@ -89,9 +89,8 @@ def check_image(
         return None
     if not data:
         raise _empty(where)
-    file = io.BytesIO(data) if isinstance(data, bytes) else data
     # Opening an image refuses one without a width, a height or a mode.
-    with decoding(where, _HINT), open_image(file, rules.max_pixels) as image:
+    with decoding(where, _HINT), open_image(data, rules.max_pixels) as image:
         mask = rules.decoders.is_mask(ext)
         form = form_of(image, mask=mask) if rules.forms or mode == "decode" else None
         if mode == "decode":
@@ -146,15 +145,14 @@ def stored_image(
     if not data:
         raise _empty(where)
     if rules.pool is None or not isinstance(data, bytes):
-        file = io.BytesIO(data) if isinstance(data, bytes) else data
         budget = rules.budget
-        return encode_again(ext, file, transform, where=where, max_pixels=most, budget=budget)
-    with decoding(where, _HINT), open_image(io.BytesIO(data), most) as image:
+        return encode_again(ext, data, transform, where=where, max_pixels=most, budget=budget)
+    with decoding(where, _HINT), open_image(data, most) as image:
         needed_bytes = transform_bytes(image, transform)
     with rules.budget.holding(needed_bytes) if rules.budget else nullcontext():
         options = transform.options()
         stored: bytes = rules.pool.call(
-            encode_bytes, ext, data, options, unit=where, where=where, max_pixels=most
+            encode_again, ext, data, options, unit=where, where=where, max_pixels=most
         )
         return stored
 

@@ -72,16 +72,9 @@ def target_size(size: tuple[int, int], transform: Transform) -> tuple[int, int]:
     return (wanted, other) if size[0] == shorter else (other, wanted)
 
 
-def encode_bytes(
-    ext: str, data: bytes, transform: Transform, *, where: str, max_pixels: int
-) -> bytes:
-    """`encode_again`, for an image in memory."""
-    return encode_again(ext, io.BytesIO(data), transform, where=where, max_pixels=max_pixels)
-
-
 def encode_again(
     ext: str,
-    file: IO[bytes],
+    data: bytes | IO[bytes],
     transform: Transform,
     *,
     where: str,
@@ -89,7 +82,7 @@ def encode_again(
     budget: ByteBudget | None = None,
 ) -> bytes:
     """Resize an image and encode it again; the extension says whether it is a mask."""
-    with decoding(where, _HINT), open_image(file, max_pixels) as image:
+    with decoding(where, _HINT), open_image(data, max_pixels) as image:
         mask = role(ext).name in transform.masks
         form = form_of(image, mask=mask)
         format_ = _format(image, transform, mask=mask)
