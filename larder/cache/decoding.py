@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from larder.bounds import ByteBudget
 from larder.cache.record import Value
 from larder.config.shape import MAX_PIXELS, ImageShape
-from larder.errors import ObjectError
 from larder.samples.images import (
     Array,
     decoding,
@@ -77,9 +76,6 @@ def open_picture(
     shape: ImageShape | None = None,
 ) -> OpenedImage:
     """Read the header of an image; ``sample.undecodable`` if it cannot become an array."""
-    if not data:
-        message = "the image cannot be decoded: it is empty"
-        raise ObjectError("sample.undecodable", message, where=where, hint=HINT)
     with decoding(where, HINT):
         image = open_image(data, max_pixels)
         return OpenedImage(image, where, mask=mask, shape=shape)

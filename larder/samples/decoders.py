@@ -164,6 +164,8 @@ _DTYPES: Final = {
     (_FLOAT, 64): "<f8",
 }
 _FMT = struct.Struct("<HHIIHH")
+_CHUNK_NAME: Final = re.compile(rb"[ -~]{4}")
+_OTHER_LENGTH: Final = "its header says {} bytes of audio, and {} are there"
 
 
 def _wav(data: bytes) -> dict[str, Array]:
@@ -199,26 +201,22 @@ def _wav_chunks(data: bytes) -> tuple[bytes, memoryview]:
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise ValueError("it is no WAV file of the kind RIFF (nor are RF64, RIFX and Wave64)")
     head, audio, at = b"", None, 12
-    while data[at : at + 4].isascii() and data[at : at + 4].decode().isprintable():
+    while _CHUNK_NAME.match(data, at):
         name, body = data[at : at + 4], at + 8
         length = int.from_bytes(data[at + 4 : body], "little")
-        if name == b"data":
-            if body + length > len(data):
-                found = f"it has {len(data) - body} bytes of audio instead of {length}"
-                raise ValueError(f"{found}: it is cut short, or was written to a pipe")
-            if audio and length:
-                raise ValueError("it has several chunks of audio")
-            audio = audio or memoryview(data)[body : body + length]
-        elif name == b"fmt ":
-            head = data[body : body + length]
         at = body + length + length % 2
-        if at >= len(data):
-            break
+        if name == b"fmt ":
+            head = data[body : body + length]
+        if name == b"data" and (length or audio is None):
+            if body + length > len(data):
+                raise ValueError(_OTHER_LENGTH.format(length, len(data) - body))
+            if audio:
+                raise ValueError("it has several chunks of audio")
+            audio = memoryview(data)[body : body + length]
     if audio is None:
         raise ValueError("it has no audio")
     if not audio and not len(data) <= at <= len(data) + 1:
-        found = f"it has {len(data) - 12} bytes of chunks, and no audio by its header"
-        raise ValueError(f"{found}: it was written to a pipe, or its recorder was killed")
+        raise ValueError(_OTHER_LENGTH.format(0, "more"))
     return head, audio
 
 

@@ -131,6 +131,8 @@ def open_image(data: bytes | IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.I
     """Read the header of an image; a seekable file is read again when it is loaded."""
     from larder.samples.pillow import Image, UnidentifiedImageError
 
+    if not data:
+        raise BadImageError("the file is empty")
     _silence()
     if Image.MAX_IMAGE_PIXELS is not None and max_pixels > 2 * Image.MAX_IMAGE_PIXELS:
         Image.MAX_IMAGE_PIXELS = max_pixels  # of Larder's copy, and never lowered

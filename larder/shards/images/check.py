@@ -13,7 +13,6 @@ from typing import IO, Final, Literal, get_args
 
 from larder.bounds import ByteBudget
 from larder.config.shape import MAX_PIXELS, Transform
-from larder.errors import ObjectError
 from larder.jobs.pool import ProcessPool
 from larder.samples.decoders import IMAGES_ONLY, Decoders, kind_of
 from larder.samples.images import (
@@ -87,8 +86,6 @@ def check_image(
     """
     if (mode == "none" and not rules.forms) or not rules.decoders.is_image(ext):
         return None
-    if not data:
-        raise _empty(where)
     # Opening an image refuses one without a width, a height or a mode.
     with decoding(where, _HINT), open_image(data, rules.max_pixels) as image:
         mask = rules.decoders.is_mask(ext)
@@ -142,8 +139,6 @@ def stored_image(
     transform, most = rules.transform, rules.max_pixels
     if transform is None or not is_image(ext):
         return None
-    if not data:
-        raise _empty(where)
     if rules.pool is None or not isinstance(data, bytes):
         budget = rules.budget
         return encode_again(ext, data, transform, where=where, max_pixels=most, budget=budget)
@@ -155,11 +150,6 @@ def stored_image(
             encode_again, ext, data, options, unit=where, where=where, max_pixels=most
         )
         return stored
-
-
-def _empty(where: str) -> ObjectError:
-    message = "the image cannot be decoded: the file is empty"
-    return ObjectError("sample.undecodable", message, where=where, hint=_HINT)
 
 
 @dataclass(frozen=True, slots=True)
