@@ -51,7 +51,9 @@ def load_decoders() -> None:
     Image.preinit()
 
 
-def decode_image(data: bytes | Array, where: str, size: int | None = None) -> Array:
+def decode_image(
+    data: bytes | Array, where: str, size: int | None = None, max_pixels: int = MAX_PIXELS
+) -> Array:
     """The pixels of an image as uint8 (height, width, 3); with ``size``, (size, size, 3).
 
     Raises:
@@ -60,11 +62,11 @@ def decode_image(data: bytes | Array, where: str, size: int | None = None) -> Ar
     data = bytes(data)
     shape = ImageShape(size, size, 3) if size else None
     with decoding(where, HINT):
-        if size and shape and (pixels := _scaled_jpeg(data, size, size)) is not None:
+        if size and shape and (pixels := _scaled_jpeg(data, size, size, max_pixels)) is not None:
             left, top, right, bottom = middle((pixels.shape[1], pixels.shape[0]), shape)
             piece = np.ascontiguousarray(pixels[top:bottom, left:right])
             return piece if bottom - top == size else fitted(image_of(piece), shape)
-        with open_image(data) as image, discarding(image):
+        with open_image(data, max_pixels) as image, discarding(image):
             _check_bytes(image)
             if size:
                 image.draft("RGB", (size, size))
@@ -94,7 +96,7 @@ def decode_piece(
         spare = min(box[2] - box[0], box[3] - box[1]) / size
         halvings = sum(2**n <= spare for n in range(1, _HALVINGS + 1))
         least = width >> halvings, height >> halvings
-        pixels = _scaled_jpeg(data, *least)
+        pixels = _scaled_jpeg(data, *least, MAX_PIXELS)
         if pixels is None:
             image.draft("RGB", least)
             load(image)
@@ -112,20 +114,22 @@ def _check_bytes(image: Image.Image) -> None:
         raise BadImageError(f"its elements are {dtype}: {way}")
 
 
-def decode_mask(data: bytes | Array, where: str, size: int | None = None) -> Array:
+def decode_mask(
+    data: bytes | Array, where: str, size: int | None = None, max_pixels: int = MAX_PIXELS
+) -> Array:
     """The numbers of a mask, (height, width, 1), in their own type; with ``size`` the nearest ones.
 
     Raises:
         ObjectError: ``sample.undecodable``.
     """
-    with decoding(where, HINT), open_image(bytes(data)) as image, discarding(image):
+    with decoding(where, HINT), open_image(bytes(data), max_pixels) as image, discarding(image):
         form_of(image, mask=True)
         load(image)
         shape = ImageShape(size, size, 1) if size else None
         return fitted(image, shape, mask=True) if shape else decoded(image, mask=True)
 
 
-def _scaled_jpeg(data: bytes, width: int, height: int) -> Array | None:
+def _scaled_jpeg(data: bytes, width: int, height: int, max_pixels: int) -> Array | None:
     """A JPEG in the smallest size that libjpeg can decode it to at once, at least as wide and high;
     None if Pillow has to decode it: others than grey and YCbCr, damaged ones, or without
     simplejpeg.
@@ -135,7 +139,7 @@ def _scaled_jpeg(data: bytes, width: int, height: int) -> Array | None:
         return None
     try:
         rows, columns, colours, _ = simplejpeg.decode_jpeg_header(data)
-        check_pixels((columns, rows), MAX_PIXELS)
+        check_pixels((columns, rows), max_pixels)
         if colours not in ("Gray", "YCbCr", "RGB"):
             return None
         if height > rows or width > columns:

@@ -12,6 +12,8 @@ from pipeline_lab import directory_lab
 from required import read_with_frameworks
 
 import larder
+from larder.readers import batches, split
+from tests.support.errors import larder_error
 from tests.support.pictures import Array, bands, by_bands, pictures, square
 
 SIZE = 40
@@ -95,3 +97,25 @@ def test_workers_of_torch_have_the_pixels_of_the_files(version):
         for key, array in squares(version.wanted).items()
     }
     assert found == {"0": digests, "2": digests}
+
+
+@pytest.mark.parametrize("size", [None, SIZE])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_a_loader_has_the_limit_that_images_were_checked_with(tmp_path, size, kind, monkeypatch):
+    file = io.BytesIO()
+    Image.new("RGB", (30, 30)).save(file, kind)
+    objects = {"a.png": file.getvalue()}
+    for module in (split, batches):
+        monkeypatch.setattr(module, "MAX_PIXELS", 100)
+    fields = {"labels": None, "cache": None, "validate": "none"}
+
+    def keys(limit: int) -> list[Any]:
+        lab = directory_lab(tmp_path / str(limit), objects, images={"max_pixels": limit}, **fields)
+        lab.prepare()
+        data = larder.open(f"{lab.storage}/larder/d")
+        loader = data.loader("train", batch_size=1, decode=True, size=size)
+        return [batch["key"] for batch in loader]
+
+    assert keys(900) == [["a"]]
+    with larder_error("sample.undecodable", "a.png"):
+        keys(899)
