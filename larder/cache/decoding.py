@@ -6,7 +6,6 @@ An image becomes an array of shape (height, width, channels), decoded by Pillow;
 
 from __future__ import annotations
 
-import io
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,19 +14,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from larder.bounds import ByteBudget
 from larder.cache.record import Value
 from larder.config.shape import MAX_PIXELS, ImageShape
-from larder.errors import ObjectError
 from larder.samples.images import (
     Array,
-    decoded,
     decoding,
     discarding,
     form_of,
     load,
     loading_bytes,
     open_image,
-    shaped,
-    shaped_form,
 )
+from larder.samples.pixels import decoded, fitted, fitted_form
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -53,8 +49,8 @@ class OpenedImage:
         self.form = form_of(image, mask=mask)
         self.loading_bytes = loading_bytes(image)
         if shape:
-            self.loading_bytes += 2 * self.form.bytes
-            self.form = shaped_form(self.form, shape, mask=mask)
+            self.loading_bytes += 3 * self.form.bytes
+            self.form = fitted_form(self.form, shape, mask=mask)
 
     def array(self, channels: int | None = None) -> Array:
         """Decode the image to shape (height, width, channels), in C order. May be called only once,
@@ -67,7 +63,7 @@ class OpenedImage:
         with decoding(self._where, HINT), discarding(image):
             load(image)
             if self._shape:
-                return shaped(decoded(image, mask=self._mask), self._shape, mask=self._mask)
+                return fitted(image, self._shape, mask=self._mask)
             return decoded(image, channels, mask=self._mask)
 
 
@@ -80,11 +76,8 @@ def open_picture(
     shape: ImageShape | None = None,
 ) -> OpenedImage:
     """Read the header of an image; ``sample.undecodable`` if it cannot become an array."""
-    if not data:
-        message = "the image cannot be decoded: it is empty"
-        raise ObjectError("sample.undecodable", message, where=where, hint=HINT)
     with decoding(where, HINT):
-        image = open_image(io.BytesIO(data), max_pixels)
+        image = open_image(data, max_pixels)
         return OpenedImage(image, where, mask=mask, shape=shape)
 
 

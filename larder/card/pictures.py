@@ -13,8 +13,9 @@ from larder.errors import ObjectError
 from larder.progress import Progress
 from larder.readers.samples import Sample
 from larder.readers.split import SplitSamples
-from larder.samples.images import decoded, decoding, discarding, is_image, load, open_image
+from larder.samples.images import decoding, discarding, is_image, load, open_image
 from larder.samples.naming import LABEL_EXT
+from larder.samples.pixels import decoded, image_of, resized
 from larder.units import format_bytes
 
 MAX_SAMPLE_BYTES = 32_000_000
@@ -92,10 +93,8 @@ def _text(ext: str, data: bytes) -> str:
 
 
 def _thumbnail(data: bytes, where: str) -> bytes:
-    from PIL import Image
-
     with decoding(where, ""):
-        image = open_image(io.BytesIO(data), MAX_PIXELS)
+        image = open_image(data, MAX_PIXELS)
         with discarding(image):
             image.draft(None, (_SIDE, _SIDE))  # a JPEG is decoded to little more than that
             load(image)
@@ -104,8 +103,10 @@ def _thumbnail(data: bytes, where: str) -> bytes:
         finite = np.nan_to_num(array.astype(np.float32))
         span = float(finite.max() - finite.min()) or 1.0
         array = ((finite - finite.min()) * (255 / span)).astype(np.uint8)
-    small = Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
-    small.thumbnail((_SIDE, _SIDE))
+    large = image_of(array)
+    shrunk = min(1, _SIDE / max(large.size))
+    size = max(1, round(large.width * shrunk)), max(1, round(large.height * shrunk))
+    small = resized(large, size, bicubic=True)
     target = io.BytesIO()
     if max(small.size) <= _SMALL:
         small.save(target, "PNG")

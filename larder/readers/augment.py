@@ -11,9 +11,10 @@ import numpy as np
 
 from larder.cache.fields import field_name
 from larder.readers.batches import part_ext
-from larder.readers.images import MOST_PIXELS, Box, decode_piece, load_decoders, scaled
+from larder.readers.images import MOST_PIXELS, decode_piece, load_decoders
 from larder.readers.schedule import invalid, whole
 from larder.samples.images import is_image
+from larder.samples.pixels import Box, scaled
 
 _TRIES = 10
 _LOG_RATIO = math.log(4 / 3)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from larder.cache.fields import field_name
-from larder.config.shape import DecoderUse
+from larder.config.shape import MAX_PIXELS, DecoderUse
 from larder.errors import ObjectError
 from larder.machine import usable_cores
 from larder.readers.columns import check_columns, check_function, check_list
@@ -107,6 +107,7 @@ class Decoding:
         masks: Extensions of images whose pixels are numbers: their elements, of palettes the
             numbers, are kept, in shape (height, width, 1).
         decoders: Which parts are images or masks by other rules.
+        max_pixels: Images with more are refused.
         map: A function of a sample, a dictionary of those of the values that it has, and of a
             generator of random numbers. What it returns is the sample in the batch.
 
@@ -124,6 +125,7 @@ class Decoding:
     masks: Sequence[str] = ()
     decoders: Decoders = IMAGES_ONLY
     map: Map | None = None
+    max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
         check_list(self.images, "decode")
@@ -142,12 +144,17 @@ class Decoding:
         if self.images:
             load_decoders()
 
-    def checked(self, parts: Collection[str], uses: Iterable[DecoderUse] = ()) -> Decoding:
+    def checked(
+        self,
+        parts: Collection[str],
+        uses: Iterable[DecoderUse] = (),
+        max_pixels: int = MAX_PIXELS,
+    ) -> Decoding:
         """The same with the rules of a version, if samples may have all that it names."""
         exts = set(map(part_ext, parts))
         check_columns({*exts, *(ext.rpartition(".")[2] for ext in exts)}, self.masks, "masks")
         masks = (DecoderUse(name, MASK) for name in self.masks)
-        decoding = replace(self, decoders=Decoders((*uses, *masks)))
+        decoding = replace(self, decoders=Decoders((*uses, *masks)), max_pixels=max_pixels)
         columns = decoding._columns(parts)
         if not isinstance(self.images, bool):
             check_columns(parts, self.images, "decode")
@@ -292,7 +299,7 @@ class Decoding:
         where = f"{key}.{part}"
         if self._decodes(part):
             decode = decode_mask if self.decoders.is_mask(part_ext(part)) else decode_image
-            value = decode(value, where, self.size)
+            value = decode(value, where, self.size, self.max_pixels)
         if name not in self.transforms and self.map is None:
             return value
         if isinstance(value, np.ndarray) and not value.flags.writeable:

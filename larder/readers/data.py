@@ -561,7 +561,8 @@ class Data:
         if decoding == Decoding():
             return source, decoding
         as_files = decoding.images and (cache is None or cache.kind == "encoded")
-        decoding = decoding.checked(source.names, samples.uses if as_files else ())
+        rules = (samples.uses, samples.max_pixels) if as_files else ()
+        decoding = decoding.checked(source.names, *rules)
         if decoding.columns is not None:
             source = source.of(decoding.reads(source.names))
         return source, decoding

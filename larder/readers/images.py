@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -10,23 +9,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from larder.config.shape import MAX_PIXELS, ImageShape
 from larder.packages import failed_import, is_installed, require_module
 from larder.readers.numbers import Array
 from larder.samples.images import (
     BadImageError,
-    decoded,
+    check_pixels,
     decoding,
     discarding,
     form_of,
     load,
     open_image,
 )
+from larder.samples.pixels import Box, decoded, fitted, image_of, middle, scaled
 
 if TYPE_CHECKING:
     from PIL import Image
-
-Box = tuple[float, float, float, float]
-"""Left, top, right and bottom of a piece of an image, in pixels."""
 
 HINT: Final = (
     "replace it at the source and prepare again, or give reading=larder.Reading(on_error='skip')"
@@ -48,27 +46,32 @@ def load_decoders() -> None:
     """
     require_module("jpeg", "PIL")
     _simplejpeg()
-    from PIL import Image
+    from larder.samples.pillow import Image
 
     Image.preinit()
 
 
-def decode_image(data: bytes | Array, where: str, size: int | None = None) -> Array:
+def decode_image(
+    data: bytes | Array, where: str, size: int | None = None, max_pixels: int = MAX_PIXELS
+) -> Array:
     """The pixels of an image as uint8 (height, width, 3); with ``size``, (size, size, 3).
 
     Raises:
         ObjectError: ``sample.undecodable``, also for images of more than 8 bits a channel.
     """
     data = bytes(data)
+    shape = ImageShape(size, size, 3) if size else None
     with decoding(where, HINT):
-        if size and (pixels := _scaled_jpeg(data, size, size)) is not None:
-            from PIL import Image
-
-            if min(pixels.shape[:2]) == size:
-                top, left = ((length - size) // 2 for length in pixels.shape[:2])
-                return np.ascontiguousarray(pixels[top : top + size, left : left + size])
-            return _square(Image.fromarray(pixels), size)
-        return _by_pillow(data, size)
+        if size and shape and (pixels := _scaled_jpeg(data, size, size, max_pixels)) is not None:
+            left, top, right, bottom = middle((pixels.shape[1], pixels.shape[0]), shape)
+            piece = np.ascontiguousarray(pixels[top:bottom, left:right])
+            return piece if bottom - top == size else fitted(image_of(piece), shape)
+        with open_image(data, max_pixels) as image, discarding(image):
+            _check_bytes(image)
+            if size:
+                image.draft("RGB", (size, size))
+            load(image)
+            return fitted(image, shape) if shape else decoded(image, channels=3)
 
 
 def decode_piece(
@@ -86,14 +89,14 @@ def decode_piece(
         ObjectError: As `decode_image`.
     """
     data = bytes(data)
-    with decoding(where, HINT), open_image(io.BytesIO(data)) as image, discarding(image):
+    with decoding(where, HINT), open_image(data) as image, discarding(image):
         _check_bytes(image)
         width, height = image.size
         box = choose(width, height)
         spare = min(box[2] - box[0], box[3] - box[1]) / size
         halvings = sum(2**n <= spare for n in range(1, _HALVINGS + 1))
         least = width >> halvings, height >> halvings
-        pixels = _scaled_jpeg(data, *least)
+        pixels = _scaled_jpeg(data, *least, MAX_PIXELS)
         if pixels is None:
             image.draft("RGB", least)
             load(image)
@@ -104,15 +107,6 @@ def decode_piece(
         )
 
 
-def scaled(pixels: Array, size: int, box: Box) -> Array:
-    """The square that a piece of an image, given as an array, is scaled to."""
-    from PIL import Image
-
-    image = Image.fromarray(pixels)
-    box = (*box[:2], min(box[2], image.width), min(box[3], image.height))  # not rounded up
-    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
-
-
 def _check_bytes(image: Image.Image) -> None:
     dtype = form_of(image).dtype
     if dtype != "uint8":
@@ -120,44 +114,22 @@ def _check_bytes(image: Image.Image) -> None:
         raise BadImageError(f"its elements are {dtype}: {way}")
 
 
-def _by_pillow(data: bytes, size: int | None) -> Array:
-    with open_image(io.BytesIO(data)) as image, discarding(image):
-        _check_bytes(image)
-        if size:
-            image.draft("RGB", (size, size))
-        load(image)
-        if size and image.mode == "RGB":
-            return _square(image, size)
-        pixels = decoded(image, channels=3)
-        if size is None:
-            return pixels
-        from PIL import Image
-
-        return _square(Image.fromarray(pixels), size)
-
-
-def decode_mask(data: bytes | Array, where: str, size: int | None = None) -> Array:
+def decode_mask(
+    data: bytes | Array, where: str, size: int | None = None, max_pixels: int = MAX_PIXELS
+) -> Array:
     """The numbers of a mask, (height, width, 1), in their own type; with ``size`` the nearest ones.
 
     Raises:
         ObjectError: ``sample.undecodable``.
     """
-    with decoding(where, HINT), open_image(io.BytesIO(bytes(data))) as image, discarding(image):
+    with decoding(where, HINT), open_image(bytes(data), max_pixels) as image, discarding(image):
         form_of(image, mask=True)
         load(image)
-        pixels = decoded(image, mask=True)
-    if size is None:
-        return pixels
-    side = min(pixels.shape[:2])
-    rows, columns = (
-        np.ceil((length - side) / 2 + (np.arange(size) + 0.5) * (side / size)).astype(int) - 1
-        for length in pixels.shape[:2]
-    )
-    square: Array = pixels[rows[:, None], columns]
-    return square
+        shape = ImageShape(size, size, 1) if size else None
+        return fitted(image, shape, mask=True) if shape else decoded(image, mask=True)
 
 
-def _scaled_jpeg(data: bytes, width: int, height: int) -> Array | None:
+def _scaled_jpeg(data: bytes, width: int, height: int, max_pixels: int) -> Array | None:
     """A JPEG in the smallest size that libjpeg can decode it to at once, at least as wide and high;
     None if Pillow has to decode it: others than grey and YCbCr, damaged ones, or without
     simplejpeg.
@@ -166,6 +138,12 @@ def _scaled_jpeg(data: bytes, width: int, height: int) -> Array | None:
     if simplejpeg is None or not data.startswith(_JPEG):
         return None
     try:
+        rows, columns, colours, _ = simplejpeg.decode_jpeg_header(data)
+        check_pixels((columns, rows), max_pixels)
+        if colours not in ("Gray", "YCbCr", "RGB"):
+            return None
+        if height > rows or width > columns:
+            height, width = rows, columns  # or one side alone of a narrow strip is scaled
         pixels: Array = simplejpeg.decode_jpeg(data, "RGB", min_height=height, min_width=width)
     except ValueError:
         return None
@@ -181,17 +159,3 @@ def _simplejpeg() -> Any:
         return import_module("simplejpeg")
     except ImportError as error:
         raise failed_import(error, "simplejpeg") from error
-
-
-def _square(image: Image.Image, size: int) -> Array:
-    """The square in the middle of an image, scaled to ``size`` pixels if it has others."""
-    from PIL import Image
-
-    width, height = image.size
-    side = min(width, height)
-    if side == size:
-        x, y = (width - size) // 2, (height - size) // 2
-        return np.asarray(image.crop((x, y, x + size, y + size)))
-    left, top = (width - side) / 2, (height - side) / 2
-    box = (left, top, left + side, top + side)
-    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args
 
 import numpy as np
 
-from larder.config.shape import DecoderUse
+from larder.config.shape import MAX_PIXELS, DecoderUse
 from larder.errors import DamageError, ObjectError
 from larder.forking import cached_property
 from larder.manifest.sealed import MAKE_AGAIN, StoredFile
@@ -245,6 +245,12 @@ class SplitSamples(Sequence[Sample]):
         """Which parts the version has as images and masks, by other rules than their extensions."""
         lines = (use for document in self._documents for use in document.shape.images.uses)
         return tuple(dict.fromkeys(use for use in lines if use.use in IMAGES))
+
+    @property
+    def max_pixels(self) -> int:
+        """The largest ``images.max_pixels`` that its images were checked with."""
+        limits = (document.shape.images.max_pixels for document in self._documents)
+        return max([MAX_PIXELS, *limits])
 
     @cached_property
     def _documents(self) -> list[SegmentDocument]:

@@ -164,6 +164,8 @@ _DTYPES: Final = {
     (_FLOAT, 64): "<f8",
 }
 _FMT = struct.Struct("<HHIIHH")
+_CHUNK_NAME: Final = re.compile(rb"[ -~]{4}")
+_OTHER_LENGTH: Final = "its header says {} bytes of audio, and {} are there"
 
 
 def _wav(data: bytes) -> dict[str, Array]:
@@ -191,21 +193,31 @@ def _wav(data: bytes) -> dict[str, Array]:
 
 
 def _wav_chunks(data: bytes) -> tuple[bytes, memoryview]:
-    """The contents of the chunks ``fmt`` and ``data``."""
+    """The contents of the chunks ``fmt`` and ``data``.
+
+    Writers that cannot go back to the header, as of a pipe, leave 0 or the largest number there for
+    the length. Such a file is refused, as nothing tells whether it is whole.
+    """
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
-        raise ValueError("it is no WAV file")
-    head, at = b"", 12
-    while at + 8 <= len(data):
-        name, length = struct.unpack_from("<4sI", data, at)
-        at += 8
-        if name == b"data":
-            if at + length > len(data):
-                raise ValueError(f"it has {len(data) - at} bytes of audio instead of {length}")
-            return head, memoryview(data)[at : at + length]
+        raise ValueError("it is no WAV file of the kind RIFF (nor are RF64, RIFX and Wave64)")
+    head, audio, at = b"", None, 12
+    while _CHUNK_NAME.match(data, at):
+        name, body = data[at : at + 4], at + 8
+        length = int.from_bytes(data[at + 4 : body], "little")
+        at = body + length + length % 2
         if name == b"fmt ":
-            head = data[at : at + length]
-        at += length + length % 2
-    raise ValueError("it has no audio")
+            head = data[body : body + length]
+        if name == b"data" and (length or audio is None):
+            if body + length > len(data):
+                raise ValueError(_OTHER_LENGTH.format(length, len(data) - body))
+            if audio:
+                raise ValueError("it has several chunks of audio")
+            audio = memoryview(data)[body : body + length]
+    if audio is None:
+        raise ValueError("it has no audio")
+    if not audio and not len(data) <= at <= len(data) + 1:
+        raise ValueError(_OTHER_LENGTH.format(0, "more"))
+    return head, audio
 
 
 def _of_24_bits(values: Array) -> Array:

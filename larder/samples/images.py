@@ -1,11 +1,14 @@
 """Which parts of a sample are images, what they decode to, and the memory that takes.
 
+`larder.samples.pixels` makes their pixels.
+
 docs/reference/images.md has a table of what every kind of image decodes to. An image that Pillow
 decodes to other values than the file has is refused.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
 from collections.abc import Iterator
@@ -15,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 
-from larder.config.shape import MAX_PIXELS, ImageShape
+from larder.config.shape import MAX_PIXELS
 from larder.disk import limit_error
 from larder.errors import LarderError, ObjectError
 from larder.machine import give_back_memory
@@ -66,15 +69,11 @@ _GREY: Final = {
 _COLOUR: Final = frozenset(
     {"P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"}
 )
-# Modes with premultiplied alpha can only be converted to their plain form.
-_PLAIN: Final = {"La": "LA", "RGBa": "RGBA"}
-
 _BYTE_MODES: Final = ("1", "L", "P")
 """Pillow keeps these in one byte a pixel, 16-bit grey in two, and everything else in four."""
 
 _KEPT_BYTES: Final = 16 << 20
-_STRIP_BYTES: Final = 4 << 20
-_SILENT: Final = r"PIL\."
+_SILENT: Final = r"larder\.samples\.pillow\."
 
 _PHOTOMETRIC, _BITS, _SAMPLE_FORMAT = 262, 258, 339  # tags of TIFF 6.0
 
@@ -128,28 +127,35 @@ def decoding(where: str, hint: str, what: str = "the image cannot be decoded") -
         raise ObjectError("sample.undecodable", message, where=where, hint=hint) from error
 
 
-def open_image(file: IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Read the header of an image; its seekable file is read again when it is loaded."""
-    from PIL import Image, UnidentifiedImageError
+def open_image(data: bytes | IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Read the header of an image; a seekable file is read again when it is loaded."""
+    from larder.samples.pillow import Image, UnidentifiedImageError
 
+    if not data:
+        raise BadImageError("the file is empty")
     _silence()
     if Image.MAX_IMAGE_PIXELS is not None and max_pixels > 2 * Image.MAX_IMAGE_PIXELS:
-        Image.MAX_IMAGE_PIXELS = max_pixels  # for this process, and never lowered
+        Image.MAX_IMAGE_PIXELS = max_pixels  # of Larder's copy, and never lowered
     try:
+        file = io.BytesIO(data) if isinstance(data, bytes) else data
         image = Image.open(file, formats=FORMATS)
     except Image.DecompressionBombError:
         raise _too_many(max_pixels) from None
     except UnidentifiedImageError:
         raise BadImageError("no image format is recognised") from None
-    if math.prod(image.size) > max_pixels:
-        image.close()
-        raise _too_many(max_pixels)
+    check_pixels(image.size, max_pixels)
     return image
 
 
+def check_pixels(size: tuple[int, int], max_pixels: int) -> None:
+    """Refuse an image of more pixels than ``images.max_pixels``."""
+    if math.prod(size) > max_pixels:
+        raise _too_many(max_pixels)
+
+
 def form_of(image: Image.Image, *, mask: bool = False) -> Form:
-    """What `decoded` makes of it; the elements of a mask are refused where Pillow changes them."""
-    mode, dtype = _kept(image.mode, mask=mask)
+    """Return the form of its array; a mask is refused where Pillow changes its elements."""
+    mode, dtype = kept_mode(image.mode, mask=mask)
     if not mode:
         raise BadImageError(f"Pillow's mode {image.mode} has no array")
     if fault := _tiff_fault(image) or (_mask_fault(image) if mask else ""):
@@ -197,61 +203,8 @@ def discarding(image: Image.Image) -> Iterator[None]:
             give_back_memory()
 
 
-def decoded(image: Image.Image, channels: int | None = None, *, mask: bool = False) -> Array:
-    """The array of an image that was loaded. Memory beyond it is a few MiB.
-
-    It has shape (height, width, channels), in C order. With ``channels`` 3, 8-bit grey values are
-    repeated as red, green and blue; None keeps grey. A mask keeps the numbers of its palette.
-    """
-    form = form_of(image, mask=mask)
-    mode = "RGB" if channels == 3 and not mask else _kept(image.mode, mask=mask)[0]
-    array = np.empty((form.height, form.width, channels or form.channels), form.dtype)
-    rows = max(1, _STRIP_BYTES // (array.nbytes // form.height))
-    for top in range(0, form.height, rows):
-        bottom = min(top + rows, form.height)
-        strip = image
-        if rows < form.height:
-            strip = image.crop((0, top, form.width, bottom))
-        strip = strip.convert(_PLAIN[strip.mode]) if strip.mode in _PLAIN else strip
-        strip = strip if strip.mode == mode else strip.convert(mode)
-        array[top:bottom] = np.asarray(strip).reshape(bottom - top, form.width, -1)
-    return array
-
-
-def shaped_form(form: Form, shape: ImageShape, *, mask: bool) -> Form:
-    """What `shaped` makes of an image; only masks may have other elements than bytes."""
-    if mask:
-        return Form(shape.height, shape.width, form.channels, form.dtype)
-    if form.dtype != "uint8":
-        raise BadImageError(f"its elements are {form.dtype}, and cache.images takes bytes alone")
-    return Form(shape.height, shape.width, shape.channels, form.dtype)
-
-
-def shaped(pixels: Array, shape: ImageShape, *, mask: bool) -> Array:
-    """The middle of a decoded image, in the proportions of a shape, scaled to it.
-
-    Of a mask, the nearest elements, so that they are those of the image beside it.
-    """
-    from PIL import Image
-
-    sides, wanted = np.array(pixels.shape[:2]), np.array((shape.height, shape.width))
-    kept = np.maximum(1, np.rint(wanted * (sides / wanted).min())).astype(int)
-    (top, left), (height, width) = (sides - kept) // 2, kept
-    middle = pixels[top : top + height, left : left + width]
-    if mask:
-        rows, columns = (
-            ((np.arange(count) + 0.5) * (side / count)).astype(int)
-            for count, side in zip(wanted, kept, strict=True)
-        )
-        return middle[np.ix_(rows, columns)]
-    image = Image.fromarray(middle[:, :, 0] if pixels.shape[2] == 1 else middle)
-    image = image.convert("RGB" if shape.channels == 3 else "L")
-    result = image.resize((shape.width, shape.height), Image.Resampling.BILINEAR)
-    return np.asarray(result).reshape(shape.height, shape.width, shape.channels)
-
-
-def _kept(mode: str, *, mask: bool) -> tuple[str, str]:
-    """The mode to convert to and the dtype; empty if there are none."""
+def kept_mode(mode: str, *, mask: bool) -> tuple[str, str]:
+    """Return the mode to convert to and the dtype; empty if there are none."""
     if mask and mode in ("1", "P"):
         return mode, "uint8"
     if mode.startswith("I;16"):

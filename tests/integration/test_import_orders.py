@@ -8,8 +8,6 @@ import pytest
 from pipeline_lab import directory_lab, images
 from required import read_with_frameworks
 
-pytestmark = pytest.mark.slow
-
 KEYS = sorted(key.removesuffix(".png") for key in images() if key.endswith(".png"))
 
 

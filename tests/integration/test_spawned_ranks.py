@@ -6,8 +6,6 @@ import pytest
 from pipeline_lab import directory_lab, png
 from required import read_with_frameworks
 
-pytestmark = pytest.mark.slow
-
 REFUSED = "config.invalid_value"
 
 

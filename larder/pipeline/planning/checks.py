@@ -322,6 +322,20 @@ def _unused_parts(plan: Plan) -> Iterator[str]:
             yield f"no sample has the part for {format_names(names, _NAMES)}: check {key}"
 
 
+def _source_pixels(plan: Plan) -> Iterator[str]:
+    dataset = plan.source_state.dataset
+    annotations, transform = dataset.samples.annotations, dataset.shards.images
+    resized = (transform and transform.resize) or (dataset.cache and dataset.cache.images)
+    if not resized or annotations is None or annotations.part is None:
+        return
+    by_name = any(name.endswith(".json") for name in annotations.files)
+    if annotations.format == "coco" or (annotations.format == "auto" and by_name):
+        yield (
+            f"images are resized, and boxes and outlines in {annotations.part} keep the pixels of"
+            " the source: scale them in training by image.width and image.height"
+        )
+
+
 def _few_shards(plan: Plan) -> Iterator[str]:
     settings = plan.source_state.settings
     wanted = readers(settings.template)
@@ -410,6 +424,10 @@ WARNINGS: Mapping[str, tuple[str, Callable[[Plan], Iterator[str]]]] = {
     "unused_parts": (
         "no sample has a part that `shards.features`, `shards.images.masks` or `decoding` names",
         _unused_parts,
+    ),
+    "source_pixels": (
+        "images are resized, and boxes in a COCO file keep the pixels of the source",
+        _source_pixels,
     ),
     "few_shards": ("a split has fewer shards than readers, or only one", _few_shards),
     "unconditional_writes": (

@@ -13,7 +13,6 @@ from typing import IO, Final, Literal, get_args
 
 from larder.bounds import ByteBudget
 from larder.config.shape import MAX_PIXELS, Transform
-from larder.errors import ObjectError
 from larder.jobs.pool import ProcessPool
 from larder.samples.decoders import IMAGES_ONLY, Decoders, kind_of
 from larder.samples.images import (
@@ -26,7 +25,7 @@ from larder.samples.images import (
     loading_bytes,
     open_image,
 )
-from larder.shards.images.transform import encode_again, encode_bytes
+from larder.shards.images.transform import encode_again, transform_bytes
 
 Validation = Literal["none", "header", "decode"]
 """How images are checked: not at all, by format and size, or by decoding them. Other parts are only
@@ -87,11 +86,8 @@ def check_image(
     """
     if (mode == "none" and not rules.forms) or not rules.decoders.is_image(ext):
         return None
-    if not data:
-        raise _empty(where)
-    file = io.BytesIO(data) if isinstance(data, bytes) else data
     # Opening an image refuses one without a width, a height or a mode.
-    with decoding(where, _HINT), open_image(file, rules.max_pixels) as image:
+    with decoding(where, _HINT), open_image(data, rules.max_pixels) as image:
         mask = rules.decoders.is_mask(ext)
         form = form_of(image, mask=mask) if rules.forms or mode == "decode" else None
         if mode == "decode":
@@ -143,25 +139,17 @@ def stored_image(
     transform, most = rules.transform, rules.max_pixels
     if transform is None or not is_image(ext):
         return None
-    if not data:
-        raise _empty(where)
     if rules.pool is None or not isinstance(data, bytes):
-        file = io.BytesIO(data) if isinstance(data, bytes) else data
         budget = rules.budget
-        return encode_again(ext, file, transform, where=where, max_pixels=most, budget=budget)
-    with decoding(where, _HINT), open_image(io.BytesIO(data), most) as image:
-        needed_bytes = 2 * loading_bytes(image)
+        return encode_again(ext, data, transform, where=where, max_pixels=most, budget=budget)
+    with decoding(where, _HINT), open_image(data, most) as image:
+        needed_bytes = transform_bytes(image, transform)
     with rules.budget.holding(needed_bytes) if rules.budget else nullcontext():
         options = transform.options()
         stored: bytes = rules.pool.call(
-            encode_bytes, ext, data, options, unit=where, where=where, max_pixels=most
+            encode_again, ext, data, options, unit=where, where=where, max_pixels=most
         )
         return stored
-
-
-def _empty(where: str) -> ObjectError:
-    message = "the image cannot be decoded: the file is empty"
-    return ObjectError("sample.undecodable", message, where=where, hint=_HINT)
 
 
 @dataclass(frozen=True, slots=True)

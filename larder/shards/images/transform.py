@@ -7,6 +7,7 @@ promised for the same versions of these only, which are part of segment IDs.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import cache
@@ -24,6 +25,7 @@ from larder.samples.images import (
     open_image,
     role,
 )
+from larder.samples.pixels import plain, resized
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -37,10 +39,11 @@ _REDUCING_GAP: Final = 3
 result's size: of that, resizing loses nothing that can be seen."""
 
 _KEPT_FORMATS: Final = {"JPEG": "JPEG", "MPO": "JPEG", "PNG": "PNG"}
-_JPEG_MODES: Final = {"L": "L", "1": "L", "LA": "L", "La": "L"}
-_PNG_MODES: Final = {"1": "L", "L": "L", "LA": "LA", "La": "LA", "I;16": "I;16", "I;16B": "I;16"}
-_MASK_MODES: Final = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
-_ALPHA: Final = ("PA", "RGBA", "RGBa")
+_JPEG_SIDE: Final = 65_500
+"""Pixels of a side that libjpeg can write."""
+
+_PIXEL_BYTES: Final = 12
+"""Memory for a pixel of an enlarged image: the result, its half-resized form and its file."""
 
 
 @cache
@@ -69,16 +72,9 @@ def target_size(size: tuple[int, int], transform: Transform) -> tuple[int, int]:
     return (wanted, other) if size[0] == shorter else (other, wanted)
 
 
-def encode_bytes(
-    ext: str, data: bytes, transform: Transform, *, where: str, max_pixels: int
-) -> bytes:
-    """`encode_again`, for an image in memory."""
-    return encode_again(ext, io.BytesIO(data), transform, where=where, max_pixels=max_pixels)
-
-
 def encode_again(
     ext: str,
-    file: IO[bytes],
+    data: bytes | IO[bytes],
     transform: Transform,
     *,
     where: str,
@@ -86,20 +82,41 @@ def encode_again(
     budget: ByteBudget | None = None,
 ) -> bytes:
     """Resize an image and encode it again; the extension says whether it is a mask."""
-    with decoding(where, _HINT), open_image(file, max_pixels) as image:
+    with decoding(where, _HINT), open_image(data, max_pixels) as image:
         mask = role(ext).name in transform.masks
-        form_of(image, mask=mask)
+        form = form_of(image, mask=mask)
         format_ = _format(image, transform, mask=mask)
-        mode = _mode(image, format_, mask=mask)
-        size = target_size(image.size, transform)
+        if form.dtype not in ("uint8", "uint16") or (format_, form.dtype) == ("JPEG", "uint16"):
+            raise NotStoredError(f"{format_} does not hold elements of {form.dtype}")
+        size = _checked_size(image.size, transform, format_, max_pixels)
         if not mask and image.format in ("JPEG", "MPO"):
             image.draft(image.mode, (size[0] * _REDUCING_GAP, size[1] * _REDUCING_GAP))
-        reservation = budget.holding(2 * loading_bytes(image)) if budget else nullcontext()
-        with reservation, discarding(image):
+        needed_bytes = transform_bytes(image, transform)
+        with budget.holding(needed_bytes) if budget else nullcontext(), discarding(image):
             load(image)
             kept = _kept_metadata(image)  # for a PNG, Pillow would load it now
-            with _resized(image, mode, size, mask=mask) as result, discarding(result):
+            whole = plain(image, mask=mask, alpha=format_ == "PNG")
+            with resized(whole, size, mask=mask, bicubic=True) as result, discarding(result):
                 return _encoded(result, format_, transform, kept)
+
+
+def transform_bytes(image: Image.Image, transform: Transform) -> int:
+    """The memory that it takes to transform an image."""
+    pixels, made = math.prod(image.size), math.prod(target_size(image.size, transform))
+    return 2 * loading_bytes(image) + (_PIXEL_BYTES * made if made > pixels else 0)
+
+
+def _checked_size(
+    size: tuple[int, int], transform: Transform, format_: str, max_pixels: int
+) -> tuple[int, int]:
+    """The size of the result; refused if readers would refuse it, or the format cannot hold it."""
+    width, height = target_size(size, transform)
+    if width * height > max_pixels:
+        limit = f"more than {max_pixels:,} pixels, the limit in images.max_pixels"
+        raise NotStoredError(f"resized to {width:,} x {height:,} it has {limit}")
+    if format_ == "JPEG" and max(width, height) > _JPEG_SIDE:
+        raise NotStoredError(f"a side of {max(width, height):,} pixels is too long for a JPEG")
+    return width, height
 
 
 def _format(image: Image.Image, transform: Transform, *, mask: bool) -> str:
@@ -116,24 +133,9 @@ def _format(image: Image.Image, transform: Transform, *, mask: bool) -> str:
     return kept
 
 
-def _mode(image: Image.Image, format_: str, *, mask: bool) -> str:
-    mode, clear = image.mode, "transparency" in image.info
-    if mask:
-        if mode not in _MASK_MODES:
-            raise NotStoredError(f"a mask of Pillow's mode {mode} is not stored")
-        return mode
-    if mode in ("I", "F") or (format_ == "JPEG" and mode.startswith("I;16")):
-        raise NotStoredError(f"{format_} does not hold the elements of Pillow's mode {mode}")
-    if format_ == "JPEG":
-        return _JPEG_MODES.get(mode, "RGB")
-    if mode in _ALPHA or (clear and mode in ("P", "RGB")):
-        return "RGBA"
-    return "LA" if clear and mode in ("1", "L") else _PNG_MODES.get(mode, "RGB")
-
-
 def _kept_metadata(image: Image.Image) -> dict[str, Any]:
     """The orientation, and a profile that still applies; Pillow applies that of a TIFF."""
-    from PIL import Image
+    from larder.samples.pillow import Image
 
     metadata: dict[str, Any] = {}
     orientation = 1 if image.format == "TIFF" else _orientation(image)
@@ -153,17 +155,6 @@ def _orientation(image: Image.Image) -> int:
     except Exception:  # noqa: BLE001 - of damaged EXIF data, Pillow raises whatever comes
         return 1
     return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
-
-
-def _resized(image: Image.Image, mode: str, size: tuple[int, int], *, mask: bool) -> Image.Image:
-    """The image itself, if it needs no change."""
-    from PIL.Image import Resampling
-
-    plain = image.convert("LA") if image.mode == "La" else image
-    plain = plain if plain.mode == mode else plain.convert(mode)
-    if plain.size == size:
-        return plain
-    return plain.resize(size, Resampling.NEAREST if mask else Resampling.BICUBIC)
 
 
 def _encoded(

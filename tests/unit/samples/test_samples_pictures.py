@@ -10,7 +10,7 @@ from image_files import Array, png_chunk, png_file, png_of, saved, tiff_file
 from PIL import Image
 
 from larder.cache.decoding import open_picture
-from larder.samples import images
+from larder.samples import images, pixels
 from larder.samples.images import form_of, loading_bytes, open_image
 from tests.support.errors import larder_error
 
@@ -221,7 +221,7 @@ def test_the_page_lists_these_kinds():
 )
 @pytest.mark.parametrize("strip_bytes", [1, 1 << 20], ids=["rows", "whole"])
 def test_an_image_decodes_as_the_page_says(monkeypatch, strip_bytes, kind, _name, data, array):
-    monkeypatch.setattr(images, "_STRIP_BYTES", strip_bytes)
+    monkeypatch.setattr(pixels, "_STRIP_BYTES", strip_bytes)
     expected = array.reshape(*array.shape[:2], -1)
     found = decoded(data)
     assert found.dtype == expected.dtype

@@ -6,13 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.config.shape import ImageShape
-from larder.samples.images import shaped
+from larder.samples.pixels import fitted, image_of
 
 sides = st.integers(1, 40)
 
 
 def noise(height: int, width: int, *channels: int) -> np.ndarray:
     return np.random.default_rng(height * width).integers(0, 256, (height, width, *channels), "u1")
+
+
+def shaped(pixels: np.ndarray, shape: ImageShape, *, mask: bool) -> np.ndarray:
+    return fitted(image_of(pixels), shape, mask=mask)
 
 
 @given(sides, sides, sides, sides)

@@ -15,7 +15,7 @@ from larder.bounds import ByteBudget
 from larder.config.shape import Transform
 from larder.jobs.pool import ProcessPool, shared_pool
 from larder.shards.images.check import ImageRules, stored_image
-from larder.shards.images.transform import encode_again, encode_bytes, target_size
+from larder.shards.images.transform import encode_again, target_size
 from tests.support.budgets import WatchedBudget
 from tests.support.errors import larder_error
 
@@ -220,8 +220,8 @@ def test_another_process_does_what_a_killed_one_should_have_done():
     with ProcessPool(1) as pool:
         data = png_with(COLOURS)
         options: dict[str, Any] = {"unit": "a", "where": "a", "max_pixels": 10**6}
-        first = pool.call(encode_bytes, "png", data, HALF, **options)
+        first = pool.call(encode_again, "png", data, HALF, **options)
         process = pool._idle.queue[0]
         os.kill(process.process.pid, signal.SIGKILL)
         process.process.wait()
-        assert pool.call(encode_bytes, "png", data, HALF, **options) == first
+        assert pool.call(encode_again, "png", data, HALF, **options) == first

@@ -1,0 +1,75 @@
+"""Packing keeps pixels, alpha and byte order, and images become no larger than the limit."""
+
+import io
+
+import numpy as np
+import pytest
+from image_files import saved, tiff_file
+from PIL import Image
+
+from larder.config.shape import Transform
+from larder.shards.images.check import ImageRules, stored_image
+from larder.shards.images.transform import encode_again
+from tests.support.budgets import WatchedBudget
+from tests.support.errors import larder_error
+
+WORDS = np.linspace(0, 65_535, 48 * 64).round().astype(np.uint16).reshape(48, 64)
+STRIP = saved(Image.new("RGB", (3_000, 1), "red"))
+
+
+def packed(
+    data: bytes, ext: str = "png", max_pixels: int = 10**8, **options: object
+) -> Image.Image:
+    transform = Transform(**options)  # type: ignore[arg-type]
+    found = encode_again(ext, io.BytesIO(data), transform, where="a", max_pixels=max_pixels)
+    return Image.open(io.BytesIO(found))
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("ext", ["tif", "seg.tif"])
+def test_sixteen_bits_are_kept_in_either_byte_order(order, ext):
+    data = tiff_file(WORDS, order=order)
+    found = packed(data, ext, format="png", masks=("seg",))
+    assert np.array_equal(np.asarray(found), WORDS)
+    small = packed(data, ext, resize=24, format="png", masks=("seg",))
+    wanted = packed(tiff_file(WORDS), ext, resize=24, format="png", masks=("seg",))
+    assert np.array_equal(np.asarray(small), np.asarray(wanted))
+    assert small.size == (32, 24)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_what_is_transparent_keeps_its_colour(mode):
+    pixels = np.full((64, 64, 4), 255, np.uint8)
+    pixels[16:48, 16:48, :3] = 30
+    pixels[..., 3] = 0
+    pixels[16:48, 16:48, 3] = 255
+    image = Image.fromarray(pixels)
+    data = saved(image.quantize(4) if mode == "P" else image.convert(mode))
+    found = np.asarray(packed(data, resize=32).convert("RGBA"))
+    assert found[2, 2].tolist() == [255, 255, 255, 0]
+    assert found[16, 16].tolist() == [30, 30, 30, 255]
+
+
+@pytest.mark.parametrize(
+    ("options", "max_pixels"),
+    [
+        ({"resize": 256}, 178_956_970),  # 768,000 x 256
+        ({"resize": 2}, 11_999),
+        ({"resize": 2, "masks": ("",)}, 11_999),
+        ({"resize": 30, "format": "jpeg"}, 10**9),  # 90,000 is too long a side
+    ],
+)
+def test_what_comes_out_has_the_limits_of_what_goes_in(options, max_pixels):
+    with larder_error("sample.undecodable", "a"):
+        packed(STRIP, max_pixels=max_pixels, enlarge=True, **options)
+
+
+def test_what_comes_out_may_have_as_many_pixels_as_the_limit():
+    assert packed(STRIP, max_pixels=12_000, enlarge=True, resize=2).size == (6_000, 2)
+
+
+def test_memory_is_held_for_what_comes_out():
+    budget = WatchedBudget(10**9)
+    rules = ImageRules(transform=Transform(resize=100, enlarge=True), budget=budget)
+    stored_image("png", STRIP, where="a", rules=rules)
+    assert budget.asked[0] > 4 * 300_000 * 100
