@@ -165,6 +165,12 @@ class Dataset:
                     values[ext] = value
         return values
 
+    def fields(self, options: Options) -> list[str]:
+        """The names that every batch has: of a cache all that any of its samples has."""
+        if self.kind == "shards":
+            return []
+        return sorted({name for each in self.samples for name in self.values(each, options)})
+
     def made(self, draw: Draw, options: Options) -> Values:
         """A sample as it is put into a batch."""
         values = self.values(self.samples[draw.sample], options)
@@ -260,11 +266,14 @@ class Single:
             return self.options.collate(samples)
         if self.options.map is not None:
             return stacked(samples)
-        batch = stacked(samples, self.options.columns or ())
-        if self.dataset.kind in ("encoded", "decoded"):  # lengths that differ in the split: lists
-            for name in set(batch) & set(self.dataset.exts) - set(self.options.transforms):
-                batch[name] = list(batch[name])
-        return batch
+        batch = stacked(samples, self.options.columns or self.dataset.fields(self.options))
+        return {name: list(batch[name]) if name in self.lists() else batch[name] for name in batch}
+
+    def lists(self) -> set[str]:
+        """The names that are a list in any batch: files in a cache, whose lengths differ in it."""
+        if self.dataset.kind not in ("encoded", "decoded") or self.options.map is not None:
+            return set()
+        return set(self.dataset.exts) - set(self.options.transforms)
 
 
 class Mixed:
@@ -341,7 +350,11 @@ class Mixed:
             return self.loaders[draws[0].loader].batch(draws)
         samples = [self.loaders[draw.loader].made(draw) for draw in draws]
         collate = self.loaders[0].options.collate
-        return collate(samples) if collate else stacked(samples)
+        if collate:
+            return collate(samples)
+        batch = stacked(samples)
+        lists = {name for draw in draws for name in self.loaders[draw.loader].lists()}
+        return {name: list(batch[name]) if name in lists else batch[name] for name in batch}
 
 
 def differs(got: Any, wanted: Any, where: str = "batch") -> str | None:  # noqa: PLR0911

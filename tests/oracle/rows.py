@@ -16,6 +16,7 @@ SINGLE: dict[str, Sequence[Any]] = {
     "order": ("none", "full", "full", "window", "lanes"),
     "seed": (0, 1, 7),
     "workers": (0, 1, 3, None),
+    "resumed": (0, 2),  # workers of the run that goes on
     "batch": ("6", "12", "96", "per rank", "drop", "drop 12"),
     "rank": RANKS,
     "choose": (
@@ -32,7 +33,7 @@ SINGLE: dict[str, Sequence[Any]] = {
     "memory": (None, "1 kB", "1 MB"),
     "leave": ("no", "again", "skip"),
     "kill": (False, True),
-    "fork": (False, True),
+    "fork": ("no", "reads", "writes"),
     "keep": ("whole", "views", "written"),
 }  # fmt: skip
 MIX: dict[str, Sequence[Any]] = {
@@ -48,8 +49,10 @@ DEFAULTS: Row = {name: values[0] for name, values in SINGLE.items()}
 
 
 def valid(row: Row) -> Row:
-    """The nearest row that no page refuses."""
+    """The nearest row that no page refuses, nor says nothing about."""
     row = dict(row)
+    if "consumer" in row:
+        _for_frameworks(row)
     forms = row["form"].split()
     cached = any(form in ("decoded", "built") for form in forms)
     has_image = row["decode"] != "no" or cached
@@ -78,6 +81,18 @@ def valid(row: Row) -> Row:
         row["place"] = "directory"
         row["choose"] = "all" if row["choose"] in ("tenth", "numbers") else row["choose"]
     return row
+
+
+def _for_frameworks(row: Row) -> None:
+    if row["leave"] == "skip":
+        row["leave"] = "no"
+    if row["consumer"] in ("tf", "keras"):  # columns of arrays, which are of one shape
+        row["form"] = "plain decoded" if "by" in row else row["form"].replace("sorted", "plain")
+        row |= {"columns": "image", "decode": "yes", "collate": "no", "transforms": "no"}
+        row |= {"leave": "no", "kill": False, "keep": "whole"}
+        row["map"] = "crop" if row["map"] == "crop" else "no"
+    if row["consumer"] != "torch":
+        row["workers"] = row["resumed"] = 0
 
 
 def pairs(row: Row) -> set[tuple[str, Any, str, Any]]:
@@ -126,7 +141,7 @@ FIXED: tuple[Row, ...] = (
     _row(form="sorted", batch="drop 12", rank="1/3", columns="text", transforms="text"),
     _row(form="encoded", order="full", rank="1/2", choose="label", keep="views"),
     _row(form="encoded", order="lanes", batch="12", rank="0/3", decode="yes", map="crop"),
-    _row(form="encoded", order="full", choose="mixture", columns="text", map="noise", fork=True),
+    _row(form="encoded", order="full", choose="mixture", columns="text", map="noise", fork="reads"),
     _row(form="decoded", order="full", rank="1/2", choose="bytes", keep="written", leave="skip"),
     _row(form="decoded", order="window", rank="2/3", map="crop", batch="12", choose="limit"),
     _row(form="built", order="full", rank="0/2", choose="numbers", columns="few", leave="again"),
@@ -137,7 +152,7 @@ FIXED: tuple[Row, ...] = (
     _row(place="keep", order="full", rank="0/2", decode="yes", check="never"),
     _row(form="decoded", place="s3", order="full", rank="2/3", batch="12"),
     _row(order="full", workers=2, rank="1/2", decode="yes", kill=True, keep="written"),
-    _row(form="decoded", order="full", workers=2, fork=True, keep="whole"),
+    _row(form="decoded", order="full", workers=2, fork="reads", keep="whole"),
     _row(form="decoded", order="full", workers=2, map="keeping", leave="again"),
     _row(form="plain decoded", by="sample", length=200, most=190, workers=2, columns="image"),
     _row(form="plain decoded", by="batch", length=200, most=190, workers=2, columns="image"),

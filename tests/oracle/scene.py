@@ -109,7 +109,7 @@ class Scene:
             self._take(batches, number, middle)
             if self.asked.row["kill"]:
                 self._kill()
-            if self.asked.row["fork"] and child is None:
+            if self.asked.row["fork"] != "no" and child is None:
                 child = _Child(self)
             self._take(batches, middle, last)
             number = last
@@ -147,10 +147,10 @@ class Scene:
             self.world = draw.choice((1, 2, 3))
             self.rank = draw.randrange(self.world)
         place = draw.choice(("directory", asked.row["place"]))
-        loader = asked.loader(self.rank, self.world, draw.choice((0, 0, 2)), place)
+        loader = asked.loader(self.rank, self.world, asked.row["resumed"], place)
         loader.load_state_dict(state)
-        if (loader.epoch, loader.batches) != divmod(number, self.length):
-            at = loader.epoch, loader.batches
+        at = loader.epoch, loader.batches
+        if asked.row.get("consumer") != "stateful" and at != divmod(number, self.length):
             raise Difference(f"the state is of epoch and batch {at}, after {number} batches")
         while number < end:
             last = min(end, (number // self.length + 1) * self.length)
@@ -206,9 +206,9 @@ def _written(batch: Any) -> Any:
 
 
 class _Child:
-    """A forked process that has the batches that are kept, compares them later, and writes to them.
+    """A forked process, which compares the batches that are kept later, and may write to them.
 
-    This process keeps every other one of them.
+    Its parent goes on to keep every other one of them.
     """
 
     def __init__(self, scene: Scene) -> None:
@@ -221,8 +221,8 @@ class _Child:
                 os.read(self._hear, 1)
                 scene.compare_kept()
                 code = 0
-                for got, _, _ in scene.kept:
-                    for array in arrays(got):
+                for array in arrays([got for got, _, _ in scene.kept]):
+                    if scene.asked.row["fork"] == "writes":
                         array[...] = 9
             finally:
                 os._exit(code)
