@@ -9,6 +9,7 @@ from typing import Any
 from tests.oracle.lab import Asked
 from tests.oracle.rows import MIX, SINGLE
 
+NAMES = ("image", "label")
 CONSUMERS = ("torch", "torch workers", "persistent", "stateful", "tf", "keras")
 FRAMEWORKS = {
     **SINGLE,
@@ -45,10 +46,15 @@ class Torch:
             if make
             else self._dataset.loader(num_workers=workers)
         )
+        self._is_stateful = make is _stateful
         self._counts = self._batches if hasattr(self._batches, "state_dict") else self._dataset
 
     def __iter__(self) -> Iterator[Any]:
-        return map(as_arrays, self._batches)
+        number = 0
+        for number, batch in enumerate(self._batches, 1):  # noqa: B007
+            yield as_arrays(batch)
+        if self._is_stateful and not number:  # it goes on from the end of an epoch, with nothing
+            yield from map(as_arrays, self._batches)
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -120,45 +126,42 @@ class TensorFlow(_Counting):
     def __iter__(self) -> Iterator[Any]:
         from larder.readers.tf import dataset
 
-        for image, label in dataset(self._loader, columns=("image", "label")).prefetch(2):
+        for image, label in dataset(self._loader, columns=NAMES).prefetch(2):
             self._done += 1
             yield {"image": image.numpy(), "label": label.numpy()}
 
 
 class Keras(_Counting):
-    """What a model sees that Keras fits for an epoch, with Larder's callback."""
+    """What a model sees that Keras fits for three epochs, with Larder's callback."""
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
-        from larder.readers.keras import BatchSequence
-
-        self._sequence = BatchSequence(loader, columns=("image", "label"))
-        self._state: Any = None
-
-    def load_state_dict(self, state: int) -> None:
-        self._done = state
-        self._sequence.batches.skip(state)
+        self._seen: Iterator[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
+        self._seen = self._seen or iter(self._fitted())
+        for batch in self._seen:
+            self._done += 1
+            yield batch
+
+    def _fitted(self) -> list[Any]:
         import keras
+
+        from larder.readers.keras import BatchSequence
 
         seen: list[Any] = []
 
         class Seeing(keras.Model):  # type: ignore[misc]
             def train_step(self, data: Any) -> Any:
-                image, label = data
-                seen.append({"image": image.numpy(), "label": label.numpy()})
+                seen.append({name: each.numpy() for name, each in zip(NAMES, data, strict=True)})
                 return {"loss": 0.0}
 
+        sequence = BatchSequence(self._loader, columns=NAMES)
         model = Seeing()
         model.compile(run_eagerly=True, jit_compile=False)
-        callbacks = [self._sequence.callback()]
-        epoch = self.epoch
-        options = {"initial_epoch": epoch, "epochs": epoch + 1, "shuffle": False, "verbose": 0}
-        model.fit(self._sequence, callbacks=callbacks, **options)
-        for batch in seen:
-            self._done += 1
-            yield batch
+        options = {"initial_epoch": self.epoch, "epochs": self.epoch + 3, "shuffle": False}
+        model.fit(sequence, callbacks=[sequence.callback()], verbose=0, **options)
+        return seen
 
 
 READERS: dict[str, Callable[[Any], Any]] = {

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,13 @@ from tests.oracle import functions, sets
 from tests.oracle.oracle import Dataset, Mixed, Options, Single
 from tests.oracle.rows import Row
 
+WEIGHTS = [1.0, 2.0, 0.7, 1.5]  # of the loaders of a mix
 DAMAGED = (3, 10, -2)  # of the samples of a version
 KINDS = {"encoded": "encoded", "decoded": "decoded", "built": "built"}
 MASKS = larder.Images(masks=["seg.png"])
 DECODE: dict[str, Any] = {"no": None, "yes": True, "list": ["png"], "masks": MASKS}
-MAPS: dict[str, Any] = {
-    "crop": functions.crop,
-    "noise": functions.noise,
-    "keeping": functions.Keeping(),
-}
+KEEPING = functions.Keeping()
+MAPS: dict[str, Any] = {"crop": functions.crop, "noise": functions.noise, "keeping": KEEPING}
 COLLATES = {"listed": functions.listed, "sized": functions.sized}
 
 
@@ -109,50 +106,37 @@ class Asked:
     def forms(self) -> list[str]:
         return list(self.row["form"].split())
 
-    @cached_property
-    def weights(self) -> list[float]:
-        return [1.0, 2.0, 0.7, 1.5][: len(self.forms)]
-
-    def size(self, world: int) -> int:
-        """The samples of a batch of all ranks."""
-        kind = self.row["batch"]
-        return {"per rank": 4 * world, "drop": 6, "drop 12": 12}.get(kind) or int(kind)
-
-    def shuffle(self, form: str, world: int) -> Any:
-        order, size = self.row["order"], self.size(world)
-        if order == "lanes" and size > 12:
-            order = "window"
-        return {
-            "none": False,
-            "full": larder.Shuffle("full"),
-            "window": larder.Shuffle("window"),
-            "lanes": larder.Shuffle("window", window=2 * size, lanes=2),
-        }[order]
-
     def options(self, form: str, world: int) -> Options:
         """For the oracle."""
-        row = self.row
-        dataset = self.lab.dataset(form)
-        decoded = row["decode"] != "no" or form in ("decoded", "built")
+        row, kind = self.row, self.lab.dataset(form).kind
+        sizes = {"per rank": 4 * world, "drop": 6, "drop 12": 12}
+        size = sizes.get(row["batch"]) or int(row["batch"])
+        drop = row["batch"].startswith("drop")
+        window = larder.Shuffle("window")
+        lanes = larder.Shuffle("window", window=2 * size, lanes=2) if size <= 12 else window
+        orders = {"none": False, "full": larder.Shuffle("full"), "window": window, "lanes": lanes}
         label = ["label"] if form != "sorted" else []
-        main = "image" if decoded else "png"
+        main = "image" if row["decode"] != "no" or kind in ("decoded", "built") else "png"
         columns = {
-            "few": ["key", *label, "sum" if form == "built" else "png" if not decoded else "image"],
+            "few": ["key", *label, "sum" if form == "built" else main],
             "image": [*label, main],
-            "text": ["txt", "key"] if form != "built" else ["key", "sum"],
-        }.get(row["columns"])
-        names: dict[str, dict[str, Any]] = {
+            "text": ["key", "sum" if form == "built" else "txt"],
+        }
+        names: dict[str, Any] = {
             "text": {"txt": functions.head},
             "image": {main: functions.flipped},
         }
         return Options(
-            batch_size=self.size(world),
-            shuffle=self.shuffle(form, world),
-            seed=row["seed"],
-            choose=self.lab.choice(form, row["choose"]),
-            drop=row["batch"].startswith("drop"),
-            decode=DECODE[row["decode"]] if dataset.kind in ("shards", "encoded") else None,
-            columns=tuple(columns) if columns else None,
+            size,
+            {
+                "batch_size": larder.Batches(size, even="drop" if drop else "pad"),
+                "shuffle": orders[row["order"]],
+                "seed": row["seed"],
+                "choose": self.lab.choice(form, row["choose"]),
+            },
+            drop=drop,
+            decode=DECODE[row["decode"]] if kind in ("shards", "encoded") else None,
+            columns=columns.get(row["columns"]),
             transforms=names.get(row["transforms"], {}),
             map=MAPS.get(row["map"]),
             collate=COLLATES.get(row["collate"]),
@@ -161,19 +145,25 @@ class Asked:
     def wanted(self, world: int) -> Single | Mixed:
         """What any loader of the row gives."""
         found = [Single(self.lab.dataset(form), self.options(form, world)) for form in self.forms]
-        if "by" not in self.row:
-            return found[0]
-        row = self.row
-        return Mixed(found, self.weights, row["by"], row["seed"], row["length"])
+        return Mixed(found, WEIGHTS[: len(found)], **self._mix()) if "by" in self.row else found[0]
 
-    def arguments(self, form: str, rank: int, world: int, workers: Any) -> dict[str, Any]:
-        """Of a loader, or of a reader of a framework."""
+    def _mix(self) -> dict[str, Any]:
+        row = self.row
+        return {"by": row["by"], "seed": row["seed"], "batches": row["length"]}
+
+    def loader(self, rank: int, world: int, workers: Any, place: str | None = None) -> Any:
+        """A loader of Larder, or a mix."""
+        found = [
+            self.lab.data(form, place or self.row["place"], self.row["bad"]).loader(
+                "train", **self._arguments(form, world), rank=rank, world=world, workers=workers
+            )
+            for form in self.forms
+        ]
+        pairs = zip(found, WEIGHTS[: len(found)], strict=True)
+        return larder.mix(pairs, **self._mix()) if "by" in self.row else found[0]
+
+    def _arguments(self, form: str, world: int) -> dict[str, Any]:
         row, options = self.row, self.options(form, world)
-        size: Any = options.batch_size
-        if row["batch"] == "per rank":
-            size = larder.Batches(per_rank=4)
-        elif options.drop:
-            size = larder.Batches(size, even="drop")
         reading: dict[str, Any] = {"check": row["check"]}
         if row["memory"]:
             reading["memory_bytes"] = row["memory"]
@@ -182,46 +172,21 @@ class Asked:
         if row["place"] == "keep":
             reading["keep"] = str(self.lab.place / "kept")
         found = {
-            "batch_size": size,
-            "shuffle": options.shuffle,
-            "seed": options.seed,
-            "rank": rank,
-            "world": world,
-            "choose": options.choose,
-            "columns": list(options.columns) if options.columns else None,
-            "transforms": options.transforms or None,
+            **options.order,
+            "decode": options.decode,
+            "columns": options.columns,
+            "transforms": options.transforms,
             "map": options.map,
             "collate": options.collate,
-            "workers": workers,
             "reading": larder.Reading(**reading),
         }
-        if options.decode:
-            found["decode"] = options.decode
+        if row["batch"] == "per rank":
+            found["batch_size"] = larder.Batches(per_rank=4)
         if row["map"] == "keeping":
             found["map"] = functions.Keeping(self.number)
         return {name: value for name, value in found.items() if value is not None}
-
-    def data(self, form: str, place: str | None = None) -> Any:
-        return self.lab.data(form, place or self.row["place"], self.row["bad"])
-
-    def loader(self, rank: int, world: int, workers: Any, place: str | None = None) -> Any:
-        """A loader of Larder, or a mix."""
-        found = [
-            self.data(form, place).loader("train", **self.arguments(form, rank, world, workers))
-            for form in self.forms
-        ]
-        if "by" not in self.row:
-            return found[0]
-        row = self.row
-        pairs = list(zip(found, self.weights, strict=True))
-        return larder.mix(pairs, seed=row["seed"], by=row["by"], batches=row["length"])
 
     def bad(self, form: str) -> set[int]:
         """The samples that cannot be read."""
         count = len(self.lab.dataset(form).samples)
         return {number % count for number in DAMAGED} if self.row["bad"] else set()
-
-
-def changed(asked: Asked, **options: Any) -> Asked:
-    """The row with other options."""
-    return replace(asked, row={**asked.row, **options})

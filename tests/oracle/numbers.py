@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.oracle.lab import Lab
-from tests.oracle.oracle import Options, Sample, Values, differs, stacked
+from tests.oracle.oracle import Options, Sample, Single, Values, differs, stacked
 
 
 def play_numbers(lab: Lab, form: str, place: str, seed: int) -> str | None:
@@ -37,13 +37,11 @@ def play_numbers(lab: Lab, form: str, place: str, seed: int) -> str | None:
             list(map(parts_of, samples[first:last])),
         ),
     ]
-    values = {n: dataset.values(samples[n], Options()) for n in [*numbers, *range(count)[piece]]}
+    plain = Single(dataset, Options(1, {}))
+    values = {n: plain.values(samples[n]) for n in [*numbers, *range(count)[piece]]}
     if dataset.kind != "shards":
         cache = data.cache("train")
-        names = dataset.fields(Options())
-        batch = stacked([values[n] for n in numbers], names)
-        lists = set(dataset.exts)
-        wanted = {name: list(batch[name]) if name in lists else batch[name] for name in batch}
+        wanted = stacked([values[n] for n in numbers], plain.fields(), plain.lists)
         pairs += [
             ("cache[n]", cache[one], values[one]),
             ("cache slice", list(cache[piece]), [values[n] for n in range(count)[piece]]),

@@ -31,12 +31,7 @@ FORMS = {
         "cache: {builder: 'tests.oracle.functions:built', builder_inputs: {rate: 3}}\n",
         59,
     ),
-    "large": (LABELS + "shards: {samples_per_shard: 200, shuffle_seed: 1}\n", 1100),
-    "tfrecord": (LABELS + "shards: {format: tfrecord, samples_per_shard: 12}\n", 40),
-    "parquet": (LABELS + "shards: {format: parquet, samples_per_shard: 12}\n", 40),
-    "batches": (LABELS + "shards: {format: batches, samples_per_shard: 12}\n", 40),
 }
-CACHED = ("encoded", "decoded", "built")
 
 
 def _saved(image: Image.Image) -> bytes:
@@ -47,8 +42,6 @@ def _saved(image: Image.Image) -> bytes:
 
 def _objects(name: str, number: int, draw: random.Random) -> dict[str, bytes]:
     """The parts of a sample: an image of colours or grey, a mask, and mostly a text."""
-    if name == "large":
-        return {"txt": draw.randbytes(draw.randrange(1, 40))}
     width, height = (12, 10) if name != "sorted" else (draw.randrange(8, 14), 9)
     picture = Image.frombytes("RGB", (width, height), draw.randbytes(3 * width * height))
     if number % 7 == 3:
