@@ -1,0 +1,162 @@
+"""Rows: what a loader can be asked for, every pair of it, and random ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+Row = dict[str, Any]
+
+RANKS = ("0/1", "0/2", "1/2", "0/3", "1/3", "2/3")
+SINGLE: dict[str, Sequence[Any]] = {
+    "form": ("plain", "sorted", "encoded", "decoded", "built"),
+    "place": ("directory", "s3", "gcs", "keep"),
+    "order": ("none", "full", "full", "window", "lanes"),
+    "seed": (0, 1, 7),
+    "workers": (0, 1, 3, None),
+    "resumed": (0, 2),  # workers of the run that goes on
+    "batch": ("6", "12", "96", "per rank", "drop", "drop 12"),
+    "rank": RANKS,
+    "choose": (
+        "all", "label", "key", "bytes", "numbers", "booleans", "limit", "tenth", "balanced",
+        "weights", "mixture",
+    ),
+    "columns": ("all", "few", "image", "text"),
+    "decode": ("no", "yes", "list", "masks"),
+    "transforms": ("no", "text", "image"),
+    "map": ("no", "no", "crop", "noise", "keeping"),
+    "collate": ("no", "no", "listed", "sized"),
+    "bad": (False, True),
+    "check": ("always", "once", "never"),
+    "memory": (None, "1 kB", "1 MB"),
+    "leave": ("no", "again", "skip"),
+    "kill": (False, True),
+    "fork": ("no", "reads", "writes"),
+    "keep": ("whole", "views", "written"),
+}  # fmt: skip
+MIX: dict[str, Sequence[Any]] = {
+    **SINGLE,
+    "form": ("plain sorted", "plain decoded", "encoded plain", "decoded encoded built",
+             "built sorted", "plain encoded decoded sorted"),
+    "place": ("directory", "directory", "s3", "gcs"),
+    "batch": ("6", "12", "24", "per rank", "drop"),
+    "by": ("batch", "sample"),
+    "length": (None, 9, 25),
+}  # fmt: skip
+DEFAULTS: Row = {name: values[0] for name, values in SINGLE.items()}
+
+
+def valid(row: Row) -> Row:
+    """The nearest row that no page refuses, nor says nothing about."""
+    row = dict(row)
+    if "consumer" in row:
+        _for_frameworks(row)
+    forms = row["form"].split()
+    cached = any(form in ("decoded", "built") for form in forms)
+    has_image = row["decode"] != "no" or cached
+    if cached and (row["decode"] in ("list", "masks") or len(forms) > 1):
+        row["decode"] = "yes"
+    if len(forms) > 1:
+        row["columns"] = "all" if row["columns"] == "text" else row["columns"]
+        row["transforms"] = "no"
+        row["choose"] = "all" if row["choose"] == "label" and "sorted" in forms else row["choose"]
+    if row["columns"] == "image":
+        row["decode"] = "yes" if row["decode"] == "no" else row["decode"]
+    has_image = row["decode"] != "no" or cached
+    if row["map"] == "crop" and (not has_image or row["columns"] in ("text", "few")):
+        row["map"] = "noise"
+    if row["transforms"] == "image" and (not has_image or row["columns"] in ("text", "few")):
+        row["transforms"] = "no"
+    if row["transforms"] == "text" and ("built" in forms or row["columns"] in ("image", "few")):
+        row["transforms"] = "no"
+    if "sorted" in forms and row["choose"] in ("label", "balanced", "mixture"):
+        row["choose"] = "key"
+    if row["map"] == "keeping" and row["keep"] == "written":
+        row["keep"] = "views"
+    if row["bad"]:
+        row["check"] = "always"
+        row["columns"] = "all" if row["columns"] == "text" else row["columns"]
+        row["place"] = "directory"
+        row["choose"] = "all" if row["choose"] in ("tenth", "numbers") else row["choose"]
+    return row
+
+
+def _for_frameworks(row: Row) -> None:
+    if row["leave"] == "skip":
+        row["leave"] = "no"
+    if row["consumer"] in ("tf", "keras"):  # columns of arrays, which are of one shape
+        row["form"] = "plain decoded" if "by" in row else row["form"].replace("sorted", "plain")
+        row |= {"columns": "image", "decode": "yes", "collate": "no", "transforms": "no"}
+        row |= {"leave": "no", "kill": False, "keep": "whole"}
+        row["map"] = "crop" if row["map"] == "crop" else "no"
+    if row["consumer"] != "torch":
+        row["workers"] = row["resumed"] = 0
+
+
+def pairs(row: Row) -> set[tuple[str, Any, str, Any]]:
+    """Every two options of a row."""
+    items = [(name, repr(value)) for name, value in sorted(row.items())]
+    return {(*one, *other) for one, other in combinations(items, 2)}
+
+
+def drawn(options: dict[str, Sequence[Any]], draw: random.Random) -> Row:
+    """A random row."""
+    return valid({name: draw.choice(values) for name, values in options.items()})
+
+
+def covering(options: dict[str, Sequence[Any]], seed: int = 1) -> Iterator[Row]:
+    """Rows with every pair of options that a valid row can have: of a few, the one with most."""
+    draw = random.Random(seed)
+    left: set[tuple[str, Any, str, Any]] = set()
+    for _ in range(4000):
+        left |= pairs(drawn(options, draw))
+    while left:
+        row = max(
+            (drawn(options, draw) for _ in range(40)), key=lambda each: len(pairs(each) & left)
+        )
+        if found := pairs(row) & left:
+            left -= found
+            yield row
+
+
+def _row(**options: Any) -> Row:
+    return valid({**DEFAULTS, **options})
+
+
+FIXED: tuple[Row, ...] = (
+    _row(),
+    _row(order="full", rank="1/2", leave="again"),
+    _row(order="full", rank="2/3", batch="12", choose="weights", map="noise"),
+    _row(order="window", rank="0/2", decode="yes", map="crop", leave="skip"),
+    _row(order="lanes", batch="12", rank="1/2", decode="yes", columns="few", keep="written"),
+    _row(order="full", batch="drop", rank="0/3", choose="balanced", collate="sized"),
+    _row(order="full", batch="96", rank="2/3", transforms="text", keep="views"),
+    _row(order="full", batch="per rank", rank="1/3", choose="tenth", collate="listed"),
+    _row(form="sorted", order="window", rank="0/2", choose="key", decode="masks"),
+    _row(
+        form="sorted", order="full", rank="1/2", decode="list", transforms="image", keep="written"
+    ),
+    _row(form="sorted", batch="drop 12", rank="1/3", columns="text", transforms="text"),
+    _row(form="encoded", order="full", rank="1/2", choose="label", keep="views"),
+    _row(form="encoded", order="lanes", batch="12", rank="0/3", decode="yes", map="crop"),
+    _row(form="encoded", order="full", choose="mixture", columns="text", map="noise", fork="reads"),
+    _row(form="decoded", order="full", rank="1/2", choose="bytes", keep="written", leave="skip"),
+    _row(form="decoded", order="window", rank="2/3", map="crop", batch="12", choose="limit"),
+    _row(form="built", order="full", rank="0/2", choose="numbers", columns="few", leave="again"),
+    _row(form="built", order="full", map="keeping", rank="1/3", keep="views"),
+    _row(order="full", bad=True, rank="1/2", batch="12", decode="yes"),
+    _row(form="decoded", order="full", bad=True, map="noise", choose="weights"),
+    _row(place="s3", order="window", rank="1/2", check="once", memory="1 kB"),
+    _row(place="keep", order="full", rank="0/2", decode="yes", check="never"),
+    _row(form="decoded", place="s3", order="full", rank="2/3", batch="12"),
+    _row(order="full", workers=2, rank="1/2", decode="yes", kill=True, keep="written"),
+    _row(form="decoded", order="full", workers=2, fork="reads", keep="whole"),
+    _row(form="decoded", order="full", workers=2, map="keeping", leave="again"),
+    _row(form="plain decoded", by="sample", length=200, most=190, workers=2, columns="image"),
+    _row(form="plain decoded", by="batch", length=200, most=190, workers=2, columns="image"),
+    _row(form="plain sorted", by="sample", length=25, order="full", map="noise", choose="limit"),
+    _row(form="encoded built", by="batch", length=None, order="full", rank="2/3", batch="12"),
+)
+"""The rows of every push: without other frameworks, and quick."""
