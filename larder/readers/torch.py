@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import torch.utils.data
 
 from larder.errors import Failures
