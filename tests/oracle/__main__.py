@@ -1,13 +1,15 @@
-"""Play rows: ``python -m tests.oracle KIND ROWS [--seed N] [--only ROW]``."""
+"""Play the rows with every pair of options, and random ones: ``python -m tests.oracle KIND ROWS``.
+
+Those of frameworks need an environment that has them, and a place where datasets are prepared.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import random
+import sys
 import tempfile
-import time
-import traceback
 from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
@@ -15,37 +17,44 @@ from typing import Any
 
 from tests.oracle.frameworks import FRAMEWORK_MIX, FRAMEWORKS, AskedOf
 from tests.oracle.lab import Asked, Lab
-from tests.oracle.numbers import play_numbers
-from tests.oracle.rows import MIX, SINGLE, covering, drawn
+from tests.oracle.numbers import NUMBERS, play_numbers
+from tests.oracle.rows import MIX, SINGLE, Row, covering, drawn
 from tests.oracle.scene import play
 
-KINDS = {
+KINDS: dict[str, Any] = {
     "single": SINGLE,
     "mix": MIX,
+    "numbers": NUMBERS,
     "frameworks": FRAMEWORKS,
     "frameworks-mix": FRAMEWORK_MIX,
 }
 
-PLACES: dict[str, Any] = {"form": SINGLE["form"], "place": ("directory", "s3", "gcs")}
-NUMBERS = {name: values[:1] for name, values in SINGLE.items()} | PLACES
+
+def played(lab: Lab, kind: str, row: Row, seed: int) -> str | None:
+    """The first difference of a row, or None."""
+    try:
+        if kind == "numbers":
+            return play_numbers(lab, row["form"], row["place"], seed)
+        asked = AskedOf if "consumer" in row else Asked
+        return play(asked(lab, row, seed), seed)
+    except Exception as error:  # noqa: BLE001 - the next rows are played
+        return f"{type(error).__name__}: {error}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=(*KINDS, "numbers"))
-    parser.add_argument("rows", type=int, help="random rows; 0: the rows with every pair")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", type=int)
-    parser.add_argument("--place", type=Path)
+    parser.add_argument("kind", choices=tuple(KINDS))
+    parser.add_argument("rows", type=int, help="random rows, after those with every pair")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 20))
+    parser.add_argument("--place", type=Path, help="keep the datasets here, for the next time")
+    parser.add_argument("--only", type=int, help="the number of a row")
     parser.add_argument("--without", action="append", default=[], help="such as map=keeping")
-    parser.add_argument("--say", action="store_true", help="name each row before it is played")
     arguments = parser.parse_args()
-    options = dict(KINDS.get(arguments.kind, NUMBERS))
-    asked = Asked if "consumer" not in options else AskedOf
+    options = dict(KINDS[arguments.kind])
     for name, _, text in (each.partition("=") for each in arguments.without):
         options[name] = [value for value in options[name] if str(value) != text]
     draw = random.Random(arguments.seed)
-    rows = [drawn(options, draw) for _ in range(arguments.rows)] or [*covering(options)]
+    rows = [*covering(options), *(drawn(options, draw) for _ in range(arguments.rows))]
     with ExitStack() as stack:
         place = arguments.place or Path(stack.enter_context(tempfile.TemporaryDirectory()))
 
@@ -59,30 +68,15 @@ def main() -> None:
             serve = servers.rclone_s3 if kind == "s3" else gcs_emulator.gcs_emulator
             return stack.enter_context(serve())
 
-        lab, begun, bad = (
-            Lab(place, partial(server, "s3"), partial(server, "gcs")),
-            time.monotonic(),
-            0,
-        )
+        lab, bad = Lab(place, partial(server, "s3"), partial(server, "gcs")), 0
         for number, row in enumerate(rows):
             if arguments.only not in (None, number):
                 continue
-            if arguments.say:
-                print(number, flush=True)
-            seed = 1000 * arguments.seed + number
-            try:
-                if arguments.kind == "numbers":
-                    found = play_numbers(lab, row["form"], row["place"], seed)
-                else:
-                    found = play(asked(lab, row, seed), seed)
-            except Exception as error:  # noqa: BLE001 - the next rows are played
-                found = f"{type(error).__name__}: {error}"
-                if arguments.only is not None:
-                    traceback.print_exc()
-            if found:
+            if found := played(lab, arguments.kind, row, arguments.seed + number):
                 bad += 1
                 print(f"{number} {row}\n    {found[:600]}", flush=True)
-    print(f"{len(rows)} rows, {bad} differ, {time.monotonic() - begun:.0f} s")
+    print(f"{len(rows)} rows of seed {arguments.seed}, of which {bad} differ")
+    sys.exit(bad > 0)
 
 
 if __name__ == "__main__":

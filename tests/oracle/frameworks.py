@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,19 +10,14 @@ from tests.oracle.lab import Asked
 from tests.oracle.rows import MIX, SINGLE
 
 NAMES = ("image", "label")
-CONSUMERS = ("torch", "torch workers", "persistent", "stateful", "tf", "keras")
 FRAMEWORKS = {
     **SINGLE,
     "place": ("directory",),
-    "consumer": CONSUMERS,
+    "consumer": ("torch", "torch workers", "persistent", "stateful", "tf", "keras"),
     "fork": ("no",),
-    "resumed": (0, 2),
 }
-FRAMEWORK_MIX = {
-    **FRAMEWORKS,
-    "consumer": ("torch", "torch workers", "tf", "keras"),
-    **{name: MIX[name] for name in ("form", "batch", "by", "length")},
-}
+OF_MIX = {name: MIX[name] for name in ("form", "batch", "by", "length")}
+FRAMEWORK_MIX = {**FRAMEWORKS, **OF_MIX, "consumer": ("torch", "torch workers", "tf", "keras")}
 
 
 @dataclass(frozen=True)
@@ -31,23 +26,32 @@ class AskedOf(Asked):
 
     def loader(self, rank: int, world: int, workers: Any, place: str | None = None) -> Any:
         loader = super().loader(rank, world, workers, place)
-        return READERS[self.row["consumer"]](loader)
+        kind = self.row["consumer"]
+        others: dict[str, Any] = {"tf": TensorFlow, "keras": Keras}
+        return others[kind](loader) if kind in others else Torch(loader, kind)
 
 
 class Torch:
     """A DataLoader of PyTorch, or of torchdata, with the tensors as arrays."""
 
-    def __init__(self, loader: Any, workers: int, make: Callable[..., Any] | None = None) -> None:
+    def __init__(self, loader: Any, kind: str) -> None:
         from larder.readers.torch import BatchDataset
 
-        self._dataset = BatchDataset(loader)
-        self._batches: Any = (
-            make(self._dataset, batch_size=None, num_workers=workers)
-            if make
-            else self._dataset.loader(num_workers=workers)
-        )
-        self._is_stateful = make is _stateful
-        self._counts = self._batches if hasattr(self._batches, "state_dict") else self._dataset
+        self._dataset, self._is_stateful = BatchDataset(loader), kind == "stateful"
+        options = {"batch_size": None, "num_workers": 2}
+        self._batches: Any
+        if kind == "persistent":
+            from torch.utils.data import DataLoader
+
+            self._batches = DataLoader(self._dataset, persistent_workers=True, **options)
+        elif kind == "stateful":
+            from torchdata.stateful_dataloader import StatefulDataLoader
+
+            self._batches = StatefulDataLoader(self._dataset, **options)
+        else:
+            self._batches = self._dataset.loader(num_workers=0 if kind == "torch" else 2)
+        counts = self._batches if hasattr(self._batches, "state_dict") else self._dataset
+        self.state_dict, self.load_state_dict = counts.state_dict, counts.load_state_dict
 
     def __iter__(self) -> Iterator[Any]:
         number = 0
@@ -58,12 +62,6 @@ class Torch:
 
     def __len__(self) -> int:
         return len(self._batches)
-
-    def state_dict(self) -> Any:
-        return self._counts.state_dict()
-
-    def load_state_dict(self, state: Any) -> None:
-        self._counts.load_state_dict(state)
 
     @property
     def epoch(self) -> int:
@@ -81,18 +79,6 @@ def as_arrays(batch: Any) -> Any:
     if isinstance(batch, (list, tuple)):
         return [as_arrays(value) for value in batch]
     return batch.numpy() if hasattr(batch, "numpy") else batch
-
-
-def _persistent(*args: Any, **options: Any) -> Any:
-    from torch.utils.data import DataLoader
-
-    return DataLoader(*args, **options, persistent_workers=True)
-
-
-def _stateful(*args: Any, **options: Any) -> Any:
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    return StatefulDataLoader(*args, **options)
 
 
 class _Counting:
@@ -162,13 +148,3 @@ class Keras(_Counting):
         options = {"initial_epoch": self.epoch, "epochs": self.epoch + 3, "shuffle": False}
         model.fit(sequence, callbacks=[sequence.callback()], verbose=0, **options)
         return seen
-
-
-READERS: dict[str, Callable[[Any], Any]] = {
-    "torch": lambda loader: Torch(loader, 0),
-    "torch workers": lambda loader: Torch(loader, 2),
-    "persistent": lambda loader: Torch(loader, 2, _persistent),
-    "stateful": lambda loader: Torch(loader, 2, _stateful),
-    "tf": TensorFlow,
-    "keras": Keras,
-}

@@ -10,6 +10,9 @@ import numpy as np
 
 from tests.oracle.lab import Lab
 from tests.oracle.oracle import Options, Sample, Single, Values, differs, stacked
+from tests.oracle.rows import SINGLE
+
+NUMBERS = {"form": SINGLE["form"], "place": ("directory", "s3", "gcs")}
 
 
 def play_numbers(lab: Lab, form: str, place: str, seed: int) -> str | None:
@@ -20,23 +23,18 @@ def play_numbers(lab: Lab, form: str, place: str, seed: int) -> str | None:
     numbers = [draw.randrange(count) for _ in range(draw.randrange(1, 20))]
     first, last = sorted(draw.sample(range(count + 1), 2))
     piece = slice(draw.choice((None, first, first - count)), draw.choice((None, last)), 3)
-    keep = (
-        {"keep": str(lab.place / "kept numbers")} if place == "s3" and draw.random() < 0.5 else {}
-    )
-    read = data.samples_of("train", **keep)
+    keep = str(lab.place / "kept") if place == "s3" and draw.random() < 0.5 else None
+    read = data.samples_of("train", keep=keep)
     one = numbers[0]
     pairs: list[tuple[str, Any, Any]] = [
         ("len", len(read), count),
         ("[n]", [told(read[np.int64(one)])], [parts_of(samples[one])]),
         ("[-n]", [told(read[one - count])], [parts_of(samples[one])]),
-        ("slice", list(map(told, read[piece])), list(map(parts_of, samples[piece]))),
-        ("batch", list(map(told, read.batch(numbers))), [parts_of(samples[n]) for n in numbers]),
-        (
-            "samples",
-            list(map(told, data.samples("train", start=first, stop=last))),
-            list(map(parts_of, samples[first:last])),
-        ),
+        ("slice", [*map(told, read[piece])], [*map(parts_of, samples[piece])]),
+        ("batch", [*map(told, read.batch(numbers))], [parts_of(samples[n]) for n in numbers]),
     ]
+    some = data.samples("train", start=first, stop=last)
+    pairs.append(("samples", [*map(told, some)], [*map(parts_of, samples[first:last])]))
     plain = Single(dataset, Options(1, {}))
     values = {n: plain.values(samples[n]) for n in [*numbers, *range(count)[piece]]}
     if dataset.kind != "shards":

@@ -9,38 +9,37 @@ from typing import Any
 
 Row = dict[str, Any]
 
-RANKS = ("0/1", "0/2", "1/2", "0/3", "1/3", "2/3")
 SINGLE: dict[str, Sequence[Any]] = {
-    "form": ("plain", "sorted", "encoded", "decoded", "built"),
-    "place": ("directory", "s3", "gcs", "keep"),
-    "order": ("none", "full", "full", "window", "lanes"),
+    "form": ["plain", "sorted", "encoded", "decoded", "built"],
+    "place": ["directory", "s3", "gcs", "keep"],
+    "order": ["none", "full", "full", "window", "lanes"],
     "seed": (0, 1, 7),
     "workers": (0, 1, 3, None),
     "resumed": (0, 2),  # workers of the run that goes on
     "batch": ("6", "12", "96", "per rank", "drop", "drop 12"),
-    "rank": RANKS,
-    "choose": (
-        "all", "label", "key", "bytes", "numbers", "booleans", "limit", "tenth", "balanced",
-        "weights", "mixture",
-    ),
-    "columns": ("all", "few", "image", "text"),
-    "decode": ("no", "yes", "list", "masks"),
-    "transforms": ("no", "text", "image"),
-    "map": ("no", "no", "crop", "noise", "keeping"),
-    "collate": ("no", "no", "listed", "sized"),
+    "rank": ["0/1", "0/2", "1/2", "0/3", "1/3", "2/3"],
+    "choose": [
+        *("all", "label", "key", "bytes", "numbers", "booleans"),
+        *("limit", "tenth", "balanced", "weights", "mixture"),
+    ],
+    "columns": ["all", "few", "image", "text"],
+    "decode": ["no", "yes", "list", "masks"],
+    "transforms": ["no", "text", "image"],
+    "map": ["no", "no", "crop", "noise", "keeping"],
+    "collate": ["no", "no", "listed", "sized"],
     "bad": (False, True),
-    "check": ("always", "once", "never"),
+    "check": ["always", "once", "never"],
     "memory": (None, "1 kB", "1 MB"),
-    "leave": ("no", "again", "skip"),
+    "leave": ["no", "again", "skip"],
     "kill": (False, True),
-    "fork": ("no", "reads", "writes"),
-    "keep": ("whole", "views", "written"),
-}  # fmt: skip
+    "fork": ["no", "reads", "writes"],
+    "keep": ["whole", "views", "written"],
+}
 MIX: dict[str, Sequence[Any]] = {
     **SINGLE,
     "form": ("plain sorted", "plain decoded", "encoded plain", "decoded encoded built",
              "built sorted", "plain encoded decoded sorted"),
-    "place": ("directory", "directory", "s3", "gcs"),
+    "place": ["directory", "directory", "s3", "gcs"],
     "batch": ("6", "12", "24", "per rank", "drop"),
     "by": ("batch", "sample"),
     "length": (None, 9, 25),
@@ -51,35 +50,28 @@ DEFAULTS: Row = {name: values[0] for name, values in SINGLE.items()}
 def valid(row: Row) -> Row:
     """The nearest row that no page refuses, nor says nothing about."""
     row = dict(row)
+
+    def replace(name: str, values: str, other: str, where: bool) -> None:
+        if where and row[name] in values.split():
+            row[name] = other
+
     if "consumer" in row:
         _for_frameworks(row)
     forms = row["form"].split()
-    cached = any(form in ("decoded", "built") for form in forms)
-    has_image = row["decode"] != "no" or cached
-    if cached and (row["decode"] in ("list", "masks") or len(forms) > 1):
-        row["decode"] = "yes"
-    if len(forms) > 1:
-        row["columns"] = "all" if row["columns"] == "text" else row["columns"]
-        row["transforms"] = "no"
-        row["choose"] = "all" if row["choose"] == "label" and "sorted" in forms else row["choose"]
-    if row["columns"] == "image":
-        row["decode"] = "yes" if row["decode"] == "no" else row["decode"]
-    has_image = row["decode"] != "no" or cached
-    if row["map"] == "crop" and (not has_image or row["columns"] in ("text", "few")):
-        row["map"] = "noise"
-    if row["transforms"] == "image" and (not has_image or row["columns"] in ("text", "few")):
-        row["transforms"] = "no"
-    if row["transforms"] == "text" and ("built" in forms or row["columns"] in ("image", "few")):
-        row["transforms"] = "no"
-    if "sorted" in forms and row["choose"] in ("label", "balanced", "mixture"):
-        row["choose"] = "key"
-    if row["map"] == "keeping" and row["keep"] == "written":
-        row["keep"] = "views"
-    if row["bad"]:
-        row["check"] = "always"
-        row["columns"] = "all" if row["columns"] == "text" else row["columns"]
-        row["place"] = "directory"
-        row["choose"] = "all" if row["choose"] in ("tenth", "numbers") else row["choose"]
+    cached = "decoded" in forms or "built" in forms
+    replace("decode", "list masks" if len(forms) == 1 else "no list masks", "yes", cached)
+    replace("columns", "text", "all", len(forms) > 1 or row["bad"])
+    replace("decode", "no", "yes", row["columns"] == "image")
+    replace("transforms", "text image", "no", len(forms) > 1)
+    has_image = (row["decode"] != "no" or cached) and row["columns"] in ("all", "image")
+    replace("map", "crop", "noise", not has_image)
+    replace("transforms", "image", "no", not has_image)
+    replace("transforms", "text", "no", "built" in forms or row["columns"] in ("image", "few"))
+    replace("choose", "label balanced mixture", "key", "sorted" in forms)
+    replace("choose", "tenth numbers", "all", row["bad"])
+    replace("check", "once never", "always", row["bad"])
+    replace("place", "s3 gcs keep", "directory", row["bad"])
+    replace("keep", "written", "views", row["map"] == "keeping")
     return row
 
 
@@ -103,7 +95,8 @@ def pairs(row: Row) -> set[tuple[str, Any, str, Any]]:
 
 def drawn(options: dict[str, Sequence[Any]], draw: random.Random) -> Row:
     """A random row."""
-    return valid({name: draw.choice(values) for name, values in options.items()})
+    row = {name: draw.choice(values) for name, values in options.items()}
+    return valid(row) if "decode" in row else row
 
 
 def covering(options: dict[str, Sequence[Any]], seed: int = 1) -> Iterator[Row]:
@@ -113,9 +106,8 @@ def covering(options: dict[str, Sequence[Any]], seed: int = 1) -> Iterator[Row]:
     for _ in range(4000):
         left |= pairs(drawn(options, draw))
     while left:
-        row = max(
-            (drawn(options, draw) for _ in range(40)), key=lambda each: len(pairs(each) & left)
-        )
+        tried = [drawn(options, draw) for _ in range(40)]
+        row = max(tried, key=lambda each: len(pairs(each) & left))
         if found := pairs(row) & left:
             left -= found
             yield row
@@ -135,9 +127,7 @@ FIXED: tuple[Row, ...] = (
     _row(order="full", batch="96", rank="2/3", transforms="text", keep="views"),
     _row(order="full", batch="per rank", rank="1/3", choose="tenth", collate="listed"),
     _row(form="sorted", order="window", rank="0/2", choose="key", decode="masks"),
-    _row(
-        form="sorted", order="full", rank="1/2", decode="list", transforms="image", keep="written"
-    ),
+    _row(form="sorted", order="full", decode="list", transforms="image", keep="written"),
     _row(form="sorted", batch="drop 12", rank="1/3", columns="text", transforms="text"),
     _row(form="encoded", order="full", rank="1/2", choose="label", keep="views"),
     _row(form="encoded", order="lanes", batch="12", rank="0/3", decode="yes", map="crop"),
