@@ -477,12 +477,10 @@ class Loader:
     def _read_group(self, shares: Sequence[Numbers]) -> list[_Ahead]:
         try:
             return [*map(_Ahead, self._reads(shares), shares)]
-        except DamageError as error:
-            if self._on_error == "raise" or error.code == _WHOLE:
-                raise
-        if len(shares) > 1:
-            return [ahead for share in shares for ahead in self._read_group([share])]
-        return [self._readable(shares[0])]
+        except (DamageError, ObjectError) as error:
+            if len(shares) == 1:  # raised when its turn has come, as batches before it are good
+                return [_Ahead(partial(_raised, error), shares[0])]
+        return [ahead for share in shares for ahead in self._read_group([share])]
 
     def _reads(self, shares: Sequence[Numbers]) -> Sequence[Read]:
         samples = self._schedule.samples
@@ -548,6 +546,11 @@ class Loader:
             batch = self._collate(rows_of(batch))
         undecoded = (Failure.of(error.where, error) for error in errors.values())
         return Made(batch, [*ahead.skipped, *undecoded])
+
+
+def _raised(error: LarderError, empty: Empty) -> Batch:
+    del empty
+    raise error
 
 
 def _filled(batch: Batch, samples: int, size: int) -> Batch:

@@ -49,7 +49,7 @@ class Layout(NamedTuple):
 
 
 class SharedMemory:
-    """Slots of any size, which both processes number from 0; as one of them has them."""
+    """Slots of any size, numbered from 0, as one of the two processes maps them."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         created = descriptor is None
@@ -66,7 +66,7 @@ class SharedMemory:
             self.slot(0, 1)
 
     def slot(self, number: int, size_bytes: int) -> Array:
-        """A slot of at least so many bytes. The side that writes to it is the one that grows it."""
+        """A slot of at least this size; the process that writes to it grows it."""
         mapped = self._mapped.get(number)
         if mapped is None or len(mapped) < size_bytes:
             length = max(1, -(-size_bytes // _GROWTH_BYTES)) * _GROWTH_BYTES
@@ -79,7 +79,7 @@ class SharedMemory:
         return np.frombuffer(memoryview(mapped), np.uint8)
 
     def lent(self, number: int, size_bytes: int, give_back: Callable[[int], None]) -> Array:
-        """Lend a slot to this process; ``give_back`` is called once its arrays are gone."""
+        """Lend a slot to this process, and call ``give_back`` once all arrays in it are gone."""
         slot = self.slot(number, size_bytes)
         self._lent[number] = slot
         weakref.finalize(slot, give_back, number).atexit = False

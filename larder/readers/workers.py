@@ -240,14 +240,9 @@ class _Worker:
             return
         _closed(self.memory)[lane.stream % _CLOSED] = lane.stream
         self._closing.append(lane)
-        if self._lock.acquire(blocking=False):
-            try:
-                self._tidy()
-            except BaseException:
-                self._stop()
-                raise
-            finally:
-                self._lock.release()
+        if not self._lock.locked():
+            with self.locked():
+                pass
 
     def stop(self) -> None:
         self._is_over = True
