@@ -41,8 +41,8 @@ def emitted_location() -> str:
 
 
 def check_emitted(version: str, digest: str) -> None:
-    """Refuse another version than that of the experiment that runs this process, if Larder emitted
-    its config.
+    """Refuse another version than the one in the experiment's config, if Larder emitted
+    the config.
     """
     emitted = _emitted()
     for name, opened in (("version", version), ("digest", digest)):

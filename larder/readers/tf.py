@@ -66,8 +66,8 @@ def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
 
 
 def counted_dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
-    """The same, of a loader that nobody moves: every epoch has as many batches as any other, which
-    Keras wants to know before the first one.
+    """Like `dataset`, for a new loader: all its epochs have equally many batches, and Keras asks
+    for that number before the first epoch.
     """
     cardinality = tf.data.experimental.assert_cardinality(len(loader))
     return dataset(loader, columns).apply(cardinality)
@@ -92,7 +92,7 @@ def _spec(name: str, values: Any) -> Any:
 
 
 def _value(batch: Batch, name: str, spec: Any) -> Any:
-    """What TensorFlow takes for a tensor of this kind."""
+    """The form in which TensorFlow takes values for a tensor of this kind."""
     if spec.dtype == tf.string:
         size = len(next(iter(batch.values())))
         return np.array([_bytes(value) for value in batch.get(name, [None] * size)], object)
@@ -109,7 +109,7 @@ def _value(batch: Batch, name: str, spec: Any) -> Any:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether it is a key, or the bytes of a part: those of a cache are arrays."""
+    """Whether it is a key, or the bytes of a part, which are an array in a cache."""
     if isinstance(value, np.ndarray):
         return value.dtype == np.uint8 and value.ndim == 1
     return value is None or isinstance(value, str | bytes)

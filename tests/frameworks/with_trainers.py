@@ -124,10 +124,10 @@ class Words(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layer = torch.nn.Embedding(40, 1)
-        self.steps: list[list[int]] = []
+        self.seen: dict[str, list[list[int]]] = {"steps": [], "evaluated": []}
 
     def forward(self, input_ids: Any, attention_mask: Any, labels: Any) -> Any:
-        self.steps.append(input_ids[:, 0].tolist())
+        self.seen["steps" if self.training else "evaluated"].append(input_ids[:, 0].tolist())
         assert (attention_mask == (input_ids != 0)).all()
         return {"loss": (self.layer(input_ids).mean((1, 2)) - labels).square().mean()}
 
@@ -158,7 +158,7 @@ def of_transformers(code: CodeType, folder: Path) -> Any:
         given = {"tokenizer": tokenizer, "arguments": arguments, "checkpoint": checkpoint}
         words_of = Words()
         exec(code, {**given, "model": words_of})
-        runs.append(words_of.steps)
+        runs.append(words_of.seen)
     return runs
 
 

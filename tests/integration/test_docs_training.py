@@ -68,6 +68,7 @@ def labs(
     cells |= {f"{n:02}.seg.png": saved(image, "PNG") for n, image in enumerate(grey)}
     lines = {f"{n:02}.txt": b"x" * n for n in range(16)}
     reviews = {f"{n % 2}/{n:02}.txt": b" ".join([b"w%d" % n] * (n + 1)) for n in range(24)}
+    reviews |= {f"validation/{n % 2}/{n:02}.txt": b"w%d" % n for n in range(12)}
     halves = {
         f"{split}/{n % 3}/{n:02}.jpg": jpeg(n)
         for split in ("training", "validation")
@@ -86,7 +87,7 @@ def labs(
             "pets": prepare(folder, storage, "pets", pets, **train),
             "cells": prepare(folder, storage, "cells", cells, **train),
             "lines": prepare(folder, storage, "lines", lines, **train),
-            "reviews": prepare(folder, storage, "reviews", reviews, **folders, **train),
+            "reviews": prepare(folder, storage, "reviews", reviews, **folders, **two),
             "halves": prepare(folder, storage, "halves", halves, **folders, splits=both),
             "tables": prepare(folder, storage, "tables", {"data.csv": b"a,b\n1,2\n"}, **every),
             "range_dataset": prepare(
@@ -261,8 +262,11 @@ def test_accelerate_goes_on_from_its_checkpoint(trained):
 def test_the_trainer_of_hugging_face_goes_on_from_its_checkpoint(trained):
     batches = batches_of("reviews", 3, batch_size=8)
     words = [[int(key[-2:]) + 2 for key in keys] for _, keys in batches]
-    runs = trained["Text, and the Trainer of Hugging Face"]
-    assert runs == [words[start:] for start in (0, 2, 3, 4)]
+    trained = trained["Text, and the Trainer of Hugging Face"]
+    assert [run["steps"] for run in trained] == [words[start:] for start in (0, 2, 3, 4)]
+    for run in trained:
+        assert [len(batch) for batch in run["evaluated"]] == [8, 4]
+        assert sorted(chain(*run["evaluated"])) == [*range(2, 14)]
 
 
 @pytest.mark.push
