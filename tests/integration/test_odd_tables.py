@@ -91,6 +91,13 @@ def test_a_column_and_a_field_of_one_name_are_ambiguous(tmp_path, rows, labels):
     assert "'image.bytes'" in refused["t.parquet"][1]
 
 
+def test_two_fields_of_a_struct_of_one_name_are_ambiguous(tmp_path):
+    twins = pa.StructArray.from_arrays([pa.array([b"1"]), pa.array([b"2"])], ["b", "b"])
+    data = {"t.parquet": parquet(a=twins)}
+    refused = refusals(lab_of(tmp_path, data, {"rows": {"columns": {"a.b": "bin"}}}))
+    assert refused["t.parquet"][0] == "object.format"
+
+
 def test_a_field_of_a_struct_may_have_a_dot_in_its_name(tmp_path):
     kind = pa.struct([("b.c", pa.binary()), ("d", pa.binary())])
     data = {"t.parquet": parquet(a=pa.array([{"b.c": b"1", "d": b"2"}], kind), n=[7])}

@@ -165,7 +165,9 @@ def _check_names(
         if name is not None and name not in available:
             raise row_error(where, f"it has no column {name!r}, which {option} names")
         if name is not None and available.count(name) > 1:
-            message = f"{name!r}, which {option} names, is a column and a field of a struct"
+            message = (
+                f"{name!r}, which {option} names, is more than one column or field of a struct"
+            )
             raise row_error(where, f"{message}: rename one of them")
 
 
@@ -246,13 +248,13 @@ class _Taken(NamedTuple):
 def _taken_columns(
     schema: pa.Schema, columns: Mapping[str, str | None], named: Named, where: str
 ) -> _Taken:
-    kinds = dict(_fields(schema))
-    names = [".".join(steps) for steps in kinds]
+    fields = list(_fields(schema))
+    names = [".".join(steps) for steps, _ in fields]
     _check_names(schema.names, names, columns, named, where)
-    steps_of = dict(zip(names, kinds, strict=True))
+    steps_of = {name: steps for name, (steps, _) in zip(names, fields, strict=True)}
     parts = {steps_of[name]: ext for name, ext in columns.items()}
     rest = dict[str, None]()
-    for (steps, kind), name in zip(kinds.items(), names, strict=True):
+    for name, (steps, kind) in zip(names, fields, strict=True):
         if parts.get(steps) is not None and not _is_bytes(kind):
             message = f"column {name!r} is of type {kind}: only strings and binary values"
             raise row_error(where, f"{message} can be parts of their own")
