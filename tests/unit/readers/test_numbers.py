@@ -12,7 +12,7 @@ LISTS = [
 ]
 SLICES = [slice(None), slice(1, 4), slice(-2, None), slice(None, None, -1), slice(9, 1)]
 NO_INTEGERS = [
-    *(True, False, np.True_, 1.0, "1", "12", None, ..., b"1", {}, np.array(True)),
+    *(True, False, np.True_, 1.0, "1", "12", None, ..., b"1", 1j, np.array(True)),
     *([True, False, True, False, True], [1, True], np.ones(5, bool), [1.0], ["1"], [None]),
     *(np.array([0.0]), [[0, 1]], [[0], [1, 2]], np.array([[0, 1]]), slice(0.5), slice("1")),
 ]
