@@ -61,7 +61,10 @@ class BatchSequence(keras.utils.PyDataset):
         before = self.batches.batches
         return keras.callbacks.LambdaCallback(
             on_epoch_begin=lambda epoch, logs: self._begin(epoch * len(self) + before),
-            on_train_batch_end=lambda batch, logs: self._go_to(self._begun + self._upto(batch)),
+            # A step of several executions may end after the last batch.
+            on_train_batch_end=lambda batch, logs: self._go_to(
+                self._begun + min(batch + 1, len(self))
+            ),
             on_train_end=lambda logs: setattr(self, "_first", None),
         )
 
@@ -79,10 +82,6 @@ class BatchSequence(keras.utils.PyDataset):
         if self._first is None:  # without the callback, only whole epochs are counted
             return self.batches.epoch * len(self) + self.batches.batches
         return self._first
-
-    def _upto(self, batch: int) -> int:
-        """The number of batches up to one, which a last step of several executions may exceed."""
-        return min(batch + 1, len(self))
 
     def _begin(self, first: int) -> None:
         self._first = first
