@@ -157,7 +157,7 @@ class Single:
         samples, options = [self.made(draw) for draw in draws], self.options
         if options.collate:
             return options.collate(samples)
-        return stacked(samples, () if options.map else options.columns or self.fields(), self.lists)
+        return stacked(samples, self.names(), self.lists)
 
     def made(self, draw: Draw) -> Values:
         """A sample as it is put into a batch."""
@@ -194,8 +194,12 @@ class Single:
                 values[ext] = value
         return values
 
+    def names(self) -> list[str]:
+        """The names that every batch has; none if it has those that its samples have."""
+        return [] if self.options.map else self.options.columns or self.fields()
+
     def fields(self) -> list[str]:
-        """The names that every batch has: of a cache all that any of its samples has."""
+        """All names that a sample of a cache has; none of shards."""
         if self.dataset.kind == "shards":
             return []
         return sorted({name for sample in self.dataset.samples for name in self.values(sample)})
@@ -288,9 +292,12 @@ class Mixed:
         if self.options["by"] == "batch":
             return self.loaders[draws[0].loader].batch(draws)
         samples = [self.loaders[draw.loader].made(draw) for draw in draws]
-        collate = self.loaders[0].options.collate
-        lists = {name for draw in draws for name in self.loaders[draw.loader].lists}
-        return collate(samples) if collate else stacked(samples, (), lists)
+        loaders = [self.loaders[place] for place in {draw.loader for draw in draws}]
+        if loaders[0].options.collate:
+            return loaders[0].options.collate(samples)
+        lists = {name for loader in loaders for name in loader.lists}
+        names = {name for sample in samples for name in sample}
+        return stacked(samples, [*names.union(*(loader.names() for loader in loaders))], lists)
 
 
 def differs(got: Any, wanted: Any, where: str = "batch") -> str | None:

@@ -51,6 +51,7 @@ class Scene:
         self.wanted = asked.wanted(self.world)
         self.length = self.wanted.length()
         self.kept: list[tuple[Any, Any, str]] = []
+        self.skipped = 0
 
     def play(self) -> None:
         """Read, stop, and go on in another run; `Difference` is the first one."""
@@ -74,6 +75,9 @@ class Scene:
                 child = _Child(self)
             self._take(batches, middle, last)
             number = last
+        skipped = loader.skipped.count if "consumer" not in self.row else self.skipped
+        if self.row["leave"] == "no" and skipped != self.skipped:
+            raise Difference(f"skipped are {skipped} samples, not {self.skipped}")
         state = json.loads(json.dumps(loader.state_dict()))
         del batches, loader
         gc.collect()
@@ -112,7 +116,7 @@ class Scene:
             wanted = self._expected(place)
             try:
                 got = next(batches)
-            except (LarderError, RuntimeError) as error:  # of a worker of PyTorch
+            except Exception as error:  # frameworks raise others in place of Larder's
                 if wanted is LarderError:
                     raise EndedError from None
                 raise Difference(f"batch {place}: {error}") from error
@@ -124,6 +128,7 @@ class Scene:
         """The batch of a number, counted through all epochs; LarderError if none can be made."""
         part = self.wanted.part(*divmod(number, self.length), self.rank, self.world)
         good = [draw for draw in part if not self._is_bad(draw)]
+        self.skipped += len(part) - len(good)
         if not good:
             return LarderError
         # The samples that are left move up, and from the first on they are repeated.
