@@ -164,6 +164,10 @@ def _encoded(
     options = dict(kept)
     if format_ == "JPEG":
         options |= {"quality": transform.quality, "subsampling": "4:2:0"}
+    if result.mode == "P":  # Pillow writes as few bits as the palette needs, also of larger numbers
+        palette = result.getpalette() or []
+        if any(result.histogram()[len(palette) // 3 :]):
+            result.putpalette([*palette, *bytes(768 - len(palette))])
     result.info = {}
     out = io.BytesIO()
     result.save(out, format_, **options)
