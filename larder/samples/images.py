@@ -216,7 +216,7 @@ def _mask_fault(image: Image.Image) -> str:
     """Why the elements of a mask that is not loaded yet would become others."""
     for codec, _, _, options in getattr(image, "tile", ()):
         stored, *more = options if isinstance(options, tuple) else (options,)
-        scaled = codec.startswith("ppm") and more[-1] not in (255, 65_535)
+        scaled = codec.startswith("ppm") and more[-1] != (65_535 if image.mode == "I" else 255)
         scaled = scaled or str(stored).startswith(("L;2", "L;4"))
         cut = ";16" in str(stored) and not image.mode.startswith("I")
         if scaled or cut or image.mode == "PA":

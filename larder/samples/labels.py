@@ -29,6 +29,9 @@ from larder.units import format_count, format_names
 
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 _NUMBER = re.compile(r"\+?(-?)0*([0-9]+?)(?:\.0*)?")
+CLASS_LOOKS = "case, Unicode form, space or the notation of a number"
+"""What the names of twins may differ by."""
+
 _INVISIBLE = str.maketrans("", "", "\u200b\u2060\ufeff")
 
 _Given = tuple[str, str]
@@ -89,7 +92,7 @@ def names_among(texts: Iterable[str]) -> list[str]:
 
 
 def class_looks(name: str) -> str:
-    """Fold what twins differ by: case, Unicode form, space, the notation of a number."""
+    """Fold `CLASS_LOOKS`."""
     text = " ".join(LOOKS(name.translate(_INVISIBLE)).split())
     number = _NUMBER.fullmatch(text)
     return f"{number[1]}{number[2]}" if number else text
@@ -153,10 +156,7 @@ class ClassTable:
         (file, text), *others = unknown
         message = f"its {f'file {file}' if file else self._origin} gives it class "
         if alike := [name for name in classes if class_looks(name) == class_looks(text)]:
-            message += (
-                f"{text!a}, but the class is {alike[0]!a}: they differ by case, Unicode form,"
-            )
-            message += " space or the notation of a number"
+            message += f"{text!a}, but the class is {alike[0]!a}: they differ by {CLASS_LOOKS}"
         elif len(classes) == 1:
             message += f"{text!r}, but the only class is {classes[0]!r}"
         else:

@@ -214,6 +214,21 @@ def test_another_delimiter_than_the_configured_one_is_refused(tmp_path, name, da
     lab_of(tmp_path / "wrong", {name: data}, {"rows": {"delimiter": wrong}}).plan()
 
 
+def test_names_in_quotes_that_no_comma_separates_are_refused_with_the_option(tmp_path):
+    data = {"t.csv": b'"id";"text"\n"a";"1"\n'}
+    assert "source.rows.delimiter" in refusals(lab_of(tmp_path, data, {"rows": {}}))["t.csv"][1]
+    samples = {"annotations": {"files": "t.csv", "key": "id"}}
+    with pytest.raises(ConfigError, match=r"samples\.annotations\.delimiter"):
+        lab_of(tmp_path / "files", {**data, "a.bin": b"a"}, samples=samples).plan()
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_a_line_that_tells_excel_the_delimiter_names_no_columns(tmp_path, delimiter):
+    data = {"t.csv": f"sep={delimiter}\na{delimiter}b\n1{delimiter}2\n".encode()}
+    lab = lab_of(tmp_path, data, {"rows": {"delimiter": delimiter}})
+    assert "'sep='" in refusals(lab)["t.csv"][1]
+
+
 @pytest.mark.parametrize(("name", "data", "right"), SEPARATED.values(), ids=SEPARATED)
 def test_annotations_have_the_same_delimiters(tmp_path, name, data, right):
     def lab(folder: str, **options: Any) -> Lab:

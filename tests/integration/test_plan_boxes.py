@@ -22,6 +22,7 @@ SHAPED = {"records": "decoded", "images": {"resize": [4, 4]}}
     ("annotations", "shards", "cache", "warned"),
     [
         (FILES, RESIZED, None, True),
+        ({**FILES, "files": "X.JSON"}, RESIZED, None, True),
         ({**FILES, "format": "coco"}, RESIZED, None, True),
         (FILES, {}, SHAPED, True),
         (FILES, {}, {"records": "decoded"}, False),
@@ -31,7 +32,7 @@ SHAPED = {"records": "decoded", "images": {"resize": [4, 4]}}
     ],
 )
 def test_a_plan_warns_of_boxes_that_are_not_scaled(tmp_path, annotations, shards, cache, warned):
-    lab = directory_lab(tmp_path, images() | {"x.json": COCO, "x.jsonl": ROWS})
+    lab = directory_lab(tmp_path, images() | {"x.json": COCO, "X.JSON": COCO, "x.jsonl": ROWS})
     samples = {"annotations": annotations, "missing": "keep"}
     fields = {"samples": samples, "shards": shards, "cache": cache, "labels": None}
     document = lab.plan(**fields)

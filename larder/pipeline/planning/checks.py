@@ -22,13 +22,20 @@ from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.decoders import IMAGES
 from larder.samples.images import is_image, role
-from larder.samples.labels import class_looks, names_among, permuted, whole_numbers
+from larder.samples.labels import (
+    CLASS_LOOKS,
+    class_looks,
+    names_among,
+    permuted,
+    whole_numbers,
+)
 from larder.samples.naming import bad_key_hint
 from larder.segments.image_rules import strongest_check
 from larder.segments.mirror import mirror_route
 from larder.segments.stores import source_of, storage_of
 from larder.shards.formats.tfrecord.features import FeatureMap
 from larder.source.archived import is_restored
+from larder.source.expand.annotations import file_format
 from larder.source.selection import KeyRule
 from larder.store import local_path
 from larder.units import format_count, format_names
@@ -258,8 +265,8 @@ def _twin_classes(plan: Plan) -> Iterator[str]:
     found = twins(plan.sample_order.classes, class_looks)
     if pairs := [f"{one!a} and {other!a}" for one, other in found]:
         yield (
-            f"the classes {format_names(pairs, _NAMES)} differ by case, Unicode form, space or the"
-            " notation of a number only: rename the folders or labels if they are one class"
+            f"the classes {format_names(pairs, _NAMES)} differ by {CLASS_LOOKS} only: rename the"
+            " folders or labels if they are one class"
         )
 
 
@@ -328,8 +335,7 @@ def _source_pixels(plan: Plan) -> Iterator[str]:
     resized = (transform and transform.resize) or (dataset.cache and dataset.cache.images)
     if not resized or annotations is None or annotations.part is None:
         return
-    by_name = any(name.endswith(".json") for name in annotations.files)
-    if annotations.format == "coco" or (annotations.format == "auto" and by_name):
+    if any(file_format(annotations, key) == "coco" for key in annotations.files):
         yield (
             f"images are resized, and boxes and outlines in {annotations.part} keep the pixels of"
             " the source: scale them in training by image.width and image.height"
@@ -407,10 +413,7 @@ WARNINGS: Mapping[str, tuple[str, Callable[[Plan], Iterator[str]]]] = {
     ),
     "empty_split": ("a split has no samples", _empty_splits),
     "empty_class": ("a class has no samples, in a split or at all", _empty_classes),
-    "twin_classes": (
-        "two classes differ by case, Unicode form, space or the notation of a number only",
-        _twin_classes,
-    ),
+    "twin_classes": (f"two classes differ by {CLASS_LOOKS} only", _twin_classes),
     "mixed_classes": ("some classes are whole numbers, and others names", _mixed_classes),
     "permuted_classes": (
         "classes 0 to n-1 are not their own numbers: published or pinned in another order",

@@ -39,6 +39,9 @@ _REDUCING_GAP: Final = 3
 result's size: of that, resizing loses nothing that can be seen."""
 
 _KEPT_FORMATS: Final = {"JPEG": "JPEG", "MPO": "JPEG", "PNG": "PNG"}
+_RULES: Final = "2"
+"""The version of how images are converted and resized: another one where other bytes come out."""
+
 _JPEG_SIDE: Final = 65_500
 """Pixels of a side that libjpeg can write."""
 
@@ -48,7 +51,7 @@ _PIXEL_BYTES: Final = 12
 
 @cache
 def codec_versions() -> Mapping[str, str]:
-    """The versions of the libraries that decide about the bytes, by name."""
+    """Return the versions of all that decides about the bytes, by name."""
     import PIL
     from PIL import features
 
@@ -56,6 +59,7 @@ def codec_versions() -> Mapping[str, str]:
     jpeg_version = features.version_feature("libjpeg_turbo") or features.version_codec("jpg")
     zlib_ng = features.version("zlib_ng") if features.check("zlib_ng") else None
     return {
+        "rules": _RULES,
         "pillow": PIL.__version__,
         "jpeg": f"{jpeg} {jpeg_version}",
         "zlib": f"zlib-ng {zlib_ng}" if zlib_ng else f"zlib {features.version_codec('zlib')}",
@@ -164,6 +168,10 @@ def _encoded(
     options = dict(kept)
     if format_ == "JPEG":
         options |= {"quality": transform.quality, "subsampling": "4:2:0"}
+    if result.mode == "P":  # Pillow writes as few bits as the palette needs, also of larger numbers
+        palette = result.getpalette() or []
+        if any(result.histogram()[len(palette) // 3 :]):
+            result.putpalette([*palette, *bytes(768 - len(palette))])
     result.info = {}
     out = io.BytesIO()
     result.save(out, format_, **options)

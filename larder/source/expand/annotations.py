@@ -259,9 +259,16 @@ def csv_header(reader: CsvReader, delimiter: str | None, option: str) -> list[st
     """Return the first line that is not blank.
 
     Raises:
-        csv.Error: No delimiter is configured, and another one divides it into more columns.
+        csv.Error: It cannot be read, it is for Excel alone, or no delimiter is configured, and
+            another one divides it into more columns.
     """
-    header = next(filter(None, reader), [])
+    try:
+        header = next(filter(None, reader), [])
+    except csv.Error as error:  # of names in quotes, too
+        hint = "" if delimiter else f"; set {option} if another character separates the fields"
+        raise csv.Error(f"{error}{hint}") from None
+    if header == ["sep=", ""]:
+        raise csv.Error("'sep=' is for Excel, and names no column: remove the line")
     count, separator = "".join(header).count, reader.dialect.delimiter
     other = max(_DELIMITERS.replace(separator, ""), key=count)
     if delimiter is None and header and count(other) >= len(header):

@@ -67,7 +67,8 @@ _KINDS: dict[bytes, Kind] = {
 ARCHIVE = r"[^/]\.tar$"
 """What the keys of archives end in, in upper or lower case."""
 
-COMPRESSED_ARCHIVE = r"[^/]\.(?:tar\.(?:gz|bz2|xz|zst|lz4|lzma|z|br)|tgz|tbz2?|txz|tzst|taz|tlz)$"
+COMPRESSED = r"\.(?:gz|gzip|bz2|xz|zstd?|lz4|lzma|z|br|zip|sz|snappy)$"
+COMPRESSED_ARCHIVE = rf"[^/]\.(?:tar{COMPRESSED}|(?:tgz|tbz2?|txz|tzst|taz|tlz)$)"
 
 _ARCHIVE = re.compile(ARCHIVE, re.IGNORECASE)
 _COMPRESSED_KEY = re.compile(COMPRESSED_ARCHIVE, re.IGNORECASE)

@@ -27,6 +27,7 @@ from larder.manifest.digest import canonical_json
 from larder.manifest.extents import in_object, in_own
 from larder.samples.columns import Flags, column_flags
 from larder.source.expand.annotations import csv_header, default_delimiter, text_file
+from larder.source.expand.archives import COMPRESSED
 from larder.source.expand.containers import (
     ContainerWriter,
     Indexes,
@@ -52,8 +53,7 @@ from larder.store.base import ObjectInfo, Readable
 from larder.store.seekable import ObjectFile
 from larder.units import format_count
 
-_ENDS = r"\.(?:gz|gzip|bz2|xz|zstd?|lz4|lzma|z|br|zip|sz|snappy)"
-_COMPRESSED = re.compile(f"{_ENDS}$", re.IGNORECASE)
+_COMPRESSED = re.compile(COMPRESSED, re.IGNORECASE)
 
 _CSV_ROWS = 1_000
 _BATCH_BYTES = 16 << 20
@@ -389,7 +389,7 @@ def _matching(rows: Rows, keys: pa.Array) -> Flags:
     if rows.files is not None:
         return KeyRule(rows.files)(keys)
     ends = [re.escape(end) for end, kind in FORMATS.items() if rows.format in ("auto", kind)]
-    pattern = f"(?i)(?:{'|'.join(ends)})(?:{_ENDS})?$"
+    pattern = f"(?i)(?:{'|'.join(ends)})(?:$|{COMPRESSED})"
     return column_flags(pc.match_substring_regex(keys, pattern))
 
 
