@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.oracle.frameworks import FRAMEWORK_MIX, FRAMEWORKS, AskedOf
 from tests.oracle.lab import Asked, Lab
-from tests.oracle.numbers import NUMBERS, play_numbers
+from tests.oracle.by_number import NUMBERS, play_numbers
 from tests.oracle.rows import MIX, SINGLE, Row, covering, drawn
 from tests.oracle.scene import play
 
