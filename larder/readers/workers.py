@@ -423,10 +423,8 @@ class Stream:
             self.close()
             raise
 
-    def __iter__(self) -> Stream:
-        return self
-
-    def __next__(self) -> Any:
+    def take(self) -> Any:
+        """Wait for the next batch. An error of the user's functions may be a StopIteration."""
         if self.is_of_parent:
             raise begun_in_parent()
         return next(self._turns).take()
