@@ -376,7 +376,7 @@ class Loader:
         except Exception as error:  # noqa: BLE001 - of functions and objects of any kind
             reason = f"it cannot be pickled: {error}"
         token, split = os.urandom(8).hex(), self._schedule.split
-        work = None if reason else Work(token, data, len(self), split)
+        work = None if reason else Work(id(self), token, data, len(self), split)
         if reason and self._workers:
             raise invalid(f"{reason}: processes cannot load the loader", "workers", _IMPORTED)
         if reason:
