@@ -35,7 +35,7 @@ class UploadRecord:
 class UploadRecords:
     """The records of one dataset or copy. May be used by many threads.
 
-    A record only saves sending parts again. It proves nothing: everyone who may write to the store
+    A record only saves sending parts again. It proves nothing: any process with access to the store
     can write one. So it has no checksums, and an object that is continued is read back.
     """
 
