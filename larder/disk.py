@@ -154,11 +154,10 @@ def check_inside(folder: bytes, root: bytes) -> None:
     The root may be a link itself. A link may replace a folder at any time, so each call looks: a
     few microseconds, as only a link is resolved. Raises OSError.
     """
-    root = root.rstrip(b"/")
-    below = folder
+    root, below = os.path.abspath(root), os.path.abspath(folder)
     while len(below) > len(root) and not os.path.islink(below):
         below = os.path.dirname(below)
-    if len(below) > len(root):
+    if below != root:
         real = os.path.realpath(folder), os.path.realpath(root)
         if os.path.commonpath(real) != real[1]:
             raise OSError(errno.ELOOP, "a link leads out of the directory", os.fsdecode(folder))

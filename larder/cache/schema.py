@@ -130,7 +130,7 @@ class RecordSchema:
         try:
             plain = json.loads(data)
             formats = plain["format"], plain["lmdb"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise _unreadable("the schema cannot be parsed", where) from None
         if formats != (FORMAT, LMDB_LINE):
             readable = f"{FORMAT} of LMDB {LMDB_LINE}"

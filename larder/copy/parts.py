@@ -113,8 +113,8 @@ class LargeObject:
             return None
         self._parts = {
             number: UploadedPart(number, self._place(number)[1], etag, None, proved=False)
-            for number, etag in record.etags.items()
-            if number in self.numbers and etags.get(number) == etag
+            for number in self.numbers
+            if (etag := etags.get(number)) and record.etags.get(number) == etag
         }
         self._moved(sum(part.size_bytes for part in self._parts.values()))
         return upload

@@ -35,7 +35,7 @@ class UploadRecord:
 class UploadRecords:
     """The records of one dataset or copy. May be used by many threads.
 
-    A record only saves sending parts again. It proves nothing: everyone who may write to the store
+    A record only saves sending parts again. It proves nothing: any process with access to the store
     can write one. So it has no checksums, and an object that is continued is read back.
     """
 
@@ -50,7 +50,7 @@ class UploadRecords:
 
     def find(self, info: ObjectInfo, key: str, part_bytes: int) -> UploadRecord | None:
         """The record of an object in this state."""
-        with suppress(LarderError, ValueError, KeyError, TypeError):
+        with suppress(LarderError, ValueError, KeyError, TypeError, RecursionError):
             record = json.loads(self._store.get(self._key(key)))
             same = [key, info.key, info.etag, info.size_bytes, part_bytes]
             if record["object"] == same and isinstance(record["upload"], str):
@@ -123,7 +123,7 @@ class UploadRecords:
         """The records; empty ones for those that cannot be read."""
         for info in [info for page in self._store.list(self._prefix) for info in page]:
             record = None
-            with suppress(LarderError, ValueError):
+            with suppress(LarderError, ValueError, RecursionError):
                 record = json.loads(self._store.get(info.key))
             yield info, record if isinstance(record, dict) and "upload" in record else {}
 

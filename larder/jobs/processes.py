@@ -35,10 +35,13 @@ from larder.progress import CancellableProgress, NullProgress, Progress
 
 _PACKAGES = str(Path(__file__).parents[2])
 _PROGRAM = (
-    "import sys; together, *sys.path = sys.argv[1:];"
+    "import sys; together, packages, *paths = sys.argv[1:];"
+    " sys.path.insert(0, packages); import larder; del sys.path[0]; sys.path += paths;"
     f" from {__name__} import serve; serve(int(together))"
 )
-"""Imports from where its parent does, which the working directory (``-P``) may not be."""
+"""Imports the same Larder as its parent, and other modules from where any program does. The
+parent's own folders come last: a ``queue.py`` there is not what the standard library needs.
+"""
 
 _LENGTH_BYTES = 8
 _REPORT_SECONDS = 0.1
@@ -230,7 +233,7 @@ def _start(together: int = 1, descriptors: Collection[int] = ()) -> subprocess.P
     paths = [path for path in sys.path if isinstance(path, str)]
     try:
         return subprocess.Popen(  # noqa: S603 - a module of this package
-            [sys.executable, "-P", "-c", _PROGRAM, str(together), *paths, _PACKAGES],
+            [sys.executable, "-P", "-c", _PROGRAM, str(together), _PACKAGES, *paths],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=small_memory_environment() | os.environ,

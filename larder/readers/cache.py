@@ -47,7 +47,7 @@ class CacheReader:
         return self._starts[-1]
 
     def __getitem__(self, index: int | slice | Sequence[int] | Array) -> Any:
-        """Read the arrays of one record by field, as far as it has them; ``key`` is a string.
+        """Read the arrays of one record by field; ``key`` is a string. Fields may be absent.
 
         A slice, or a list of numbers, gives a list of records.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -270,7 +270,8 @@ class Loader:
             if stream is None:
                 yield from self.read(rest)
                 return
-            for batch, skipped in islice(stream, len(rest)):
+            for _ in rest:
+                batch, skipped = stream.take()
                 self.skipped.add(*skipped)
                 yield batch
             self._keep(work, stream)
@@ -292,7 +293,7 @@ class Loader:
         batch: Batch
         steps = range(step, step + 1)
         with closing(crew().stream(work, steps, self.workers, step + 1)) as stream:
-            batch, skipped = next(stream)
+            batch, skipped = stream.take()
         self.skipped.add(*skipped)
         return batch
 
@@ -375,7 +376,7 @@ class Loader:
         except Exception as error:  # noqa: BLE001 - of functions and objects of any kind
             reason = f"it cannot be pickled: {error}"
         token, split = os.urandom(8).hex(), self._schedule.split
-        work = None if reason else Work(token, data, len(self), split)
+        work = None if reason else Work(id(self), token, data, len(self), split)
         if reason and self._workers:
             raise invalid(f"{reason}: processes cannot load the loader", "workers", _IMPORTED)
         if reason:

@@ -31,6 +31,10 @@ _ALIGNMENT = 64
 IS_SUPPORTED = hasattr(os, "memfd_create")
 
 _memories: weakref.WeakSet[SharedMemory] = weakref.WeakSet()
+_lending = threading.RLock()
+"""Held while this process forks: a thread that lent a slot meanwhile would share it with a child.
+A signal handler may fork in a thread that has it.
+"""
 
 # Python's mmap duplicates the descriptor for each slot, and cannot map again at the same address.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -81,7 +85,8 @@ class SharedMemory:
     def lent(self, number: int, size_bytes: int, give_back: Callable[[int], None]) -> Array:
         """Lend a slot to this process, and call ``give_back`` once all arrays in it are gone."""
         slot = self.slot(number, size_bytes)
-        self._lent[number] = slot
+        with _lending:
+            self._lent[number] = slot
         weakref.finalize(slot, give_back, number).atexit = False
         return slot
 
@@ -113,11 +118,14 @@ class SharedMemory:
 
 
 def _before_fork() -> None:
+    _lending.acquire()
     for memory in list(_memories):
         memory.before_fork()
 
 
-os.register_at_fork(before=_before_fork)
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_lending.release, after_in_child=_lending.release
+)
 
 
 class SlotWriter:

@@ -40,10 +40,12 @@ _HINT = "if memory is short, give the loader fewer workers; go on from the last 
 
 
 class Work(NamedTuple):
-    """What a process makes batches from: a loader, pickled, which ``token`` stands for once it was
-    sent, whose epochs have so many ``batches``.
+    """A pickled loader that processes make batches from; its epochs have so many ``batches``.
+
+    A process keeps one of each ``owner``: the ``token`` says which, once it was sent.
     """
 
+    owner: int
     token: str
     loader: bytes
     batches: int
@@ -67,22 +69,23 @@ class Made(NamedTuple):
 
 # In a process of the crew.
 
-_loaders: dict[str, Any] = {}
+_loaders: dict[int, Any] = {}
 _streams: dict[int, Generator[Callable[[Empty], Made]]] = {}
 _sizes: dict[int, int] = {}
 """Bytes of the largest batch of each iteration so far."""
 _memories: dict[int, SharedMemory] = {}
 
 
-def begin(stream: int, token: str, given: _Given | None, steps: range) -> None:
+def begin(stream: int, owner: int, given: _Given | None, steps: range) -> None:
     """Begin to make these batches, which are counted from the first one of the first epoch."""
     if given is not None:
         sys.path[:] = given.path
         os.environ.update(given.environment)
+        _loaders.pop(owner, None)  # nothing may use it if the new one cannot be loaded
         if len(_loaders) == _MOST_LOADERS:
             _loaders.clear()
         try:
-            _loaders[token] = pickle.loads(given.loader)  # noqa: S301 - from the parent process
+            _loaders[owner] = pickle.loads(given.loader)  # noqa: S301 - from the parent process
         except LarderError:
             raise
         except Exception as error:
@@ -90,7 +93,7 @@ def begin(stream: int, token: str, given: _Given | None, steps: range) -> None:
             hint = "give workers=0, or functions of a module that can be imported"
             raise invalid(message, "workers", hint) from error
         _draw_anew()
-    _streams[stream] = _loaders[token].make(steps)
+    _streams[stream] = _loaders[owner].make(steps)
 
 
 def _draw_anew() -> None:
@@ -142,13 +145,13 @@ class _Process(Process):
 
     Attributes:
         calls: The calls of all iterations that it has to answer, in order.
-        sent: The loaders that it has.
+        sent: The tokens of the loaders that it has, by owner.
     """
 
     def __init__(self, together: int, memory: SharedMemory) -> None:
         super().__init__(together, [memory.descriptor])
         self.calls: deque[tuple[_Lane, bool]] = deque()
-        self.sent: set[str] = set()
+        self.sent: dict[int, str] = {}
 
 
 class _Worker:
@@ -230,7 +233,7 @@ class _Worker:
         if is_batch or answer is not None:
             lane.answer(answer, is_batch)
         if not is_batch and answer is not None:
-            process.sent.discard(lane.work.token)
+            process.sent.pop(lane.work.owner, None)
 
     def close(self, lane: _Lane) -> None:
         """End an iteration. The garbage collector may do so in a thread that has the lock: whoever
@@ -277,13 +280,13 @@ class _Worker:
         return self._process
 
     def _begin(self, process: _Process, lane: _Lane) -> None:
-        token, pickled, *_ = lane.work
-        if len(process.sent) == _MOST_LOADERS and token not in process.sent:
+        owner, token, pickled, *_ = lane.work
+        if len(process.sent) == _MOST_LOADERS and owner not in process.sent:
             process.sent.clear()
-        is_sent = token in process.sent
+        is_sent = process.sent.get(owner) == token
         given = None if is_sent else _Given(pickled, list(sys.path), dict(os.environ))
-        process.sent.add(token)
-        process.submit(begin, lane.stream, token, given, lane.steps[lane.answered :])
+        process.sent[owner] = token
+        process.submit(begin, lane.stream, owner, given, lane.steps[lane.answered :])
         process.calls.append((lane, False))
 
     def _make(self, process: _Process, lane: _Lane, slot: int) -> None:
@@ -418,10 +421,8 @@ class Stream:
             self.close()
             raise
 
-    def __iter__(self) -> Stream:
-        return self
-
-    def __next__(self) -> Any:
+    def take(self) -> Any:
+        """Wait for the next batch. An error of the user's functions may be a StopIteration."""
         if self.is_of_parent:
             raise begun_in_parent()
         return next(self._turns).take()

@@ -237,7 +237,7 @@ def _inventory(store: Readable, key: str, source: StoreUrl, prefix: str) -> Repo
         header = content["fileSchema"].split(",") if kind == "csv" else None
         taken = datetime.fromtimestamp(int(content["creationTimestamp"]) / 1000, UTC)
         files = [_listed(store, key, each) for each in content["files"]]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         hint = "name the manifest.json of a report of S3 Inventory, in CSV or Parquet"
         raise _error("not the manifest of a report", where, hint) from None
     if source.scheme != "s3" or bucket != source.bucket:

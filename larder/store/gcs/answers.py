@@ -64,7 +64,7 @@ def _parsed(body: bytes) -> tuple[str, str]:
     text = body.decode("utf-8", "replace")
     try:
         error = json.loads(text)["error"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         message = _XML_MESSAGE.search(text)
         return "", message[1] if message else "" if text.lstrip().startswith("<") else text
     if not isinstance(error, dict):

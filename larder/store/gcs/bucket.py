@@ -238,7 +238,7 @@ class Response:
         """The document; empty if there is none."""
         try:
             document = json.loads(self.body) if self.body.strip() else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
             hint = "check the endpoint, and proxies on the way"

@@ -114,7 +114,7 @@ with fork_server.forking(processes.serve):
 def test_a_process_whose_parent_is_gone_says_nothing():
     """Its answer is the first that it learns of it, as its own requests wait in a pipe."""
     reader, writer = os.pipe()
-    command = [sys.executable, "-c", _PROGRAM, "1", *sys.path]
+    command = [sys.executable, "-c", _PROGRAM, "1", os.getcwd(), *sys.path]
     pipes = {"stdin": subprocess.PIPE, "stdout": writer, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, **pipes) as process:
         os.close(reader)

@@ -60,6 +60,11 @@ def test_modules_are_those_of_the_program_and_not_of_the_working_directory(progr
     assert program(READS, mine=MINE) == str(63 * 64)
 
 
+def test_folders_that_the_program_adds_hide_no_module_of_the_standard_library(program):
+    added = f"import queue, random, numpy, os\nsys.path.insert(0, os.getcwd())\n{READS}"
+    assert program(added, mine=MINE) == str(63 * 64)
+
+
 CALLS = """
 import os, sys
 from larder.jobs.processes import Process
