@@ -60,7 +60,7 @@ def _objects(name: str, number: int, draw: random.Random) -> dict[str, bytes]:
 def _write(name: str, source: Path, numbers: range, seed: int) -> None:
     for number in numbers:
         draw = random.Random(f"{name} {number} {seed}")
-        folder = source / "abc"[number % 3]  # the same classes in all, for mixes
+        folder = source / f"{'abc'[number % 3]}{name}"
         folder.mkdir(parents=True, exist_ok=True)
         for ext, data in _objects(name, number, draw).items():
             (folder / f"{name}{number:04}.{ext}").write_bytes(data)

@@ -41,7 +41,7 @@ def test_every_consumer_has_a_page_and_goldens():
 @pytest.mark.parametrize("kind", CONSUMERS)
 def test_every_delivery_is_advised_and_explained(kind: str):
     """In the golden table it is the first choice of some facts, unless it has to be asked for."""
-    asked_for = {"determined": {"cache", "data_layer"}}.get(kind, set())
+    asked_for = {"determined": {"data_layer"}}.get(kind, set())
     rows = re.findall(rf"^\| {kind} [^|]*\| (\w+) \|", (GOLDEN / "advice.md").read_text(), re.M)
     assert set(CONSUMERS[kind].DELIVERIES) - asked_for == set(rows) - {"refused"}
     advice = (ROOT / "docs" / "how-to" / "choosing-a-delivery.md").read_text()
