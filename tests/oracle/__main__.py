@@ -15,9 +15,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from tests.oracle.by_number import NUMBERS, play_numbers
 from tests.oracle.frameworks import FRAMEWORK_MIX, FRAMEWORKS, AskedOf
 from tests.oracle.lab import Asked, Lab
-from tests.oracle.numbers import NUMBERS, play_numbers
 from tests.oracle.rows import MIX, SINGLE, Row, covering, drawn
 from tests.oracle.scene import play
 

@@ -80,9 +80,9 @@ class Lab:
             return None
         if name == "weights":
             return larder.Choice(weights=np.arange(count) % 5 + 0.5)
-        mixture = {"label": [0, f"b{form}"]}
+        mixture = {"label": [0, "b"]}
         return {
-            "label": larder.Choice({"label": f"a{form}"}),
+            "label": larder.Choice({"label": "a"}),
             "key": larder.Choice({"key": "**/*[0-6]"}),
             "bytes": larder.Choice(functions.is_large),
             "numbers": larder.Choice(np.array([*range(1, count, 3)])),

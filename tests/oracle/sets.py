@@ -57,10 +57,10 @@ def _objects(name: str, number: int, draw: random.Random) -> dict[str, bytes]:
 def _write(name: str, source: Path, numbers: range, seed: int) -> None:
     for number in numbers:
         draw = random.Random(f"{name} {number} {seed}")
-        folder = source / f"{'abc'[number % 3]}{name}"
+        folder = source / "abc"[number % 3]
         folder.mkdir(parents=True, exist_ok=True)
         for ext, data in _objects(name, number, draw).items():
-            (folder / f"{number:04}.{ext}").write_bytes(data)
+            (folder / f"{name}{number:04}.{ext}").write_bytes(data)
 
 
 def prepare(place: Path, name: str) -> None:
@@ -76,7 +76,7 @@ def prepare(place: Path, name: str) -> None:
     _write(name, source, range(count - 12), 1)
     larder.prepare(name, config_dir=configs, output=place / "out")
     for number in range(0, count - 12, 11):  # removed, and changed
-        for path in source.glob(f"*/{number:04}.*"):
+        for path in source.glob(f"*/{name}{number:04}.*"):
             path.unlink()
     _write(name, source, range(5, 7), 2)
     _write(name, source, range(count - 12, count), 1)
