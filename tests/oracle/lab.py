@@ -80,9 +80,10 @@ class Lab:
             return None
         if name == "weights":
             return larder.Choice(weights=np.arange(count) % 5 + 0.5)
-        mixture = {"label": [0, "b"]}
+        number = min(sample.label or 0 for sample in dataset.samples)
+        mixture = {"label": [number, f"b{form}"]}
         return {
-            "label": larder.Choice({"label": "a"}),
+            "label": larder.Choice({"label": f"a{form}"}),
             "key": larder.Choice({"key": "**/*[0-6]"}),
             "bytes": larder.Choice(functions.is_large),
             "numbers": larder.Choice(np.array([*range(1, count, 3)])),

@@ -126,10 +126,12 @@ class Dataset:
             return
         if isinstance(weights, str):  # balanced: classes are drawn equally often
             counts = Counter(self.samples[number].label for number in order)
-            weights = np.ones(len({self.samples[number].label for number in chosen}))
-        for number, weight in enumerate(weights):
-            wanted = len(order) * weight / sum(weights)
-            assert abs(counts[number] - wanted) < 1, "a weight is not kept"
+            weights = dict.fromkeys({self.samples[number].label for number in chosen}, 1)
+        else:
+            weights = dict(enumerate(weights))
+        for name, weight in weights.items():
+            wanted = len(order) * weight / sum(weights.values())
+            assert abs(counts[name] - wanted) < 1, "a weight is not kept"
 
     def _chosen(self, where: Any) -> set[int]:
         """The numbers of the samples that a choice may take."""

@@ -19,7 +19,10 @@ validate: decode
 decoding: {seg.png: mask}
 growth: {mode: append, removals: omit}
 """
-LABELS = "labels: {from: folder}\n"
+NAMES = ("plain", "encoded", "decoded", "built")
+# One table of classes, so that datasets may be mixed, in which no two datasets share a class.
+CLASSES = ", ".join(f"{letter}{name}" for name in NAMES for letter in "abc")
+LABELS = f"labels: {{from: folder, classes: [{CLASSES}]}}\n"
 # By name: lines of the dataset file, and the number of samples.
 FORMS = {
     "plain": (LABELS + "shards: {samples_per_shard: 11, shuffle_seed: 7}\n", 75),
@@ -57,7 +60,7 @@ def _objects(name: str, number: int, draw: random.Random) -> dict[str, bytes]:
 def _write(name: str, source: Path, numbers: range, seed: int) -> None:
     for number in numbers:
         draw = random.Random(f"{name} {number} {seed}")
-        folder = source / "abc"[number % 3]
+        folder = source / f"{'abc'[number % 3]}{name}"
         folder.mkdir(parents=True, exist_ok=True)
         for ext, data in _objects(name, number, draw).items():
             (folder / f"{name}{number:04}.{ext}").write_bytes(data)
