@@ -26,7 +26,7 @@ from larder.datalayer.source import check_eager, source_of
 from larder.datalayer.stored import Caching, OnChange
 from larder.datalayer.trial import Trial, this_trial
 from larder.packages import require_module
-from larder.readers.launcher import rank_of
+from larder.readers.launcher import Rank, rank_of
 from larder.readers.options import Shuffle
 from larder.readers.order import ChosenSamples
 from larder.readers.schedule import batch_size_of, choice, invalid, size_bytes, whole
@@ -192,27 +192,25 @@ def _decorator(
 def _read(caching: Caching, use: _Use, options: Options) -> Any:
     # All that may be refused, before a build that may take long.
     name, trial = caching.place.name, this_trial()
-    rank, world, _ = rank_of(options.get("rank"), options.get("world"))
-    size = _batch_size(options, world, trial)
-    offset = _offset(name, use, size and size // world, trial)
+    rank = rank_of(options.get("rank"), options.get("world"))
+    size = _batch_size(options, rank.world, trial)
+    offset = _offset(name, use, size and size // rank.world, trial)
     seed = options.get("seed")
     seed = whole("seed", (trial.seed if trial else 0) if seed is None else seed, 0)
-    return caching.open(
-        lambda cache, files: _dataset(cache, files, use, rank, world, size, offset, seed)
-    )
+    return caching.open(lambda cache, files: _dataset(cache, files, use, rank, size, offset, seed))
 
 
 def _dataset(
     cache: LayerCache,
     files: LayerFiles,
     use: _Use,
-    rank: int,
-    world: int,
+    ranked: Rank,
     size: int | None,
     offset: int,
     seed: int,
 ) -> Any:
     """The part of a rank, from an offset on."""
+    rank, world, said_by = ranked
     if use.suffix == "train" and cache.records < world:
         message = f"{cache.records} elements cannot be shared by {world} ranks"
         raise invalid(message, cache.name, "train with fewer ranks")
@@ -236,6 +234,7 @@ def _dataset(
         decode=functools.partial(batch_of if batches else columns_of, cache.leaves),
         memory_bytes=_MEMORY_BYTES,
         on_error="raise",
+        is_ranked=bool(said_by),
     )
     if cache.kind == "tensorflow":
         division = schedule.division(world)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -24,13 +24,8 @@ from larder.readers.order import Numbers
 from larder.readers.samples import Sample
 from larder.readers.schedule import invalid, whole
 from larder.samples.decoders import IMAGES_ONLY, MASK, Decoders
-from larder.samples.images import (
-    decoding,
-)
+from larder.samples.images import decoding
 from larder.samples.naming import LABEL_EXT
-
-if TYPE_CHECKING:
-    pass
 
 Batch = dict[str, Any]
 """By name, an array or a list with one value for each sample.

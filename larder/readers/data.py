@@ -351,7 +351,6 @@ class Data:
         """
         facts = self._split(split)
         check_function(collate, "collate")
-        is_given = rank is not None
         rank, world, said_by = rank_of(rank, world)
         samples = self._read_as(reading, split)
         memory = size_bytes(reading.memory_bytes, "memory_bytes")
@@ -394,7 +393,7 @@ class Data:
             collate=collate,
             workers=None if workers is None else whole("workers", workers, 0, MOST_WORKERS),
             pin=pin,
-            is_ranked=is_given or bool(said_by),
+            is_ranked=bool(said_by),
         )
 
     def torch(self, split: str, **options: Any) -> BatchDataset:

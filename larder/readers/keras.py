@@ -22,8 +22,8 @@ class BatchSequence(keras.utils.PyDataset):
     does not say which epoch it is, and ends one when it builds the model: with ``callback()`` among
     the callbacks, epoch N of Keras is epoch N of the loader, which counts the batches that were
     trained with. After a state in the middle of an epoch, every epoch of Keras begins there, and
-    goes on into the next one. ``steps_per_epoch`` and ``validation_steps`` are refused: choose
-    fewer samples, or train from ``data.tf``.
+    goes on into the next one. ``steps_per_epoch``, ``validation_steps`` and ``steps`` are refused:
+    choose fewer samples, or train from ``data.tf``.
 
     Args:
         batches: The loader.
@@ -105,7 +105,7 @@ def _adapt() -> None:
             if steps := options.get("steps_per_epoch"):
                 message = f"{steps} steps are no epoch, which has {len(x)} batches"
                 hint = "leave it out, and choose fewer samples, or train from data.tf"
-                raise invalid(message, "steps_per_epoch or validation_steps", hint)
+                raise invalid(message, "steps_per_epoch, validation_steps or steps", hint)
             options["shuffle"] = False
         return adapt(x, *args, **options)
 

@@ -40,7 +40,9 @@ LAUNCHERS: Final = (
 Each may have been started by one that follows it, such as torchrun by srun.
 """
 
-_ARGUMENTS: Final = "give rank= and world="
+_GIVEN: Final = "rank= and world="
+
+_ARGUMENTS: Final = f"give {_GIVEN}"
 
 
 class Rank(NamedTuple):
@@ -69,9 +71,10 @@ def rank_of(rank: Any, world: Any) -> Rank:
         message = "rank and world are only known together"
         raise invalid(message, "rank" if world is None else "world", "give both, or neither")
     world = whole("world", world, 1)
-    given = Rank(whole("rank", rank, 0, world - 1), world)
+    given = Rank(whole("rank", rank, 0, world - 1), world, _GIVEN)
     if distributed := _distributed():
-        _compare(distributed, given, "rank= and world=")
+        hint = f"leave both out, or give a world= that divides {distributed.world}"
+        _compare(distributed, given, hint)
     return given
 
 
@@ -97,19 +100,19 @@ def _launched() -> Rank:
     launched = (_rank(launcher, distributed) for launcher in LAUNCHERS)
     ranks = [rank for rank in (distributed, *launched, _host()) if rank is not None]
     for outer in ranks[1:]:
-        _compare(ranks[0], outer, outer.said_by)
+        _compare(ranks[0], outer, _ARGUMENTS)
     if not ranks:
         return Rank(0, 1)
     _log(ranks[0])
     return ranks[0]
 
 
-def _compare(inner: Rank, outer: Rank, said_by: str) -> None:
+def _compare(inner: Rank, outer: Rank, hint: str) -> None:
     """Refuse ranks that contradict each other; each outer one may be several inner ones."""
     processes, rest = divmod(inner.world, outer.world)
     if rest or (processes == 1 and inner.rank != outer.rank):
-        message = f"it is {inner} by {inner.said_by}, but {outer} by {said_by}"
-        raise invalid(message, "rank", _ARGUMENTS)
+        message = f"it is {inner} by {inner.said_by}, but {outer} by {outer.said_by}"
+        raise invalid(message, "rank", hint)
 
 
 def _distributed() -> Rank | None:

@@ -405,8 +405,13 @@ class Loader:
 
         Args:
             unfinished: Batches that were delivered last and come again, such as one that failed.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: more than were delivered.
         """
-        return self._schedule.state(*self._after(-unfinished))
+        delivered = self.epoch * len(self) + self.batches
+        again = whole("unfinished", unfinished, 0, delivered)
+        return self._schedule.state(*self._after(-again))
 
     def load_state_dict(self, state: Any) -> None:
         """Go on with the batch after the last one that was delivered when the state was taken.

@@ -83,4 +83,4 @@ def sized(samples: list[Values]) -> Any:
 
 def is_large(rows: Any) -> Any:
     """Whether samples have more bytes than half of them."""
-    return rows.bytes > 700
+    return rows.bytes > np.median(rows.bytes)

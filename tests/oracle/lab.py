@@ -80,7 +80,8 @@ class Lab:
             return None
         if name == "weights":
             return larder.Choice(weights=np.arange(count) % 5 + 0.5)
-        mixture = {"label": [sets.first_label(form), f"b{form}"]}
+        number = min(sample.label or 0 for sample in dataset.samples)
+        mixture = {"label": [number, f"b{form}"]}
         return {
             "label": larder.Choice({"label": f"a{form}"}),
             "key": larder.Choice({"key": "**/*[0-6]"}),

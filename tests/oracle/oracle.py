@@ -13,7 +13,9 @@ import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -103,19 +105,52 @@ class Dataset:
             read = range(number + 3)
             epochs[:] = [[self.draw(each) for batch in loader for each in batch] for _ in read]
             for draws in epochs:
-                _check(draws, None if choose is None else choose.weights, bool(shuffle))
-                assert choose or len(draws) == len(self.samples), "an epoch lacks samples"
+                self._check(draws, choose or larder.Choice(), bool(shuffle))
         return epochs[number]
 
     def draw(self, spied: Values, loader: int = 0) -> Draw:
         return Draw(self.numbers[spied["key"]], spied["state"], loader)
 
+    def _check(self, draws: list[Draw], choose: larder.Choice, shuffled: bool) -> None:
+        """An epoch has the samples that are chosen, as often as they must come."""
+        order, chosen = [draw.sample for draw in draws], self._chosen(choose.where)
+        assert chosen.issuperset(order), "a sample was not chosen"
+        limit = len(chosen) if choose.limit is None else choose.limit
+        limit = limit * len(chosen) if isinstance(limit, float) else min(limit, len(chosen))
+        assert abs(len(order) - limit) < 1, "an epoch has another number of samples"
+        counts: Counter[Any] = Counter(order)
+        weights: Any = choose.weights
+        if weights is None:
+            assert len(counts) == len(order), "a sample comes twice in an epoch"
+            assert shuffled or order == sorted(order), "the order is not that of the version"
+            return
+        if isinstance(weights, str):  # balanced: classes are drawn equally often
+            counts = Counter(self.samples[number].label for number in order)
+            weights = dict.fromkeys({self.samples[number].label for number in chosen}, 1)
+        else:
+            weights = dict(enumerate(weights))
+        for name, weight in weights.items():
+            wanted = len(order) * weight / sum(weights.values())
+            assert abs(counts[name] - wanted) < 1, "a weight is not kept"
 
-def _check(draws: list[Draw], weights: Any, shuffled: bool) -> None:
-    order = [draw.sample for draw in draws]
-    if weights is None:
-        assert len(set(order)) == len(order), "a sample comes twice in an epoch"
-        assert shuffled or order == sorted(order), "the order is not that of the version"
+    def _chosen(self, where: Any) -> set[int]:
+        """The numbers of the samples that a choice may take."""
+        numbers = np.arange(len(self.samples))
+        if where is None:
+            return {*numbers.tolist()}
+        if callable(where):
+            sizes = [sum(map(len, sample.parts.values())) for sample in self.samples]
+            return {*numbers[where(SimpleNamespace(bytes=np.array(sizes)))].tolist()}
+        if not isinstance(where, dict):
+            return {*numbers[where].tolist()}
+        labels = where.get("label", [])
+        labels = [labels] if isinstance(labels, str | int) else labels
+        return {
+            number
+            for number, sample in enumerate(self.samples)
+            if (not labels or {sample.label, sample.key.split("/")[0]} & {*labels})
+            and fnmatch(sample.key, where.get("key", "*"))
+        }
 
 
 @dataclass(frozen=True)

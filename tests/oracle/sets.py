@@ -37,11 +37,6 @@ FORMS = {
 }
 
 
-def first_label(name: str) -> int:
-    """Return the number of the first class of a dataset, 0 if it has no labels."""
-    return 3 * NAMES.index(name) if name in NAMES else 0
-
-
 def _saved(image: Image.Image) -> bytes:
     out = io.BytesIO()
     image.save(out, "PNG")

@@ -1,6 +1,8 @@
 """Which elements each rank has, in which order: YogaDL's semantics without its bugs."""
 
+import sys
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -147,3 +149,17 @@ class TestInATrial:
         with larder_error("config.invalid_value", "batch_size"):
             train(20)
         assert len(train(20, batch_size_per_rank=2)) == 5
+
+
+def test_a_loader_that_is_older_than_the_ranks_is_refused(monkeypatch):
+    earlier, given = train(10), train(10, rank=0, world=1)
+    distributed = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        get_rank=lambda: 1,
+        get_world_size=lambda: 2,
+    )
+    monkeypatch.setitem(sys.modules, "torch.distributed", distributed)
+    with larder_error("config.invalid_value", "v1_train"):
+        numbers(earlier)
+    assert numbers(given) == list(range(10))

@@ -426,6 +426,16 @@ def test_whole_numbers_of_numpy_are_numbers():
     assert json.loads(json.dumps(loader.state_dict())) == loader.state_dict()
 
 
+def test_batches_that_are_unfinished_come_again():
+    loader = loader_of(NumberedSamples(SHARDS), **GIVEN)
+    delivered = [*keys(loader), *(batch["key"] for batch in islice(loader, 2))]
+    again = loader_of(NumberedSamples(SHARDS), **GIVEN)
+    again.load_state_dict(loader.state_dict(unfinished=3))
+    assert [*keys(again), *keys(again)[:2]] == delivered[-3:]
+    assert refused(loader.state_dict, unfinished=len(delivered) + 1) == "unfinished"
+    assert refused(loader.state_dict, unfinished=-1) == "unfinished"
+
+
 def test_a_state_is_small_and_of_one_version_split_and_seed():
     loader = loader_of(NumberedSamples(SHARDS), **GIVEN, world=2)
     loader.skip(3)
