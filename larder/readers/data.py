@@ -34,7 +34,6 @@ from larder.readers.options import (
     OnError,
     Reading,
     Shuffle,
-    refuse_moved,
 )
 from larder.readers.order import epoch_words
 from larder.readers.sagemaker import pipe_samples
@@ -279,7 +278,6 @@ class Data:
         copy_version(store, self._document, version_files(store, self._document), root)
         return root / layout.version_prefix(self.version)
 
-    @refuse_moved
     def loader(
         self,
         split: str,
@@ -414,7 +412,6 @@ class Data:
 
         return BatchDataset(self.loader(split, **options))
 
-    @refuse_moved
     def torch_samples(
         self,
         split: str,

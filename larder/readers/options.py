@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
-
-from larder.errors import ConfigError
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 Kind = Literal["sequential", "full", "window"]
 Check = Literal["always", "once", "never"]
@@ -122,37 +116,3 @@ class Reading:
     on_error: OnError = "raise"
     memory_bytes: int | str = "512 MB"
     pin: bool = False
-
-
-MOVED: Final = {
-    "batch_size_per_rank": "batch_size=larder.Batches(per_rank=...)",
-    "even": "batch_size=larder.Batches(256, even=...)",
-    "where": "choose=larder.Choice(where=...)",
-    "limit": "choose=larder.Choice(limit=...)",
-    "weights": "choose=larder.Choice(weights=...)",
-    "on_error": "reading=larder.Reading(on_error=...)",
-    "order": "shuffle=larder.Shuffle(...)",
-    "window": "shuffle=larder.Shuffle(window=...)",
-    "lanes": "shuffle=larder.Shuffle(lanes=...)",
-    "masks": "decode=larder.Images(masks=...)",
-    "keep": "reading=larder.Reading(keep=...)",
-    "keep_bytes": "reading=larder.Reading(keep_bytes=...)",
-    "check": "reading=larder.Reading(check=...)",
-    "memory_bytes": "reading=larder.Reading(memory_bytes=...)",
-    "use_multiprocessing": "workers=..., the processes that decode",
-}
-
-
-def refuse_moved(method: Callable[P, T]) -> Callable[P, T]:
-    """Have a method name the new place of an argument that it no longer has."""
-
-    @wraps(method)
-    def call(*arguments: P.args, **named: P.kwargs) -> T:
-        for name in named:
-            if name in MOVED:
-                message = f"{method.__name__} has no argument {name} any more"
-                hint = f"give {MOVED[name]}"
-                raise ConfigError("config.invalid_value", message, where=name, hint=hint)
-        return method(*arguments, **named)
-
-    return call

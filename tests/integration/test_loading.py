@@ -20,7 +20,6 @@ import larder
 from larder import Choice, Images, Reading, Shuffle
 from larder.errors import ConfigError, DamageError, FatalError
 from larder.readers import split
-from larder.readers.options import MOVED
 from tests.support.errors import larder_error
 
 OBJECTS = images("abc", each=9)
@@ -246,14 +245,6 @@ def refused(lab, where, **options):
 def test_wrong_options_are_refused(lab, without_cache, where):
     refused(lab, where, **WRONG[where])
     refused(without_cache, where, **WRONG[where])
-
-
-@pytest.mark.parametrize("name", MOVED)
-def test_an_argument_that_moved_is_refused_with_its_new_place(lab, name):
-    for method in (opened(lab).loader, opened(lab).torch_samples):
-        with larder_error("config.invalid_value", name) as caught:
-            method("train", **{name: "window"})
-        assert caught.value.hint == f"give {MOVED[name]}"
 
 
 @pytest.mark.parametrize("shuffle", ["window", 1, None])
