@@ -334,6 +334,8 @@ class _Column:
                 array[number] = value
                 self._others.pop(number, None)
                 return
+        if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
+            value = value.copy()  # PyTorch refuses a flipped view
         self._others[number] = value
 
     def values(self, numbers: Sequence[int] | None = None) -> Any:

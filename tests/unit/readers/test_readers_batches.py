@@ -286,6 +286,18 @@ def test_nothing_asked_for_is_nothing_done():
     assert Decoding()(batch) is batch
 
 
+def test_flipped_views_of_several_shapes_are_copied():
+    """PyTorch makes no tensor of an array with negative strides."""
+    samples = [
+        sample(key, jpg=encoded(picture(*size))) for key, size in (("a", (9, 5)), ("b", (4, 8)))
+    ]
+    decoding = Decoding(images=True, transforms={"image": lambda pixels: pixels[::-1]})
+    values, whole = decoding(batch_of(samples))["image"], Decoding(images=True)(batch_of(samples))
+    for value, pixels in zip(values, whole["image"], strict=True):
+        assert value.flags.c_contiguous
+        np.testing.assert_array_equal(value, pixels[::-1])
+
+
 def test_threads_decode_at_once():
     together = threading.Barrier(3, timeout=60)
     decoding = Decoding(transforms={"txt": lambda part: together.wait() >= 0}, threads=3)
