@@ -139,7 +139,11 @@ class Dataset:
         if where is None:
             return {*numbers.tolist()}
         if callable(where):
-            sizes = [sum(map(len, sample.parts.values())) for sample in self.samples]
+            texts = ("" if each.label is None else str(each.label) for each in self.samples)
+            parts = (each.parts.values() for each in self.samples)
+            sizes = [
+                len(text) + sum(map(len, each)) for text, each in zip(texts, parts, strict=True)
+            ]
             return {*numbers[where(SimpleNamespace(bytes=np.array(sizes)))].tolist()}
         if not isinstance(where, dict):
             return {*numbers[where].tolist()}
