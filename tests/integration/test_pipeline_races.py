@@ -127,7 +127,7 @@ def race(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Race]:
     name = uuid.uuid4().hex
     if kind == "directory":
         source, storage = {"url": str(tmp_path / "source")}, {"url": str(tmp_path / "local")}
-    elif kind in IN_MEMORY:
+    elif kind in ("kept", "ignored", "refused"):
         source, storage = {"url": f"memory://{name}-source"}, {"url": f"s3://memory-{name}"}
     else:
         server: S3Server = request.getfixturevalue(f"{kind}_server")
