@@ -52,18 +52,26 @@ class Scene:
         self.length = self.wanted.length()
         self.kept: list[tuple[Any, Any, str]] = []
         self.skipped = 0
+        self.child: _Child | None = None
 
     def play(self) -> None:
         """Read, stop, and go on in another run; `Difference` is the first one."""
         if self.length == 0:
             return
+        try:
+            self._read()
+        finally:
+            if self.child:
+                self.child.end()
+        self.compare_kept()
+
+    def _read(self) -> None:
         loader = self.asked.loader(self.rank, self.world, self.row["workers"])
         if len(loader) != self.length:
             raise Difference(f"len is {len(loader)} instead of {self.length}")
         number = first = self._left(loader) if self.row["leave"] != "no" else 0
         end = min(first + self.row.get("most", MOST), 2 * self.length + 1)
         stop = self.draw.randrange(first, end) + 1
-        child = None
         while number < stop:
             batches = iter(loader)
             last = min(stop, (number // self.length + 1) * self.length)
@@ -71,8 +79,8 @@ class Scene:
             self._take(batches, number, middle)
             if self.row["kill"]:
                 self._kill()
-            if self.row["fork"] != "no" and child is None:
-                child = _Child(self)
+            if self.row["fork"] != "no" and self.child is None:
+                self.child = _Child(self)
             self._take(batches, middle, last)
             number = last
         skipped = loader.skipped.count if "consumer" not in self.row else self.skipped
@@ -82,9 +90,6 @@ class Scene:
         del batches, loader
         gc.collect()
         self._go_on(state, stop, end)
-        if child:
-            child.end()
-        self.compare_kept()
 
     def _left(self, loader: Any) -> int:
         """Leave an iteration; the number of the batch with which the next one begins."""
