@@ -278,7 +278,7 @@ def are_unused(copies: list[Path]) -> bool:
     """
     gc.collect()
     with ExitStack() as stack:
-        return all([stack.enter_context(unused(copy)) for copy in copies])
+        return all(stack.enter_context(unused(copy)) for copy in copies)
 
 
 def test_copies_for_which_others_leave_no_room_are_an_error_of_training(
