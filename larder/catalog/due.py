@@ -65,8 +65,12 @@ def kept_versions(
         unit = holdings.units.get(f"versions/{version}")
         return (unit and unit.document_us) or now_us  # or it was published since the listing
 
+    def place_in_time(version: str) -> tuple[int, bool]:
+        """Of versions of one second, as some stores date, those that something names are newer."""
+        return published_us(version), version in needed.versions
+
     reasons = {}
-    newest = sorted(needed.named, key=published_us, reverse=True)
+    newest = sorted(needed.named, key=place_in_time, reverse=True)
     for place, version in enumerate(newest):
         is_young = now_us - published_us(version) < policy.older_hours * HOUR_US
         kept = "newest" if place < policy.keep else "young" if is_young else ""

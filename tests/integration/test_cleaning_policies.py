@@ -40,6 +40,14 @@ def test_what_this_clean_keeps_is_no_longer_announced(lab, policy):
     assert cleaned(lab, grace="24h", **policy)["status"] == "current"
 
 
+def test_of_versions_of_one_second_the_tagged_one_is_the_newest(lab):
+    versions = grown(lab, 4)
+    for version in versions:
+        os.utime(lab.folder / f"versions/{version}/version.json", (10**9, 10**9))
+    assert cleaned(lab, 1)["kept"] == {versions[-1]: "tag latest"}
+    assert lab.check().keys() == {versions[-1]}
+
+
 def test_a_clean_that_waits_says_what_its_own_policy_lets_go(lab):
     versions = grown(lab, 4)
     cleaned(lab, 1, "24h")
