@@ -33,6 +33,12 @@ class Policy:
     def grace_us(self) -> int:
         return self.grace_hours * HOUR_US
 
+    def is_young(self, age_us: int) -> bool:
+        """Whether a version is younger; with no limit none is, also one that the clock dates to
+        after now: some stores list milliseconds, and tell the time in seconds.
+        """
+        return self.older_hours > 0 and age_us < self.older_hours * HOUR_US
+
     def has_passed(self, idle_us: int) -> bool:
         """Whether the grace time has; with none it has also for what a tick of the clock divides
         from the object that told the time.
@@ -72,7 +78,7 @@ def kept_versions(
     reasons = {}
     newest = sorted(needed.named, key=place_in_time, reverse=True)
     for place, version in enumerate(newest):
-        is_young = now_us - published_us(version) < policy.older_hours * HOUR_US
+        is_young = policy.is_young(now_us - published_us(version))
         kept = "newest" if place < policy.keep else "young" if is_young else ""
         reasons[version] = needed.versions.get(version, kept)
     return reasons

@@ -1,6 +1,7 @@
 """A clean deletes what an earlier clean announced only where its own policy lets it go."""
 
 import os
+import time
 
 import pytest
 from catalog_lab import cleaned, grown
@@ -46,6 +47,15 @@ def test_of_versions_of_one_second_the_tagged_one_is_the_newest(lab):
         os.utime(lab.folder / f"versions/{version}/version.json", (10**9, 10**9))
     assert cleaned(lab, 1)["kept"] == {versions[-1]: "tag latest"}
     assert lab.check().keys() == {versions[-1]}
+
+
+def test_no_version_is_young_if_none_is_to_be_kept_for_its_age(lab):
+    """Also if the store lists it with a fraction of the second that is its time."""
+    versions = grown(lab, 3)
+    later = time.time() + 1
+    for version in versions:
+        os.utime(lab.folder / f"versions/{version}/version.json", (later, later))
+    assert cleaned(lab, 1)["kept"] == {versions[-1]: "tag latest"}
 
 
 def test_a_clean_that_waits_says_what_its_own_policy_lets_go(lab):
