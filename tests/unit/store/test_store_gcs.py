@@ -251,7 +251,7 @@ def test_an_aborted_upload_is_cancelled(gcs):
         writer.write(DATA)
         assert len(gcs.uploads) == 1
     assert gcs.uploads == gcs.objects == {}
-    assert gcs.asked[-1].method == "DELETE"
+    assert len(gcs.lines("DELETE")) == 1  # a chunk that was being sent may arrive later
 
 
 def is_chunk(ask: Ask) -> bool:
