@@ -16,7 +16,7 @@ from copy_lab import batch
 
 from larder.bounds import ByteBudget
 from larder.copy import parts, uploads
-from larder.copy.allowance import CopyLimits, FailureRate
+from larder.copy.allowance import CopyLimits
 from larder.copy.proof import CopiedObject
 from larder.copy.uploads import UploadRecords
 from larder.errors import FatalError, NotFoundError, StoreError
@@ -31,7 +31,7 @@ from tests.support.servers import S3Server, assemble_wrongly
 from tests.support.stores import Fail, FaultyStore, RecordingStore
 
 MIB = 1 << 20
-LIMITS = CopyLimits(8, ByteBudget(64 * MIB), part_bytes=5 * MIB)
+PART_BYTES = 5 * MIB
 RADOSGW = pytest.mark.radosgw
 SERVERS = ["rclone", pytest.param("radosgw", marks=RADOSGW), "moto"]
 PAIRS = [
@@ -43,6 +43,11 @@ PAIRS = [
     ),
 ]
 """Every kind of store to itself, and each once as the source and once as the target of another."""
+
+
+def limits_of(**options: Any) -> CopyLimits:
+    """Limits of one copy, which count its failures."""
+    return CopyLimits(8, ByteBudget(64 * MIB), part_bytes=PART_BYTES, **options)
 
 
 def content(seed: int, size_bytes: int) -> bytes:
@@ -75,10 +80,10 @@ def fill(store: Store) -> list[ObjectInfo]:
 
 
 def run(
-    source: Store, target: Store, infos: list[ObjectInfo], limits: CopyLimits = LIMITS
+    source: Store, target: Store, infos: list[ObjectInfo], limits: CopyLimits | None = None
 ) -> dict[str, CopiedObject]:
     copied: list[CopiedObject] = []
-    assert batch(source, target, infos, limits, copied.append, prefix="to/") == ()
+    assert batch(source, target, infos, limits or limits_of(), copied.append, prefix="to/") == ()
     target.sync()
     assert len(copied) == len(infos)
     return {row.key: row for row in copied}
@@ -126,7 +131,7 @@ def test_of_objects_that_are_read_together_only_what_changed_fails(
     source.put("k2", b"changed")
     source.delete("k5")
     copied: list[CopiedObject] = []
-    limits = replace(LIMITS, failures=FailureRate(1.0))
+    limits = limits_of()
     failures = batch(source, target, infos, limits, copied.append)
     assert {each.key: each.code for each in failures} == {
         "k2": "object.changed",
@@ -146,7 +151,7 @@ def test_parts_that_are_assembled_wrongly_are_no_copy(
     target = bucket(request, kind, tmp_path, "target")
     infos = [info for info in fill(source) if info.key == "b/parts"]
     assemble_wrongly(monkeypatch)
-    limits = replace(LIMITS, failures=FailureRate(1.0))
+    limits = limits_of()
     (failure,) = batch(source, target, infos, limits, prefix="to/")
     assert failure.code == "object.mismatch"
     assert not list(target.list())
@@ -160,7 +165,7 @@ def test_the_server_copies_parts(
     monkeypatch.setattr(parts, "_SERVER_PART_BYTES", 5 * MIB)
     source = bucket(request, kind, tmp_path, "source")
     target = RecordingStore(bucket(request, kind, tmp_path, "target"))
-    copied = run(source, target, fill(source), replace(LIMITS, server_copy_bytes=6 * MIB))
+    copied = run(source, target, fill(source), limits_of(server_copy_bytes=6 * MIB))
     check(target, copied, kept=True)
     streamed = [call for call in target.calls if call.method == "begin_upload"]
     assert len(streamed) == (2 if kind == "rclone" else 1)
@@ -172,7 +177,7 @@ def test_google_copies_objects_of_any_size_at_once(
     source = bucket(request, "gcs", tmp_path, "source")
     target = RecordingStore(bucket(request, "gcs", tmp_path, "target"))
     infos = fill(source)
-    copied = run(source, target, infos, replace(LIMITS, server_copy_bytes=1))
+    copied = run(source, target, infos, limits_of(server_copy_bytes=1))
     check(target, copied, kept=True)
     assert target.count("copy_from") == len(infos)
 
@@ -197,7 +202,7 @@ def test_an_upload_is_continued(
 
     def attempt(progress: NullProgress, source: Store) -> list[CopiedObject]:
         copied: list[CopiedObject] = []
-        limits = replace(LIMITS, concurrency=1, uploads=UploadRecords(target, "work/uploads/"))
+        limits = replace(limits_of(), concurrency=1, uploads=UploadRecords(target, "work/uploads/"))
         watched = CancellableProgress(progress, stop)
         batch(source, target, infos, limits, copied.append, prefix="to/", progress=watched)
         return copied
@@ -224,14 +229,14 @@ def test_a_record_of_an_upload_proves_nothing(
     info = source.put("k", data := content(5, 12 * MIB))
     upload, sent = target.begin_upload("to/k"), []
     assert upload is not None
-    for number, start in enumerate(range(0, len(data), LIMITS.part_bytes), 1):
-        good = data[start : start + LIMITS.part_bytes]
+    for number, start in enumerate(range(0, len(data), PART_BYTES), 1):
+        good = data[start : start + PART_BYTES]
         part = upload.send(number, [other := bytes(len(good))], google_crc32c.value(other))
         sent.append(replace(part, crc32c=google_crc32c.value(good), proved=True))
     upload.leave()
     records = UploadRecords(target, "work/uploads/")
-    records.save(info, "to/k", LIMITS.part_bytes, upload.id, sent)
-    limits, copied = replace(LIMITS, uploads=records), list[CopiedObject]()
+    records.save(info, "to/k", PART_BYTES, upload.id, sent)
+    limits, copied = limits_of(uploads=records), list[CopiedObject]()
     failed = batch(source, target, [info], limits, copied.append, prefix="to/")[-1]
     assert (failed.code, copied) == ("object.mismatch", [])
     with pytest.raises(NotFoundError):
@@ -258,5 +263,5 @@ def test_what_ends_after_a_stop_is_not_recorded() -> None:
     refusing.add("open", Fail(StoreError("store.denied", "no")), key="k2")
     copied: list[CopiedObject] = []
     with pytest.raises(StoreError, match="no"):
-        batch(refusing, Late(target), infos, LIMITS, copied.append)
+        batch(refusing, Late(target), infos, limits_of(), copied.append)
     assert copied == []

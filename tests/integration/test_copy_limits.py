@@ -30,7 +30,13 @@ from tests.support.servers import S3Server, rclone_s3
 pytestmark = pytest.mark.push
 
 MIB = 1 << 20
-LIMITS = CopyLimits(4, ByteBudget(64 * MIB))
+
+
+def limits_of() -> CopyLimits:
+    """Limits of one copy, which count its failures."""
+    return CopyLimits(4, ByteBudget(64 * MIB))
+
+
 SIZE_BYTES = 200 * 10**9
 
 
@@ -90,7 +96,7 @@ def test_a_stop_waits_for_no_server(
                 source,
                 target,
                 [ObjectInfo("k", SIZE_BYTES, "etag-9", 0)],
-                LIMITS,
+                limits_of(),
                 lambda row: pytest.fail(f"{row.key} was copied"),
                 progress=CancellableProgress(Stopping(), stop),
             )
@@ -143,7 +149,7 @@ def test_parts_that_wait_for_an_earlier_one_count_as_memory(
     source = open_store(f"memory://{uuid.uuid4().hex}")
     data = os.urandom(parts * part_bytes)
     limits = replace(
-        LIMITS,
+        limits_of(),
         concurrency=parts,
         budget=ByteBudget(memory * part_bytes),
         part_bytes=part_bytes,

@@ -18,7 +18,10 @@ from larder.store.base import Buffer, ObjectInfo, Store
 from tests.support.errors import larder_error
 from tests.support.stores import EncryptedStore, FaultyStore, FlipBit, RecordingStore
 
-LIMITS = CopyLimits(4, ByteBudget(256 * 1024**2))
+
+def limits_of() -> CopyLimits:
+    """Limits of one copy, which count its failures."""
+    return CopyLimits(4, ByteBudget(256 * 1024**2))
 
 
 @pytest.fixture
@@ -35,7 +38,7 @@ def target() -> Store:
 def test_a_copy_has_the_bytes_and_their_checksum(source, target, size_bytes):
     data = bytes(range(256)) * (size_bytes // 256 + 1)
     info = source.put("a/b", data[:size_bytes])
-    copied = copy_object(ObjectCopy(source, info, target, "mirror/a/b"), LIMITS)
+    copied = copy_object(ObjectCopy(source, info, target, "mirror/a/b"), limits_of())
     assert target.get("mirror/a/b") == data[:size_bytes]
     assert copied.checksum == format_crc32c(google_crc32c.value(data[:size_bytes]))
     assert copied.mirror_etag == target.head("mirror/a/b").etag
@@ -46,7 +49,7 @@ def test_a_copy_has_the_bytes_and_their_checksum(source, target, size_bytes):
 def test_an_object_that_differs_from_the_listing_has_changed(source, target, listed):
     info = source.put("k", b"1234")._replace(**listed)
     with larder_error("object.changed"):
-        copy_object(ObjectCopy(source, info, target, "k"), LIMITS)
+        copy_object(ObjectCopy(source, info, target, "k"), limits_of())
     assert list(target.list()) == []
 
 
@@ -54,7 +57,7 @@ def test_a_deleted_object_is_reported_and_the_others_continue(source, target):
     infos = [source.put(key, key.encode()) for key in ("a", "b", "c")]
     source.delete("b")
     copied: list[CopiedObject] = []
-    options: dict[str, Any] = {"prefix": "m/", "limits": LIMITS, "copied": copied.append}
+    options: dict[str, Any] = {"prefix": "m/", "limits": limits_of(), "copied": copied.append}
     failures = copy_batch(source, target, infos, progress=NullProgress(), **options)
     assert sorted(row.key for row in copied) == ["a", "c"]
     assert [(failure.key, failure.code) for failure in failures] == [("b", "object.missing")]
@@ -71,7 +74,7 @@ class Interrupted(NullProgress):
 def test_copies_of_a_stopped_batch_are_still_reported(source, target):
     infos = [source.put(f"{number:02}", b"x") for number in range(40)]
     copied: list[CopiedObject] = []
-    options: dict[str, Any] = {"prefix": "m/", "limits": LIMITS, "copied": copied.append}
+    options: dict[str, Any] = {"prefix": "m/", "limits": limits_of(), "copied": copied.append}
     with pytest.raises(FatalError):
         copy_batch(source, target, infos, progress=Interrupted(), **options)
     there = {info.key for page in target.list() for info in page}
@@ -94,7 +97,7 @@ class Racing(RecordingStore):
 
 def test_a_copy_that_another_run_also_makes_is_a_copy(source, target):
     target = Racing(EncryptedStore(target), b"same")
-    copied = copy_object(ObjectCopy(source, source.put("k", b"same"), target, "k"), LIMITS)
+    copied = copy_object(ObjectCopy(source, source.put("k", b"same"), target, "k"), limits_of())
     there = target.head("k")
     assert (copied.mirror_etag, copied.modified_us) == (there.etag, there.modified_us)
     assert copied.check == "md5"
@@ -103,7 +106,7 @@ def test_a_copy_that_another_run_also_makes_is_a_copy(source, target):
 def test_a_copy_that_another_run_replaced_is_left_to_it(source, target):
     target = Racing(EncryptedStore(target), b"newer")
     with larder_error("object.mismatch"):
-        copy_object(ObjectCopy(source, source.put("k", b"older"), target, "k"), LIMITS)
+        copy_object(ObjectCopy(source, source.put("k", b"older"), target, "k"), limits_of())
     assert target.get("k") == b"newer"
 
 
@@ -111,7 +114,7 @@ def test_a_copy_with_a_wrong_bit_is_removed(source, target):
     target = FaultyStore(EncryptedStore(target))
     target.add("open", FlipBit(3))
     with larder_error("object.mismatch"):
-        copy_object(ObjectCopy(source, source.put("k", b"right"), target, "k"), LIMITS)
+        copy_object(ObjectCopy(source, source.put("k", b"right"), target, "k"), limits_of())
     assert list(target.list()) == []
 
 
@@ -121,7 +124,7 @@ def test_a_bit_flipped_on_the_way_from_the_source_is_found(source, target, size_
     flipping = FaultyStore(source)
     flipping.add("open", FlipBit())
     with larder_error("object.mismatch"):
-        copy_object(ObjectCopy(flipping, info, target, "k"), LIMITS)
+        copy_object(ObjectCopy(flipping, info, target, "k"), limits_of())
     assert list(target.list()) == []
 
 
@@ -130,14 +133,16 @@ def test_what_was_read_is_compared_with_a_crc32c_that_is_its_etag(source, tmp_pa
     info = source.put("k", b"right")._replace(etag=format_crc32c(google_crc32c.value(b"right")))
     target = open_store(str(tmp_path))
     with larder_error("object.mismatch"):
-        copy_content(ObjectCopy(source, info, target, "k"), b"wrong", None, LIMITS)
+        copy_content(ObjectCopy(source, info, target, "k"), b"wrong", None, limits_of())
     assert list(target.list()) == []
 
 
 def test_an_etag_that_is_not_an_md5_proves_nothing(source, target):
     """As in S3 with KMS."""
     encrypted = EncryptedStore(source)
-    copied = copy_object(ObjectCopy(encrypted, encrypted.put("k", b"at rest"), target, "k"), LIMITS)
+    copied = copy_object(
+        ObjectCopy(encrypted, encrypted.put("k", b"at rest"), target, "k"), limits_of()
+    )
     assert target.get("k") == b"at rest"
     assert copied.checksum == format_crc32c(google_crc32c.value(b"at rest"))
 
