@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from required import at_night
 
 from benchmarks.cores import CASES
 from benchmarks.packing.bodies import Body, Setting
@@ -112,7 +113,9 @@ def scale(folder: Path) -> None:
 
 @pytest.mark.timeout(900)
 @needs_tar
-@pytest.mark.parametrize("check", [images, cores, advice, orchestration, shards, read, scale])
+@pytest.mark.parametrize(
+    "check", [images, cores, advice, shards, read, scale, *at_night(orchestration)]
+)
 def test_a_benchmark_runs_and_prints_its_document(check, tmp_path):
     check(tmp_path)
 

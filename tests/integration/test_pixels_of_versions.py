@@ -84,6 +84,7 @@ def test_loaders_have_the_pixels_of_the_files(version, workers, size, monkeypatc
     assert loader.skipped.count == 2
 
 
+@pytest.mark.push
 def test_workers_of_torch_have_the_pixels_of_the_files(version):
     given = {"url": version.files, "size": SIZE, "workers": [0, 2]}
     found = read_with_frameworks("with_pixels", given)
