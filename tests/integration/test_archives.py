@@ -3,8 +3,8 @@
 import tarfile
 
 import pytest
-from archives_lab import archive_lab, by_class, imagenet, samples, tar, with_source
-from pipeline_lab import Lab, contents, images, write
+from archives_lab import archive_lab, by_class, imagenet, samples, with_source
+from pipeline_lab import Lab, images, write
 from pydantic import ValidationError
 
 from larder.jobs.results import RunError
@@ -123,32 +123,3 @@ def test_members_cannot_be_mirrored(tmp_path):
     with pytest.raises(ValidationError):
         lab.plan(mirror=True)
     assert lab.plan()["mirror"]["wanted"] is False
-
-
-def test_imagenet_as_it_ships(tmp_path):
-    """A tar of tars for training, a flat tar for validation, and its labels in a file."""
-    val = {
-        f"val_{number}.png": data
-        for number, data in enumerate(images().values())
-        if data[:1] != b"{"
-    }
-    labels = "".join(f"{name} {'abc'[at % 3]}\n" for at, name in enumerate(val))
-    objects = {"train.tar": imagenet(), "val.tar": tar(val), "val.txt": labels.encode()}
-    lab = archive_lab(
-        tmp_path,
-        objects,
-        splits={"train": "train.tar/**", "validation": "val.tar/**"},
-        labels={"from": "folder", "files": {"validation": "val.txt"}},
-    )
-    lab.prepare()
-    published = lab.only()
-    assert published.version.classes == ("a", "b", "c")
-    found: dict[str, dict[str, dict[str, bytes]]] = {"train": {}, "validation": {}}
-    for (split, key), parts in contents(published).items():
-        found[split][key] = parts
-    assert found["train"] == expected("train.tar/{}.tar")
-    assert {key: parts["cls"] for key, parts in found["validation"].items()} == {
-        f"val.tar/{name.removesuffix('.png')}": b"abc"[at % 3 : at % 3 + 1]
-        for at, name in enumerate(val)
-    }
-    assert lab.prepare()["status"] == "reused"
