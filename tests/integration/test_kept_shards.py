@@ -267,16 +267,14 @@ def test_what_cannot_be_downloaded_is_refused(tmp_path):
     first = larder.open(address)
     folder = tmp_path / "data"
     first.download(folder)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("version.split"):
         first.download(folder, ["test"])
-    assert caught.value.code == "version.split"
     Path(str(lab.source), "a/00.bin").unlink()
     write(str(lab.source), {"b/zz.bin": b"new"})
     lab.prepare()
     second = larder.open(address)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("version.omitted"):
         second.download(folder)
-    assert caught.value.code == "version.omitted"
     with larder_error("config.path", str(folder / "larder.json")):
         second.download(folder, ["validation"])
     flip(lab.files("segments/*/shards/training/*.tar")[0])
