@@ -143,6 +143,7 @@ def test_what_a_form_cannot_run_is_refused_in_words(serving, browser):
     browser.see("body", "there is no dataset 'elsewhere'; the datasets are digits, files, imagenet")
 
 
+@pytest.mark.nightly  # test_prefect_deployments.py cancels runs at a push
 def test_a_run_is_cancelled_in_the_middle_and_continued(serving, browser):
     run = serving.in_the_middle(SLOW)
     (process,) = serving.processes("prefect.engine")

@@ -1,7 +1,5 @@
 """Skyplane's own client, planner and two of its gateways, on this machine, against a local S3."""
 
-import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -87,18 +85,13 @@ class Lab:
         self.client.put_object(Bucket="source", Key=f"{self.name}/{key}", Body=data, **options)
 
     def run(
-        self,
-        progress: Progress | None = None,
-        *,
-        keys: Sequence[str] | None = None,
-        target: Side | None = None,
-        timeout_seconds: int = 270,
+        self, progress: Progress | None = None, *, keys: Sequence[str] | None = None
     ) -> Transfer:
         return transfer(
             Side(self.source_url, self.source, Access(region="us-east-1")),
-            target or Side(self.target_url, self.target, Access(region="eu-west-1")),
+            Side(self.target_url, self.target, Access(region="eu-west-1")),
             sorted(self.keys(), key=str.encode) if keys is None else keys,
-            limits=Skyplane(timeout_seconds=timeout_seconds),
+            limits=Skyplane(timeout_seconds=270),
             total_bytes=1000,
             progress=progress or NullProgress(),
         )
@@ -169,20 +162,6 @@ class OnBytes(NullProgress):
             action()
 
 
-def hold_parts(folder: Path) -> None:
-    """The gateway that writes stops after the first part of a large object."""
-    (folder / "hold").mkdir()
-
-
-def send_to_sink(folder: Path, number: int) -> None:
-    """Send a signal to all processes of the gateway that writes: its machine is gone, or hangs."""
-    found = [int((folder / "sink.pid").read_text())]
-    for pid in found:
-        found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    for pid in found:
-        os.kill(pid, number)
-
-
 def left_behind(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("larder-skyplane-*"))
 
@@ -225,32 +204,9 @@ def test_what_skyplane_copies_is_adopted_and_the_rest_copied(lab, tmp_path):
 
 
 @pytest.mark.push
-def test_a_gateway_killed_in_mid_transfer_is_a_failure_that_the_native_engine_repairs(
-    lab, tmp_path
-):
-    lab.put("a first object", b"first")
-    lab.put("large.bin", pattern(LARGE_BYTES))
-    hold_parts(tmp_path)
-
-    ended = lab.run(OnBytes(lambda: send_to_sink(tmp_path, signal.SIGKILL)))
-
-    assert (ended.done, ended.sent) == (False, True)
-    # Skyplane mostly notices it, within seconds; where it does not, the time limit ends it.
-    assert ended.message.startswith("Skyplane failed after")
-    assert Path(ended.message.rpartition("its output is in ")[2]).is_file()
-    assert lab.instances() == {"terminated"}
-    assert lab.key_pairs() == []
-    assert len(left_behind(tmp_path)) == 1  # only the log
-    assert lab.server.uploads("target", f"{lab.name}/") == [f"{lab.name}/large.bin"]
-    _, copied = lab.finish()
-    assert "large.bin" in copied
-    assert lab.target.get("large.bin") == pattern(LARGE_BYTES)
-
-
-@pytest.mark.push
 def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(lab, tmp_path):
     lab.put("large.bin", pattern(LARGE_BYTES))
-    hold_parts(tmp_path)
+    (tmp_path / "hold").mkdir()  # the gateway that writes stops after the first part
 
     def interrupt() -> None:
         raise FatalError("run.interrupted", "stopped")
@@ -262,15 +218,3 @@ def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(l
     wait_until(lambda: lab.instances() == {"terminated"})
     wait_until(lambda: lab.key_pairs() == [])
     wait_until(lambda: left_behind(tmp_path) == [])
-
-
-def test_a_missing_bucket_is_a_failure_and_not_a_hang(lab):
-    lab.put("a", b"a")
-    missing = lab.open("s3://missing/x", "eu-west-1")
-    ended = lab.run(target=Side("s3://missing/x", missing, Access()))
-    assert not ended.done
-    assert ended.message.startswith("Skyplane was not started")
-
-    ended = lab.run(target=Side("s3://missing/x", lab.target, Access()))  # seen by Skyplane only
-    assert not ended.done
-    assert "missing" in ended.message

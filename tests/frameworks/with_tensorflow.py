@@ -118,45 +118,6 @@ def fitted(data: larder.readers.data.Data) -> dict[str, Any]:
     }
 
 
-class Stop(keras.callbacks.Callback):  # type: ignore[misc]
-    """Ends training in the middle of an epoch, and keeps the state of that moment."""
-
-    def __init__(self, sequence: BatchSequence) -> None:
-        super().__init__()
-        self.sequence = sequence
-        self.state: dict[str, Any] = {}
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if not self.state and batch == 2:
-            self.state = self.sequence.batches.state_dict()
-            self.model.stop_training = True
-
-
-def resumed(data: larder.readers.data.Data, workers: int) -> list[list[list[int]]]:
-    """Two and a half epochs of the loader, and what Keras trained with until it was stopped in the
-    second one, and from the state of that moment on.
-    """
-    options = {**OPTIONS, "columns": ("key", "label"), "transforms": {"key": number_of}}
-
-    def trained(sequence: BatchSequence, epochs: range, *callbacks: Any) -> list[list[int]]:
-        model = Recorder()
-        model.compile("sgd", run_eagerly=True)
-        given = [sequence.callback(), *callbacks]
-        bounds = {"initial_epoch": epochs.start, "epochs": epochs.stop}
-        model.fit(sequence, **bounds, verbose=0, shuffle=False, callbacks=given)
-        return model.seen
-
-    loader = data.loader("train", **options)
-    wanted = [batch["key"].tolist() for _ in range(3) for batch in loader]
-    first, second = (data.keras("train", workers=workers, **options) for _ in range(2))
-    stop = Stop(first)
-    length = len(first)
-    batches = trained(first, range(1, 2), stop)[-3:]
-    second.batches.load_state_dict(json.loads(json.dumps(stop.state)))
-    batches += trained(second, range(1, 2))[-length:]
-    return [wanted[length : 2 * length + 3], batches]
-
-
 def in_order(data: larder.readers.data.Data) -> list[list[str]]:
     sequence = data.keras("train", **OPTIONS)
     first = [sequence[number]["key"] for number in range(len(sequence))]
@@ -216,7 +177,6 @@ def main(url: str) -> dict[str, Any]:
             .experimental_distribute.auto_shard_policy.name
             for world in (1, 2)
         ],
-        "resumed": {workers: resumed(data, workers) for workers in (0, 2)},
         "mixed": mixed(data),
         "mapped": spec(
             data.tf("plain", columns=("image", "label"), map=RandomResizedCrop(6), **OPTIONS)

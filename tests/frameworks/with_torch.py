@@ -87,26 +87,6 @@ def resumed(data: larder.readers.data.Data) -> list[list[Any]]:
     return found
 
 
-def stateful(data: larder.readers.data.Data) -> list[list[Any]]:
-    """The same with torchdata's loader and its own state."""
-    found = []
-    for stop, workers in [(1, 0), (1, 2), (2, 3), (3, 2), (4, 2), (None, 0), (None, 2)]:
-        batches = StatefulDataLoader(
-            data.torch("train", **OPTIONS), batch_size=None, num_workers=workers
-        )
-        delivered = keys(islice(batches, stop))
-        state = batches.state_dict()
-        again = StatefulDataLoader(
-            data.torch("train", **OPTIONS), batch_size=None, num_workers=workers
-        )
-        again.load_state_dict(state)
-        left = keys(islice(again, 1))
-        rest = keys(again)
-        assert rest[: len(left)] == left
-        found.append([delivered + rest, keys(again)] if stop else [delivered, rest])
-    return found
-
-
 def numbered(data: larder.readers.data.Data) -> dict[str, Any]:
     """The map-style dataset."""
     samples = data.torch_samples("train", decode=True, size=6)
@@ -269,7 +249,6 @@ def main(url: str) -> dict[str, Any]:
         "orders": orders(data),
         "left": left(data),
         "resumed": resumed(data),
-        "stateful": stateful(data),
         "numbered": numbered(data),
         "refused": refused(data),
         "after_counting": after_counting(data.torch("train", **OPTIONS)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from contextlib import suppress
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -91,77 +90,6 @@ def of_lightning(code: CodeType, folder: Path) -> Any:
     }
 
 
-class Stopped(Exception):  # noqa: N818 - nothing is wrong
-    """Training was stopped."""
-
-
-def of_accelerate(code: CodeType, folder: Path) -> Any:
-    """Training that is stopped after three batches, and goes on."""
-    steps: list[list[str]] = []
-    names: dict[str, Any] = {}
-
-    def train_step(accelerator: Any, model: Any, optimizer: Any, images: Any, _: Any) -> None:
-        accelerator.backward(model(images.float().mean().reshape(1, 1)).sum())
-        optimizer.step()
-        steps.append(names["batch"]["key"])
-        if names["checkpoint"] is None and len(steps) == 3:
-            accelerator.save_state(folder / "state")
-            raise Stopped
-
-    for checkpoint in (None, folder / "state"):
-        layer = torch.nn.Linear(1, 1)
-        optimizer = torch.optim.SGD(layer.parameters(), 1e-6)
-        names |= {"model": layer, "optimizer": optimizer}
-        names |= {"checkpoint": checkpoint, "train_step": train_step}
-        with suppress(Stopped):
-            exec(code, names)
-    return steps
-
-
-class Words(torch.nn.Module):
-    """Writes down the first word of each text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Embedding(40, 1)
-        self.seen: dict[str, list[list[int]]] = {"steps": [], "evaluated": []}
-
-    def forward(self, input_ids: Any, attention_mask: Any, labels: Any) -> Any:
-        self.seen["steps" if self.training else "evaluated"].append(input_ids[:, 0].tolist())
-        assert (attention_mask == (input_ids != 0)).all()
-        return {"loss": (self.layer(input_ids).mean((1, 2)) - labels).square().mean()}
-
-
-def of_transformers(code: CodeType, folder: Path) -> Any:
-    """Three epochs, of which every step is kept; and from the middle and the end of one."""
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-    from transformers import PreTrainedTokenizerFast, TrainingArguments
-
-    words = {"[PAD]": 0, "[UNK]": 1, **{f"w{n}": n + 2 for n in range(24)}}
-    model = Tokenizer(WordLevel(words, unk_token="[UNK]"))
-    model.pre_tokenizer = Whitespace()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=model, pad_token="[PAD]", unk_token="[UNK]"
-    )
-    runs = []
-    for checkpoint in (None, *(str(folder / f"checkpoint-{step}") for step in (2, 3, 4))):
-        arguments = TrainingArguments(
-            str(folder),
-            num_train_epochs=3,
-            save_steps=1 if checkpoint is None else 100,
-            report_to=[],
-            use_cpu=True,
-            disable_tqdm=True,
-        )
-        given = {"tokenizer": tokenizer, "arguments": arguments, "checkpoint": checkpoint}
-        words_of = Words()
-        exec(code, {**given, "model": words_of})
-        runs.append(words_of.seen)
-    return runs
-
-
 def of_torchvision(code: CodeType, folder: Path) -> Any:
     """The correlation of each image with its mask, and what two runs have."""
     runs: list[list[Any]] = []
@@ -200,8 +128,6 @@ def of_classes(code: CodeType, folder: Path) -> Any:
 
 SECTIONS = {
     "PyTorch Lightning": of_lightning,
-    "Accelerate": of_accelerate,
-    "Text, and the Trainer of Hugging Face": of_transformers,
     "torchvision: images and masks": of_torchvision,
     "Classes of different sizes": of_classes,
 }

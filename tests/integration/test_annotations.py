@@ -119,27 +119,6 @@ def test_coco(tmp_path, source_kind):
     assert json.loads(found["images/b/0"]["json"])["annotations"] == []
 
 
-def test_columns_become_parts_and_labels(tmp_path):
-    annotations = {
-        "files": "table.jsonl",
-        "part": None,
-        "columns": {"txt": "caption", "score": "score"},
-    }
-    place = source(
-        tmp_path,
-        samples={"annotations": annotations},
-        labels={"from": "column", "column": "species"},
-    )
-    published = prepared(place, {**IMAGES, "table.jsonl": FILES["table.jsonl"]})
-    own = parts(published)["images/b/1"]
-    assert own == {
-        "png": IMAGES["images/b/1.png"],
-        "txt": b"it is, 4",
-        "score": b"4",
-        "cls": b"0",
-    }
-
-
 def test_whole_numbers_in_a_column_may_be_numbers_of_classes(tmp_path):
     annotations = {"files": "t.jsonl", "part": None, "columns": {"txt": "caption"}}
     labels: dict[str, Any] = {"column": "score", "classes": list("abcdef")}

@@ -23,6 +23,7 @@ from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.segments import cache
 from larder.store import open_store
+from tests.support.errors import larder_error
 from tests.support.processes import is_running
 
 pytestmark = pytest.mark.push
@@ -158,9 +159,8 @@ def test_a_unit_whose_processes_are_killed_fails_the_run_and_the_next_run_contin
 def test_a_run_that_is_stopped_leaves_no_process(tmp_path, started):
     lab = directory_lab(tmp_path, OBJECTS, **TWO)
     stop = threading.Event()
-    with pytest.raises(FatalError) as caught:
+    with larder_error("run.interrupted"):
         prepare(lab.settings(), InlineRunner(2, Watching(stop.set), stop))
-    assert caught.value.code == "run.interrupted"
     assert started
     assert not any(map(is_running, started))
     lab.prepare()

@@ -1,7 +1,9 @@
 """A clean deletes what an earlier clean announced only where its own policy lets it go."""
 
 import os
+import shutil
 import time
+from dataclasses import replace
 
 import pytest
 from catalog_lab import cleaned, grown
@@ -14,9 +16,22 @@ OLDER_SECONDS = 25 * 3600
 """Longer than the grace time also where the machine's clock is set back meanwhile."""
 
 
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A dataset with four versions, and these in their order; each test has a copy."""
+    lab = directory_lab(tmp_path_factory.mktemp("published"), images("ab", 2), cache=None)
+    return lab, grown(lab, 4)
+
+
 @pytest.fixture
-def lab(tmp_path):
-    return directory_lab(tmp_path, images("ab", 2))
+def lab(published, tmp_path):
+    lab, _ = published
+    return replace(lab, storage=shutil.copytree(lab.storage, tmp_path / "local"))
+
+
+@pytest.fixture
+def versions(published):
+    return published[1]
 
 
 def make_tombstones_older(lab) -> None:
@@ -26,8 +41,7 @@ def make_tombstones_older(lab) -> None:
 
 
 @pytest.mark.parametrize("policy", [{"keep": 3}, {"keep": 1, "older": "365d"}])
-def test_what_this_clean_keeps_is_no_longer_announced(lab, policy):
-    versions = grown(lab, 4)
+def test_what_this_clean_keeps_is_no_longer_announced(lab, versions, policy):
     cleaned(lab, 1, "24h")
     make_tombstones_older(lab)
     kept = versions[-3:] if policy["keep"] == 3 else versions
@@ -42,25 +56,22 @@ def test_what_this_clean_keeps_is_no_longer_announced(lab, policy):
     assert cleaned(lab, grace="24h", **policy)["status"] == "current"
 
 
-def test_of_versions_of_one_second_the_tagged_one_is_the_newest(lab):
-    versions = grown(lab, 4)
+def test_of_versions_of_one_second_the_tagged_one_is_the_newest(lab, versions):
     for version in versions:
         os.utime(lab.folder / f"versions/{version}/version.json", (10**9, 10**9))
     assert cleaned(lab, 1)["kept"] == {versions[-1]: "tag latest"}
     assert lab.check().keys() == {versions[-1]}
 
 
-def test_no_version_is_young_if_none_is_to_be_kept_for_its_age(lab):
+def test_no_version_is_young_if_none_is_to_be_kept_for_its_age(lab, versions):
     """Also if the store lists it with a fraction of the second that is its time."""
-    versions = grown(lab, 3)
     later = time.time() + 1
     for version in versions:
         os.utime(lab.folder / f"versions/{version}/version.json", (later, later))
     assert cleaned(lab, 1)["kept"] == {versions[-1]: "tag latest"}
 
 
-def test_a_clean_that_waits_says_what_its_own_policy_lets_go(lab):
-    versions = grown(lab, 4)
+def test_a_clean_that_waits_says_what_its_own_policy_lets_go(lab, versions):
     cleaned(lab, 1, "24h")
     waiting = cleaned(lab, 3, "24h", plan_only=True)["announced"]["units"]
     assert [unit for unit in waiting if unit.startswith("versions/")] == [f"versions/{versions[0]}"]
@@ -68,7 +79,6 @@ def test_a_clean_that_waits_says_what_its_own_policy_lets_go(lab):
 
 @pytest.mark.parametrize("writes", [1, 3, 4, 6, 9])
 def test_a_clean_after_a_killed_one_keeps_what_it_says(lab, writes):
-    grown(lab, 4)
     stop = Stop(writes)
     with between(lambda store: StoppingStore(store, stop)), pytest.raises(Stopped):
         cleaned(lab, 1)

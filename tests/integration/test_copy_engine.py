@@ -13,6 +13,7 @@ from typing import Any
 import google_crc32c
 import pytest
 from copy_lab import batch
+from required import at_push
 
 from larder.bounds import ByteBudget
 from larder.copy import parts, uploads
@@ -34,9 +35,10 @@ MIB = 1 << 20
 PART_BYTES = 5 * MIB
 RADOSGW = pytest.mark.radosgw
 SERVERS = ["rclone", pytest.param("radosgw", marks=RADOSGW), "moto"]
+FIRST = [*SERVERS[:2], *at_push("moto")]
 PAIRS = [
     *(("rclone", "rclone"), ("moto", "moto"), ("gcs", "gcs"), ("file", "file")),
-    *(("rclone", "moto"), ("moto", "gcs"), ("gcs", "file"), ("file", "rclone")),
+    *at_push(("rclone", "moto"), ("moto", "gcs"), ("gcs", "file"), ("file", "rclone")),
     *(
         pytest.param(*pair, marks=RADOSGW)
         for pair in (("radosgw", "radosgw"), ("radosgw", "gcs"), ("file", "radosgw"))
@@ -118,7 +120,7 @@ def test_every_kind_of_pair(
         assert recorded.count("head") <= 1, "no request to verify a copy"
 
 
-@pytest.mark.parametrize("kind", [*SERVERS, "gcs"])
+@pytest.mark.parametrize("kind", [*FIRST, *at_push("gcs")])
 def test_of_objects_that_are_read_together_only_what_changed_fails(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
@@ -171,6 +173,7 @@ def test_the_server_copies_parts(
     assert len(streamed) == (2 if kind == "rclone" else 1)
 
 
+@pytest.mark.push
 def test_google_copies_objects_of_any_size_at_once(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -182,7 +185,7 @@ def test_google_copies_objects_of_any_size_at_once(
     assert target.count("copy_from") == len(infos)
 
 
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("kind", FIRST)
 def test_an_upload_is_continued(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

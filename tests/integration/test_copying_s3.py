@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copy_lab import PLACE, CopyLab, calls, contents, leave_upload, uploads_left
+from copy_lab import PLACE, CopyLab, leave_upload, uploads_left
 from costs_lab import blob
 from pipeline_lab import opened
 from required import at_night
 
 from larder.copy import uploads
-from larder.copy.prune import PruneSettings, prune
 from larder.copy.run import copy
 from larder.errors import FatalError, StoreError
 from larder.jobs.runner import InlineRunner
@@ -48,28 +47,6 @@ def server(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
 
 def lab_to_bucket(source: Path | str) -> CopyLab:
     return CopyLab(str(source), f"s3://copying/{uuid.uuid4().hex[:12]}/here", {})
-
-
-def test_a_first_copy_one_without_changes_one_of_a_change_and_a_prune(server: S3Server) -> None:
-    lab = lab_to_bucket(f"s3://copying/{uuid.uuid4().hex[:12]}/here")
-    lab.add(OBJECTS)
-    first = lab.copy()
-    assert lab.there() == contents(lab.source)
-    assert sum(first["checks"].values()) == first["objects"]["count"]
-    idle, reads, storage = calls(lab, lab.copy)
-    assert idle["status"] == "current"
-    assert {call.method for call in reads} == {"list"}
-    assert sorted(call.method for call in storage) == ["get", "list", "list", "open"]
-    lab.add({"a/00 é+.bin": b"changed", "new": b"new"})
-    lab.remove("empty")
-    changed = lab.copy()
-    assert (changed["copied"]["count"], changed["replaced"]) == (2, 1)
-    assert changed["gone"]["keys"] == ["empty"]
-    assert lab.there() == contents(lab.source) | {"empty": b""}
-    done = prune(PruneSettings(lab.settings(), 1), InlineRunner(1, StageTimes()))
-    assert done["deleted"]["count"] == 1
-    assert lab.there() == contents(lab.source)
-    assert lab.copy()["status"] == "current"
 
 
 @pytest.mark.parametrize("moment", ["send", "_complete", *at_night("_begun")])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from required import at_push
 
 import larder
 from larder.cli.main import dispatch
@@ -152,7 +153,7 @@ def google(gcs_server, tmp_path, monkeypatch):
     return "gs://removing/dir"
 
 
-@pytest.mark.parametrize("where", ["network", "bucket", "google"])
+@pytest.mark.parametrize("where", ["network", "bucket", *at_push("google")])
 def test_a_lease_keeps_a_cache_until_it_has_ended(where, request, monkeypatch):
     storage = request.getfixturevalue(where)
     loader = train(storage)

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from required import read_with_frameworks
 
+pytestmark = pytest.mark.push
+
 
 @pytest.fixture(scope="module")
 def read(tmp_path_factory: pytest.TempPathFactory) -> Any:

@@ -15,7 +15,7 @@ def places(tmp_path_factory):
     """The addresses of the same images, decoded in a cache, and in shards alone."""
     folder, places = tmp_path_factory.mktemp("mixed"), []
     for name, cache in (("cached", {"records": "decoded"}), ("shards", None)):
-        lab = directory_lab(folder / name, images(each=80), cache=cache)
+        lab = directory_lab(folder / name, images(each=24), cache=cache)
         lab.prepare()
         places.append(f"{lab.storage}/larder/d")
     return places
@@ -39,7 +39,7 @@ def same(one, other):
 def test_a_mix_has_the_samples_of_its_loaders(places, by, workers):
     def mix(count):
         weighted = [(loader, 1) for loader in loaders(places, count)]
-        return larder.mix(weighted, seed=1, by=by, batches=120)
+        return larder.mix(weighted, seed=1, by=by, batches=36)
 
     for made, expected in zip(mix(workers), mix(0), strict=True):
         same(made, expected)

@@ -166,6 +166,7 @@ class TestDownload:
         assert secret not in (lab.output / "startup-hook.sh").read_text()
         assert "deliveries" in hook_lines(out)[0]
 
+    @pytest.mark.push
     def test_it_leaves_nothing_behind_in_the_shell(self, lab, node):
         work = node.folder / "plain"
         shutil.copytree(lab.output, work)
@@ -182,6 +183,7 @@ class TestDownload:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
+    @pytest.mark.push
     def test_a_trial_without_it_is_told(self, lab, node):
         (lab.output / "startup-hook.sh").unlink()
         status, _, err = node.run(lab.output)
@@ -189,6 +191,7 @@ class TestDownload:
         assert f"{self.copy(lab)}/versions" in err.splitlines()[-1]
         assert "startup-hook.sh" in err.splitlines()[-1]
 
+    @pytest.mark.push
     def test_an_image_without_larder_is_told(self, lab, node):
         (node.folder / "bin/python3").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
         status, _, err = node.run(lab.output)

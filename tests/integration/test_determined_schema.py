@@ -272,6 +272,7 @@ def test_what_determined_leaves_out_is_refused(detignore, read_context, tmp_path
         assert refused == (name not in packed), name
 
 
+@pytest.mark.push
 def test_the_limit_is_determineds(read_context, tmp_path):
     large = tmp_path / "large.bin"
     for size, allowed in ((CONTEXT_BYTES - 4, True), (CONTEXT_BYTES, False)):

@@ -74,6 +74,7 @@ def test_a_table_beside_the_model_code(tmp_path, submit, monkeypatch):
     assert documented("pandas.read_csv")["load_data"]() == ROWS
 
 
+@pytest.mark.push
 def test_the_trials_train_and_resume_in_a_file_system(tmp_path, submit, monkeypatch):
     """As in Determined 0.38.1; /mnt/data/training and /mnt/data/validation of its guide."""
     codes, configs = {}, {}

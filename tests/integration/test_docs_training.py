@@ -67,8 +67,6 @@ def labs(
     cells = {f"{n:02}.png": saved(image, "PNG") for n, image in enumerate(grey)}
     cells |= {f"{n:02}.seg.png": saved(image, "PNG") for n, image in enumerate(grey)}
     lines = {f"{n:02}.txt": b"x" * n for n in range(16)}
-    reviews = {f"{n % 2}/{n:02}.txt": b" ".join([b"w%d" % n] * (n + 1)) for n in range(24)}
-    reviews |= {f"validation/{n % 2}/{n:02}.txt": b"w%d" % n for n in range(12)}
     halves = {
         f"{split}/{n % 3}/{n:02}.jpg": jpeg(n)
         for split in ("training", "validation")
@@ -87,7 +85,6 @@ def labs(
             "pets": prepare(folder, storage, "pets", pets, **train),
             "cells": prepare(folder, storage, "cells", cells, **train),
             "lines": prepare(folder, storage, "lines", lines, **train),
-            "reviews": prepare(folder, storage, "reviews", reviews, **folders, **two),
             "halves": prepare(folder, storage, "halves", halves, **folders, splits=both),
             "tables": prepare(folder, storage, "tables", {"data.csv": b"a,b\n1,2\n"}, **every),
             "range_dataset": prepare(
@@ -177,6 +174,7 @@ def labels(labs: dict[str, Lab]) -> list[int]:
     return [sample.label for sample in data.samples("train") if sample.label is not None]
 
 
+@pytest.mark.push
 def test_torch(read):
     whole = [["torch.uint8", 256, 224, 224, 3], ["torch.int64", 256]]
     rest = [["torch.uint8", 44, 224, 224, 3], ["torch.int64", 44]]
@@ -185,6 +183,7 @@ def test_torch(read):
     assert read["PyTorch"]["rest"] == 2, "after the last batch of an epoch, the next one"
 
 
+@pytest.mark.push
 def test_tensorflow(read):
     sizes = [images[1] for images, _ in read["TensorFlow"]["steps"]]
     assert sizes == [64, 64, 64, 64, 44]
@@ -197,20 +196,24 @@ def test_tensorflow(read):
     assert read["TensorFlow"]["rest"] == [key for batch in loader for key in batch["key"]]
 
 
+@pytest.mark.push
 def test_keras(read):
     assert read["Keras"] == [2, 5]
 
 
+@pytest.mark.push
 def test_grain(read, labels):
     assert read["grain"] == sorted(labels)
 
 
+@pytest.mark.push
 def test_records_of_a_fixed_size(read):
     sizes, numbers = read["Records of a fixed size"]
     assert sizes == [64] * 15 + [40]
     assert numbers == list(range(1, RECORDS + 1))
 
 
+@pytest.mark.push
 def test_the_tar_files_of_a_bucket(read, labels):
     tars = read["Tar files of a bucket"]
     assert tars["shards"] == [f"imagenet-train-{number:06d}.tar" for number in range(100)]
@@ -230,9 +233,9 @@ def trained(labs: dict[str, Lab], tmp_path_factory: pytest.TempPathFactory) -> A
     return read_with_frameworks("with_trainers", given)
 
 
-def batches_of(dataset: str, epochs: int, batch_size: int) -> list[list[Any]]:
+def batches_of(epochs: int, batch_size: int) -> list[list[Any]]:
     """The epoch of each batch, and its keys."""
-    data = larder.open(f"s3://team/larder/{dataset}")
+    data = larder.open("s3://team/larder/imagenet")
     loader = data.loader("train", batch_size=batch_size, shuffle=True, seed=7)
     return [[epoch, batch["key"]] for epoch in range(epochs) for batch in loader]
 
@@ -240,7 +243,7 @@ def batches_of(dataset: str, epochs: int, batch_size: int) -> list[list[Any]]:
 @pytest.mark.push
 def test_lightning_trains_with_every_sample_once(trained):
     trained = trained["PyTorch Lightning"]
-    wanted = batches_of("imagenet", 2, batch_size=64)
+    wanted = batches_of(2, batch_size=64)
     ranks = [rank["steps"] for rank in trained["both"]]
     together = [[epoch, keys + others] for (epoch, keys), (_, others) in zip(*ranks, strict=True)]
     assert together == wanted
@@ -251,22 +254,6 @@ def test_lightning_trains_with_every_sample_once(trained):
     assert [len(batches) for batches in validated] == [3, 3], "a sanity check and two epochs"
     for batches in zip(*validated, strict=True):
         assert len(set(chain(*batches))) == 40
-
-
-@pytest.mark.push
-def test_accelerate_goes_on_from_its_checkpoint(trained):
-    assert trained["Accelerate"] == [keys for _, keys in batches_of("imagenet", 2, batch_size=64)]
-
-
-@pytest.mark.push
-def test_the_trainer_of_hugging_face_goes_on_from_its_checkpoint(trained):
-    batches = batches_of("reviews", 3, batch_size=8)
-    words = [[int(key[-2:]) + 2 for key in keys] for _, keys in batches]
-    trained = trained["Text, and the Trainer of Hugging Face"]
-    assert [run["steps"] for run in trained] == [words[start:] for start in (0, 2, 3, 4)]
-    for run in trained:
-        assert [len(batch) for batch in run["evaluated"]] == [8, 4]
-        assert sorted(chain(*run["evaluated"])) == [*range(2, 14)]
 
 
 @pytest.mark.push

@@ -66,9 +66,8 @@ def test_an_epoch_that_is_left_begins_anew_with_any_workers(of_torch):
         assert same == iterations, name
 
 
-@pytest.mark.parametrize("how", ["resumed", "stateful"])
-def test_torch_and_torchdata_resume_with_another_number_of_workers(of_torch, how):
-    for epochs in of_torch[how]:
+def test_torch_resumes_with_another_number_of_workers(of_torch):
+    for epochs in of_torch["resumed"]:
         assert epochs == of_torch["orders"]["wanted"]
 
 
@@ -165,12 +164,6 @@ def test_keras_has_the_epochs_of_the_loader_from_any_one_on(of_tensorflow, addre
     loader.skip(2 * len(loader))
     epochs = [[int(key[-2:]) for key in batch["key"]] for _ in range(2) for batch in loader]
     assert of_tensorflow["from_epoch"][workers] == epochs
-
-
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_keras_goes_on_in_the_middle_of_an_epoch(of_tensorflow, workers):
-    wanted, trained = of_tensorflow["resumed"][workers]
-    assert trained == wanted
 
 
 def test_tensorflow_has_what_a_function_makes(of_tensorflow):

@@ -64,7 +64,7 @@ from tests.support.runs import between
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LOT = 200
-EXAMPLES = int(os.environ.get("LARDER_HOSTILE", 2_000 if nightly() else 200))
+EXAMPLES = int(os.environ.get("LARDER_HOSTILE", 2_000 if nightly() else 60))
 MAX_BYTES = 48 << 20
 """More than any of these operations takes with the datasets as they were published."""
 

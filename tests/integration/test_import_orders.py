@@ -8,6 +8,8 @@ import pytest
 from pipeline_lab import directory_lab, images
 from required import read_with_frameworks
 
+pytestmark = pytest.mark.push
+
 KEYS = sorted(key.removesuffix(".png") for key in images() if key.endswith(".png"))
 
 

@@ -68,28 +68,6 @@ def test_joined_samples_have_annotations(tmp_path):
     assert set(found["dog/3"]) == {"image.png", "mask.png", "caption.txt", "meta.json", "cls"}
 
 
-def test_samples_that_lack_a_part(tmp_path):
-    found = objects(range(3))
-    del found["masks/cat/1_mask.png"], found["captions/dog/2.txt"], found["masks/dog/2_mask.png"]
-    source = Source(tmp_path, **FIELDS)
-    error = refused(source, found)
-    assert (error.code, error.where, error.exit_status) == ("config.missing_part", "cat/1", 2)
-    document = source.prepare(found, samples={"join": JOIN, "missing": "skip"})
-    assert document["skipped"] == 2
-    assert [failure["key"] for failure in document["failures"]] == ["cat/1", "dog/2"]
-    skipped = source.check()[document["version"]]
-    assert set(parts(skipped)) == {"cat/0", "cat/2", "dog/0", "dog/1"}
-    assert skipped.version.skipped == 2
-    # What was left out is added by the run that finds it complete.
-    document = source.prepare(objects(range(3)), samples={"join": JOIN, "missing": "skip"})
-    assert document["segments"] == {"total": 2, "new": 1, "omitted": 0}
-    check_joined(source.check()[document["version"]], range(3))
-    document = source.prepare(found, samples={"join": JOIN, "missing": "keep"})
-    kept = parts(source.check()[document["version"]])
-    assert set(kept["dog/2"]) == {"image.png", "cls"}
-    assert document["skipped"] == 0
-
-
 def test_objects_that_match_no_pattern(tmp_path):
     others = {"readme.md", "images/cat/9.jpg", "images/cat/1.0.png"}
     found = objects(range(2)) | dict.fromkeys(others, b"x")

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 from pipeline_lab import Lab, directory_lab, flip, write
-from required import missing
+from required import at_push, missing
 
 import larder
 from larder.errors import ConfigError, DamageError
@@ -247,7 +247,7 @@ def checked(lab: Lab, folder: Path) -> None:
 SPLITS = {"training": "a/**", "validation": "b/**"}
 
 
-@pytest.mark.parametrize("name", ["webdataset", "recordio", "parquet"])
+@pytest.mark.parametrize("name", ["recordio", *at_push("webdataset", "parquet")])
 def test_a_version_is_downloaded_once(tmp_path, monkeypatch, name):
     shards = {"format": name, "samples_per_shard": EACH}
     lab = lab_of(tmp_path, splits=SPLITS, shards=shards)
@@ -267,16 +267,14 @@ def test_what_cannot_be_downloaded_is_refused(tmp_path):
     first = larder.open(address)
     folder = tmp_path / "data"
     first.download(folder)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("version.split"):
         first.download(folder, ["test"])
-    assert caught.value.code == "version.split"
     Path(str(lab.source), "a/00.bin").unlink()
     write(str(lab.source), {"b/zz.bin": b"new"})
     lab.prepare()
     second = larder.open(address)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("version.omitted"):
         second.download(folder)
-    assert caught.value.code == "version.omitted"
     with larder_error("config.path", str(folder / "larder.json")):
         second.download(folder, ["validation"])
     flip(lab.files("segments/*/shards/training/*.tar")[0])

@@ -14,6 +14,8 @@ from required import read_with_frameworks
 from tests.frameworks.with_kills import FOUND, cases
 from tests.support.servers import S3Server
 
+pytestmark = pytest.mark.push
+
 PAGE = (Path(__file__).parents[2] / "docs/how-to/training-frameworks.md").read_text()
 SECTIONS = {
     heading: "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
@@ -22,7 +24,9 @@ SECTIONS = {
 REFUSED = {"Keras: steps", "Keras: validation_steps", "Keras: uncounted_steps"}
 ALWAYS = {
     *("PyTorch Lightning: limit", "PyTorch Lightning: exception_accumulation", "PyTorch: limit"),
-    *("Text, and the Trainer of Hugging Face: accumulation", "Keras: plain", *REFUSED, *FOUND),
+    *("PyTorch: stateful", "Keras: processes"),
+    *("Accelerate: plain", "Text, and the Trainer of Hugging Face: accumulation"),
+    *("Text, and the Trainer of Hugging Face: evaluation", "Keras: plain", *REFUSED, *FOUND),
 }
 PROGRAMS = ["trainers", "tensorflow"]
 

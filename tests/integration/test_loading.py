@@ -51,16 +51,6 @@ def keys(loader):
     return [batch["key"] for batch in loader]
 
 
-def test_a_cache_and_shards_give_the_same_samples(lab, without_cache):
-    cached = opened(lab).loader("train", batch_size=4)
-    shards = opened(without_cache).loader("train", batch_size=4, decode=True)
-    for one, other in zip(cached, shards, strict=True):
-        assert one["key"] == other["key"]
-        assert np.array_equal(one["label"], other["label"])
-        assert np.array_equal(one["image"], other["image"]), one.keys()
-    assert keys(cached) == keys(shards)
-
-
 def test_a_loader_from_a_cache_does_not_open_the_index_of_shards(lab, monkeypatch):
     def refused(*_: object) -> None:
         raise AssertionError("the index was opened")
@@ -69,28 +59,6 @@ def test_a_loader_from_a_cache_does_not_open_the_index_of_shards(lab, monkeypatc
     loader = opened(lab).loader("train", batch_size=4, shuffle=True)
     assert loader.state_dict()["order"]["kind"] == "full"
     assert len(list(chain(*keys(loader)))) == 18
-
-
-@pytest.mark.parametrize("form", ["cache", "shards"])
-def test_training_takes_the_samples_that_are_chosen(lab, without_cache, form):
-    data = opened(lab if form == "cache" else without_cache)
-    assert data.keys("train") == [sample.key for sample in data.samples("train")]
-    assert data.labels("train").tolist() == [sample.label for sample in data.samples("train")]
-    given = {"batch_size": 2, "choose": Choice({"label": "b", "key": "**/0[0-7]"})}
-    for kind in ("full", "window"):
-        ranks = [
-            data.loader("train", shuffle=Shuffle(kind), **given, rank=n, world=2) for n in range(2)
-        ]
-        taken = sorted(chain(*chain(*map(keys, ranks))))
-        assert taken == [
-            key for key in data.keys("train") if key.startswith("b/") and "8" not in key
-        ]
-    weighted = Choice({"label": "b"}, weights=[*range(18)])
-    many = data.loader("train", batch_size=9, choose=weighted)
-    assert {key[:2] for key in chain(*keys(many))} == {"b/"}
-    loader = data.loader("train", batch_size=3, choose=Choice(limit=0.5, weights="balanced"))
-    labels = np.concatenate([batch["label"] for batch in loader])
-    assert (len(labels), abs(int(np.diff(np.bincount(labels))[0]))) == (9, 1)
 
 
 @pytest.mark.parametrize("name", ["collate", "reading", "choose"])

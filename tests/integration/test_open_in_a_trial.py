@@ -35,13 +35,6 @@ def test_a_trial_opens_the_version_of_its_config(lab, monkeypatch):
     assert larder.open().version == version, "not what the tag names by now"
 
 
-def test_a_variable_names_the_version_elsewhere(lab, monkeypatch):
-    location = larder.open(f"{lab.storage}/larder/d")
-    monkeypatch.setenv("LARDER_LOCATION", f"{lab.storage}/larder/d/versions/{location.version}")
-    monkeypatch.setenv("DET_EXPERIMENT_CONFIG", "{")
-    assert larder.open().version == location.version
-
-
 def test_another_version_than_that_of_the_config_is_refused(lab, monkeypatch):
     """A variable of the image wins over the config, but must not contradict it."""
     config = config_of(lab)

@@ -41,7 +41,7 @@ def touch(lab: Lab) -> None:
 # Nothing changed
 
 
-@pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.parametrize("mirror", [True, *at_push(False)])
 def test_an_unchanged_run_writes_nothing(tmp_path, mirror):
     lab = directory_lab(tmp_path, mirror=mirror)
     first = lab.prepare()

@@ -9,7 +9,7 @@ import column_format
 import numpy as np
 import pytest
 from pipeline_lab import Lab, contents, directory_lab, write
-from required import at_night, read_by_others
+from required import read_by_others
 
 import larder
 
@@ -61,40 +61,6 @@ def sources(objects: dict[str, bytes]) -> dict[tuple[str, str], dict[str, bytes]
         split = "validation" if key.startswith("c") else "train"
         found.setdefault((split, sample), {"cls": key[0].encode()})[ext] = data
     return found
-
-
-def test_what_is_published_is_what_was_in_the_source(lab):
-    document = lab.prepare()
-    assert contents(lab.only()) == sources(blobs())
-    assert document["shards"]["count"] > 4
-    read = {
-        (split, sample.key): dict(sample.parts)
-        for data in [larder.open(f"{lab.storage}/larder/d")]
-        for split in data.splits
-        for sample in data.samples(split)
-    }
-    assert read == {
-        place: {**parts, "cls": b"%d" % "abc".index(parts["cls"].decode())}
-        for place, parts in sources(blobs()).items()
-    }
-    assert lab.prepare()["status"] == "reused"
-
-
-@pytest.mark.parametrize("removals", ["repack", *at_night("omit")])
-def test_a_version_grows(tmp_path, removals):
-    for name in FORMATS:
-        objects = blobs(each=40)
-        lab = lab_of(tmp_path / name, name, objects, growth={"removals": removals})
-        lab.prepare()
-        for key in ("a/03.bin", "a/03.pos.f4", "c/00.bin", "c/00.pos.f4"):
-            Path(str(lab.source), key).unlink()
-            del objects[key]
-        more = {"a/99.bin": b"!" * 300, "a/99.pos.f4": b"4444", "b/05.bin": b"?" * 300}
-        write(str(lab.source), more)
-        assert lab.prepare()["segments"]["new"] == 1
-        published = lab.newest()
-        assert len(published.version.segments) == 2
-        assert contents(published) == sources(objects | more)
 
 
 def test_a_version_is_compacted_from_its_shards(tmp_path):

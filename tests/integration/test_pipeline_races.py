@@ -236,19 +236,6 @@ class Changing:
 
 
 @pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
-@pytest.mark.parametrize("times", at_night(*range(1, RESTARTS + 1), but=(1, RESTARTS)))
-def test_a_run_that_is_superseded_a_few_times_finishes(race, times):
-    race.run()
-    race.change({"a/01.png": png(80), "c/02.png": None})
-    changing, meanwhile = Changing(race), Meanwhile()
-    meanwhile.before("head", TAG, changing, times=times)
-    document, told = race.run(meanwhile)
-    assert [reason[-8:] for reason in told.reasons] == [f"({n + 1} of 3)" for n in range(times)]
-    assert race.lab.tag.version == document["version"]
-    race.check()
-
-
-@pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
 def test_a_run_that_is_superseded_every_time_ends_with_an_error(race):
     changing, meanwhile, told = Changing(race), Meanwhile(), Told()
     meanwhile.before("head", TAG, changing, times=RESTARTS + 1)

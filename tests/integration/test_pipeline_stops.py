@@ -1,12 +1,11 @@
 """A run that is stopped at any write, and the run after it."""
 
-import random
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
-from pipeline_lab import contents, directory_lab, images, memory_lab, png, shard_names, write
+from pipeline_lab import directory_lab, images, memory_lab, shard_names
 from required import nightly
 
 from larder.errors import FatalError
@@ -60,37 +59,6 @@ def test_a_run_stopped_at_any_write_can_be_continued(tmp_path):
         copied.append(again["copied"]["count"])
     assert copied == sorted(copied, reverse=True)
     assert copied[-1] == 0
-
-
-def test_any_history_leads_to_the_same_content(tmp_path):
-    """Whatever changed, and wherever runs were stopped: as if prepared for the first time.
-
-    Where every change packs all samples again, to the byte.
-    """
-    for seed in range(5 if nightly() else 1):
-        dice = random.Random(seed)
-        objects = dict(OBJECTS)
-        lab = memory_lab(tmp_path, objects, **FIELDS)
-        for _ in range(5):
-            key = dice.choice([*objects, "a/77.png", "d/00.png", "d/00.json"])
-            objects[key] = dice.choice([png(dice.randrange(50)), b"{}", OBJECTS["a/01.png"]])
-            write(str(lab.source), {key: objects[key]})
-            fields = {
-                "growth": {"mode": "append" if seed % 2 else "rebuild"},
-                "mirror": dice.random() < 0.7,
-                "cluster": dice.choice([FIELDS["cluster"], OTHER_LIMITS]),
-                "cache": dice.choice([None, {"records": "decoded"}, {"records": "encoded"}]),
-            }
-            lab.stopped(Stop(dice.choice([None, dice.randrange(70)])), **fields)
-            lab.check()
-        fresh = memory_lab(tmp_path, objects, **FIELDS)
-        with between():
-            expected = fresh.prepare()
-            found = lab.prepare(growth=fields["growth"])
-        for same in ("digest", "version", "inputs")[2 if seed % 2 else 0 :]:
-            assert found[same] == expected[same], f"seed {seed}"
-        assert lab.tag.version == found["version"]
-        assert contents(lab.newest()) == contents(fresh.only()), f"seed {seed}"
 
 
 def test_a_shard_that_ends_after_a_stop_has_no_receipt(tmp_path, monkeypatch):

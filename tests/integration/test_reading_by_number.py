@@ -1,11 +1,13 @@
 """The three readers by number take the same indexes, and refuse the same."""
 
+import pytest
 from pipeline_lab import directory_lab, png
 from required import read_with_frameworks
 
 REFUSED = {"5": "IndexError", "-6": "IndexError", "True": "TypeError", "1.0": "TypeError"}
 
 
+@pytest.mark.push
 def test_the_three_readers_by_number_agree(tmp_path):
     objects = {f"a/{number}.png": png(number) for number in range(5)}
     lab = directory_lab(tmp_path, objects, splits={"train": "**"})

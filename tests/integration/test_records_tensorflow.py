@@ -10,6 +10,8 @@ from required import read_by_others
 
 import larder
 
+pytestmark = pytest.mark.push
+
 PROGRAM = """
 import json, sys
 import tensorflow as tf

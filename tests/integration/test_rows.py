@@ -111,19 +111,6 @@ def test_rows_of_parquet(tmp_path):
     assert json.loads(found["x.parquet/000000002"]["json"])["image"] is None
 
 
-def test_a_table_of_images_and_classes_as_records_of_one_part(tmp_path):
-    """Without plain columns there is no json; the class may be a column that is left out."""
-    images = [{"bytes": png(at), "path": None} for at in range(2)]
-    table = pa.table({"image": images, "label": ["cat", "dog"]})
-    columns = {"image.bytes": "png", "image.path": None, "label": None}
-    lab = row_lab(tmp_path, {"x.parquet": parquet(table)}, columns=columns)
-    document = lab.prepare(shards={"format": "recordio"}, labels={"column": "label"})
-    assert samples(lab, document) == {
-        "x.parquet/000000000": {"png": png(0), "cls": b"cat"},
-        "x.parquet/000000001": {"png": png(1), "cls": b"dog"},
-    }
-
-
 def test_columns_of_parquet_as_other_programs_write_them(tmp_path):
     """Times of pandas have nanoseconds, its categories are dictionaries."""
     table = pa.table(
@@ -147,18 +134,6 @@ def test_columns_of_parquet_as_other_programs_write_them(tmp_path):
         "png": png(2),
         "json": b'{"when":"1970-01-01T00:00:00"}',
     }
-
-
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("x.jsonl", b'{"id":"b/2","v":1}\n{"id":7,"v":2}\n'),
-        ("x.csv", b"id,v\nb/2,1\n7,2\n"),
-        ("x.parquet", parquet(pa.table({"id": ["b/2", "7"], "v": [1, 2]}))),
-    ],
-)
-def test_a_column_can_name_the_samples(tmp_path, name, data):
-    assert set(made(row_lab(tmp_path, {name: data}, key="id"))) == {f"{name}/b/2", f"{name}/7"}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import pytest
 from pipeline_lab import directory_lab, png
 from required import read_with_frameworks
 
+pytestmark = pytest.mark.push
+
 REFUSED = "config.invalid_value"
 
 

@@ -22,6 +22,7 @@ from larder.versions import layout
 from larder.versions.index import read_shards
 from larder.versions.publish import existing_segment
 from larder.versions.rows import INDEXED, read_rows
+from tests.support.errors import larder_error
 from tests.support.packing import write_index
 from tests.support.runs import between
 from tests.support.stores import Recorder
@@ -41,14 +42,6 @@ def root(lab: Lab) -> Any:
 @pytest.fixture(scope="module")
 def version(lab: Lab) -> str:
     return str(verify(lab)["version"])
-
-
-def test_nothing_is_wrong_with_what_was_prepared(lab: Lab) -> None:
-    document = verify(lab)
-    assert (document["status"], document["found"]) == ("intact", 0)
-    assert document["read"]["count"] == document["read"]["of"]["count"] > 10
-    assert document["read"]["bytes"] == document["read"]["of"]["bytes"]
-    assert document["samples"] == 24 - 4 + 1
 
 
 @pytest.mark.parametrize(
@@ -83,9 +76,8 @@ def test_every_version_can_be_verified_by_tag_or_id(lab: Lab, root: Store, versi
             document = verify(lab, version=name)
             assert (document["version"], document["status"]) == (each, "intact")
     for unknown in ("v1", "0" * 32, ""):
-        with pytest.raises(ConfigError) as caught:
+        with larder_error("version.missing") as caught:
             verify(lab, version=unknown)
-        assert caught.value.code == "version.missing"
         assert "latest" in caught.value.hint
 
 
