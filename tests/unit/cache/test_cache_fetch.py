@@ -56,17 +56,10 @@ def test_a_directory_is_read_in_place(facts, tmp_path):
     assert not (tmp_path / "c").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        (lambda data: data[:-4096], "damage.size"),
-        (lambda data: data + b"x", "damage.size"),
-        (lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "damage.digest"),
-    ],
-)
-def test_other_bytes_are_refused(store, facts, tmp_path, change, code):
-    store.put("cache/a.mdb", change(store.get("cache/a.mdb")))
-    with larder_error(code, "memory://fetch/cache/a.mdb"):
+def test_other_bytes_are_refused(store, facts, tmp_path):
+    data = store.get("cache/a.mdb")
+    store.put("cache/a.mdb", data[:5000] + bytes([data[5000] ^ 1]) + data[5001:])
+    with larder_error("damage.digest", "memory://fetch/cache/a.mdb"):
         fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
     assert os.listdir(tmp_path / "c") == [f".{facts.sha256}.mdb.lock"]
 

@@ -128,28 +128,13 @@ def test_kubernetes_and_kubeflow_accept_what_is_emitted():
     assert read_by_others(VALIDATE, right + wrong) == [True] * 6 + [False] * 6
 
 
-def variables(kind: str, where: Any, found: VersionContents) -> dict[str, str]:
-    config = loaded(emitted(kind, where, found))
-    if kind == "kubeflow":
-        env = config["spec"]["trainer"]["env"]
-    else:
-        env = config["spec"]["template"]["spec"]["containers"][0]["env"]
-    return {each["name"]: each["value"] for each in env}
-
-
-def test_a_container_is_told_where_the_data_is():
-    root = "/data/team/larder/my_digits"
-    assert variables("kubeflow", MOUNTED, contents()) == {
-        "LARDER_LOCATION": f"{root}/versions/{VERSION}",
-        "LARDER_SHARDS_HOLD_OUT": f"{root}/{SHARDS}/hold-out/d-hold-out-000000.tar",
-        "LARDER_SHARDS_TRAIN": f"{root}/{SHARDS}/train/d-train-{{000000..000003}}.tar::"
-        f"{root}/{SHARDS}/train/d-train-000007.tar",
-    }
-    listed = variables("kubernetes", BUCKET, contents(listed=True))
-    assert listed["LARDER_LIST_TRAIN"].startswith("s3://bucket/team/larder/my_digits/versions/")
-    assert "LARDER_SHARDS_TRAIN" not in listed
-    assert listed["AWS_DEFAULT_REGION"] == "us-west-2"
-    assert listed["LARDER_CACHE_DIR"] == "/var/cache/larder"
+def test_a_container_is_told_of_a_list_of_shards_where_there_is_one():
+    config = loaded(emitted("kubernetes", BUCKET, contents(listed=True)))
+    env = config["spec"]["template"]["spec"]["containers"][0]["env"]
+    variables = {each["name"]: each["value"] for each in env}
+    root = "s3://bucket/team/larder/my_digits/versions/"
+    assert variables["LARDER_LIST_TRAIN"].startswith(root)
+    assert "LARDER_SHARDS_TRAIN" not in variables
 
 
 def test_an_init_container_downloads_with_what_the_first_container_has():

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import botocore.session
+import botocore.validate
 import pytest
 from botocore.stub import Stubber
 from hypothesis import given
@@ -105,8 +105,14 @@ CASES: dict[str, tuple[str, dict[str, DeliveredSplit], dict[str, Any]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def client() -> Any:
+    session = boto3.Session("a", "b", region_name="us-west-2")
+    return session.client("sagemaker")
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_the_files_are_the_golden_ones_and_boto3_accepts_them(name):
+def test_the_files_are_the_golden_ones_and_boto3_accepts_them(name, client):
     delivery, splits, options = CASES[name]
     request, manifests = emitted(delivery, splits, **options)
     golden = GOLDEN / f"{name}.json"
@@ -114,8 +120,6 @@ def test_the_files_are_the_golden_ones_and_boto3_accepts_them(name):
     if os.environ.get("LARDER_WRITE_GOLDEN"):
         golden.write_text(text)
     assert golden.read_text() == text
-    session = boto3.Session("a", "b", region_name="us-west-2")
-    client = session.client("sagemaker")
     with Stubber(client) as stub:  # nothing is sent: a training job needs an account
         arn = "arn:aws:sagemaker:us-west-2:123456789012:training-job/x"
         stub.add_response("create_training_job", {"TrainingJobArn": arn}, request)
@@ -359,10 +363,9 @@ ROWS = "AugmentedManifestFile"
         ([{"ChannelName": "x", "DataSource": {"FileSystemDataSource": MOUNTED}}], "VpcConfig"),
     ],
 )
-def test_mistakes_that_botocore_accepts_are_found(channels, place):
+def test_mistakes_that_botocore_accepts_are_found(channels, place, client):
     request = request_of(*channels)
-    shape = botocore.session.get_session().get_service_model("sagemaker")
-    shape = shape.operation_model("CreateTrainingJob").input_shape
+    shape = client.meta.service_model.operation_model("CreateTrainingJob").input_shape
     assert not botocore.validate.ParamValidator().validate(request, shape).has_errors()
     request["ResourceConfig"]["InstanceCount"] = 4
     with larder_error("config.invalid_experiment", "t.yaml") as caught:

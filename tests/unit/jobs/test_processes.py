@@ -85,9 +85,9 @@ def limit(more_bytes):
 
 def test_a_call_that_a_process_cannot_receive_ends_it(capfd):
     process = Process()
-    process.call(limit, 64 << 20)
+    process.call(limit, 16 << 20)
     with larder_error("run.failed"):
-        process.call(len, b"x" * (128 << 20))
+        process.call(len, b"x" * (64 << 20))
     assert not process.answered
     process.close()
     assert "MemoryError" in capfd.readouterr().err

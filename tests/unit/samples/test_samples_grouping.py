@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sample_names import split_key
 from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_iterator
 
-from larder.samples.naming import bad_key_reason, is_directory_marker, normalise_ext
+from larder.samples.naming import bad_key_reason, normalise_ext
 
 # Rich in what the rule turns on: dots, slashes, underscores, capitals.
 keys = st.text("aB._/ é\n\x7f", max_size=12) | st.text(max_size=12)
@@ -41,12 +41,6 @@ def test_bad_keys_have_a_reason(key):
 )
 def test_keys_that_only_look_bad(key):
     assert bad_key_reason(key) is None
-
-
-def test_directory_markers():
-    assert is_directory_marker("a/", 0)
-    assert not is_directory_marker("a/", 1)
-    assert not is_directory_marker("a", 0)
 
 
 @given(keys)

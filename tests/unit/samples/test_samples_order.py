@@ -144,18 +144,6 @@ def test_a_shuffle_is_pinned_and_a_permutation(tmp_path):
     assert sorted(keys_of(seven)) == sorted(keys_of(eight)) == keys_of(plain)
 
 
-def test_hash_splits_keep_parts_together(tmp_path):
-    keys = [f"k{at}.{ext}" for at in range(50) for ext in ("jpg", "txt")]
-    splits = {"by": "hash", "seed": 1, "fractions": {"b": 0.5, "a": 0.5}}
-    found, rows = run(tmp_path, keys, splits=splits)
-    assert len(rows) == 50
-    assert {len(row[3]) for row in rows} == {2}
-    assert [row[0] for row in rows] == sorted((row[0] for row in rows), reverse=True)
-    assert sum(count.bytes for count in found.splits.values()) == 100
-    _, grown = run(tmp_path, [*keys, *(f"n{at}.jpg" for at in range(50))], splits=splits)
-    assert {row[1]: row[0] for row in rows}.items() <= {row[1]: row[0] for row in grown}.items()
-
-
 @pytest.mark.parametrize(
     ("keys", "fields", "code", "where"),
     [

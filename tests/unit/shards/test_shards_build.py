@@ -188,7 +188,7 @@ def test_undecodable_images_fail_or_are_left_out(source, target, concurrency, me
 
 
 def test_a_sample_larger_than_memory_is_streamed(source, target):
-    contents = [Content("big", {"bin": bytes(9 << 20), "png": noise("PNG", 1500)}, 3)]
+    contents = [Content("big", {"bin": bytes(3 << 20), "png": noise("PNG", 1200)}, 3)]
     planned = plan(source, contents)
     options = {"validate": "decode", "memory_bytes": 1 << 20, "concurrency": 2}
     streamed = build(planned, NoGets(source), target, **options)  # type: ignore[arg-type]

@@ -154,8 +154,8 @@ def test_a_long_gap_is_not_read(store, source, target):
 @pytest.mark.parametrize("weaker", [(), ("old",)])
 @pytest.mark.parametrize("name", ["webdataset", "batches"])
 def test_a_large_sample_is_streamed(store, source, target, weaker, name):
-    noise = saved(Image.effect_noise((1500, 1500), 90))
-    order = order_samples(source, [Content("big", {"bin": bytes(9 << 20), "png": noise}, 3)])
+    noise = saved(Image.effect_noise((1200, 1200), 90))
+    order = order_samples(source, [Content("big", {"bin": bytes(3 << 20), "png": noise}, 3)])
     results = pack(order, source, store, name, segment="old")
     again = with_packed(order, index(results, "old"))
     options = {"rules": ImageRules("decode"), "memory_bytes": 1 << 20, "concurrency": 2}

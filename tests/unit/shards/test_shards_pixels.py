@@ -37,19 +37,6 @@ def test_sixteen_bits_are_kept_in_either_byte_order(order, ext):
     assert small.size == (32, 24)
 
 
-@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
-def test_what_is_transparent_keeps_its_colour(mode):
-    pixels = np.full((64, 64, 4), 255, np.uint8)
-    pixels[16:48, 16:48, :3] = 30
-    pixels[..., 3] = 0
-    pixels[16:48, 16:48, 3] = 255
-    image = Image.fromarray(pixels)
-    data = saved(image.quantize(4) if mode == "P" else image.convert(mode))
-    found = np.asarray(packed(data, resize=32).convert("RGBA"))
-    assert found[2, 2].tolist() == [255, 255, 255, 0]
-    assert found[16, 16].tolist() == [30, 30, 30, 255]
-
-
 @pytest.mark.parametrize(
     ("options", "max_pixels"),
     [

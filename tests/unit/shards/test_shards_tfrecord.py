@@ -59,7 +59,7 @@ def test_another_label_than_that_of_the_index_is_damage(store):
 
 
 def test_a_large_sample_is_not_held_in_memory(store):
-    contents = [Content("big", {"jpg": bytes(9 << 20), "weight": b"1.5", "txt": b"t"}, 3)]
+    contents = [Content("big", {"jpg": bytes(3 << 20), "weight": b"1.5", "txt": b"t"}, 3)]
     streamed = build(store, contents, memory_bytes=1 << 20, source=NoGets(store))
     assert streamed == build(store, contents, memory_bytes=1 << 30)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from image_files import Array, png_chunk, png_of, saved, tiff_file
+from image_files import Array, png_chunk, png_of, saved
 from PIL import Image, ImageCms
 
 from larder.bounds import ByteBudget
@@ -91,33 +91,11 @@ def test_what_an_image_becomes(_name, data, format_, mode, resize):
     assert image.mode == mode
 
 
-JPEGS = {case[0]: "L" if "grey" in case[0] or case[0] == "1 bit" else "RGB" for case in KEPT}
-
-
-@pytest.mark.parametrize(("name", "data"), [case[:2] for case in KEPT if case[0] != "16 bits"])
-def test_everything_of_8_bits_can_become_a_jpeg(name, data):
-    image = made(data, Transform(resize=16, format="jpeg"))
-    assert (image.format, image.mode, image.size) == ("JPEG", JPEGS[name], (24, 16))
-
-
 @pytest.mark.parametrize("format_", ["GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000"])
 def test_other_formats_have_to_be_given_one(format_):
     data = saved(Image.fromarray(COLOURS), format_)
     refused(data)
     assert made(data, Transform(resize=16, format="png")).format == "PNG"
-
-
-def test_elements_that_the_format_cannot_hold_are_refused():
-    words, floats = png_with(RAMP.astype(np.uint16)), tiff_file(RAMP.astype(np.float32))
-    refused(words, Transform(format="jpeg"))
-    refused(floats, Transform(format="png"))
-    refused(tiff_file(RAMP.astype(np.int8)), Transform(format="png"))
-    refused(floats, Transform(masks=("seg",)), "seg.tif")
-
-
-def test_lossless_images_are_resized_as_pillow_does():
-    expected = Image.fromarray(COLOURS).resize((24, 16), Image.Resampling.BICUBIC)
-    np.testing.assert_array_equal(np.asarray(made(png_with(COLOURS))), np.asarray(expected))
 
 
 def test_the_quality_is_that_of_the_options():
@@ -163,28 +141,6 @@ def test_an_orientation_that_is_none_is_left_out(value):
     assert "exif" not in made(saved(Image.fromarray(COLOURS), "JPEG", exif=exif)).info
     damaged = saved(Image.fromarray(COLOURS), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
     assert "exif" not in made(damaged).info
-
-
-NUMBERS = (RAMP // 9).astype(np.uint8)
-
-
-@pytest.mark.parametrize("mode", ["L", "P", "1", "I;16"])
-def test_masks_keep_their_numbers(mode):
-    masks = Transform(resize=16, format="jpeg", masks=("seg",))
-    if mode == "I;16":
-        image = Image.fromarray(NUMBERS.astype(np.uint16) * 1_000)
-    elif mode == "1":
-        image = Image.fromarray(NUMBERS > 9)
-    else:
-        image = Image.fromarray(NUMBERS, "L")
-        if mode == "P":
-            image = image.copy()
-            image.putpalette(bytes(range(256)) * 3)
-    found = made(saved(image), masks, "seg.png")
-    assert (found.format, found.mode, found.size) == ("PNG", mode, (24, 16))
-    expected = image.resize((24, 16), Image.Resampling.NEAREST)
-    np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
-    assert set(np.unique(np.asarray(found))) <= set(np.unique(np.asarray(image)))
 
 
 BAD = {

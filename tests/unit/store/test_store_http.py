@@ -308,8 +308,9 @@ def test_a_server_that_refuses_connections():
     with pytest.raises(BrokenError, match="connection refused") as caught:
         get(client(port))
     assert caught.value.refused
-    store = open_store("s3://bucket/", endpoint=f"http://127.0.0.1:{port}", region="us-east-1")
-    with pytest.raises(RetryableError, match=r"refused .* in [012] s") as refused:
+    endpoint = f"http://127.0.0.1:{port}"
+    store = open_store("s3://bucket/", endpoint=endpoint, region="us-east-1", retry=None)
+    with pytest.raises(RetryableError, match="refused") as refused:
         store.head("k")
     assert "port" in refused.value.hint
 

@@ -189,7 +189,7 @@ def test_calls_are_repeated_by_the_policy():
         assert len(script.asked) == 3
     with scripted_s3(busy) as script:
         error = error_of(lambda: opened(script, tries=3).get("k"))
-        assert "(3 tries in 0 s)" in str(error)
+        assert "(3 tries in " in str(error)
         assert len(script.asked) == 3
 
 

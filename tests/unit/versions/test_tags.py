@@ -1,12 +1,10 @@
 """Tags move by compare-and-swap, from the version that they named before the listing."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 
-from larder.errors import LarderError, SupersededError
+from larder.errors import SupersededError
 from larder.store.base import Store
 from larder.versions.tags import HISTORY, Tag, TagEntry, move_tag, read_tag
 from tests.support.stores import Meanwhile, MeanwhileStore, RecordingStore
@@ -104,21 +102,3 @@ def test_another_run_of_the_same_inputs_moves_it_in_between(root, before):
     moved(store, "latest", "b", "3", before)
     history = (an_entry("a", "1"),) if before else ()
     assert read_tag(root, "latest") == a_tag("b", "3", history)
-
-
-def test_of_concurrent_moves_one_wins_and_the_others_know(root):
-    moved(root, "latest", "old", "0", None)
-    barrier = threading.Barrier(8)
-
-    def move(number: int) -> bool | str:
-        barrier.wait()
-        try:
-            return moved(root, "latest", f"v{number}", str(number), "old")
-        except LarderError as error:
-            return error.code
-
-    with ThreadPoolExecutor(8) as pool:
-        outcomes = list(pool.map(move, range(8)))
-    winner = outcomes.index(True)
-    assert outcomes.count("version.superseded") == 7
-    assert read_tag(root, "latest") == a_tag(f"v{winner}", str(winner), (an_entry("old", "0"),))
