@@ -6,9 +6,10 @@
         [--directory DIR] [--json]
 
 It needs TensorFlow, and leaves out what else is not installed; how to install all is in
-benchmarks/requirements-cache.txt. All of it runs in the Python that is given. Elements are arrays of uint8: 20,000 of 10,000 bytes, and 4,000
-images of 224 x 224 x 3. All figures are seconds for all of them, the less the better: those of a
-clock, and those of CPU.
+benchmarks/requirements-cache.txt. All of it runs in the Python that is given.
+
+Elements are arrays of uint8: 20,000 of 10,000 bytes, and 4,000 images of 224 x 224 x 3. All figures
+are seconds for all of them, the less the better: those of a clock, and those of CPU.
 
 - build: a dataset that is in memory already is cached. The file is not synced by YogaDL, nor by
   ArrayRecord, which takes the arrays without TensorFlow.

@@ -182,7 +182,7 @@ class Codec:
             rows = _rows(column)
             begin = end + len(dims)
             end = begin + rows.shape[1]
-            spans.append((dims, begin, end, rows, memoryview(rows.reshape(-1))))
+            spans.append((dims, begin, end, rows, rows.reshape(-1).data))
         length = end + _CHECKSUM.size
 
         def read(value: Buffer, start: int, stop: int, number: int, row: int) -> None:

@@ -233,8 +233,8 @@ class Caching:
     def _divided(
         self, source: Source, encoder: Encoder, schema: RecordSchema, files: list[LayerFile]
     ) -> Iterator[Iterator[Buffer]]:
-        """The records of each file, which are to be used up before the next ones; ``files`` are
-        those that were built.
+        """The records of each file, which are to be used up before the next ones; ``files`` grows
+        with each file that was built.
         """
         values = map(encoder.rows if source.is_stacked else encoder.values, source)
         numbers = count()
@@ -279,7 +279,7 @@ class Caching:
 
 @contextmanager
 def _bench(home: Path) -> Iterator[Path]:
-    """Make the private directory of a build, and remove those of builders that were killed.
+    """Make the private directory of a build, and remove the directories of killed builders.
 
     The name tells which are of this machine, whose locks say at once that a builder is dead.
     """
