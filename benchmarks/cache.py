@@ -2,12 +2,14 @@
 
 ::
 
-    python -m benchmarks.cache [--runs 5] [--files-scale 1] [--directory DIR] [--json]
+    python -m benchmarks.cache [--peers-python PYTHON] [--runs 5] [--files-scale 1]
+        [--directory DIR] [--json]
 
 It needs TensorFlow, and leaves out what else is not installed; how to install all is in
-benchmarks/requirements-cache.txt. Elements are arrays of uint8: 20,000 of 10,000 bytes, and 4,000
-images of 224 x 224 x 3. All figures are seconds for all of them, the less the better: those of a
-clock, and those of CPU.
+benchmarks/requirements-cache.txt. All of it runs in the Python that is given.
+
+Elements are arrays of uint8: 20,000 of 10,000 bytes, and 4,000 images of 224 x 224 x 3. All figures
+are seconds for all of them, the less the better: those of a clock, and those of CPU.
 
 - build: a dataset that is in memory already is cached. The file is not synced by YogaDL, nor by
   ArrayRecord, which takes the arrays without TensorFlow.
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +43,7 @@ from benchmarks.harness import (
     Contender,
     Figure,
     alternate,
-    arguments,
+    arguments_parser,
     document,
     installed,
     say,
@@ -234,13 +237,23 @@ def compare(name: str, folder: Path, runs: int, scale: float) -> Iterator[Figure
 
 def main(argv: list[str] | None = None) -> None:
     """Compare, and print a table, or the document."""
-    given = arguments((__doc__ or "").splitlines()[0], argv)
-    shapes = SHAPES if installed({"TensorFlow": "tensorflow-cpu"}) else {}
-    if not shapes:
-        say("TensorFlow is not installed: benchmarks/requirements-cache.txt says how")
+    parser = arguments_parser((__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--peers-python", default="", help="the Python that has TensorFlow and the peers"
+    )
+    given = parser.parse_args(argv)
+    if given.peers_python:
+        flags = ["--runs", str(given.runs), "--files-scale", str(given.files_scale)]
+        flags += ["--directory", given.directory] if given.directory else []
+        flags += ["--json"] if given.json else []
+        command = [given.peers_python, "-m", "benchmarks.cache", *flags]
+        sys.exit(subprocess.run(command, cwd=Path(__file__).parents[1], check=False).returncode)
+    if not installed({"TensorFlow": "tensorflow-cpu"}):
+        how = "benchmarks/requirements-cache.txt says how; or give --peers-python"
+        sys.exit(f"TensorFlow is not installed: {how}")
     with tempfile.TemporaryDirectory(dir=given.directory) as folder:
         figures: list[Figure] = []
-        for number, name in enumerate(shapes):
+        for number, name in enumerate(SHAPES):
             place = Path(folder) / str(number)
             place.mkdir()
             say(name)

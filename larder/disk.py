@@ -42,9 +42,11 @@ it was begun on this machine."""
 DRAFT_PREFIX = f"{TEMPORARY_PREFIX}draft-"
 """Prefix of files that are being written."""
 
-_WORKSHOP = f"{TEMPORARY_PREFIX}workshop-"
+WORKSHOP_PREFIX = f"{TEMPORARY_PREFIX}workshop-"
+"""Prefix of private directories."""
+
 _TEMPORARY = re.compile(
-    rf"{re.escape(DRAFT_PREFIX)}[0-9a-f]{{16}}|{re.escape(_WORKSHOP)}[a-z0-9_]+"
+    rf"{re.escape(DRAFT_PREFIX)}[0-9a-f]{{16}}|{re.escape(WORKSHOP_PREFIX)}[a-z0-9_]+"
 )
 _MOST_FOLDERS = 4096
 _PIECE_BYTES = 1 << 18
@@ -60,7 +62,7 @@ def open_draft(folder: bytes) -> tuple[bytes, int]:
     What was abandoned in the directory is removed, once per process.
     """
     while True:
-        path = os.path.join(folder, f"{_prefix_here(folder)}{secrets.token_hex(4)}".encode())
+        path = os.path.join(folder, f"{prefix_here(folder)}{secrets.token_hex(4)}".encode())
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         if not _is_locked(handle) and os.path.lexists(path):
             break
@@ -74,7 +76,7 @@ def open_draft(folder: bytes) -> tuple[bytes, int]:
 
 
 @lru_cache(_MOST_FOLDERS)
-def _prefix_here(folder: bytes) -> str:
+def prefix_here(folder: bytes) -> str:
     """What the names of drafts begin with whose locks this process sees: those of this machine,
     since it was started, in this file system as it is mounted here.
     """
@@ -97,7 +99,7 @@ def remove_abandoned(folder: bytes, now_seconds: float) -> None:
         for path in paths:
             with suppress(OSError):
                 _remove_if_abandoned(path, now_seconds - DRAFT_ABANDONED_SECONDS)
-                if path.name.startswith(_prefix_here(folder)):
+                if path.name.startswith(prefix_here(folder)):
                     removed_if_abandoned(path)
 
 
@@ -123,7 +125,7 @@ def removed_if_abandoned(draft: Path) -> bool:
 def _remove_if_abandoned(path: Path, before_seconds: float) -> None:
     if max(each.lstat().st_mtime for each in (path, *path.rglob("*"))) > before_seconds:
         return
-    locked = path / "lock" if path.name.startswith(_WORKSHOP) else path
+    locked = path / "lock" if path.name.startswith(WORKSHOP_PREFIX) else path
     with suppress(FileNotFoundError):  # its owner was killed before it made the lock
         handle = os.open(locked, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
@@ -221,11 +223,14 @@ def unused(path: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def workshop(parent: Path) -> Iterator[Path]:
-    """A private directory in ``parent``, removed at the end, as are abandoned ones there."""
+def workshop(parent: Path, name: str = "") -> Iterator[Path]:
+    """A private directory in ``parent``, removed at the end, as are abandoned ones there.
+
+    Its name begins with ``name`` after `WORKSHOP_PREFIX`.
+    """
     with disk_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=_WORKSHOP, dir=parent))
+        folder = Path(tempfile.mkdtemp(prefix=f"{WORKSHOP_PREFIX}{name}", dir=parent))
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         _is_locked(handle)
         remove_abandoned(os.fsencode(parent), os.fstat(handle).st_mtime)

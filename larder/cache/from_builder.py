@@ -106,6 +106,8 @@ def _fields(element: Any, prefix: str, where: str) -> Iterator[tuple[str, Array]
         raw = element.encode() if isinstance(element, str) else element
         yield name, np.frombuffer(raw, np.uint8)
         return
+    if isinstance(element, np.ma.MaskedArray):
+        raise _refused(f"the field {name!r} is a masked array, and a cache has no masks", where)
     array = np.asarray(element)
     if array.dtype.name not in DTYPES:
         message = f"the field {name!r} is {array.dtype}, which no cache can hold"

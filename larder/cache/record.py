@@ -170,7 +170,7 @@ class Codec:
 
         Fields without a column are skipped.
         """
-        spans: list[tuple[bytes, int, int, Array]] = []
+        spans: list[tuple[bytes, int, int, Array, memoryview]] = []
         end = 0
         for slot in self._slots:
             column = columns.get(slot.name)
@@ -182,7 +182,7 @@ class Codec:
             rows = _rows(column)
             begin = end + len(dims)
             end = begin + rows.shape[1]
-            spans.append((dims, begin, end, rows))
+            spans.append((dims, begin, end, rows, rows.reshape(-1).data))
         length = end + _CHECKSUM.size
 
         def read(value: Buffer, start: int, stop: int, number: int, row: int) -> None:
@@ -190,13 +190,14 @@ class Codec:
             if stop - start != length or stop > len(value):
                 raise _damage()
             crc = self._place_crc ^ number
-            for dims, begin, end, rows in spans:
+            for dims, begin, end, rows, out in spans:
                 if dims and value[start + begin - len(dims) : start + begin] != dims:
                     raise _damage()
-                values = rows[row]
-                values.data[:] = value[start + begin : start + end]
+                # A slice of a memoryview costs a third of what the row of an array does.
+                width = end - begin
+                out[row * width : (row + 1) * width] = value[start + begin : start + end]
                 if check:  # what was copied, as that is in the cache of the processor
-                    crc = _extend(_extend(crc, dims) if dims else crc, values)
+                    crc = _extend(_extend(crc, dims) if dims else crc, rows[row])
             if check and _CHECKSUM.unpack_from(value, stop - _CHECKSUM.size)[0] != crc:
                 raise _damage("the checksum does not match")
 

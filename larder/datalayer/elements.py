@@ -201,6 +201,9 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
         array = np.empty((), object)
         array[()] = value
         return array
+    if isinstance(value, np.ma.MaskedArray):
+        hint = "return its data and its mask as two arrays, or fill it with filled()"
+        raise refused(f"{name} is a masked array, and a cache has no masks", hint)
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -214,10 +217,15 @@ def dtype_of(array: np.ndarray[Any, Any], name: str) -> str:
         if dtype in (*DTYPES, *VIEWED):
             return dtype
         raise refused(f"{name} has the type {dtype}, which a cache cannot hold")
-    kinds = {type(each) for each in array.reshape(-1).tolist()} or {bytes}
+    kinds = {_string_type(each) for each in array.reshape(-1).tolist()} or {bytes}
     if len(kinds) == 1 and (kind := kinds.pop()) in (bytes, str):
         return str(kind.__name__)
     raise refused(f"{name} has neither numbers nor strings of one kind")
+
+
+def _string_type(value: Any) -> type:
+    """The type of a value, for which numpy's strings are plain ones."""
+    return next((kind for kind in (bytes, str) if isinstance(value, kind)), type(value))
 
 
 @cache
@@ -286,8 +294,8 @@ def _fits(shape: Shape, wanted: Shape) -> bool:
     )
 
 
-def refused(message: str) -> FatalError:
-    return FatalError("cache.schema", message, where="the decorated function", hint=_HINT)
+def refused(message: str, hint: str = _HINT) -> FatalError:
+    return FatalError("cache.schema", message, where="the decorated function", hint=hint)
 
 
 def _bytes(value: Any) -> bytes:

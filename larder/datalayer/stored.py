@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -37,14 +37,21 @@ from larder.datalayer.elements import Encoder, Leaf, schema_of
 from larder.datalayer.files import LayerFiles, alone
 from larder.datalayer.function import changes
 from larder.datalayer.place import Place
-from larder.disk import check_room, sync_folder, workshop
+from larder.disk import (
+    DRAFT_PREFIX,
+    WORKSHOP_PREFIX,
+    check_room,
+    prefix_here,
+    removed_if_abandoned,
+    sync_folder,
+    workshop,
+)
 from larder.errors import (
     ConfigError,
     FatalError,
     LarderError,
     NotFoundError,
     PreconditionError,
-    StoreError,
 )
 from larder.manifest.sealed import seal
 from larder.store import object_url
@@ -132,14 +139,14 @@ class Caching:
     def _report(self, cache: LayerCache, changed: list[str]) -> None:
         """Say that a function changed; refuse it if its elements are others now.
 
-        Only TensorFlow knows them without making one.
+        The function is called only if its source differs: then it may be another function.
         """
         message = f"the function has changed since the cache was built: {format_names(changed, 5)}"
         hint = "use another version, or on_change='rebuild'"
         if self.on_change == "error":
             raise ConfigError("cache.changed", message, where=self._where, hint=hint)
         _LOG.warning("%s: %s; %s", self._where, message, hint)
-        if cache.kind == "tensorflow":
+        if "source" in self.function.keys() & {*changed}:
             self._check_same(cache, self.make())
 
     def _check_same(self, cache: LayerCache, source: Source) -> None:
@@ -165,17 +172,18 @@ class Caching:
             is_bucket = not self.store.features.local_path
             conditions = probe_conditions(self.store) if is_bucket else KEPT
             source = self.make()
-            with workshop(home) as bench:
+            with _bench(home) as bench:
                 cache = self._build(source, bench)
                 if self.place.folder is None:
                     for number, file in enumerate(cache.files):
                         self.store.upload(file.name, bench / f"{number}.mdb")
-                    with suppress(StoreError):  # what is open stays
-                        evict(self.place.copies, self.place.limit_bytes, cache.bytes)
                 for number, file in enumerate(cache.files):
                     os.replace(bench / f"{number}.mdb", home / file.name)
                 sync_folder(os.fsencode(home))
             published = self._publish(cache, before, conditions)
+            while self._replaces(published):  # another function was built meanwhile
+                before = published
+                published = self._publish(cache, before, conditions)
             named = {*published.files, *(before.files if before else ())}
             for file in {*cache.files} - named:
                 with suppress(LarderError):
@@ -188,22 +196,24 @@ class Caching:
         free_bytes = shutil.disk_usage(bench).free
         reserve_bytes = max(1, int(free_bytes * DISK_RESERVE))
         check_room(bench, source.need_bytes + reserve_bytes)
+        self._make_room(source.need_bytes)
         limit_bytes = free_bytes - reserve_bytes if self.max_bytes is None else self.max_bytes
         encoder, schema = Encoder(source.leaves), schema_of(source.leaves)
         files: list[LayerFile] = []
         _LOG.info("building the cache %s", self.place.url)
-        for records in self._divided(source, encoder, schema):
+        for records in self._divided(source, encoder, schema, files):
             facts = build_file(
                 records,
                 schema,
                 bench / f"{len(files)}.mdb",
                 digest_type=ChecksumDigest,
                 limit_bytes=limit_bytes,
-                used_bytes=sum(file.bytes for file in files),
+                used_bytes=_bytes_of(files),
                 place=file_place(self.place.name, len(files)),
                 reserve_bytes=reserve_bytes,
             )
             files.append(LayerFile(facts.bytes, facts.sha256, facts.digest, facts.records))
+            self._make_room(_bytes_of(files))
         if not files:
             message = "the dataset has no elements"
             raise ConfigError("config.invalid_value", message, where=self.place.name)
@@ -213,16 +223,29 @@ class Caching:
         _LOG.info("built %s: %s", self.place.url, format_count(cache.records, "record"))
         return cache
 
+    def _make_room(self, size_bytes: int) -> None:
+        """Remove copies of other caches for a build of this size, which becomes a copy itself;
+        ``store.full`` if the limit of copies leaves too little.
+        """
+        if self.place.folder is None:
+            evict(self.place.copies, self.place.limit_bytes, size_bytes)
+
     def _divided(
-        self, source: Source, encoder: Encoder, schema: RecordSchema
+        self, source: Source, encoder: Encoder, schema: RecordSchema, files: list[LayerFile]
     ) -> Iterator[Iterator[Buffer]]:
-        """The records of each file, which are to be used up before the next ones."""
+        """The records of each file, which are to be used up before the next ones; ``files`` grows
+        with each file that was built.
+        """
         values = map(encoder.rows if source.is_stacked else encoder.values, source)
         numbers = count()
         for number in count():
             codec = Codec(schema, file_place(self.place.name, number))
             encode = codec.encode_rows if source.is_stacked else codec.encode_each
-            records = self._limited(encode(_until(values, self.file_bytes)), numbers)
+            most_bytes = self.file_bytes
+            if self.place.folder is None and self.place.limit_bytes is not None:
+                # A file that is as large as what the limit leaves is refused when it ends.
+                most_bytes = min(most_bytes, max(1, self.place.limit_bytes - _bytes_of(files)))
+            records = self._limited(encode(_until(values, most_bytes)), numbers)
             first = next(records, None)
             if first is None:
                 return
@@ -252,6 +275,25 @@ class Caching:
         if published is None:
             raise not_kept(self._where, len(data), None)
         return published
+
+
+@contextmanager
+def _bench(home: Path) -> Iterator[Path]:
+    """Make the private directory of a build, and remove the directories of killed builders.
+
+    The name tells which are of this machine, whose locks say at once that a builder is dead.
+    """
+    here = prefix_here(os.fsencode(home)).removeprefix(DRAFT_PREFIX)
+    for bench in home.glob(f"{WORKSHOP_PREFIX}{here}*"):
+        with suppress(OSError):  # its file system has no locks
+            if removed_if_abandoned(bench / "lock"):
+                shutil.rmtree(bench, ignore_errors=True)
+    with workshop(home, here) as bench:
+        yield bench
+
+
+def _bytes_of(files: Iterable[LayerFile]) -> int:
+    return sum(file.bytes for file in files)
 
 
 def _until(values: Iterator[Mapping[str, Any]], size_bytes: int) -> Iterator[Mapping[str, Any]]:

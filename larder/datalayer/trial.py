@@ -42,7 +42,7 @@ def this_trial() -> Trial | None:
     return Trial(
         name,
         _number("DET_TRIAL_SEED"),
-        _number("DET_STEPS_COMPLETED"),
+        _number("DET_STEPS_COMPLETED", "DET_LATEST_BATCH"),  # the name before 0.18.0
         None if size is None else whole("hyperparameters.global_batch_size", size, 1),
     )
 
@@ -60,11 +60,14 @@ def storage_section() -> Mapping[str, Any]:
     return section
 
 
-def _number(name: str) -> int:
-    text = os.environ.get(name) or "0"
-    if not text.isdecimal():
-        raise invalid(f"{text!r} is no whole number", name)
-    return int(text)
+def _number(*names: str) -> int:
+    """The number in the first of these variables that is set, or 0."""
+    for name in names:
+        if text := os.environ.get(name):
+            if not text.isdecimal():
+                raise invalid(f"{text!r} is no whole number", name)
+            return int(text)
+    return 0
 
 
 def _mapping(name: str) -> Mapping[str, Any]:

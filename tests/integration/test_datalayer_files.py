@@ -225,8 +225,8 @@ def test_of_two_builders_the_second_deletes_no_file_that_both_have(bucket, names
 
     remove_leases(bucket)
     remove_caches("d", "v1", None, bucket)
-    assert numbers(with_more(other)()) == [*range(COUNT)]
-    assert [name for name in keys(bucket) if name.endswith(".mdb")] == sorted(names)
+    assert numbers(with_more(other)()) == [*range(6), 0, 1]
+    assert {*names[:3]} <= {*keys(bucket)}
 
 
 def test_a_builder_that_comes_too_late_deletes_no_file_of_the_cache_before(bucket, names, tmp_path):
@@ -236,7 +236,7 @@ def test_a_builder_that_comes_too_late_deletes_no_file_of_the_cache_before(bucke
         train(bucket, lambda: elements(4), cache_dir=tmp_path / "other", on_change="rebuild")
         yield from others
 
-    assert numbers(train(bucket, same, on_change="rebuild")) == [*range(4)]
+    assert numbers(train(bucket, same, on_change="rebuild")) == [*range(COUNT)]
     assert {*names} <= {*keys(bucket)}  # of which a trial may still fetch some
 
 

@@ -96,7 +96,7 @@ def test_a_file_of_a_killed_owner_goes_at_once_and_that_of_a_living_one_never(tm
 
 def test_what_is_left_from_elsewhere_goes_after_a_day(tmp_path, monkeypatch):
     """Or from before the machine was started again: the locks of others cannot be seen."""
-    monkeypatch.setattr(disk, "_prefix_here", lambda folder: DRAFT_PREFIX + "elsewhere")
+    monkeypatch.setattr(disk, "prefix_here", lambda folder: DRAFT_PREFIX + "elsewhere")
     killed, left = owner(tmp_path)
     living, used = owner(tmp_path)
     with killed, living:

@@ -1,0 +1,171 @@
+"""Builds of cached functions: within the limit of copies, and never of another function."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from required import at_push
+
+import larder
+from larder.disk import TEMPORARY_PREFIX, WORKSHOP_PREFIX
+from larder.store import open_store
+from tests.support.errors import larder_error
+
+
+def train(storage: Any, make: Any, name: str = "d", **options: Any) -> Any:
+    options = {"rank": 0, "world": 1, **options}
+    return larder.cache_train_dataset(name, "v1", storage=storage, **options)(make)()
+
+
+def copied_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*.mdb"))
+
+
+def of_megabytes(count: int) -> Callable[[], Iterator[Any]]:
+    def make() -> Iterator[Any]:
+        return (np.full(100_000, number, np.uint8) for number in range(10 * count))
+
+    return make
+
+
+@pytest.mark.parametrize("file_bytes", ["4 GB", "400 kB", "900 kB"])
+def test_a_build_that_exceeds_the_limit_of_copies_is_refused(bucket, tmp_path, file_bytes):
+    for name in "ab":
+        with larder_error("store.full") as caught:
+            train(bucket, of_megabytes(3), name, cache_bytes="1 MB", file_bytes=file_bytes)
+        assert "1.0 MB" in str(caught.value)
+    assert copied_bytes(tmp_path / "local") == 0
+    assert not [key for page in open_store(bucket).list() for key in page if ".mdb" in key.key]
+
+
+def test_copies_of_other_caches_make_room_for_a_build(bucket, tmp_path):
+    for name in "abc":
+        train(bucket, of_megabytes(2), name, cache_bytes="3 MB", file_bytes="600 kB")
+        gc.collect()  # of what was read, no copy is open
+        assert copied_bytes(tmp_path / "local") <= 3_000_000
+
+
+def test_a_build_beside_copies_that_are_open_is_refused(bucket, tmp_path):
+    loader = train(bucket, of_megabytes(2), "a", cache_bytes="3 MB")
+    with larder_error("store.full"):
+        train(bucket, of_megabytes(2), "b", cache_bytes="3 MB")
+    assert len(loader) == 20
+    assert copied_bytes(tmp_path / "local") <= 3_000_000
+
+
+def test_the_limit_of_copies_is_not_that_of_a_directory(tmp_path):
+    assert len(train(tmp_path / "storage", of_megabytes(2), cache_bytes="1 MB")) == 20
+
+
+def value(number: int) -> Callable[[], list[int]]:
+    return lambda: [number] * 3
+
+
+@pytest.mark.parametrize("where", ["directory", *at_push("bucket")])
+def test_of_two_that_rebuild_each_reads_what_its_own_function_returned(where, request, tmp_path):
+    """The other machine replaces the cache while this one builds."""
+    remote = where == "bucket"
+    storage = request.getfixturevalue("bucket") if remote else tmp_path / "storage"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("larder.datalayer.place.is_remote", lambda folder: True)
+        train(storage, value(0), cache_dir=tmp_path / "first")
+        others: set[Any] = set()  # which no digest of the function has
+
+        def mine() -> Iterator[int]:
+            options = {"cache_dir": tmp_path / "other", "on_change": "rebuild"}
+            others.add(train(storage, value(1), **options))
+            yield from (2, 2, 2, 2)
+
+        loader = train(storage, mine, cache_dir=tmp_path / "mine", on_change="rebuild")
+        assert [int(each) for each in loader] == [2] * 4
+        assert [[int(each) for each in other] for other in others] == [[1] * 3]
+        again = train(storage, mine, cache_dir=tmp_path / "mine", on_change="error")
+        assert [int(each) for each in again] == [2] * 4
+
+
+def test_a_builder_that_refuses_changes_refuses_another_function_that_was_first(bucket, tmp_path):
+    def mine() -> Iterator[int]:
+        train(bucket, value(1), cache_dir=tmp_path / "other")
+        yield from (2, 2, 2)
+
+    with larder_error("cache.changed"):
+        train(bucket, mine, cache_dir=tmp_path / "mine", on_change="error")
+
+
+OTHERS: list[Callable[[], Any]] = [
+    lambda: iter(["text", "other"]),
+    lambda: iter([0.5, 1.5]),
+    lambda: iter([(1, 2), (3, 4)]),
+    lambda: iter([np.zeros(3, int), np.ones(3, int)]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(OTHERS)))
+def test_another_function_whose_elements_are_of_another_type_is_refused(number, tmp_path):
+    def make() -> list[int]:
+        return [1, 2, 3]
+
+    def other() -> Any:
+        return OTHERS[number]()
+
+    train(tmp_path, make)
+    with larder_error("cache.schema", f"file://{tmp_path}/d/v1_train/cache.json") as caught:
+        train(tmp_path, other)
+    assert "but the cache has element int64[]" in str(caught.value)
+
+
+def test_a_function_of_another_closure_is_not_called_again(tmp_path, caplog):
+    calls = []
+
+    def rank(folder: str) -> list[int]:
+        def make() -> list[int]:
+            calls.append(folder)
+            return [len(folder), 5]
+
+        return [int(each) for each in train(tmp_path, make)]
+
+    assert [rank(f"/download/{number}") for number in range(4)] == [[11, 5]] * 4
+    assert calls == ["/download/0"]
+    assert caplog.text.count("folder") == 3
+
+
+BUILDER = """
+import os, signal, sys
+import numpy as np
+import larder
+
+def make():
+    for number in range(10):
+        if number == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield np.full(20_000, number, np.uint32)
+
+decorate = larder.cache_train_dataset("d", "v1", storage=sys.argv[1], file_bytes=150_000)
+print(len(decorate(make)()))
+"""
+
+
+@pytest.mark.parametrize("where", ["directory", *at_push("bucket")])
+def test_the_next_build_removes_what_a_killed_one_has_left(where, request, tmp_path):
+    remote = where == "bucket"
+    storage = request.getfixturevalue("bucket") if remote else tmp_path / "storage"
+    home = tmp_path / ("local/yogadl_local_cache" if remote else "storage") / "d/v1_train"
+    command = [sys.executable, "-c", BUILDER, str(storage)]
+    for _ in range(2):
+        done = subprocess.run([*command, "7"], check=False)
+        assert done.returncode == -signal.SIGKILL
+        benches = [path.name for path in home.glob(f"{WORKSHOP_PREFIX}*")]
+        assert len(benches) == 1
+        assert len([*(home / benches[0]).glob("*.mdb")]) == 3
+    done = subprocess.run([*command, "-1"], check=True, capture_output=True, text=True)
+    assert done.stdout == "10\n"
+    assert {name for name in os.listdir(home) if name.startswith(TEMPORARY_PREFIX)} <= {
+        name for name in os.listdir(home) if name.endswith(".lock")
+    }
