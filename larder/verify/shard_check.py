@@ -1,13 +1,15 @@
 """Checks one shard: the digests of its files, and every part and label by the index.
 
 Every file is read once, from front to back: its sha256 and the CRC-32C of each part that is a range
-of it are computed in the same pass. Only parts that the format stores in another form are read once
-more, by the format's own reader; so are all samples of a shard that is damaged, to find out which
-of them are concerned.
+of it are computed in the same pass. In a tar archive, so are the headers of members, which follow
+from the index. Samples of other formats are read once more, by the format's own reader, which
+compares names and frames; so are all samples of a shard that is damaged, to find out which of them
+are concerned.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
@@ -21,12 +23,14 @@ import pyarrow.compute as pc
 
 from larder.errors import DamageError, NotFoundError, ObjectError
 from larder.manifest.sealed import StoredFile
+from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedSample, read_index
 from larder.samples.naming import LABEL_EXT
 from larder.shards.formats.base import ShardFormat
 from larder.shards.model import label_bytes
 from larder.store.base import Readable, Store
 from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, compared, is_broken
+from larder.versions.rows import INDEXED
 
 _CHUNK_ROWS = 4_096
 
@@ -49,6 +53,7 @@ class ShardIndex:
     def __init__(self, rows: pa.RecordBatch) -> None:
         """``rows`` are by `larder.versions.rows.INDEXED`."""
         self._rows = rows
+        self._heads: tuple[_Numbers, _Numbers] | None = None
         lists = rows.column("parts")
         self._parts = lists.flatten()
         counts = pc.list_value_length(lists).to_numpy()
@@ -59,6 +64,7 @@ class ShardIndex:
         self._placed: _Flags = offsets.is_valid().to_numpy(zero_copy_only=False)
         self._offsets = _numbers(offsets.fill_null(-1))
         self._lengths = _numbers(self._parts.field("length"))
+        self._crc32c = _numbers(self._parts.field("crc32c"))
 
     def __len__(self) -> int:
         return int(self._rows.num_rows)
@@ -68,17 +74,16 @@ class ShardIndex:
         rows = (self._rows.slice(start, _CHUNK_ROWS) for start in range(0, len(self), _CHUNK_ROWS))
         return read_index(rows)
 
-    @property
-    def is_ranges(self) -> bool:
-        """Whether all parts are ranges of the shard's first file."""
-        return bool(self._placed.all())
-
     def named(self, places: Sequence[int]) -> tuple[str, ...]:
         """The keys of some samples."""
         return tuple(self._rows.column("key").take(pa.array(places, pa.int64())).to_pylist())
 
-    def places_problem(self, size_bytes: int) -> str:
-        """What is wrong if places are not in order, apart, and inside the file; else empty."""
+    def places_problem(self, size_bytes: int, shard_format: ShardFormat | None = None) -> str:
+        """What is wrong if places are not in order, apart, and inside the file; else empty.
+
+        With its format, the samples fill the shard, and the parts of a framed one stand where the
+        lengths of the headers and contents before them put them.
+        """
         before = np.concatenate(([0], self._stops[:-1]))
         bad = np.flatnonzero((self._starts < before) | (self._stops < self._starts))
         if len(bad):
@@ -94,10 +99,59 @@ class ShardIndex:
             (outside & (not self._counts_rows), "is outside of its sample"),
             (overlapping | (stops < starts), "overlaps another part"),
             (stops > size_bytes, "is beyond the end of the shard"),
+            ((stops == starts) & (self._crc32c[places] != 0), "is empty, and has a checksum"),
         ):
             if wrong.any():
                 return f"the index of {self._part(int(places[np.flatnonzero(wrong)[0]]))} {message}"
+        if shard_format is None or (self._counts_rows and not shard_format.framed):
+            return ""
+        if shard_format.framed and (problem := self._frames_problem(shard_format)):
+            return problem
+        gaps = np.flatnonzero(self._starts != before)
+        if len(gaps):
+            (key,) = self.named([int(gaps[0])])
+            return f"the index of {key} leaves a gap before it"
+        end = sum(self._stops[-1:].tolist()) + (shard_format.empty_bytes * shard_format.framed)
+        return "" if end == size_bytes else f"by the index, the shard has {end:,} bytes"
+
+    def _frames_problem(self, shard_format: ShardFormat) -> str:
+        """Find the headers of a framed shard; what is wrong if parts do not follow from them."""
+        lengths: list[int] = []
+        checksums: list[int] = []
+        rests = [np.zeros(0, np.int64)]
+        for start in range(0, len(self._parts), _CHUNK_ROWS):
+            chunk = slice(start, start + _CHUNK_ROWS)
+            keys = self._rows.column("key").take(pa.array(self._samples[chunk]))
+            exts = self._parts.field("ext").slice(start, _CHUNK_ROWS)
+            names = pc.binary_join_element_wise(keys, exts, ".").to_pylist()
+            try:
+                heads, rest = shard_format.heads(names, self._lengths[chunk])
+            except ObjectError as error:
+                return f"{error.where}: {error.message}"
+            lengths += map(len, heads)
+            checksums += map(google_crc32c.value, heads)
+            rests.append(rest)
+        head_bytes = np.array(lengths, np.int64)
+        ends = np.cumsum(head_bytes + self._lengths + np.concatenate(rests))
+        offsets = np.concatenate(([0], ends[:-1]))[: len(ends)] + head_bytes
+        wrong = np.flatnonzero(offsets != self._offsets)
+        if len(wrong):
+            return f"the index of {self._part(int(wrong[0]))} is not where its header puts it"
+        self._heads = head_bytes, np.array(checksums, np.int64)
+        counts = np.bincount(self._samples, minlength=len(self))
+        borders = np.concatenate(([0], ends))[np.cumsum(counts)]
+        wrong = np.flatnonzero(borders != self._stops)
+        if len(wrong):
+            return (
+                f"the index of {self.named([int(wrong[0])])[0]} has another length than its parts"
+            )
         return ""
+
+    def spooled(self) -> Spool:
+        """The rows, for what makes the index files of other readers."""
+        spool = Spool(INDEXED)
+        spool.append(self._rows)
+        return spool
 
     @property
     def _counts_rows(self) -> bool:
@@ -136,22 +190,26 @@ class ShardIndex:
         data = [label_bytes(label) for label in unique.tolist()]
         lengths = np.array([len(each) for each in data], np.int64)
         crcs = np.array([google_crc32c.value(each) for each in data], np.int64)
-        crc32c = _numbers(self._parts.field("crc32c"))
-        right = (self._lengths[places] == lengths[inverse]) & (crc32c[places] == crcs[inverse])
+        right = self._lengths[places] == lengths[inverse]
+        right &= self._crc32c[places] == crcs[inverse]
         one = np.bincount(samples, minlength=len(self)) == 1
         labelled: _Flags = one & (np.bincount(samples[right], minlength=len(self)) == 1)
         return labelled
 
     def spans(self) -> Iterator[CheckedRange]:
-        """The parts that are ranges, in order, without empty ones."""
-        places = self._in_order(self._placed & (self._lengths > 0))
-        crc32c = _numbers(self._parts.field("crc32c"))
+        """The parts that are ranges, in order, without empty ones, each after its header."""
+        places = self._in_order(self._placed)
         for start in range(0, len(places), _CHUNK_ROWS):
             chunk = places[start : start + _CHUNK_ROWS]
-            starts = self._offsets[chunk]
-            stops = starts + self._lengths[chunk]
-            columns = (starts, stops, crc32c[chunk], self._samples[chunk])
-            yield from map(CheckedRange, *(column.tolist() for column in columns))
+            starts, samples = self._offsets[chunk], self._samples[chunk]
+            parts = (starts, starts + self._lengths[chunk], self._crc32c[chunk], samples)
+            heads: tuple[_Numbers, ...] = ()
+            if self._heads:
+                lengths, crc32c = self._heads
+                heads = (starts - lengths[chunk], starts, crc32c[chunk], samples)
+            for each in zip(*(column.tolist() for column in (*heads, *parts)), strict=True):
+                ranges = (CheckedRange(*each[at : at + 4]) for at in range(0, len(each), 4))
+                yield from (span for span in ranges if span.start < span.stop)
 
     def _part(self, place: int) -> str:
         (key,) = self.named([int(self._samples[place])])
@@ -175,18 +233,21 @@ def inspect_shard(
     shard_format: ShardFormat | None,
     count: Callable[[int], None] = lambda size_bytes: None,
     spool: Store | None = None,
+    first: int = 0,
 ) -> list[Finding]:
     """Read a shard, and compare it with what was published; at most one finding for each file.
 
+    ``first`` is how many samples of the segment were planned for the shards before it.
+
     ``samples`` and ``shard_format`` are None if they are not known. What the format's reader has to
     read once more is kept in ``spool``, or else read from the store again. Memory: a buffer of the
-    store, and for damaged shards and parts that are no ranges of the file what the format's reader
-    holds of one sample.
+    store, and unless the format is framed what its reader holds of one sample.
     """
     path = files[0].path
-    places = samples.places_problem(files[0].bytes) if samples else ""
+    places = samples.places_problem(files[0].bytes, shard_format) if samples else ""
     index = None if places else samples
-    spooled = spool if index and not index.is_ranges else None
+    again = index is not None and shard_format is not None and not shard_format.framed
+    spooled = spool if again else None
     wrong: list[tuple[int, str, str]] = []
     bad: set[int] = set()
     for number, file in enumerate(files):
@@ -214,12 +275,18 @@ def inspect_shard(
         ]
     if places:
         return [_finding(path, "content", "damage.manifest", places, samples)]
-    if not bad and index and shard_format and not index.is_ranges:
+    if not bad and again and index and shard_format:
         bad = _unreadable(spooled or store, path, index, shard_format)
     if bad:
         message = "the file is as it was published, but its samples differ from the index"
         return [_finding(path, "content", "damage.record", message, samples, bad)]
-    return []
+    others = shard_format.beside(index, first) if index and shard_format else ()
+    message = "the file is as it was published, but does not follow from the samples in the index"
+    return [
+        Finding(file.path, "content", "damage.manifest", message)
+        for file, data in zip(files[1:], others, strict=False)
+        if hashlib.sha256(data).hexdigest() != file.sha256
+    ]
 
 
 def _finding(

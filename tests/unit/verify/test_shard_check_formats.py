@@ -114,11 +114,12 @@ def test_every_flipped_bit_is_found(shard):
 
 
 def test_flipped_bits_are_put_down_to_their_sample(rows):
-    """In tar archives, what is between parts is of no sample."""
+    """In tar archives, padding is of no sample."""
     is_tar = isinstance(rows.format, WebDataset)
     parts = [part for sample in rows.index for part in sample.parts]
     for at, samples in rows.concerned():
-        within = any(0 <= at - (part.offset or 0) < part.length for part in parts)
+        head = 512 if is_tar else 0
+        within = any(0 <= at - (part.offset or 0) + head < part.length + head for part in parts)
         assert samples == (rows.owners(at) if within or not is_tar else ()), at
 
 
