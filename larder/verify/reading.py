@@ -20,13 +20,14 @@ from larder.errors import DamageError, NotFoundError
 from larder.jobs.crew import divided, reachable
 from larder.jobs.results import Totals
 from larder.progress import Progress
+from larder.segments.shard_index import ShardIndex
 from larder.shards.formats import shard_format
 from larder.shards.indexes import index_files
 from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, Verified, compared
-from larder.verify.shard_check import ShardIndex, inspect_shard
+from larder.verify.shard_check import inspect_shard
 from larder.verify.verify_job import VerifyBatch, VerifyJob, open_verified
 from larder.versions import layout
 from larder.versions.documents import CacheFile

@@ -203,7 +203,7 @@ def rows_exchanged(it: Altered) -> None:
     for field in ("shard", "label", "offset", "length"):
         it.exchange("rows", field, it.row, it.other)
     for one, other in zip(it.parts_of(it.row), it.parts_of(it.other), strict=True):
-        for field in it.arrays["parts"].dtype.names:
+        for field in it.arrays["parts"].dtype.fields:
             it.exchange("parts", field, one, other)
 
 

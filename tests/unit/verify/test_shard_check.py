@@ -7,9 +7,10 @@ import pytest
 
 from larder.errors import ObjectError
 from larder.manifest.sealed import StoredFile
+from larder.segments.shard_index import ShardIndex
 from larder.shards.formats import shard_format
 from larder.verify.findings import MISSING, Finding
-from larder.verify.shard_check import ShardIndex, inspect_shard
+from larder.verify.shard_check import inspect_shard
 from larder.versions.rows import INDEXED
 from tests.support.memory import MemoryStore
 from tests.support.stores import Fail, FaultyStore

@@ -9,13 +9,14 @@ import pyarrow as pa
 import pytest
 
 from larder.manifest.sealed import StoredFile
+from larder.segments.shard_index import ShardIndex
 from larder.shards.formats import FORMATS
 from larder.shards.formats.base import ShardFormat
 from larder.shards.formats.recordio import MAGIC
 from larder.shards.formats.webdataset import WebDataset
 from larder.store import Store, open_store
 from larder.verify.findings import Finding
-from larder.verify.shard_check import ShardIndex, inspect_shard
+from larder.verify.shard_check import inspect_shard
 from tests.support.memory import MemoryStore, forget
 from tests.support.packing import index_of, pack, surveyed
 from tests.support.sample_orders import Content, order_samples
