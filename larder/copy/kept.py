@@ -1,4 +1,4 @@
-"""Looks up in one listing what a bucket has acknowledged, before a record says that it is there."""
+"""Compares one listing with what a bucket has acknowledged, before a record names it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_kept(root: Store, prefix: str, copies: Iterable[pa.RecordBatch]) -> No
 
 
 def _is_kept(info: ObjectInfo | None, size_bytes: int, etag: str | None) -> bool:
-    """Whether an object is the one that was written; some stores tell no etag then."""
+    """Whether an object is as written; some stores tell no etag in answer to a write."""
     return info is not None and info.size_bytes == size_bytes and etag in (None, "", info.etag)
 
 

@@ -1,4 +1,4 @@
-"""The rows of a shard in columns, and whether they can be those of the shard that they describe."""
+"""The rows of a shard in columns, and checks of their places and labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bucket has acknowledged and does not have is in no record, and no cache names it."""
+"""Objects that a bucket acknowledges and does not keep are in no record, and no cache names them."""
 
 from functools import partial
 
