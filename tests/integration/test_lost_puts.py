@@ -1,4 +1,4 @@
-"""Objects that a bucket acknowledges and does not keep are in no record, and no cache names them."""
+"""Objects that a bucket acknowledges and does not keep are in no record and in no cache."""
 
 from functools import partial
 
