@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from larder.copy.allowance import CopyLimits
 from larder.copy.difference import in_order, places
 from larder.copy.engine import copy_batch
+from larder.copy.kept import check_kept
 from larder.copy.receipts import SET_BYTES, CopyReceipt, CopySets, find_receipts, receipt_rows
 from larder.copy.record import (
     CopyDocument,
@@ -284,6 +285,8 @@ def end_copy(
         counted = frozenset(standing.receipts)
         new = [each for each in receipts if each not in counted]
         made = write_rows(Stream(OBJECTS, _latest(root, new, folder)), folder / "made.arrow")
+        if not root.features.local_path:
+            check_kept(root, place.objects, made.read())
         before = read_record(root, place)  # once the receipts that another run may delete are read
         standing_rows = standing.copies.read() if standing.copies else iter(())
         rows = _over(made.read(), standing_rows)

@@ -56,9 +56,9 @@ from larder.errors import (
 from larder.manifest.sealed import seal
 from larder.store import object_url
 from larder.store.base import Store, WriteOptions
-from larder.store.own_files import published_file_errors
+from larder.store.own_files import not_kept, published_file_errors
 from larder.units import format_count, format_names
-from larder.versions.publish import KEPT, Conditions, not_kept, probe_conditions
+from larder.versions.publish import KEPT, Conditions, probe_conditions
 
 OnChange = Literal["warn", "error", "rebuild"]
 
@@ -177,6 +177,7 @@ class Caching:
                 if self.place.folder is None:
                     for number, file in enumerate(cache.files):
                         self.store.upload(file.name, bench / f"{number}.mdb")
+                    self._check_kept(cache)
                 for number, file in enumerate(cache.files):
                     os.replace(bench / f"{number}.mdb", home / file.name)
                 sync_folder(os.fsencode(home))
@@ -259,6 +260,14 @@ class Caching:
                 hint = "raise it, or end the dataset (does it repeat?)"
                 raise FatalError("run.endless", message, where=self.place.name, hint=hint)
             yield record
+
+    def _check_kept(self, cache: LayerCache) -> None:
+        """Refuse to publish what a bucket has acknowledged and does not list."""
+        sizes = {info.key: info.size_bytes for page in self.store.list() for info in page}
+        for file in cache.files:
+            if sizes.get(file.name) != file.bytes:
+                where = object_url(self.store.url, file.name)
+                raise not_kept(where, file.bytes, sizes.get(file.name))
 
     def _publish(
         self, cache: LayerCache, before: LayerCache | None, conditions: Conditions

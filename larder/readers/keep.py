@@ -119,8 +119,9 @@ class KeptShards:
         """Compare a file that Larder has not put there with the digest of the shard, once."""
         if path.name in self._verified:
             return
-        if path.name not in self._recorded() and sha256_file(path) != sha256:
-            raise _foreign(path)
+        with disk_errors(path, reading=True):
+            if path.name not in self._recorded() and sha256_file(path) != sha256:
+                raise _foreign(path)
         self._verified.add(path.name)
 
     def _recorded(self) -> set[str]:

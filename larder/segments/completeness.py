@@ -25,12 +25,11 @@ from larder.segments.contents import named_by_document, segment_files
 from larder.segments.receipts import READERS
 from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import has_sha256, listed
+from larder.store.own_files import has_sha256, listed, not_kept
 from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import CacheFile, SegmentDocument, VersionDocument
 from larder.versions.omitted import read_omitted
-from larder.versions.publish import not_kept
 
 Written = StoredFile | CacheFile
 

@@ -16,7 +16,7 @@ from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError
 from larder.jobs.manifests import fetched, put_named, read_ref
 from larder.manifest.files import ManifestFile, ManifestWriter
-from larder.manifest.schemas import SKIPPED, SOURCES, lists_of
+from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED, SOURCES, lists_of
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.cache import check_forms
@@ -26,12 +26,13 @@ from larder.segments.derived_files import listed_splits
 from larder.segments.index_writer import IndexWriter
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import PutIndexes, ShardIndexes, put_indexes
-from larder.segments.receipts import FinishedShard, Receipt, planned_receipts
+from larder.segments.receipt_check import ORDER_COLUMNS, PlannedRows, receipt_problem
+from larder.segments.receipts import FinishedShard, Receipt, damaged_receipt, planned_receipts
 from larder.segments.segment_job import Job, SegmentJob, UsedSegment, open_root
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote, joined
 from larder.shards.indexes import IndexFile
-from larder.shards.model import ShardPlan, WrittenFile
+from larder.shards.model import RECEIPT_ROWS, ShardPlan, WrittenFile
 from larder.shards.reading.fetch import skipped_failure
 from larder.store.base import Store
 from larder.versions import layout
@@ -127,13 +128,29 @@ def make_index(
 ) -> IndexBuild:
     """Make the files of a segment's index locally, in one pass over the receipts of its shards.
 
-    ``put`` is called for a shard that lacks an index file for other readers.
+    ``put`` is called for a shard that lacks an index file for other readers. A receipt that differs
+    from the sample order is refused (``damage.manifest``), unless nothing is planned.
     """
+    planned = None
+    if job.new and job.new.sample_order:
+        order = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=ORDER_COLUMNS)
+        planned = PlannedRows(order)
     with IndexBuild(root, job, folder, put) as build:
         for plan, receipt in planned_receipts(root, job, plans):
+            if planned is not None:
+                _check_receipt(job, plan, planned.take(plan.rows), receipt)
             build.add(plan, receipt)
         build.finish()
     return build
+
+
+def _check_receipt(job: SegmentJob, plan: ShardPlan, planned: pa.Table, receipt: Receipt) -> None:
+    rows = pa.Table.from_batches(receipt.rows(), RECEIPT_ROWS)
+    transformed = job.dataset.image_options.transform is not None
+    format_ = shard_format(*job.shape.use)
+    problem = receipt_problem(plan, planned, receipt.shard, rows, format_, transformed=transformed)
+    if problem:
+        raise damaged_receipt(receipt.url, f"the receipt is not that of its shard: {problem}")
 
 
 _SOURCES = SOURCES.field("parts").type

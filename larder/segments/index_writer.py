@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.disk import sha256_file
+from larder.disk import disk_errors, sha256_file
 from larder.manifest.files import ManifestFile
 from larder.manifest.sealed import StoredFile
 from larder.versions.arrays import HEADER_BYTES, Array, ArrayFile, write_archive
@@ -91,7 +91,8 @@ class IndexWriter(ExitStack):
                 files[name] = file.finish()
         path = self._folder / "rows.npz"
         write_archive(path, files)
-        return ManifestFile(path, samples, path.stat().st_size, sha256_file(path))
+        with disk_errors(path, reading=True):
+            return ManifestFile(path, samples, path.stat().st_size, sha256_file(path))
 
     def _digests(self) -> Array:
         texts = [
@@ -131,5 +132,8 @@ def _blocks(files: Mapping[str, Path], samples: int) -> Iterator[tuple[int, ...]
 
 def _read_items(files: Mapping[str, Path], name: str, start: int, end: int) -> Array:
     dtype = ITEMS[name]
-    offset = HEADER_BYTES + start * dtype.itemsize
-    return np.fromfile(files[name], dtype, end - start, offset=offset)
+    path = files[name]
+    # numpy.fromfile returns fewer items, without an error, where the disk cannot be read.
+    with disk_errors(path, reading=True), path.open("rb") as file:
+        file.seek(HEADER_BYTES + start * dtype.itemsize)
+        return np.frombuffer(file.read((end - start) * dtype.itemsize), dtype)

@@ -116,7 +116,7 @@ class Receipt:
         try:
             yield from read_manifest(self.path, RECEIPT_ROWS)
         except DamageError as error:
-            raise _damaged(self.url, error.message) from error
+            raise damaged_receipt(self.url, error.message) from error
 
     def samples(self) -> Iterator[pa.RecordBatch]:
         """The samples of the shard, by `larder.shards.model.ROWS`."""
@@ -125,7 +125,7 @@ class Receipt:
             yield samples.select(ROWS.names).cast(ROWS)
 
 
-def _damaged(url: str, message: str) -> DamageError:
+def damaged_receipt(url: str, message: str) -> DamageError:
     hint = "delete it and run again: its shard is made again"
     return DamageError("damage.manifest", message, where=url, hint=hint)
 
@@ -147,7 +147,7 @@ def _shard(path: Path, url: str) -> FinishedShard:
         plain = unseal(pq.read_schema(path).metadata[_METADATA], url)
         return from_plain(FinishedShard, plain["shard"])
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, DamageError) as error:
-        raise _damaged(url, f"the receipt cannot be read: {error}") from error
+        raise damaged_receipt(url, f"the receipt cannot be read: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,3 +75,11 @@ def listed_pages(
 def listed(root: Store, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
     """The objects of `listed_pages`, in order."""
     return chain.from_iterable(listed_pages(root, prefix, start_after=start_after))
+
+
+def not_kept(where: str, size_bytes: int, kept_bytes: int | None) -> StoreError:
+    """The error that a store has acknowledged a file, and has not, or not all of it."""
+    kept = "does not list it" if kept_bytes is None else f"lists {kept_bytes:,} bytes"
+    message = f"the store has acknowledged {size_bytes:,} bytes, but {kept}"
+    hint = "run again, which writes it again; if this comes back, the store loses what it is given"
+    return StoreError("store.refused", message, where=where, hint=hint)

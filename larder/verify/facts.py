@@ -7,9 +7,18 @@ from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.errors import DamageError
+from larder.jobs.manifests import read_ref
+from larder.manifest.schemas import SOURCES
 from larder.manifest.sealed import StoredFile
+from larder.samples.naming import LABEL_EXT
 from larder.segments.contents import shard_identities
 from larder.segments.derived_files import combined, listed_splits
+from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,
@@ -19,8 +28,9 @@ from larder.versions.documents import (
     VersionDocument,
 )
 from larder.versions.identity import content_digest, version_id
-from larder.versions.index import Shard
+from larder.versions.index import BLOCK_ROWS, Shard
 from larder.versions.omitted import Omitted
+from larder.versions.rows import index_rows, open_index
 
 _Problem = tuple[str, str]
 """A path, and what is wrong there."""
@@ -111,3 +121,37 @@ def _cache_problems(
                 wanted.setdefault(split, []).append(file)
     if {split: list(files) for split, files in version.cache.splits.items()} != wanted:
         yield "its cache files are not those of its segments"
+
+
+def sources_problem(root: Store, rows: StoredFile | None, sources: StoredFile) -> str:
+    """Say where the index of a segment differs from the record of what it was packed from.
+
+    Keys stand in both, and in some formats nowhere else; so do lengths and checksums of parts.
+    """
+    if rows is None:
+        return ""
+    columns, row = ["key", "label", "parts"], 0
+    try:
+        with open_index(root, rows) as index:
+            for batch in read_ref(root, sources, SOURCES, columns=columns, batch_rows=BLOCK_ROWS):
+                wanted = np.arange(row, row + len(batch))
+                row += len(batch)
+                if row > index.count or _packed(index_rows(index, wanted)) != _packed(batch):
+                    return f"its samples before {row:,} are not those of {sources.path}"
+            if row != index.count:
+                return f"it has {index.count:,} samples, {sources.path} has {row:,}"
+    except DamageError as error:
+        return error.message
+    return ""
+
+
+def _packed(rows: pa.RecordBatch) -> list[Any]:
+    """Keys, labels and parts of samples, without the parts of labels, in columns."""
+    lists, labels = rows.column("parts"), rows.column("label")
+    parts = lists.flatten()
+    owners = np.repeat(np.arange(len(rows)), pc.list_value_length(lists).to_numpy())
+    labelled = labels.is_valid().to_numpy(zero_copy_only=False)[owners]
+    named = pc.equal(parts.field("ext"), LABEL_EXT).to_numpy(zero_copy_only=False)
+    kept = ~(named & labelled)
+    columns = [parts.field(name).filter(pa.array(kept)) for name in ("ext", "length", "crc32c")]
+    return [rows.column("key"), labels, pa.array(owners[kept]), *columns]

@@ -20,12 +20,14 @@ from larder.errors import DamageError, NotFoundError
 from larder.jobs.crew import divided, reachable
 from larder.jobs.results import Totals
 from larder.progress import Progress
+from larder.segments.shard_index import ShardIndex
 from larder.shards.formats import shard_format
+from larder.shards.indexes import index_files
 from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, Verified, compared
-from larder.verify.shard_check import ShardIndex, inspect_shard
+from larder.verify.shard_check import inspect_shard
 from larder.verify.verify_job import VerifyBatch, VerifyJob, open_verified
 from larder.versions import layout
 from larder.versions.documents import CacheFile
@@ -129,9 +131,9 @@ def _verify_shard(
     format_ = shard_format(*batch.format) if batch.format else None
     with ExitStack() as stack:
         spool = None
-        if not root.features.local_path and samples and not samples.is_ranges:
+        if not root.features.local_path and samples and format_ and not format_.framed:
             spool = open_store(str(stack.enter_context(scratch())))
-        findings = inspect_shard(root, shard.files, samples, format_, count, spool)
+        findings = inspect_shard(root, shard.files, samples, format_, count, spool, shard.first)
     for finding in findings:
         if samples is None:
             message = f"{finding.message}; its index is not known"
@@ -141,10 +143,17 @@ def _verify_shard(
         else:
             message = f"{finding.message}; the parts of its samples are intact"
             yield replace(finding, message=message)
+    made: dict[str, str] = {}
+    if samples and format_ and shard.indexes and not findings:
+        indexes = index_files(format_.indexes, shard.name, samples.spooled())
+        made = {file.kind: file.sha256 for file, _ in indexes}
     for file in shard.indexes:
         code, message = compared(root, file, lambda buffer: count(len(buffer)))
         if code:
             yield Finding(file.path, "index", code, message)
+        elif made.get(file.role, file.sha256) != file.sha256:
+            message = "the file is as it was published, but names other places than the index"
+            yield Finding(file.path, "content", "damage.manifest", message)
     if problem:
         yield Finding(shard.files[0].path, "content", "damage.manifest", problem, (), shard.samples)
     message, wrong = samples.label_problems(batch.classes) if samples else ("", [])

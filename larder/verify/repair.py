@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from larder.config.models.dataset import Cache
-from larder.disk import scratch, sha256_file, workshop
+from larder.disk import disk_errors, scratch, sha256_file, workshop
 from larder.errors import LarderError, RetryableError, StoreError
 from larder.manifest.sealed import StoredFile
 from larder.manifest.spool import Spool
@@ -125,7 +125,9 @@ def _manifest(
         return f"copied from {source}"
     with scratch() as folder:
         path, source = _made(job, root, version, file, folder)
-        if (path.stat().st_size, sha256_file(path)) != (file.bytes, file.sha256):
+        with disk_errors(path, reading=True):
+            made = path.stat().st_size, sha256_file(path)
+        if made != (file.bytes, file.sha256):
             why = f"made again from {source}, it has other bytes"
             raise _Refused(f"{why}: {_difference(file, version.id)}")
         replace_file(root, file, path)

@@ -1,167 +1,27 @@
 """Checks one shard: the digests of its files, and every part and label by the index.
 
 Every file is read once, from front to back: its sha256 and the CRC-32C of each part that is a range
-of it are computed in the same pass. Only parts that the format stores in another form are read once
-more, by the format's own reader; so are all samples of a shard that is damaged, to find out which
-of them are concerned.
+of it are computed in the same pass. In a tar archive, so are the headers of members, which follow
+from the index. Samples of other formats are read once more, by the format's own reader, which
+compares names and frames; so are all samples of a shard that is damaged, to find out which of them
+are concerned.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
-from typing import Any, NamedTuple
 
 import google_crc32c
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from larder.errors import DamageError, NotFoundError, ObjectError
 from larder.manifest.sealed import StoredFile
-from larder.samples.indexed import IndexedSample, read_index
-from larder.samples.naming import LABEL_EXT
+from larder.segments.shard_index import CheckedRange, ShardIndex
 from larder.shards.formats.base import ShardFormat
-from larder.shards.model import label_bytes
 from larder.store.base import Readable, Store
 from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, compared, is_broken
-
-_CHUNK_ROWS = 4_096
-
-_Numbers = npt.NDArray[np.int64]
-_Flags = npt.NDArray[np.bool_]
-
-
-class CheckedRange(NamedTuple):
-    """A range of a file, its checksum, and the place of the sample that it belongs to."""
-
-    start: int
-    stop: int
-    crc32c: int
-    sample: int
-
-
-class ShardIndex:
-    """The samples of a shard, in a tenth of the memory that they take as objects."""
-
-    def __init__(self, rows: pa.RecordBatch) -> None:
-        """``rows`` are by `larder.versions.rows.INDEXED`."""
-        self._rows = rows
-        lists = rows.column("parts")
-        self._parts = lists.flatten()
-        counts = pc.list_value_length(lists).to_numpy()
-        self._samples = np.repeat(np.arange(len(self), dtype=np.int64), counts)
-        self._starts = _numbers(self._rows.column("offset"))
-        self._stops = self._starts + _numbers(self._rows.column("length"))
-        offsets = self._parts.field("offset")
-        self._placed: _Flags = offsets.is_valid().to_numpy(zero_copy_only=False)
-        self._offsets = _numbers(offsets.fill_null(-1))
-        self._lengths = _numbers(self._parts.field("length"))
-
-    def __len__(self) -> int:
-        return int(self._rows.num_rows)
-
-    def __iter__(self) -> Iterator[IndexedSample]:
-        """The samples in order, made as they are needed."""
-        rows = (self._rows.slice(start, _CHUNK_ROWS) for start in range(0, len(self), _CHUNK_ROWS))
-        return read_index(rows)
-
-    @property
-    def is_ranges(self) -> bool:
-        """Whether all parts are ranges of the shard's first file."""
-        return bool(self._placed.all())
-
-    def named(self, places: Sequence[int]) -> tuple[str, ...]:
-        """The keys of some samples."""
-        return tuple(self._rows.column("key").take(pa.array(places, pa.int64())).to_pylist())
-
-    def places_problem(self, size_bytes: int) -> str:
-        """What is wrong if places are not in order, apart, and inside the file; else empty."""
-        before = np.concatenate(([0], self._stops[:-1]))
-        bad = np.flatnonzero((self._starts < before) | (self._stops < self._starts))
-        if len(bad):
-            (key,) = self.named([int(bad[0])])
-            start, end = int(self._starts[bad[0]]), int(before[bad[0]])
-            return f"the index of {key} begins at {start:,}, before {end:,} or its own end"
-        places = self._in_order(self._placed)
-        samples, starts = self._samples[places], self._offsets[places]
-        stops = starts + self._lengths[places]
-        overlapping = starts < np.concatenate(([0], stops[:-1]))
-        outside = (starts < self._starts[samples]) | (stops > self._stops[samples])
-        for wrong, message in (
-            (outside & (not self._counts_rows), "is outside of its sample"),
-            (overlapping | (stops < starts), "overlaps another part"),
-            (stops > size_bytes, "is beyond the end of the shard"),
-        ):
-            if wrong.any():
-                return f"the index of {self._part(int(places[np.flatnonzero(wrong)[0]]))} {message}"
-        return ""
-
-    @property
-    def _counts_rows(self) -> bool:
-        """Whether places of samples are numbers of rows, as in columnar formats, not bytes."""
-        rows = np.arange(len(self))
-        return bool(np.array_equal(self._starts, rows) and np.array_equal(self._stops, rows + 1))
-
-    def _in_order(self, wanted: _Flags) -> _Numbers:
-        """The places of some parts, in the order of their offsets: columns are not that of rows."""
-        places = np.flatnonzero(wanted)
-        order = np.lexsort((self._lengths[places], self._offsets[places]))
-        ordered: _Numbers = places[order]
-        return ordered
-
-    def label_problems(self, classes: int) -> tuple[str, list[int]]:
-        """Compare labels with parts ``cls`` and classes; returns a problem, and all places."""
-        column = self._rows.column("label")
-        labelled: _Flags = column.is_valid().to_numpy(zero_copy_only=False)
-        labels = _numbers(column.fill_null(-1))
-        unknown = labelled & ((labels < 0) | (labels >= classes))
-        wrong = labelled & ~unknown & ~self._have_labels(labels)
-        bad = np.flatnonzero(unknown | wrong).tolist()
-        if not bad:
-            return "", []
-        (key,), label = self.named(bad[:1]), int(labels[bad[0]])
-        if unknown[bad[0]]:
-            return f"{key} has the label {label} of {classes} classes", bad
-        return f"the part cls of {key} is not its label, {label}", bad
-
-    def _have_labels(self, labels: _Numbers) -> _Flags:
-        """Which samples have one part ``cls``, with the length and checksum of their label."""
-        exts = pc.equal(self._parts.field("ext"), LABEL_EXT)
-        places = np.flatnonzero(exts.to_numpy(zero_copy_only=False))
-        samples = self._samples[places]
-        unique, inverse = np.unique(labels[samples], return_inverse=True)
-        data = [label_bytes(label) for label in unique.tolist()]
-        lengths = np.array([len(each) for each in data], np.int64)
-        crcs = np.array([google_crc32c.value(each) for each in data], np.int64)
-        crc32c = _numbers(self._parts.field("crc32c"))
-        right = (self._lengths[places] == lengths[inverse]) & (crc32c[places] == crcs[inverse])
-        one = np.bincount(samples, minlength=len(self)) == 1
-        labelled: _Flags = one & (np.bincount(samples[right], minlength=len(self)) == 1)
-        return labelled
-
-    def spans(self) -> Iterator[CheckedRange]:
-        """The parts that are ranges, in order, without empty ones."""
-        places = self._in_order(self._placed & (self._lengths > 0))
-        crc32c = _numbers(self._parts.field("crc32c"))
-        for start in range(0, len(places), _CHUNK_ROWS):
-            chunk = places[start : start + _CHUNK_ROWS]
-            starts = self._offsets[chunk]
-            stops = starts + self._lengths[chunk]
-            columns = (starts, stops, crc32c[chunk], self._samples[chunk])
-            yield from map(CheckedRange, *(column.tolist() for column in columns))
-
-    def _part(self, place: int) -> str:
-        (key,) = self.named([int(self._samples[place])])
-        return f"{key}.{self._parts.field('ext')[place].as_py()}"
-
-
-def _numbers(column: Any) -> _Numbers:
-    numbers: _Numbers = column.to_numpy(zero_copy_only=False).astype(np.int64)
-    return numbers
-
 
 _BUFFER_BYTES = 1 << 20
 _READERS_TRIED = 1_000
@@ -175,18 +35,21 @@ def inspect_shard(
     shard_format: ShardFormat | None,
     count: Callable[[int], None] = lambda size_bytes: None,
     spool: Store | None = None,
+    first: int = 0,
 ) -> list[Finding]:
     """Read a shard, and compare it with what was published; at most one finding for each file.
 
+    ``first`` is how many samples of the segment were planned for the shards before it.
+
     ``samples`` and ``shard_format`` are None if they are not known. What the format's reader has to
     read once more is kept in ``spool``, or else read from the store again. Memory: a buffer of the
-    store, and for damaged shards and parts that are no ranges of the file what the format's reader
-    holds of one sample.
+    store, and unless the format is framed what its reader holds of one sample.
     """
     path = files[0].path
-    places = samples.places_problem(files[0].bytes) if samples else ""
+    places = samples.places_problem(files[0].bytes, shard_format) if samples else ""
     index = None if places else samples
-    spooled = spool if index and not index.is_ranges else None
+    again = index is not None and shard_format is not None and not shard_format.framed
+    spooled = spool if again else None
     wrong: list[tuple[int, str, str]] = []
     bad: set[int] = set()
     for number, file in enumerate(files):
@@ -214,12 +77,18 @@ def inspect_shard(
         ]
     if places:
         return [_finding(path, "content", "damage.manifest", places, samples)]
-    if not bad and index and shard_format and not index.is_ranges:
+    if not bad and again and index and shard_format:
         bad = _unreadable(spooled or store, path, index, shard_format)
     if bad:
         message = "the file is as it was published, but its samples differ from the index"
         return [_finding(path, "content", "damage.record", message, samples, bad)]
-    return []
+    others = shard_format.beside(index, first) if index and shard_format else ()
+    message = "the file is as it was published, but does not follow from the samples in the index"
+    return [
+        Finding(file.path, "content", "damage.manifest", message)
+        for file, data in zip(files[1:], others, strict=False)
+        if hashlib.sha256(data).hexdigest() != file.sha256
+    ]
 
 
 def _finding(

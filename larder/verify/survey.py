@@ -21,7 +21,7 @@ from larder.progress import Progress
 from larder.shards.formats import shard_format
 from larder.store.base import ObjectInfo
 from larder.verify.documents import DocumentReader
-from larder.verify.facts import SegmentFacts, version_problems
+from larder.verify.facts import SegmentFacts, sources_problem, version_problems
 from larder.verify.findings import Finding, compared
 from larder.verify.foreign import objects_of
 from larder.verify.verify_job import (
@@ -115,6 +115,10 @@ class _Inspection(DocumentReader):
             except DamageError as error:
                 self.note(rows.path, "manifest", error.code, error.message)
                 facts.damaged |= {rows.path}
+        sources = facts.file("sources")
+        problem = sources_problem(self.root, rows, sources) if facts.shards and sources else ""
+        if rows is not None and problem:
+            self.note(rows.path, "content", "damage.manifest", problem)
         use = next(use for use in version.segments if use.id == id_)
         if use.cache:
             key = layout.cache_key(id_, use.cache)

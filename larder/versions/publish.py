@@ -25,7 +25,7 @@ from larder.errors import DamageError, PreconditionError, StoreError
 from larder.manifest.sealed import MAKE_AGAIN, seal, unseal
 from larder.store import object_url
 from larder.store.base import Store
-from larder.store.own_files import published_file_errors, read_optional
+from larder.store.own_files import not_kept, published_file_errors, read_optional
 from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,
@@ -85,14 +85,6 @@ def _published(
     if (published := read()) is None:
         raise not_kept(object_url(store.url, key), len(data), None)
     return published
-
-
-def not_kept(where: str, size_bytes: int, kept_bytes: int | None) -> StoreError:
-    """The error that a store has acknowledged a file, and has not, or not all of it."""
-    kept = "does not list it" if kept_bytes is None else f"lists {kept_bytes:,} bytes"
-    message = f"the store has acknowledged {size_bytes:,} bytes, but {kept}"
-    hint = "run again, which writes it again; if this comes back, the store loses what it is given"
-    return StoreError("store.refused", message, where=where, hint=hint)
 
 
 def read_segment(store: Store, segment: str) -> SegmentDocument | None:

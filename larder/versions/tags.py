@@ -23,10 +23,10 @@ from larder.manifest.sealed import MAKE_AGAIN, SPARSE, from_plain, seal, unseal
 from larder.names import FILE, Digest, HexId
 from larder.store import object_url
 from larder.store.base import Store
-from larder.store.own_files import listed, published_file_errors, read_optional
+from larder.store.own_files import listed, not_kept, published_file_errors, read_optional
 from larder.units import suggest
 from larder.versions import layout
-from larder.versions.publish import KEPT, Conditions, not_kept
+from larder.versions.publish import KEPT, Conditions
 
 TAG = "latest"
 """The tag that every run moves."""

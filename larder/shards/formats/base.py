@@ -14,7 +14,7 @@ import pyarrow as pa
 from larder.config.shape import FormatOptions, Layout
 from larder.errors import Failure
 from larder.manifest.spool import Spool
-from larder.samples.indexed import SampleReader
+from larder.samples.indexed import IndexedSample, SampleReader
 from larder.shards.index_rows import IndexRows
 from larder.shards.indexes import ReaderIndex, SplitIndex
 from larder.shards.model import PlannedSample, ShardPlan
@@ -105,6 +105,8 @@ class ShardFormat:
         indexes: The index files that other readers of the format have, one of each for every
             shard. They are not among the shards; see `larder.versions.layout.reader_index_key`.
         split_indexes: Those of each split, which belong to a version.
+        framed: Whether a shard is nothing but parts in the order of the index, each after the
+            header that `heads` gives, and ``empty_bytes`` at its end.
     """
 
     version: int = 1
@@ -115,6 +117,7 @@ class ShardFormat:
     surveys: bool = False
     indexes: Sequence[ReaderIndex] = ()
     split_indexes: Sequence[SplitIndex] = ()
+    framed: bool = False
 
     def __init__(self, options: FormatOptions) -> None:
         """Make it from its options, which are in the document of a segment."""
@@ -161,6 +164,27 @@ class ShardFormat:
         """The names of all files of a shard, beginning with its own."""
         return (name,)
 
+    def heads(self, names: Sequence[str], sizes: Sizes) -> tuple[Sequence[bytes], Sizes]:
+        """The header of each part of a ``framed`` shard, and how many bytes follow its content.
+
+        Args:
+            names: The keys of the samples with the extensions of the parts.
+            sizes: The lengths of the contents.
+
+        Raises:
+            ObjectError: ``object.bad_key``: a name that the format cannot store.
+        """
+        raise NotImplementedError
+
+    def beside(self, samples: Iterable[IndexedSample], first: int) -> Sequence[bytes]:
+        """The contents of a shard's files after the first, which follow from its samples.
+
+        Args:
+            samples: The samples of the shard, in order.
+            first: How many samples of the segment were planned for the shards before it.
+        """
+        return ()
+
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> ShardWriter:
         """Begin a shard; ``outputs`` are for its files, in the order of `file_names`."""
         raise NotImplementedError
@@ -170,7 +194,8 @@ class ShardFormat:
 
         This is how caches are built, and how growth packs samples again, unless the index has the
         offsets of their parts: then these are read directly. The one here is for formats that store
-        all parts as they are.
+        all parts as they are. Unless a format is ``framed``, its reader compares everything that
+        the index says of a sample which is read with all its parts.
 
         Args:
             store: The store of the shard.

@@ -239,6 +239,9 @@ class ParquetReader(Closing):
         group, row = self._place(sample)
         if group != self._group:
             self._group, self._columns = group, {}
+        if parts is None and self._column(_KEY, pa.string())[row].as_py() != sample.key:
+            message = "its row has another key than the index"
+            raise DamageError("damage.record", message, where=f"{self.url}: {sample.key}")
         contents = {}
         for part in sample.parts if parts is None else parts:
             labels = part.ext == LABEL_EXT and sample.label is not None

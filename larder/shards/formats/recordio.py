@@ -71,6 +71,15 @@ class RecordIO(ShardFormat):
         stem = name.removesuffix(".rec")
         return name, f"{stem}.idx", f"{stem}.lst"
 
+    def beside(self, samples: Iterable[IndexedSample], first: int) -> Sequence[bytes]:
+        lines = [
+            _lines(number, sample.offset, sample.label, f"{sample.key}.{part.ext}")
+            for number, sample in enumerate(samples, self._first_record + first)
+            for part in sample.parts
+            if sample.label is None or part.ext != LABEL_EXT
+        ]
+        return [b"".join(column) for column in zip(*lines, strict=True)]
+
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> ImageRecordWriter:
         records, places, names = outputs
         return ImageRecordWriter(records, places, names, self._first_record + plan.first_row)
@@ -127,11 +136,10 @@ class ImageRecordWriter(ShardWriter):
         offset = start + HEAD_BYTES + len(header) if count == 1 else None
         place = start, self._output.bytes - start
         self._rows.add_parts(sample, place, [offset], [len(data)], [crc32c])
-        line = b"%d\t%d\n" % (self._number, start)
-        label = int(NO_LABEL) if sample.label is None else sample.label
-        name = f"{self._number}\t{label}\t{sample.key}.{sample.parts[0].ext}\n".encode()
-        self._places.append([line], len(line))
-        self._names.append([name], len(name))
+        name = f"{sample.key}.{sample.parts[0].ext}"
+        lines = _lines(self._number, start, sample.label, name)
+        for output, line in zip((self._places, self._names), lines, strict=True):
+            output.append([line], len(line))
         self._number += 1
 
     def _append_record(self, header: bytes, content: bytes | mmap.mmap) -> int:
@@ -195,6 +203,12 @@ class ImageRecordReader(PartReader):
             raise DamageError("damage.record", message, where=place)
         assert sample.label is not None, "it has a label"
         return check_part(part, label_bytes(sample.label), sample, self.url)
+
+
+def _lines(number: int, start: int, label: int | None, name: str) -> tuple[bytes, bytes]:
+    """The lines of a record in ``.idx`` and ``.lst``."""
+    shown = int(NO_LABEL) if label is None else label
+    return b"%d\t%d\n" % (number, start), f"{number}\t{shown}\t{name}\n".encode()
 
 
 def _header(label: int | None, number: int) -> bytes:

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from larder.config.shape import FormatOptions, Layout
-from larder.errors import ConfigError, Failure, ObjectError
+from larder.errors import ConfigError, DamageError, Failure, ObjectError
 from larder.manifest.digest import canonical_json
-from larder.samples.indexed import IndexedPart, IndexedSample, check_part
+from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.shards.formats.base import ShardFormat, ShardWriter
 from larder.shards.indexes import Split
 from larder.shards.model import PlannedSample, ShardPlan, label_bytes
@@ -147,6 +147,11 @@ class RecordReader(RangeReader):
         contents: dict[str, bytes] = {}
         for part in wanted:
             if part.offset is not None:
+                found = part.offset - sample.offset, part.length
+                if found != (self._layout.offsets.get(part.ext), self._layout.sizes.get(part.ext)):
+                    where = part_place(self.url, sample, part.ext)
+                    message = "the index has it where records have something else"
+                    raise DamageError("damage.manifest", message, where=where)
                 data = self.read_range(part.offset, part.length)
                 contents[part.ext] = check_part(part, data, sample, self.url)
         for part in wanted:

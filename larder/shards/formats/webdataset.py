@@ -103,10 +103,14 @@ class WebDataset(ShardFormat):
     empty_bytes = len(tar.END)
     indexes = (DaliTarIndex(),)
     split_indexes = (WidsIndex(),)
+    framed = True
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes of the samples' members: headers, data and padding, including labels."""
         return sum_members(batch, _member_sizes)
+
+    def heads(self, names: Sequence[str], sizes: Sizes) -> tuple[Sequence[bytes], Sizes]:
+        return tar.member_headers(names, sizes), -sizes % tar.BLOCK_BYTES
 
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> TarWriter:
         return TarWriter(*outputs)

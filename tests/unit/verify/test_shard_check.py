@@ -7,9 +7,10 @@ import pytest
 
 from larder.errors import ObjectError
 from larder.manifest.sealed import StoredFile
+from larder.segments.shard_index import ShardIndex
 from larder.shards.formats import shard_format
 from larder.verify.findings import MISSING, Finding
-from larder.verify.shard_check import ShardIndex, inspect_shard
+from larder.verify.shard_check import inspect_shard
 from larder.versions.rows import INDEXED
 from tests.support.memory import MemoryStore
 from tests.support.stores import Fail, FaultyStore
@@ -54,7 +55,6 @@ def test_places_in_order_are_possible():
         (0, 50, None, [part("a", 10, 10), part("b", 20, 30)]), (50, 40, None, [part("a", 60, 0)])
     )
     assert one.places_problem(90) == one.places_problem(60) == ""
-    assert one.is_ranges
     assert [span.sample for span in one.spans()] == [0, 0]
     assert one.named([1, 0]) == ("k1", "k0")
     assert [sample.key for sample in one] == ["k0", "k1"]
@@ -67,7 +67,6 @@ def test_rows_of_columns_are_possible():
         (1, 1, 0, [part("a", 110, 10), part("b", 10, 10), label(0)]),
     )
     assert one.places_problem(120) == ""
-    assert not one.is_ranges
     assert [span.start for span in one.spans()] == [0, 10, 100, 110]
 
 

@@ -216,14 +216,6 @@ class Skeletons:
         places = self._places(extensions(sample))
         return frozenset(place.part for place in places if place.source == "part")
 
-    def label_entries(self, label: int) -> list[bytes]:
-        """What a label adds to the example of its sample."""
-        return [
-            self._label_entry(place.name, place.source, place.kind, label)
-            for place in self._features.of_sample
-            if place.source != "key"
-        ]
-
     def sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Length of the examples of many samples; an estimate if sizes are not known."""
         entries = self._part_sizes(batch)

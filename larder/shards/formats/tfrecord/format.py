@@ -8,7 +8,7 @@ TensorFlow's documentation; ``tensorflow/core/lib/hash/crc32c.h`` for the mask.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from itertools import chain, groupby
 
@@ -238,7 +238,7 @@ class ExampleReader(PartReader):
     """Reads samples from a file of records.
 
     A sample that is read with all its parts, or with its label, is compared with both checksums of
-    its record. The label itself is that of the index: the record has to contain it.
+    its record, and with the record that its key, label, extensions and contents make.
     """
 
     def __init__(self, store: Readable, key: str, skeletons: Skeletons) -> None:
@@ -264,36 +264,50 @@ class ExampleReader(PartReader):
             message = "its record does not have the length that is in the index"
             raise DamageError("damage.record", message, where=place)
         contents: dict[str, bytes] = {}
-        between: list[bytes] = []
         crc32c = 0
         for part in sorted(filter(_is_there, sample.parts), key=_offset):
-            between.append(self._read_until(start, _offset(part), place))
+            between = self._read_until(start, _offset(part), place)
             data = self.read_range(_offset(part), part.length)
             contents[part.ext] = check_part(part, data, sample, self.url)
-            crc32c = google_crc32c.extend(google_crc32c.extend(crc32c, between[-1]), data)
+            crc32c = google_crc32c.extend(google_crc32c.extend(crc32c, between), data)
             start = _offset(part) + part.length
-        between.append(self._read_until(start, end, place))
-        crc32c = google_crc32c.extend(crc32c, between[-1])
+        crc32c = google_crc32c.extend(crc32c, self._read_until(start, end, place))
         if self.read_range(end, FOOTER_BYTES) != masked(crc32c):
             raise DamageError("damage.record", "its record differs from its checksum", where=place)
+        self._check_made(sample, contents, crc32c, place)
         for part in sample.parts:
             if part.offset is None:
-                contents[part.ext] = self._label(part, sample, between)
+                contents[part.ext] = self._label(part, sample)
         return contents
+
+    def _check_made(
+        self, sample: IndexedSample, contents: Mapping[str, bytes], crc32c: int, place: str
+    ) -> None:
+        """Refuse a record that the writer would not make of the sample."""
+        there = [part for part in sample.parts if part.offset is not None]
+        parts = tuple(Part(part.ext, "", part.length, "") for part in there)
+        data = [contents[part.ext] for part in parts]
+        try:
+            planned = PlannedSample("", sample.key, sample.label, parts)
+            pieces, offsets, _ = self._skeletons.of(planned, [*map(len, data)], data)
+        except ObjectError as error:
+            raise DamageError("damage.record", error.message, where=place) from None
+        start = sample.offset + HEADER_BYTES
+        made = (piece if isinstance(piece, bytes) else data[piece] for piece in pieces)
+        same = [part.offset for part in there] == [start + offset for offset in offsets]
+        if not same or reduce(google_crc32c.extend, made, 0) != crc32c:
+            message = "its record is not that of the key, label and parts in the index"
+            raise DamageError("damage.record", message, where=place)
 
     def _read_until(self, start: int, stop: int, place: str) -> bytes:
         if start > stop:
             raise DamageError("damage.manifest", "its parts overlap in the index", where=place)
         return self.read_range(start, stop - start)
 
-    def _label(self, part: IndexedPart, sample: IndexedSample, between: Sequence[bytes]) -> bytes:
-        place = part_place(self.url, sample, part.ext)
+    def _label(self, part: IndexedPart, sample: IndexedSample) -> bytes:
         if part.ext != LABEL_EXT or sample.label is None:
+            place = part_place(self.url, sample, part.ext)
             raise DamageError("damage.manifest", "the index has no offset", where=place)
-        for entry in self._skeletons.label_entries(sample.label):
-            if not any(entry in piece for piece in between):
-                message = "its record has another label than the index"
-                raise DamageError("damage.record", message, where=place)
         return check_part(part, label_bytes(sample.label), sample, self.url)
 
 

@@ -1,0 +1,71 @@
+"""Compares one listing with what a bucket has acknowledged, before a record names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from larder.errors import NotFoundError
+from larder.store import object_url
+from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import not_kept
+
+_COLUMNS = ("key", "size_bytes", "mirror_etag")
+
+
+def check_kept(root: Store, prefix: str, copies: Iterable[pa.RecordBatch]) -> None:
+    """Refuse copies that the storage does not have (``store.refused``).
+
+    ``copies`` are of schema OBJECTS, ordered by key. Pages of the listing without any of them are
+    left out where that takes fewer requests. A listing may be late, so an object that differs in it
+    is requested once by itself.
+    """
+    listing = _Listing(root, prefix)
+    for batch in copies:
+        for key, size_bytes, etag in zip(
+            *(batch.column(name).to_pylist() for name in _COLUMNS), strict=True
+        ):
+            if not _is_kept(listing.find(prefix + key), size_bytes, etag):
+                info = _now(root, prefix + key)
+                if not _is_kept(info, size_bytes, etag):
+                    where = object_url(root.url, prefix + key)
+                    raise not_kept(where, size_bytes, info.size_bytes if info else None)
+
+
+def _is_kept(info: ObjectInfo | None, size_bytes: int, etag: str | None) -> bool:
+    """Whether an object is as written; some stores tell no etag in answer to a write."""
+    return info is not None and info.size_bytes == size_bytes and etag in (None, "", info.etag)
+
+
+def _now(root: Store, key: str) -> ObjectInfo | None:
+    try:
+        return root.head(key)
+    except NotFoundError:
+        return None
+
+
+class _Listing:
+    """Objects below a prefix, which are asked for in the order of their keys."""
+
+    def __init__(self, root: Store, prefix: str) -> None:
+        self._root = root
+        self._prefix = prefix
+        self._pages: Iterator[list[ObjectInfo]] | None = None
+        self._page: dict[str, ObjectInfo] = {}
+        self._last = b""
+
+    def find(self, key: str) -> ObjectInfo | None:
+        wanted = key.encode()
+        while self._pages is None or self._last < wanted:
+            before = key[:-1]
+            if self._pages is None or before.encode() > self._last:
+                after = before if before.startswith(self._prefix) else ""
+                self._pages = self._root.list(self._prefix, start_after=after)
+            page = next((page for page in self._pages if page), None)
+            if page is None:
+                self._page, self._last = {}, b"\xff"  # after all keys
+            else:
+                self._page = {info.key: info for info in page}
+                self._last = page[-1].key.encode()
+        return self._page.get(key)
