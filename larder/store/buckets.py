@@ -257,15 +257,21 @@ def storage_class(name: str | None) -> str:
     return "" if name is None or name == "STANDARD" else sys.intern(name)
 
 
+_MAX_EMPTY_PAGES = 10_000
+"""How many pages of a listing may be empty in a row: an honest server sends few."""
+
+
 def list_pages(
     read: Callable[[str], tuple[list[ObjectInfo], str]], last: str, store_url: str, hint: str = ""
 ) -> Iterator[list[ObjectInfo]]:
     """Pages of objects in the order of their keys, all after the key ``last``; none is empty.
 
     ``read`` returns the objects of the page with a token, which is empty for the first, and the
-    token of the next one, if there is one. ``store.refused``: the server does not list in order.
+    token of the next one, if there is one. ``store.refused``: the server does not list in order,
+    or gives a token again before any object.
     """
     token = ""
+    seen: set[str] = set()
     while True:
         objects, following = read(token)
         for info in objects:
@@ -274,10 +280,13 @@ def list_pages(
                 raise StoreError("store.refused", message, where=store_url, hint=hint)
             last = info.key
         if objects:
+            # Keys ascend, so only tokens between empty pages can go round for ever.
+            seen = {token}
             yield objects
         if not following:
             return
-        if following == token:
+        seen.add(token)
+        if following in seen or len(seen) > _MAX_EMPTY_PAGES:
             raise StoreError("store.refused", "the listing does not end", where=store_url)
         token = following
 
