@@ -1,11 +1,14 @@
 """Files on a local disk: written under a temporary name first, with room for them, and errors.
 
 A file is written under a temporary name in the directory of its final one, synced and renamed, and
-then the directory is synced: so it is complete or absent, even after a power cut. Whoever writes
-one holds a lock on it (flock). When something is next written to a directory, what killed processes
-left there is removed: what nobody has locked, and was not modified for a day by the file system's
-own clock. The day is for file systems without locks, or whose locks other machines do not see: a
-file that was begun on this machine, as its name tells, is removed at once.
+then the directory is synced: so it is complete or absent, even after a power cut. The process that
+writes it holds a lock on it (flock), and the name says which process of which machine that is. When
+something is next written to a directory, what killed processes left there is removed:
+
+- at once, if its process was one of this machine that has ended; or if nobody has it locked, on a
+  file system of this machine alone, where a lock was seen to keep a second handle out;
+- otherwise, once it was not modified for a day by the file system's own clock, and is not locked:
+  whether the locks of a network file system hold across machines cannot be known.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import resource
 import secrets
 import shutil
 import tempfile
+import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -46,10 +50,16 @@ WORKSHOP_PREFIX = f"{TEMPORARY_PREFIX}workshop-"
 """Prefix of private directories."""
 
 _TEMPORARY = re.compile(
-    rf"{re.escape(DRAFT_PREFIX)}[0-9a-f]{{16}}|{re.escape(WORKSHOP_PREFIX)}[a-z0-9_]+"
+    rf"{re.escape(DRAFT_PREFIX)}[0-9a-f]{{16}}(?:[0-9a-f]{{8}})?"
+    rf"|{re.escape(WORKSHOP_PREFIX)}[a-z0-9_]+"
 )
 _MOST_FOLDERS = 4096
 _PIECE_BYTES = 1 << 18
+
+_NETWORK = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "gpfs", "lustre", "nfs", "nfs4", "ocfs2"}
+    | {"orangefs", "smb3", "smbfs", "wekafs"}
+)
 
 _searched: set[bytes] = set()
 _lock_files: set[int] = set()
@@ -62,8 +72,7 @@ def open_draft(folder: bytes) -> tuple[bytes, int]:
     What was abandoned in the directory is removed, once per process.
     """
     while True:
-        path = os.path.join(folder, f"{prefix_here(folder)}{secrets.token_hex(4)}".encode())
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        path, handle = _created(folder)
         if not _is_locked(handle) and os.path.lexists(path):
             break
         os.close(handle)  # before it was locked, another process took it for an abandoned one
@@ -75,17 +84,78 @@ def open_draft(folder: bytes) -> tuple[bytes, int]:
     return path, handle
 
 
+def _created(folder: bytes) -> tuple[bytes, int]:
+    name = f"{prefix_here(folder)}{os.getpid():06x}{secrets.token_hex(5)}"
+    path = os.path.join(folder, name.encode())
+    return path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
 @lru_cache(_MOST_FOLDERS)
 def prefix_here(folder: bytes) -> str:
-    """What the names of drafts begin with whose locks this process sees: those of this machine,
-    since it was started, in this file system as it is mounted here.
+    """The beginning of the names of drafts whose processes this one sees: those of this machine or
+    container, since it was started, in this file system as it is mounted here.
     """
     try:
         system = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+        system += os.readlink(b"/proc/self/ns/pid")
     except OSError:  # no Linux
         system = secrets.token_bytes()
     place = system + str(os.stat(folder).st_dev).encode()
     return f"{DRAFT_PREFIX}{hashlib.sha256(place).hexdigest()[:8]}"
+
+
+def _is_running(draft: Path) -> bool | None:
+    """Whether the process that began a file runs; None if that cannot be seen from here."""
+    prefix = prefix_here(os.fsencode(draft.parent))
+    match = re.fullmatch(rf"{re.escape(prefix)}([0-9a-f]{{6}})[0-9a-f]{{10}}", draft.name)
+    if match is None:
+        return None
+    try:
+        status = Path(f"/proc/{int(match[1], 16)}/stat").read_bytes()
+    except OSError:
+        return False
+    return status.rpartition(b")")[2].split()[0] not in b"ZX"  # killed, and nobody has asked yet
+
+
+def locks_exclude(folder: Path) -> bool:
+    """Whether a lock in a directory keeps other processes of this machine out.
+
+    It is tried once, with a file that is removed; where none can be written, the answer is no.
+    """
+    with suppress(OSError):
+        return _second_is_refused(os.fsencode(folder))
+    return False
+
+
+@lru_cache(_MOST_FOLDERS)
+def _second_is_refused(folder: bytes) -> bool:
+    path, handle = _created(folder)
+    try:
+        second = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return not _is_locked(handle) and _is_locked(second)
+        finally:
+            os.close(second)
+    finally:
+        os.close(handle)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def is_on_network(folder: Path, mounts: str = "/proc/self/mounts") -> bool:
+    """Whether a directory, which may not exist yet, is on a network file system."""
+    path = Path(os.path.realpath(folder))
+    try:
+        lines = Path(mounts).read_text(errors="surrogateescape").splitlines()
+    except OSError:  # no Linux
+        return False
+    kinds: dict[str, str] = {}
+    for line in lines:
+        _, target, kind, *_ = line.split(" ")
+        kinds[target.replace("\\040", " ")] = kind
+    mount = next((str(each) for each in (path, *path.parents) if str(each) in kinds), "/")
+    kind = kinds.get(mount, "")
+    return kind in _NETWORK or kind.startswith("fuse.")
 
 
 def remove_abandoned(folder: bytes, now_seconds: float) -> None:
@@ -99,24 +169,35 @@ def remove_abandoned(folder: bytes, now_seconds: float) -> None:
         for path in paths:
             with suppress(OSError):
                 _remove_if_abandoned(path, now_seconds - DRAFT_ABANDONED_SECONDS)
-                if path.name.startswith(prefix_here(folder)):
+                if path.name.startswith(DRAFT_PREFIX):
                     removed_if_abandoned(path)
 
 
-def removed_if_abandoned(draft: Path) -> bool:
-    """Remove what a killed process was writing: whoever is alive has it locked.
+def remove_abandoned_below(root: Path, folders: Iterable[Path]) -> None:
+    """Do so in directories below another one, whose file system has the clock."""
+    with suppress(OSError, LarderError), draft(root / "clock") as clock:
+        now_seconds = os.fstat(clock.handle).st_mtime
+        for folder in folders:
+            for each, _, _ in os.walk(folder):
+                remove_abandoned(os.fsencode(each), now_seconds)
 
-    Returns whether it is gone. Raises OSError if the file system has no locks.
+
+def removed_if_abandoned(draft: Path) -> bool:
+    """Remove what a killed process was writing, if it is certain that it was killed.
+
+    Returns whether it is gone. Raises OSError if this user may not.
     """
     try:
         handle = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_running = _is_running(draft)
+        if is_running is None:
+            is_running = is_on_network(draft.parent) or not locks_exclude(draft.parent)
+        if is_running or _is_locked(handle):
+            return False
         draft.unlink(missing_ok=True)
-    except BlockingIOError:
-        return False
     finally:
         os.close(handle)
     return True
@@ -124,6 +205,8 @@ def removed_if_abandoned(draft: Path) -> bool:
 
 def _remove_if_abandoned(path: Path, before_seconds: float) -> None:
     if max(each.lstat().st_mtime for each in (path, *path.rglob("*"))) > before_seconds:
+        return
+    if _is_running(path):
         return
     locked = path / "lock" if path.name.startswith(WORKSHOP_PREFIX) else path
     with suppress(FileNotFoundError):  # its owner was killed before it made the lock
@@ -172,8 +255,13 @@ def file_lock(path: str | bytes | Path) -> Iterator[None]:
     The empty file remains: if it were removed, two processes could lock two files of the same name.
     If the file system does not support locks or refuses them, the block runs without one.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    handle = os.open(path, flags, 0o666)
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        handle = os.open(path, flags | os.O_RDWR | os.O_CREAT, 0o666)
+    except PermissionError:
+        if not os.path.lexists(path):
+            raise
+        handle = os.open(path, flags | os.O_RDONLY)  # another user's, which may be locked, too
     owner = os.getpid()
     _lock_files.add(handle)
     try:
@@ -214,12 +302,34 @@ def open_shared(path: Path) -> int:
 
 @contextmanager
 def unused(path: Path) -> Iterator[bool]:
-    """Whether no process has a file open by `open_shared`; then none can until the block ends."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Whether no process has a file open by `open_shared`; then none can until the block ends.
+
+    Where locks keep nobody out, a file counts as unused that was neither read nor written for a
+    day.
+    """
     try:
-        yield not _is_locked(handle)
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # NFS locks only what may be written
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield _is_unused(path, handle)
     finally:
         os.close(handle)
+
+
+def _is_unused(path: Path, handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if locks_exclude(path.parent):
+            return True
+    except BlockingIOError:
+        return False
+    except OSError:  # its file system has no locks, or none for this user
+        pass
+    status = os.fstat(handle)
+    return time.time() - max(status.st_atime, status.st_mtime) > DRAFT_ABANDONED_SECONDS
 
 
 @contextmanager

@@ -118,6 +118,6 @@ def _copies(root: Path) -> tuple[list[_Copy], int]:
 
 
 def _is_gone(draft: Path) -> bool:
-    with suppress(OSError):  # its file system has no locks
+    with suppress(OSError):  # another user's
         return removed_if_abandoned(draft)
     return False

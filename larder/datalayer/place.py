@@ -18,6 +18,7 @@ from larder.cache.fetch import cache_directory
 from larder.config.urls import parse_url
 from larder.datalayer.copies import limit_of
 from larder.datalayer.trial import SECTION, storage_section
+from larder.disk import is_on_network
 from larder.errors import ConfigError
 from larder.readers.schedule import choice, invalid
 from larder.store import open_store
@@ -40,9 +41,6 @@ _FIELDS: Final = (
 )
 
 _MOST_BYTES: Final = 200
-_NETWORK: Final = frozenset(
-    {"9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "smbfs"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ class Place:
         """
         url = parse_url(self.url)
         folder = Path(url.rest)
-        return folder if url.is_directory and not is_remote(folder) else None
+        return folder if url.is_directory and not is_on_network(folder) else None
 
 
 def place_of(
@@ -153,19 +151,3 @@ def _root_of(section: Mapping[str, Any]) -> str:
         raise invalid("there is no bucket", f"{SECTION}.bucket", "name the bucket")
     folder = (section.get("bucket_directory_path") or "").strip("/")
     return f"{_TYPES[kind]}://{section['bucket']}/{folder}".rstrip("/")
-
-
-def is_remote(folder: Path, mounts: str = "/proc/self/mounts") -> bool:
-    """Whether a directory, which may not exist yet, is on a network file system."""
-    path = Path(os.path.realpath(folder))
-    try:
-        lines = Path(mounts).read_text(errors="surrogateescape").splitlines()
-    except OSError:  # no Linux
-        return False
-    kinds: dict[str, str] = {}
-    for line in lines:
-        _, target, kind, *_ = line.split(" ")
-        kinds[target.replace("\\040", " ")] = kind
-    mount = next((str(each) for each in (path, *path.parents) if str(each) in kinds), "/")
-    kind = kinds.get(mount, "")
-    return kind in _NETWORK or kind.startswith("fuse.")

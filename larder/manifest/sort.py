@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.disk import disk_errors
+from larder.errors import DamageError
 from larder.manifest.files import BATCH_ROWS
 from larder.manifest.query import Stream, query
 from larder.manifest.spool import row_range
@@ -229,14 +230,19 @@ def aligned(
 def aligned_all(
     streams: Sequence[Stream], by: Sequence[str]
 ) -> Iterator[tuple[pa.RecordBatch, ...]]:
-    """The same for any number of streams."""
+    """The same for any number of streams. ``damage.manifest``: rows are out of order."""
     sides = [_Side(rows, by) for rows in streams]
     while True:
         ends = [end for end in (side.last() for side in sides) if end is not None]
         if not ends:
             return
         bound = min(ends)
-        yield tuple(side.take(bound) for side in sides)
+        pieces = tuple(side.take(bound) for side in sides)
+        if not any(piece.num_rows for piece in pieces):
+            message = "the rows of a list of objects are not in the order of their keys"
+            hint = "restore the record of the copy, or delete it and run again"
+            raise DamageError("damage.manifest", message, hint=hint)
+        yield pieces
 
 
 def whole_keys(batches: Iterable[pa.RecordBatch], key: str) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
-from larder.disk import TEMPORARY_PREFIX, removed_if_abandoned
+from larder.disk import remove_abandoned_below
 from larder.errors import ConfigError, DamageError, NotFoundError
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
@@ -74,8 +74,10 @@ def publish(
     job.claim.take(root)
     version = publish_version(root, document, **_creation(job, root, [prefix], files))
     published = _tagged(job, root, version)
-    for segment in segments:
-        _remove_drafts(root, layout.segment_prefix(segment.id))
+    if root.features.local_path:  # nobody will write to these again
+        complete = (layout.segment_prefix(segment.id) for segment in segments)
+        folders = (local_path(root, each.rstrip("/")) for each in complete)
+        remove_abandoned_below(local_path(root, prefix.rstrip("/")), folders)
     progress.finish("publish")
     return published
 
@@ -89,14 +91,6 @@ def _tagged(job: Job, root: Store, version: VersionDocument) -> Published:
             raise
         return Published(version, job.expected)
     return Published(version)
-
-
-def _remove_drafts(root: Store, prefix: str) -> None:
-    """Remove what killed runs were writing below a prefix, which nobody will write to again."""
-    if root.features.local_path:
-        for path in local_path(root, prefix.rstrip("/")).rglob(f"{TEMPORARY_PREFIX}draft-*"):
-            with suppress(OSError):  # without locks, it may be in use
-                removed_if_abandoned(path)
 
 
 def publish_existing(job: Job, *, progress: Progress) -> Published:

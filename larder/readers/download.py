@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
-from larder.disk import TEMPORARY_PREFIX, check_names, disk_errors, removed_if_abandoned, write_file
+from larder.disk import check_names, disk_errors, remove_abandoned_below, write_file
 from larder.errors import ConfigError
 from larder.manifest.sealed import StoredFile
 from larder.store.base import Store
-from larder.store.download import download, locked, path_below
+from larder.store.download import download, is_downloaded, locked, path_below
 from larder.versions.documents import VersionDocument
 
 THREADS = 8
@@ -33,42 +32,48 @@ def download_version(
     The file larder.json says which version the directory has.
     """
     check_names(directory, shards)
+    files = {f"{split}/{file.name}": file for split, each in shards.items() for file in each}
+    for file in version.files_of("classes"):
+        files[CLASSES] = file
+    if _is_marked(version, directory) and all(
+        is_downloaded(directory / path, file.bytes) for path, file in files.items()
+    ):  # then it takes no lock, as the directory may be another user's
+        return
     with disk_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
     with locked(directory / _LOCK):
-        _mark(version, directory)
-        for draft in directory.glob(f"*/{TEMPORARY_PREFIX}*"):
-            with suppress(OSError):  # without locks, nobody knows whether somebody writes it
-                removed_if_abandoned(draft)
+        if not _is_marked(version, directory):
+            write_file(directory / _MARK, _mark(version))
+        remove_abandoned_below(directory, [directory / split for split in shards])
         with ThreadPoolExecutor(THREADS, thread_name_prefix="larder-download") as threads:
             pending = [
-                threads.submit(_download, store, directory, f"{split}/{file.name}", file)
-                for split, files in shards.items()
-                for file in files
+                threads.submit(_download, store, directory, path, file)
+                for path, file in files.items()
             ]
             try:
                 for each in pending:
                     each.result()
             finally:
                 threads.shutdown(cancel_futures=True)
-        for facts in version.files_of("classes"):
-            download(store, facts.path, directory / CLASSES, facts.bytes, facts.sha256)
 
 
 def _download(store: Store, directory: Path, path: str, file: StoredFile) -> None:
     download(store, file.path, path_below(directory, path), file.bytes, file.sha256, threads=1)
 
 
-def _mark(version: VersionDocument, directory: Path) -> None:
-    """Write down which version is in a directory, or refuse one that has another."""
+def _mark(version: VersionDocument) -> bytes:
+    """The bytes of the file that says which version a directory has."""
     mark = {"dataset": version.dataset, "version": version.id, "digest": version.digest}
-    data = json.dumps(mark, indent=1).encode() + b"\n"
+    return json.dumps(mark, indent=1).encode() + b"\n"
+
+
+def _is_marked(version: VersionDocument, directory: Path) -> bool:
+    """Whether a directory has this version, or none; refuses one that has another."""
     path = directory / _MARK
     with disk_errors(path, reading=True):
         present = path.read_bytes() if path.exists() else None
-    if present is None:
-        write_file(path, data)
-    elif present != data:
+    if present not in (None, _mark(version)):
         message = "the directory has another version, or another dataset"
         hint = "name another directory, or delete this one"
         raise ConfigError("config.path", message, where=str(path), hint=hint)
+    return present is not None

@@ -23,7 +23,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 
-from larder.disk import DRAFT_PREFIX, disk_errors, removed_if_abandoned, sha256_file
+from larder.disk import (
+    DRAFT_PREFIX,
+    disk_errors,
+    locks_exclude,
+    removed_if_abandoned,
+    sha256_file,
+)
 from larder.errors import ConfigError, NotFoundError, StoreError
 from larder.manifest.sealed import StoredFile
 from larder.store import open_store
@@ -162,14 +168,13 @@ class KeptShards:
         return used_bytes > self._limit_bytes
 
     def _is_abandoned(self, draft: Path) -> bool:
-        try:
-            return removed_if_abandoned(draft)
-        except PermissionError:
-            raise
-        except OSError:
+        if removed_if_abandoned(draft):
+            return True
+        if not locks_exclude(self._directory):
             message = "its file system has no locks, with which processes share kept shards"
             hint, where = "name a directory on a local disk", str(self._directory)
-            raise ConfigError("config.path", message, where=where, hint=hint) from None
+            raise ConfigError("config.path", message, where=where, hint=hint)
+        return False
 
     def _files(self) -> tuple[list[_File], list[_File]]:
         """The shards, and the files that are being downloaded; removes what was abandoned."""

@@ -6,18 +6,17 @@ The manifests that only later runs of the dataset need stay where they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from larder.disk import TEMPORARY_PREFIX, check_names, disk_errors, removed_if_abandoned, write_file
-from larder.errors import DamageError
+from larder.disk import check_names, disk_errors, remove_abandoned_below, write_file
+from larder.errors import DamageError, LarderError
 from larder.manifest.sealed import MAKE_AGAIN, StoredFile
-from larder.store import object_url
+from larder.store import object_url, open_store
 from larder.store.base import Store
-from larder.store.download import download, locked, path_below
+from larder.store.download import download, is_downloaded, locked, path_below
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
 from larder.versions.index import SegmentIndex, listed_shards
@@ -69,13 +68,14 @@ def copy_version(
     digest; of several processes that copy, one does and the others wait. The last write makes the
     copy a version.
     """
+    files = list(files)
+    if _is_complete(version, files, root):  # which takes no lock, as it may be another user's
+        return
     check_names(root, version.splits)
     with disk_errors(root):
         root.mkdir(parents=True, exist_ok=True)
     with locked(root / _LOCK):
-        for draft in root.rglob(f"{TEMPORARY_PREFIX}*"):
-            with suppress(OSError):  # without locks, nobody knows whether somebody writes it
-                removed_if_abandoned(draft)
+        remove_abandoned_below(root, [root])
         with ThreadPoolExecutor(THREADS, thread_name_prefix="larder-copy") as threads:
             pending = [threads.submit(_copy, store, file, root) for file in files]
             try:
@@ -90,6 +90,18 @@ def copy_version(
         if read_version(store, version.id, partial(write_file, path)) is None:
             where = object_url(store.url, layout.version_key(version.id))
             raise DamageError("damage.size", "the file is missing", where=where)
+
+
+def _is_complete(version: VersionDocument, files: Sequence[StoredFile], root: Path) -> bool:
+    copies = open_store(str(root))
+    try:
+        if read_version(copies, version.id) != version:
+            return False
+        for use in version.segments:
+            existing_segment(copies, use.id)
+    except LarderError:
+        return False
+    return all(is_downloaded(root / file.path, file.bytes) for file in files)
 
 
 def _copy(store: Store, file: StoredFile, root: Path) -> None:

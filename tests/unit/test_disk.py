@@ -18,7 +18,6 @@ from larder.disk import (
     folding_of,
     open_draft,
     remove_abandoned,
-    removed_if_abandoned,
     workshop,
 )
 from larder.errors import ConfigError
@@ -97,6 +96,7 @@ def test_a_file_of_a_killed_owner_goes_at_once_and_that_of_a_living_one_never(tm
 def test_what_is_left_from_elsewhere_goes_after_a_day(tmp_path, monkeypatch):
     """Or from before the machine was started again: the locks of others cannot be seen."""
     monkeypatch.setattr(disk, "prefix_here", lambda folder: DRAFT_PREFIX + "elsewhere")
+    monkeypatch.setattr(disk, "is_on_network", lambda folder: True)
     killed, left = owner(tmp_path)
     living, used = owner(tmp_path)
     with killed, living:
@@ -156,7 +156,7 @@ def test_a_draft_that_was_taken_for_an_abandoned_one_is_made_again(tmp_path, mon
     def swept(handle: int) -> bool:
         paths.append(*tmp_path.iterdir())
         if len(paths) == 1:
-            assert removed_if_abandoned(paths[0])
+            paths[0].unlink()
         return locking(handle)
 
     monkeypatch.setattr(disk, "_is_locked", swept)

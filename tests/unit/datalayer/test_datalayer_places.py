@@ -16,7 +16,8 @@ from larder.datalayer import stored
 from larder.datalayer.catalog import remove_caches
 from larder.datalayer.document import FORMAT
 from larder.datalayer.function import changes, digests
-from larder.datalayer.place import is_remote, place_of
+from larder.datalayer.place import place_of
+from larder.disk import is_on_network
 from larder.manifest.sealed import seal, unseal
 from tests.support.errors import larder_error
 
