@@ -74,7 +74,7 @@ def test_of_two_that_rebuild_each_reads_what_its_own_function_returned(where, re
     remote = where == "bucket"
     storage = request.getfixturevalue("bucket") if remote else tmp_path / "storage"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("larder.datalayer.place.is_remote", lambda folder: True)
+        patch.setattr("larder.datalayer.place.is_on_network", lambda folder: True)
         train(storage, value(0), cache_dir=tmp_path / "first")
         others: set[Any] = set()  # which no digest of the function has
 

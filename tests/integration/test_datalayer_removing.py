@@ -27,7 +27,7 @@ from tests.support.errors import larder_error
 @pytest.fixture
 def network(tmp_path, monkeypatch):
     """A directory that is taken for one of a network file system."""
-    monkeypatch.setattr("larder.datalayer.place.is_remote", lambda folder: True)
+    monkeypatch.setattr("larder.datalayer.place.is_on_network", lambda folder: True)
     monkeypatch.setenv("LARDER_CACHE_DIR", str(tmp_path / "local"))
     return str(tmp_path / "storage")
 

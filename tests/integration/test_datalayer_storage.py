@@ -185,7 +185,7 @@ def test_a_builder_that_is_killed_is_taken_over(tmp_path):
 @pytest.mark.parametrize("write", ["upload", "put"])
 def test_a_build_that_stops_before_any_write_is_done_again(tmp_path, monkeypatch, write):
     """Whatever a builder has left, the next one makes the cache whole."""
-    monkeypatch.setattr("larder.datalayer.place.is_remote", lambda folder: True)
+    monkeypatch.setattr("larder.datalayer.place.is_on_network", lambda folder: True)
 
     def stop() -> None:
         raise KeyboardInterrupt

@@ -352,14 +352,14 @@ def test_network_file_systems_are_told_by_their_mounts(tmp_path):
     )
     remote = ["/mnt/my nfs/a/b", "/lustre", "/fuse/x"]
     for path in remote:
-        assert is_remote(Path(path), str(mounts)), path
+        assert is_on_network(Path(path), str(mounts)), path
     for path in ("/", "/mnt", "/lustre/tmp/a", "/lustrex"):
-        assert not is_remote(Path(path), str(mounts)), path
-    assert not is_remote(Path("/"), str(tmp_path / "none"))
+        assert not is_on_network(Path(path), str(mounts)), path
+    assert not is_on_network(Path("/"), str(tmp_path / "none"))
 
 
 def test_a_network_file_system_is_read_from_a_copy(storage, monkeypatch, tmp_path):
-    monkeypatch.setattr("larder.datalayer.place.is_remote", lambda folder: True)
+    monkeypatch.setattr("larder.datalayer.place.is_on_network", lambda folder: True)
     for _ in range(2):
         assert read() == [0, 1, 2, 3]
     (copy,) = (tmp_path / "local").rglob("*.mdb")
