@@ -17,7 +17,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-from larder.catalog.due import HOUR_US, InUse, Policy, due_units, kept_versions
+from larder.catalog.due import HOUR_US, InUse, Policy, due_units, kept_versions, units_in_use
 from larder.catalog.history import check_dataset
 from larder.catalog.holdings import SHOWN_KEYS, Holdings, Needed, Unit, read_needed, take_holdings
 from larder.catalog.place import Place
@@ -115,10 +115,10 @@ def plan_clean(
         (ripe if is_old or each.tombstone.cleaner else waiting).append(each)
     reasons = kept_versions(holdings, needed, settings.policy, now_us)
     announced = set(_prefixes([*ripe, *waiting]))
-    due = due_units(holdings, needed, reasons, settings.policy, now_us)
-    due = [prefix for prefix in due if prefix not in announced]
+    in_use = units_in_use(holdings, needed, reasons, settings.policy, now_us)
+    due = [prefix for prefix in due_units(holdings, in_use) if prefix not in announced]
     kept = [version for version, reason in reasons.items() if reason]
-    in_use, copies, lasting = InUse.of(needed, kept), Totals(), 0
+    copies, lasting = Totals(), 0
     for info, may_go in _unread(settings, root, kept, needed, now_us):
         copies += Totals(1, info.size_bytes) if may_go else Totals()
         lasting += not may_go
@@ -188,7 +188,7 @@ def clean_units(plan: CleanPlan, *, progress: Progress) -> tuple[Totals, dict[st
     progress.start(STAGE, objects=totals.count, bytes=totals.bytes)
     deleted, threads = Totals(), place.cluster.copy_.concurrency
     for each in ripe:
-        sweep = Sweep(root, place.dataset, each, plan.reasons, threads, progress)
+        sweep = Sweep(root, place.dataset, each, plan.reasons, plan.in_use.young, threads, progress)
         sweep.run(plan.now_us, conditions)
         deleted += sweep.done
     if plan.copies.count:

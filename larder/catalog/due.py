@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from larder.catalog.holdings import Holdings, Named, Needed, whole_of
 from larder.errors import ConfigError
@@ -84,38 +84,42 @@ def kept_versions(
     return reasons
 
 
-def due_units(
+def units_in_use(
     holdings: Holdings, needed: Needed, reasons: Mapping[str, str], policy: Policy, now_us: int
-) -> list[str]:
-    """The prefixes of units that may go, sorted.
+) -> InUse:
+    """The units that stay if versions do for these reasons.
 
-    What a version names goes with it. What none names may be unfinished work of a run of another
-    release, without a lease: it has to be left alone for the grace time.
+    What a version names goes with it. A unit that none names may be unfinished work of a run of
+    another release, without a lease: it stays until the grace time has passed since its last write.
     """
-    named = needed.named
-    gone = {use[0] for version in reasons if not reasons[version] for use in named[version]}
+    gone = {use[0] for version in reasons if not reasons[version] for use in needed.named[version]}
     in_use = InUse.of(needed, (version for version in reasons if reasons[version]))
-    due = []
-    for prefix in sorted({in_use.whole(prefix) for prefix in holdings.units}):
+    young = []
+    for prefix, unit in holdings.units.items():
         _, _, id_ = prefix.partition("/")
-        if id_ in reasons:
-            is_due = not reasons[id_]
-        else:
-            idle_us = now_us - holdings.units[prefix].newest_us
-            is_due = id_ in gone or policy.has_passed(idle_us)
-        if is_due and not in_use.has(prefix):
-            due.append(prefix)
-    return due
+        is_named = id_ in reasons or id_ in gone or in_use.has(prefix)
+        if not is_named and not policy.has_passed(now_us - unit.newest_us):
+            young.append(prefix)
+    return replace(in_use, young=frozenset(young))
+
+
+def due_units(holdings: Holdings, in_use: InUse) -> list[str]:
+    """The prefixes of units that may go, sorted."""
+    prefixes = sorted({in_use.whole(prefix) for prefix in holdings.units})
+    return [prefix for prefix in prefixes if not in_use.has(prefix)]
 
 
 @dataclass(frozen=True, slots=True)
 class InUse:
-    """Versions that stay, and the segments and caches that they, tags and leases need."""
+    """Versions that stay, the segments and caches that they, tags and leases need, and the prefixes
+    of ``young`` units that nothing names.
+    """
 
     needed: Needed
     versions: frozenset[str]
     segments: frozenset[str]
     caches: frozenset[tuple[str, str | None]]
+    young: frozenset[str] = frozenset()
 
     @staticmethod
     def of(needed: Needed, versions: Iterable[str]) -> InUse:
@@ -132,6 +136,8 @@ class InUse:
 
     def has(self, prefix: str) -> bool:
         """Whether a unit has to stay."""
+        if prefix in self.young or whole_of(prefix) in self.young:
+            return True
         kind, id_, *inner = prefix.split("/")
         if kind == "versions":
             return id_ in self.versions

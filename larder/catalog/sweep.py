@@ -45,8 +45,9 @@ def delete_objects(
 class Sweep:
     """The deletion of what a tombstone names, by this clean, until another one takes it over.
 
-    ``reasons`` say why this clean keeps versions, as of `kept_versions`: the clean that announced
-    them may have had another policy.
+    ``reasons`` say why this clean keeps versions, as of `kept_versions`, and ``young`` are units
+    that it keeps: the clean that announced them may have had another policy, and a run may have
+    written to them since.
     """
 
     def __init__(
@@ -55,12 +56,14 @@ class Sweep:
         dataset: str,
         tombstone: NamedTombstone,
         reasons: Mapping[str, str],
+        young: frozenset[str],
         threads: int,
         progress: Progress,
     ) -> None:
         self.done = Totals()
         self._root = root
         self._reasons = reasons
+        self._young = young
         self._tombstone = tombstone
         self._is_larders = larders_files(dataset).fullmatch
         self._threads = threads
@@ -89,7 +92,7 @@ class Sweep:
             and not self._reasons.get(version, "published since")
         ]
         self._delete(self._documents(f"versions/{version}" for version in gone))
-        in_use = InUse.of(needed, needed.named.keys() - gone)
+        in_use = replace(InUse.of(needed, needed.named.keys() - gone), young=self._young)
         for prefix in tombstone.prefixes:
             if not in_use.has(prefix):
                 self._delete_unit(prefix)

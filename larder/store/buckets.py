@@ -258,7 +258,7 @@ def storage_class(name: str | None) -> str:
 
 
 _MAX_EMPTY_PAGES = 10_000
-"""How many pages of a listing may be empty in a row: an honest server sends few."""
+"""Limit of empty pages in a row in a listing."""
 
 
 def list_pages(

@@ -6,11 +6,11 @@ import time
 from dataclasses import replace
 
 import pytest
-from catalog_lab import cleaned, grown
-from pipeline_lab import directory_lab, images
+from catalog_lab import cleaned, drop_all, grown
+from pipeline_lab import directory_lab, images, png
 
 from tests.support.runs import between
-from tests.support.stores import Stop, Stopped, StoppingStore
+from tests.support.stores import KeyStop, Stop, Stopped, StoppingStore
 
 OLDER_SECONDS = 25 * 3600
 """Longer than the grace time also where the machine's clock is set back meanwhile."""
@@ -34,8 +34,8 @@ def versions(published):
     return published[1]
 
 
-def make_tombstones_older(lab) -> None:
-    for path in (lab.folder / "tombstones").glob("[!.]*"):
+def make_older(lab, folder: str) -> None:
+    for path in (lab.folder / folder).rglob("[!.]*"):
         then = path.stat().st_mtime - OLDER_SECONDS
         os.utime(path, (then, then))
 
@@ -43,7 +43,7 @@ def make_tombstones_older(lab) -> None:
 @pytest.mark.parametrize("policy", [{"keep": 3}, {"keep": 1, "older": "365d"}])
 def test_what_this_clean_keeps_is_no_longer_announced(lab, versions, policy):
     cleaned(lab, 1, "24h")
-    make_tombstones_older(lab)
+    make_older(lab, "tombstones")
     kept = versions[-3:] if policy["keep"] == 3 else versions
     plan = cleaned(lab, grace="24h", plan_only=True, **policy)
     assert plan["kept"].keys() == set(kept)
@@ -86,3 +86,21 @@ def test_a_clean_after_a_killed_one_keeps_what_it_says(lab, writes):
     kept = cleaned(lab, 3)["kept"]
     assert len(kept) == min(3, len(left))
     assert lab.check().keys() == kept.keys()
+
+
+def test_work_that_a_run_went_on_with_since_it_was_announced_stays(lab):
+    lab.add({"a/more.png": png(70)})
+    assert lab.stopped(KeyStop("version.json")) is None
+    drop_all(lab)
+    make_older(lab, "segments")
+    units = cleaned(lab, 4, "24h")["announced"]["units"]
+    (segment,) = (unit for unit in units if unit.count("/") == 1)
+    make_older(lab, "tombstones")
+    os.utime(next((lab.folder / segment).rglob("[!.]*.tar")))
+    plan = cleaned(lab, 4, "24h", plan_only=True)
+    assert (plan["ripe"]["units"], plan["announced"]["units"]) == ([], [])
+    before = {path for path in (lab.folder / segment).rglob("*")}
+    assert cleaned(lab, 4, "24h")["deleted"]["count"] == 0
+    assert {path for path in (lab.folder / segment).rglob("*")} == before
+    make_older(lab, segment)
+    assert cleaned(lab, 4, "24h")["announced"]["units"] == units

@@ -61,7 +61,8 @@ def test_copies_do_not_end_each_other_where_locks_lie(copy, lock, tmp_path, monk
         target=paused, args=(lambda: copy(data, folder), begun, go_on), daemon=True
     )
     first.start()
-    begun.wait()
+    while not begun.wait(1):
+        assert first.is_alive(), "the first copy has ended before it wrote anything"
     copy(data, folder)
     go_on.set()
     first.join()

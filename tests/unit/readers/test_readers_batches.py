@@ -179,6 +179,15 @@ def test_an_image_of_that_size_is_cut_and_not_scaled(decoder, monkeypatch):
     assert made.flags.c_contiguous
 
 
+@pytest.mark.parametrize("mode", ["L", "CMYK", "RGB"])
+def test_every_kind_of_jpeg_decodes_the_same_with_both_decoders(mode, monkeypatch):
+    data = encoded(picture(200, 160, mode), quality=95)
+    fast = decode_image(data, "x", 64)
+    use_decoder("pillow", monkeypatch)
+    slow = decode_image(data, "x", 64)
+    assert np.abs(fast.astype(int) - slow.astype(int)).max() < 12
+
+
 def test_what_cannot_be_decoded_is_named():
     deep = encoded(Image.fromarray(np.zeros((4, 4), np.uint16)), "PNG")
     for bad in (b"no image", encoded(picture(90, 90))[:500], deep):
