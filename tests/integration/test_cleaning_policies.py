@@ -99,8 +99,8 @@ def test_work_that_a_run_went_on_with_since_it_was_announced_stays(lab):
     os.utime(next((lab.folder / segment).rglob("[!.]*.tar")))
     plan = cleaned(lab, 4, "24h", plan_only=True)
     assert (plan["ripe"]["units"], plan["announced"]["units"]) == ([], [])
-    before = {path for path in (lab.folder / segment).rglob("*")}
+    before = set((lab.folder / segment).rglob("*"))
     assert cleaned(lab, 4, "24h")["deleted"]["count"] == 0
-    assert {path for path in (lab.folder / segment).rglob("*")} == before
+    assert set((lab.folder / segment).rglob("*")) == before
     make_older(lab, segment)
     assert cleaned(lab, 4, "24h")["announced"]["units"] == units
