@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from larder.errors import NotFoundError
+from larder.errors import NotFoundError, StoreError
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import not_kept
@@ -27,10 +27,12 @@ def check_kept(root: Store, prefix: str, copies: Iterable[pa.RecordBatch]) -> No
             *(batch.column(name).to_pylist() for name in _COLUMNS), strict=True
         ):
             if not _is_kept(listing.find(prefix + key), size_bytes, etag):
-                info = _now(root, prefix + key)
-                if not _is_kept(info, size_bytes, etag):
-                    where = object_url(root.url, prefix + key)
+                info, where = _now(root, prefix + key), object_url(root.url, prefix + key)
+                if info is None or info.size_bytes != size_bytes:
                     raise not_kept(where, size_bytes, info.size_bytes if info else None)
+                if not _is_kept(info, size_bytes, etag):
+                    message = "the object was replaced while this run copied"
+                    raise StoreError("store.refused", message, where=where, hint="run again")
 
 
 def _is_kept(info: ObjectInfo | None, size_bytes: int, etag: str | None) -> bool:

@@ -32,7 +32,10 @@ class PlannedRows:
     def take(self, rows: int) -> pa.Table:
         """The next rows; fewer at the end of the order."""
         taken: list[pa.RecordBatch] = []
-        while rows and (batch := self._rest.pop() if self._rest else next(self._batches, None)):
+        while rows:
+            batch = self._rest.pop() if self._rest else next(self._batches, None)
+            if batch is None:
+                break
             taken.append(batch.slice(0, rows))
             if batch.num_rows > rows:
                 self._rest.append(batch.slice(rows))

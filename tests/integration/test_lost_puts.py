@@ -47,6 +47,14 @@ def test_few_copies_among_many_objects_are_found_with_few_requests():
     assert recording.count("list") <= 4
 
 
+def test_a_copy_that_was_replaced_meanwhile_is_named():
+    store = MemoryStore("kept")
+    store.put("x/k", b"others")
+    row = {"key": "k", "mirror_etag": "mine", "size_bytes": 6, "etag": "", "modified": 0}
+    with pytest.raises(FatalError, match="was replaced"):
+        check_kept(store, "x/", [pa.RecordBatch.from_pylist([row], schema=OBJECTS)])
+
+
 @pytest.mark.parametrize("kept_bytes", [None, 10])
 def test_a_cache_file_that_was_lost_is_not_published(bucket, kept_bytes):
     train = larder.cache_train_dataset("d", "v1", storage=bucket)(lambda: range(10))
