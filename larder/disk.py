@@ -57,8 +57,9 @@ _MOST_FOLDERS = 4096
 _PIECE_BYTES = 1 << 18
 
 _NETWORK = frozenset(
-    {"9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "gpfs", "lustre", "nfs", "nfs4", "ocfs2"}
-    | {"orangefs", "smb3", "smbfs", "wekafs"}
+    {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse", "gfs2", "gpfs", "lustre", "ncpfs"}
+    | {"nfs", "nfs4", "ocfs2", "orangefs", "prl_fs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs"}
+    | {"vmhgfs", "wekafs"}
 )
 
 _searched: set[bytes] = set()
@@ -120,11 +121,13 @@ def _is_running(draft: Path) -> bool | None:
 def locks_exclude(folder: Path) -> bool:
     """Whether a lock in a directory keeps other processes of this machine out.
 
-    It is tried once, with a file that is removed; where none can be written, the answer is no.
+    It is tried once, with a file that is removed. Where none can be written, the answer is no, but
+    for a local disk that is full.
     """
-    with suppress(OSError):
+    try:
         return _second_is_refused(os.fsencode(folder))
-    return False
+    except OSError as error:
+        return error.errno in FULL and not is_on_network(folder)
 
 
 @lru_cache(_MOST_FOLDERS)

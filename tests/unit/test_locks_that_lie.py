@@ -192,3 +192,13 @@ def test_another_user_waits_for_the_same_lock(tmp_path):
                 pass
 
         assert in_a_process(waits) == 0
+
+
+def test_locks_of_a_local_disk_that_is_full_are_believed(tmp_path, monkeypatch):
+    def full(folder: bytes) -> bool:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(disk, "_second_is_refused", full)
+    assert locks_exclude(tmp_path)
+    monkeypatch.setattr(disk, "is_on_network", lambda folder: True)
+    assert not locks_exclude(tmp_path)
