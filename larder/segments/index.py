@@ -32,7 +32,7 @@ from larder.segments.segment_job import Job, SegmentJob, UsedSegment, open_root
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote, joined
 from larder.shards.indexes import IndexFile
-from larder.shards.model import RECEIPT_ROWS, ShardPlan, WrittenFile
+from larder.shards.model import ShardPlan, WrittenFile
 from larder.shards.reading.fetch import skipped_failure
 from larder.store.base import Store
 from larder.versions import layout
@@ -144,11 +144,12 @@ def make_index(
     return build
 
 
-def _check_receipt(job: SegmentJob, plan: ShardPlan, planned: pa.Table, receipt: Receipt) -> None:
-    rows = pa.Table.from_batches(receipt.rows(), RECEIPT_ROWS)
+def _check_receipt(
+    job: SegmentJob, plan: ShardPlan, planned: Iterable[pa.RecordBatch], receipt: Receipt
+) -> None:
     transformed = job.dataset.image_options.transform is not None
     format_ = shard_format(*job.shape.use)
-    problem = receipt_problem(plan, planned, receipt.shard, rows, format_, transformed=transformed)
+    problem = receipt_problem(plan, planned, receipt, format_, transformed=transformed)
     if problem:
         raise damaged_receipt(receipt.url, f"the receipt is not that of its shard: {problem}")
 

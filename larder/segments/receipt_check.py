@@ -6,18 +6,20 @@ proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.segments.receipts import FinishedShard
+from larder.segments.receipts import FinishedShard, Receipt
 from larder.segments.shard_index import ShardIndex
 from larder.shards.formats.base import ShardFormat
-from larder.shards.model import ShardPlan
+from larder.shards.model import RECEIPT_ROWS, ShardPlan
 
 _MOST_CLASSES = 1 << 31
+
+_OTHER_SAMPLES = "its samples are not those that are planned for its shard, in their order"
 
 ORDER_COLUMNS = ["split", "key", "label", "parts", "packed"]
 
@@ -29,59 +31,105 @@ class PlannedRows:
         self._batches = iter(batches)
         self._rest: list[pa.RecordBatch] = []
 
-    def take(self, rows: int) -> pa.Table:
+    def take(self, rows: int) -> Iterator[pa.RecordBatch]:
         """The next rows; fewer at the end of the order."""
-        taken: list[pa.RecordBatch] = []
         while rows:
             batch = self._rest.pop() if self._rest else next(self._batches, None)
             if batch is None:
-                break
-            taken.append(batch.slice(0, rows))
+                return
             if batch.num_rows > rows:
                 self._rest.append(batch.slice(rows))
-            rows -= taken[-1].num_rows
-        return pa.Table.from_batches(taken)
+            taken = batch.slice(0, rows)
+            rows -= taken.num_rows
+            yield taken
 
 
 def receipt_problem(
     plan: ShardPlan,
-    planned: pa.Table,
-    shard: FinishedShard,
-    rows: pa.Table,
+    planned: Iterable[pa.RecordBatch],
+    receipt: Receipt,
     shard_format: ShardFormat,
     *,
     transformed: bool,
 ) -> str:
-    """Say why a shard with these rows cannot be the planned one; empty if it can.
+    """Say why a shard with this receipt cannot be the planned one; empty if it can.
 
-    ``planned`` are the samples of the order, ``rows`` are by `larder.shards.model.RECEIPT_ROWS`.
-    With ``transformed``, images are stored with other lengths than their objects have.
+    ``planned`` are the samples of the order. With ``transformed``, images are stored with other
+    lengths than their objects have. No more than a batch of rows is in memory, and the bad ones.
     """
-    samples = rows.filter(pc.is_null(rows.column("bad")))
-    names = list(shard_format.file_names(plan.name)) if samples.num_rows else []
+    shard = receipt.shard
+    bad = pa.Table.from_batches(map(_bad_ones, receipt.rows()), RECEIPT_ROWS)
+    samples = plan.rows - bad.num_rows
+    names = list(shard_format.file_names(plan.name)) if samples else []
     described = shard.split, shard.name, shard.samples, [file.name for file in shard.files]
-    if described != (plan.split, plan.name, samples.num_rows, names):
+    if described != (plan.split, plan.name, samples, names):
         return "it is of another shard, or of another number of samples"
-    keys = planned.column("key").combine_chunks()
-    places = pc.index_in(rows.column("key"), value_set=keys)
-    numbers = places.fill_null(-1).to_numpy()
-    of_samples = numbers[rows.column("bad").is_null().to_numpy()]
-    if (
-        not np.array_equal(np.sort(numbers), np.arange(plan.rows))
-        or (np.diff(of_samples) < 0).any()
-    ):
-        return "its samples are not those that are planned for its shard, in their order"
-    wanted = planned.take(places)
+    check = _Samples(shard, receipt.samples(), shard_format, transformed=transformed)
+    bad_keys, planned_bad = bad.column("key").combine_chunks(), list[pa.RecordBatch]()
+    for batch in planned:
+        is_bad = pc.is_in(batch.column("key"), value_set=bad_keys)
+        planned_bad.append(batch.filter(is_bad))
+        if problem := check.problem(batch.filter(pc.invert(is_bad))):
+            return problem
+    if (problem := check.rest_problem()) or not planned_bad:
+        return problem
+    wanted = pa.Table.from_batches(planned_bad)
+    places = pc.index_in(bad_keys, value_set=wanted.column("key").combine_chunks())
+    if not np.array_equal(np.sort(places.fill_null(-1).to_numpy()), np.arange(wanted.num_rows)):
+        return _OTHER_SAMPLES
+    return _rows_problem(wanted.take(places), bad, transformed=transformed)
+
+
+def _bad_ones(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.filter(rows.column("bad").is_valid())
+
+
+class _Samples:
+    """The samples of a receipt, which are compared with the planned ones batch by batch."""
+
+    def __init__(
+        self,
+        shard: FinishedShard,
+        batches: Iterable[pa.RecordBatch],
+        shard_format: ShardFormat,
+        *,
+        transformed: bool,
+    ) -> None:
+        self._shard = shard
+        self._rows = PlannedRows(batches)
+        self._format = shard_format
+        self._transformed = transformed
+        self._left = shard.samples
+        self._end = 0
+
+    def problem(self, wanted: pa.RecordBatch) -> str:
+        for rows in self._rows.take(wanted.num_rows):
+            part, wanted = wanted.slice(0, rows.num_rows), wanted.slice(rows.num_rows)
+            if not rows.column("key").equals(part.column("key")):
+                return _OTHER_SAMPLES
+            tables = (pa.Table.from_batches([each]) for each in (part, rows))
+            problem = _rows_problem(*tables, transformed=self._transformed)
+            if problem or (problem := self._places_problem(rows)):
+                return problem
+        return _OTHER_SAMPLES if wanted.num_rows else ""
+
+    def rest_problem(self) -> str:
+        """Say so if not all samples were planned."""
+        return _OTHER_SAMPLES if self._left or any(self._rows.take(1)) else ""
+
+    def _places_problem(self, rows: pa.RecordBatch) -> str:
+        self._left -= rows.num_rows
+        index, size_bytes = ShardIndex(rows), self._shard.files[0].bytes
+        is_last = not self._left
+        problem = index.places_problem(size_bytes, self._format, begin=self._end, last=is_last)
+        self._end = index.end(self._end)
+        return problem or index.label_problems(_MOST_CLASSES)[0]
+
+
+def _rows_problem(wanted: pa.Table, rows: pa.Table, *, transformed: bool) -> str:
     if not rows.column("label").equals(wanted.column("label")):
         return "its labels are not those that are planned"
-    problem = _parts_problem(wanted, rows, transformed=transformed)
-    return problem or (_places_problem(shard, samples, shard_format) if samples.num_rows else "")
-
-
-def _places_problem(shard: FinishedShard, samples: pa.Table, shard_format: ShardFormat) -> str:
-    index = ShardIndex(samples.combine_chunks().to_batches()[0])
-    problem = index.places_problem(shard.files[0].bytes, shard_format)
-    return problem or index.label_problems(_MOST_CLASSES)[0]
+    return _parts_problem(wanted, rows, transformed=transformed)
 
 
 def _parts_problem(wanted: pa.Table, rows: pa.Table, *, transformed: bool) -> str:

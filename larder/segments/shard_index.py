@@ -65,13 +65,21 @@ class ShardIndex:
         """The keys of some samples."""
         return tuple(self._rows.column("key").take(pa.array(places, pa.int64())).to_pylist())
 
-    def places_problem(self, size_bytes: int, shard_format: ShardFormat | None = None) -> str:
+    def places_problem(
+        self,
+        size_bytes: int,
+        shard_format: ShardFormat | None = None,
+        *,
+        begin: int = 0,
+        last: bool = True,
+    ) -> str:
         """What is wrong if places are not in order, apart, and inside the file; else empty.
 
         With its format, the samples fill the shard, and the parts of a framed one stand where the
-        lengths of the headers and contents before them put them.
+        lengths of the headers and contents before them put them. Some of the samples of a shard
+        fill it from ``begin`` on, and to its end if they are the ``last``.
         """
-        before = np.concatenate(([0], self._stops[:-1]))
+        before = np.concatenate(([begin], self._stops[:-1]))
         bad = np.flatnonzero((self._starts < before) | (self._stops < self._starts))
         if len(bad):
             (key,) = self.named([int(bad[0])])
@@ -92,16 +100,21 @@ class ShardIndex:
                 return f"the index of {self._part(int(places[np.flatnonzero(wrong)[0]]))} {message}"
         if shard_format is None or (self._counts_rows and not shard_format.framed):
             return ""
-        if shard_format.framed and (problem := self._frames_problem(shard_format)):
+        if shard_format.framed and (problem := self._frames_problem(shard_format, begin)):
             return problem
         gaps = np.flatnonzero(self._starts != before)
         if len(gaps):
             (key,) = self.named([int(gaps[0])])
             return f"the index of {key} leaves a gap before it"
-        end = sum(self._stops[-1:].tolist()) + (shard_format.empty_bytes * shard_format.framed)
-        return "" if end == size_bytes else f"by the index, the shard has {end:,} bytes"
+        end = self.end(begin) + (shard_format.empty_bytes * shard_format.framed)
+        is_whole = end == size_bytes or not last
+        return "" if is_whole else f"by the index, the shard has {end:,} bytes"
 
-    def _frames_problem(self, shard_format: ShardFormat) -> str:
+    def end(self, begin: int = 0) -> int:
+        """Where the last sample ends, or ``begin`` if there is none."""
+        return int(self._stops[-1]) if len(self) else begin
+
+    def _frames_problem(self, shard_format: ShardFormat, begin: int) -> str:
         """Find the headers of a framed shard; what is wrong if parts do not follow from them."""
         lengths: list[int] = []
         checksums: list[int] = []
@@ -119,14 +132,14 @@ class ShardIndex:
             checksums += map(google_crc32c.value, heads)
             rests.append(rest)
         head_bytes = np.array(lengths, np.int64)
-        ends = np.cumsum(head_bytes + self._lengths + np.concatenate(rests))
-        offsets = np.concatenate(([0], ends[:-1]))[: len(ends)] + head_bytes
+        ends = begin + np.cumsum(head_bytes + self._lengths + np.concatenate(rests))
+        offsets = np.concatenate(([begin], ends[:-1]))[: len(ends)] + head_bytes
         wrong = np.flatnonzero(offsets != self._offsets)
         if len(wrong):
             return f"the index of {self._part(int(wrong[0]))} is not where its header puts it"
         self._heads = head_bytes, np.array(checksums, np.int64)
         counts = np.bincount(self._samples, minlength=len(self))
-        borders = np.concatenate(([0], ends))[np.cumsum(counts)]
+        borders = np.concatenate(([begin], ends))[np.cumsum(counts)]
         wrong = np.flatnonzero(borders != self._stops)
         if len(wrong):
             return (
@@ -143,7 +156,7 @@ class ShardIndex:
     @property
     def _counts_rows(self) -> bool:
         """Whether places of samples are numbers of rows, as in columnar formats, not bytes."""
-        rows = np.arange(len(self))
+        rows = sum(self._starts[:1].tolist()) + np.arange(len(self))
         return bool(np.array_equal(self._starts, rows) and np.array_equal(self._stops, rows + 1))
 
     def _in_order(self, wanted: _Flags) -> _Numbers:
