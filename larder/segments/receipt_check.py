@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.segments.receipts import FinishedShard, Receipt
-from larder.segments.shard_index import ShardIndex
+from larder.segments.shard_index import Ranges, ShardIndex
 from larder.shards.formats.base import ShardFormat
 from larder.shards.model import RECEIPT_ROWS, ShardPlan
 
@@ -41,7 +41,8 @@ class PlannedRows:
                 self._rest.append(batch.slice(rows))
             taken = batch.slice(0, rows)
             rows -= taken.num_rows
-            yield taken
+            if taken.num_rows:
+                yield taken
 
 
 def receipt_problem(
@@ -55,14 +56,14 @@ def receipt_problem(
     """Say why a shard with this receipt cannot be the planned one; empty if it can.
 
     ``planned`` are the samples of the order. With ``transformed``, images are stored with other
-    lengths than their objects have. No more than a batch of rows is in memory, and the bad ones.
+    lengths than their objects have. Memory: a batch of rows, the bad ones, and the places of parts.
     """
     shard = receipt.shard
-    bad = pa.Table.from_batches(map(_bad_ones, receipt.rows()), RECEIPT_ROWS)
-    samples = plan.rows - bad.num_rows
-    names = list(shard_format.file_names(plan.name)) if samples else []
-    described = shard.split, shard.name, shard.samples, [file.name for file in shard.files]
-    if described != (plan.split, plan.name, samples, names):
+    bad = pa.Table.from_batches(receipt.rows(first_row=shard.samples), RECEIPT_ROWS)
+    names = list(shard_format.file_names(plan.name)) if shard.samples else []
+    described = shard.split, shard.name, [file.name for file in shard.files]
+    counted = shard.samples + bad.num_rows, bad.column("bad").null_count
+    if described != (plan.split, plan.name, names) or counted != (plan.rows, 0):
         return "it is of another shard, or of another number of samples"
     check = _Samples(shard, receipt.samples(), shard_format, transformed=transformed)
     bad_keys, planned_bad = bad.column("key").combine_chunks(), list[pa.RecordBatch]()
@@ -80,10 +81,6 @@ def receipt_problem(
     return _rows_problem(wanted.take(places), bad, transformed=transformed)
 
 
-def _bad_ones(rows: pa.RecordBatch) -> pa.RecordBatch:
-    return rows.filter(rows.column("bad").is_valid())
-
-
 class _Samples:
     """The samples of a receipt, which are compared with the planned ones batch by batch."""
 
@@ -99,8 +96,8 @@ class _Samples:
         self._rows = PlannedRows(batches)
         self._format = shard_format
         self._transformed = transformed
-        self._left = shard.samples
-        self._end = 0
+        self._end = self._count = 0
+        self._placed: list[Ranges] = []
 
     def problem(self, wanted: pa.RecordBatch) -> str:
         for rows in self._rows.take(wanted.num_rows):
@@ -114,15 +111,26 @@ class _Samples:
         return _OTHER_SAMPLES if wanted.num_rows else ""
 
     def rest_problem(self) -> str:
-        """Say so if not all samples were planned."""
-        return _OTHER_SAMPLES if self._left or any(self._rows.take(1)) else ""
+        """Say so if not all samples were planned, or parts of two batches overlap."""
+        if self._count != self._shard.samples or any(self._rows.take(1)):
+            return _OTHER_SAMPLES
+        if not self._placed:
+            return ""
+        offsets, lengths = map(np.concatenate, zip(*self._placed, strict=True))
+        order = np.lexsort((lengths, offsets))
+        overlap = (offsets + lengths)[order[:-1]] > offsets[order[1:]]
+        return "parts of its samples overlap" if overlap.any() else ""
 
     def _places_problem(self, rows: pa.RecordBatch) -> str:
-        self._left -= rows.num_rows
-        index, size_bytes = ShardIndex(rows), self._shard.files[0].bytes
-        is_last = not self._left
-        problem = index.places_problem(size_bytes, self._format, begin=self._end, last=is_last)
+        index, size_bytes, first = ShardIndex(rows), self._shard.files[0].bytes, self._count
+        self._count += rows.num_rows
+        is_last = self._count == self._shard.samples
+        problem = index.places_problem(
+            size_bytes, self._format, begin=self._end, first=first, last=is_last
+        )
         self._end = index.end(self._end)
+        if not self._format.framed:  # a frame leaves a part one place
+            self._placed.append(index.ranges())
         return problem or index.label_problems(_MOST_CLASSES)[0]
 
 

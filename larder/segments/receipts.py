@@ -108,21 +108,25 @@ class Receipt:
     path: Path
     shard: FinishedShard
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
+    def rows(self, first_row: int = 0) -> Iterator[pa.RecordBatch]:
         """The samples of the shard, then those that were left out as bad.
 
         By `larder.shards.model.RECEIPT_ROWS`. ``damage.manifest``: they cannot be read.
         """
         try:
-            yield from read_manifest(self.path, RECEIPT_ROWS)
+            yield from read_manifest(self.path, RECEIPT_ROWS, first_row=first_row)
         except DamageError as error:
             raise damaged_receipt(self.url, error.message) from error
 
     def samples(self) -> Iterator[pa.RecordBatch]:
-        """The samples of the shard, by `larder.shards.model.ROWS`."""
+        """The samples of the shard, by `larder.shards.model.ROWS`; errors as of `rows`."""
         for batch in self.rows():
             samples = batch.filter(batch.column("bad").is_null())
-            yield samples.select(ROWS.names).cast(ROWS)
+            try:
+                rows = samples.select(ROWS.names).cast(ROWS)
+            except (pa.ArrowException, ValueError) as error:
+                raise damaged_receipt(self.url, f"a sample lacks its place: {error}") from error
+            yield rows
 
 
 def damaged_receipt(url: str, message: str) -> DamageError:

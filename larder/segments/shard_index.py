@@ -24,6 +24,9 @@ _CHUNK_ROWS = 4_096
 _Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
 
+Ranges = tuple[_Numbers, _Numbers]
+"""Offsets, and lengths."""
+
 
 class CheckedRange(NamedTuple):
     """A range of a file, its checksum, and the place of the sample that it belongs to."""
@@ -71,14 +74,16 @@ class ShardIndex:
         shard_format: ShardFormat | None = None,
         *,
         begin: int = 0,
+        first: int = 0,
         last: bool = True,
     ) -> str:
         """What is wrong if places are not in order, apart, and inside the file; else empty.
 
         With its format, the samples fill the shard, and the parts of a framed one stand where the
-        lengths of the headers and contents before them put them. Some of the samples of a shard
-        fill it from ``begin`` on, and to its end if they are the ``last``.
+        lengths of the headers and contents before them put them. A batch of its samples, from
+        number ``first`` on, fills it from ``begin`` on, and to its end if it is the ``last``.
         """
+        counts_rows = self._counts_rows(first)
         before = np.concatenate(([begin], self._stops[:-1]))
         bad = np.flatnonzero((self._starts < before) | (self._stops < self._starts))
         if len(bad):
@@ -91,14 +96,14 @@ class ShardIndex:
         overlapping = starts < np.concatenate(([0], stops[:-1]))
         outside = (starts < self._starts[samples]) | (stops > self._stops[samples])
         for wrong, message in (
-            (outside & (not self._counts_rows), "is outside of its sample"),
+            (outside & (not counts_rows), "is outside of its sample"),
             (overlapping | (stops < starts), "overlaps another part"),
             (stops > size_bytes, "is beyond the end of the shard"),
             ((stops == starts) & (self._crc32c[places] != 0), "is empty, and has a checksum"),
         ):
             if wrong.any():
                 return f"the index of {self._part(int(places[np.flatnonzero(wrong)[0]]))} {message}"
-        if shard_format is None or (self._counts_rows and not shard_format.framed):
+        if shard_format is None or (counts_rows and not shard_format.framed):
             return ""
         if shard_format.framed and (problem := self._frames_problem(shard_format, begin)):
             return problem
@@ -153,10 +158,13 @@ class ShardIndex:
         spool.append(self._rows)
         return spool
 
-    @property
-    def _counts_rows(self) -> bool:
+    def ranges(self) -> Ranges:
+        """Of the parts that are ranges of the file."""
+        return self._offsets[self._placed], self._lengths[self._placed]
+
+    def _counts_rows(self, first: int) -> bool:
         """Whether places of samples are numbers of rows, as in columnar formats, not bytes."""
-        rows = sum(self._starts[:1].tolist()) + np.arange(len(self))
+        rows = first + np.arange(len(self))
         return bool(np.array_equal(self._starts, rows) and np.array_equal(self._stops, rows + 1))
 
     def _in_order(self, wanted: _Flags) -> _Numbers:

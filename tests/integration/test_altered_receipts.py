@@ -12,8 +12,7 @@ import pytest
 import larder
 from larder.errors import DamageError
 from larder.pipeline.prepare import prepare
-from larder.store import open_store
-from tests.support.runs import between, run_settings
+from tests.support.runs import between, labelled_root
 
 Rows = list[dict[str, Any]]
 
@@ -92,22 +91,11 @@ def _left_out(rows: Rows) -> None:
 def stopped(request: pytest.FixtureRequest, tmp_path_factory: Any) -> tuple[Any, Path]:
     """A run that was stopped right before it wrote segment.json."""
     folder = tmp_path_factory.mktemp(request.param)
-    source = open_store(str(folder / "source"))
-    for number in range(12):
-        data = random.Random(number).randbytes(300)
-        source.put(f"{'ab'[number % 2]}/{number:02}.bin", data)
-    settings = run_settings(
-        str(folder / "source"),
-        str(folder / "storage"),
-        folder,
-        labels={"from": "folder"},
-        shards={"format": request.param, "bytes": 8_000},
-        cache=None,
-        validate="none",
-    )
-    with between():
-        prepare(settings)
-    (root,) = (path.parent for path in folder.glob("storage/**/versions"))
+    objects = {
+        f"{'ab'[number % 2]}/{number:02}.bin": random.Random(number).randbytes(300)
+        for number in range(12)
+    }
+    settings, root = labelled_root(folder, request.param, objects)
     _stop(root)
     return settings, root
 

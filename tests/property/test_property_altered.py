@@ -23,16 +23,14 @@ import pytest
 import larder
 from larder.jobs.runner import InlineRunner
 from larder.manifest.sealed import seal
-from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.readers.data import Data
-from larder.store import open_store
 from larder.verify.findings import DamagedError
 from larder.verify.run import VerifySettings, verify
 from larder.versions.arrays import array_header, read_array, read_directory, write_archive
 from larder.versions.index import BLOCKS, NONE, checksum
 from tests.required import at_night
-from tests.support.runs import between, run_settings
+from tests.support.runs import labelled_root
 
 SAMPLES = 12
 Packed = dict[str, dict[str, bytes]]
@@ -284,24 +282,12 @@ def by_others(version: Version) -> bool:
 @pytest.fixture(scope="module", params=["webdataset", "tfrecord", "recordio"])
 def version(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Version:
     folder = tmp_path_factory.mktemp(request.param)
-    source = open_store(str(folder / "source"))
     packed: Packed = {}
     for number in range(SAMPLES):
         key, data = f"{'ab'[number % 2]}/{number:02}", random.Random(number).randbytes(150 + number)
-        source.put(f"{key}.bin", data)
         packed[key] = {"bin": data, "cls": b"%d" % (number % 2)}
-    settings = run_settings(
-        str(folder / "source"),
-        str(folder / "storage"),
-        folder,
-        labels={"from": "folder"},
-        shards={"format": request.param, "bytes": 8_000},
-        cache=None,
-        validate="none",
-    )
-    with between():
-        prepare(settings)
-    (root,) = (path.parent for path in folder.glob("storage/**/versions"))
+    objects = {f"{key}.bin": parts["bin"] for key, parts in packed.items()}
+    settings, root = labelled_root(folder, request.param, objects)
     whole = Version(settings, root, packed)
     assert whole.is_intact()
     assert whole.read() == packed

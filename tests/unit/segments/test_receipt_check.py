@@ -1,0 +1,97 @@
+"""A receipt is compared with the order batch by batch, and refused as if it were one batch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from larder.errors import DamageError
+from larder.manifest.files import write_manifest
+from larder.manifest.schemas import SAMPLE_ORDER
+from larder.segments.receipt_check import ORDER_COLUMNS, receipt_problem
+from larder.segments.receipts import FinishedShard, Receipt
+from larder.shards.formats import shard_format
+from larder.shards.model import RECEIPT_ROWS, ShardPlan, WrittenFile
+
+Place = tuple[int | None, int | None]
+Row = dict[str, Any]
+
+
+def sample(key: str, place: Place, part: Place | None = None, bad: str | None = None) -> Row:
+    """A row of a receipt; its part has no place of its own unless it is given."""
+    offset, length = part or (None, 10)
+    made = {"ext": "bin", "source": f"{key}.bin", "etag": "e", "offset": offset, "length": length}
+    row = {"key": key, "offset": place[0], "length": place[1], "label": None, "bad": bad}
+    return {**row, "parts": [{**made, "crc32c": 0}]}
+
+
+def order(keys: Sequence[str]) -> list[pa.RecordBatch]:
+    """The planned samples, each in a batch of its own."""
+    empty = dict.fromkeys(SAMPLE_ORDER.names)
+    part = {"ext": "bin", "size_bytes": 10, "etag": "e", "checksum": None}
+    rows = [
+        {**empty, "split": "train", "key": key, "parts": [part | {"key": f"{key}.bin"}]}
+        for key in keys
+    ]
+    batches = [pa.RecordBatch.from_pylist([row], schema=SAMPLE_ORDER) for row in rows]
+    return [batch.select(ORDER_COLUMNS) for batch in batches]
+
+
+def problem(folder: Path, format_name: str, rows: list[Row], size_bytes: int = 99) -> str:
+    """Of a receipt with these rows, where samples ``a`` and ``b`` are planned."""
+    path = folder / "receipt.parquet"
+    write_manifest(path, RECEIPT_ROWS, [pa.RecordBatch.from_pylist(rows, schema=RECEIPT_ROWS)])
+    good = sum(row["bad"] is None for row in rows)
+    format_ = shard_format(format_name)
+    plan = ShardPlan("train", 0, f"d-train-000000.{format_name}", 0, 2, 99)
+    names = format_.file_names(plan.name) if good else ()
+    files = tuple(WrittenFile(name, size_bytes, "0" * 64) for name in names)
+    receipt = Receipt("receipt", path, FinishedShard("train", plan.name, files, good))
+    return receipt_problem(plan, order("ab"), receipt, format_, transformed=False)
+
+
+def test_honest_receipts_are_accepted(tmp_path):
+    assert not problem(tmp_path, "parquet", [sample("a", (0, 1)), sample("b", (1, 1))])
+    assert not problem(
+        tmp_path, "parquet", [sample("b", (0, 1)), sample("a", (None, None), bad="x")]
+    )
+    assert not problem(tmp_path, "records", [sample("a", (0, 50)), sample("b", (50, 49))])
+    both = [sample(key, (None, None), bad="x") for key in "ba"]
+    assert not problem(tmp_path, "parquet", both)
+
+
+@pytest.mark.parametrize(
+    ("format_name", "places"),
+    [
+        ("parquet", [(7, 1), (8, 1)]),
+        ("parquet", [(0, 1), (9, 1)]),
+        ("records", [(0, 50), (50, 1)]),
+        ("records", [(0, 40), (50, 49)]),
+    ],
+)
+def test_a_gap_between_batches_is_found(tmp_path, format_name, places):
+    rows = [sample(key, place) for key, place in zip("ab", places, strict=True)]
+    assert problem(tmp_path, format_name, rows)
+
+
+def test_parts_of_two_batches_that_overlap_are_found(tmp_path):
+    apart = [sample("a", (0, 1), (50, 10)), sample("b", (1, 1), (40, 10))]
+    assert not problem(tmp_path, "parquet", apart)
+    over = [sample("a", (0, 1), (50, 10)), sample("b", (1, 1), (41, 10))]
+    assert "overlap" in problem(tmp_path, "parquet", over)
+
+
+def test_other_samples_are_found_where_all_or_some_are_bad(tmp_path):
+    bad = {key: sample(key, (None, None), bad="x") for key in "abc"}
+    for rows in ([bad["a"], bad["c"]], [sample("a", (0, 1)), bad["c"]], [bad["a"], bad["a"]]):
+        assert "not those that are planned" in problem(tmp_path, "parquet", rows)
+    assert problem(tmp_path, "parquet", [bad["a"], sample("b", (0, 1))]), "bad ones are last"
+
+
+@pytest.mark.parametrize("place", [(None, 1), (0, None)])
+def test_a_sample_without_a_place_is_damage(tmp_path, place):
+    with pytest.raises(DamageError, match="lacks its place") as caught:
+        problem(tmp_path, "parquet", [sample("a", place), sample("b", (1, 1))])
+    assert caught.value.code == "damage.manifest"
