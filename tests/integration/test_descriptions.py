@@ -62,7 +62,10 @@ def read(path):
     records = {name: list(dataset.records(name)) for name in sets if name != "classes"}
     return {
         "errors": list(dataset.metadata.ctx.issues.errors),
-        "classes": [record["classes/name"] for record in dataset.records("classes")],
+        "classes": [
+            record["classes/name"]
+            for name in sets if name == "classes" for record in dataset.records(name)
+        ],
         "files": len(dataset.metadata.distribution),
         "parts": {
             record[f"{name}/path"].decode(): record[f"{name}/content"].hex()
@@ -102,6 +105,18 @@ def test_croissant_is_read_by_mlcommons(tmp_path, monkeypatch):
     assert {path for path in parts if not path.endswith(".cls")} == set(objects_of(published))
     assert {path: parts[path] for path in objects_of(published)} == objects_of(published)
     assert parquet["files"] == len(documents[1]["distribution"])
+
+
+@pytest.mark.push
+def test_mlcommons_reads_every_record_whatever_its_key(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    keys = ("top.txt", "a/.b/c.x", "a.d/e.f", "f.tar.gz", "é [x]*?.y", "deep/er/x.y")
+    source = {key: key.encode() for key in keys}
+    lab = directory_lab(tmp_path, source, labels=None, validate="none", cache=None)
+    path = tmp_path / "croissant.json"
+    path.write_text(json.dumps(described(lab, "croissant")))
+    (found,) = read_by_others(READ, {"right": [str(path)], "wrong": []})
+    assert sorted(bytes.fromhex(data).decode() for data in found["parts"].values()) == sorted(keys)
 
 
 RUN = """

@@ -110,7 +110,7 @@ def _members(split: str, tars: Sequence[StoredFile]) -> dict[str, Any]:
         "name": f"{split}/parts",
         "containedIn": [{"@id": file.path} for file in tars],
         "encodingFormat": "application/octet-stream",
-        "includes": "**/*.*",
+        "includes": ["*.*", "**/*.*"],
     }
 
 
