@@ -4,8 +4,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from required import as_root
@@ -166,14 +167,22 @@ def test_a_failed_write_leaves_nothing(root, monkeypatch, call, number, code):
     assert store.get("k") == b"old"
 
 
-def test_permissions(root, tmp_path):
+@pytest.fixture
+def open_root() -> Iterator[Path]:
+    """A directory that another user reaches: pytest closes its own whenever a run of it starts."""
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        yield root
+        root.chmod(0o755)
+
+
+def test_permissions(open_root):
+    root = open_root
     store = LocalStore(root)
     store.put("open", b"1")
     store.put("shut", b"1")
     (root / "shut").chmod(0)
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.geteuid() and Path("/tmp") in folder.parents:
-            folder.chmod(0o755)
     script = f"""
 import os
 from larder.errors import LarderError
@@ -187,10 +196,7 @@ print(code(lambda: store.get("shut")), code(lambda: store.put("new", b"")), stor
 os.seteuid(0); os.chmod({str(root)!r}, 0); os.setresuid(65534, 65534, 0)
 print(code(lambda: list(store.list())), code(lambda: store.get("open")))
 """
-    try:
-        said = subprocess.check_output([*as_root(), sys.executable, "-c", script], text=True)
-    finally:
-        root.chmod(0o755)
+    said = subprocess.check_output([*as_root(), sys.executable, "-c", script], text=True)
     assert said.splitlines() == [
         "object.unreadable object.unreadable b'1'",
         "store.denied store.denied",
