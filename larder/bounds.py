@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 MAX_KEY_BYTES = 1024
 """The longest key of S3 and GCS, bytes of UTF-8."""
@@ -18,6 +19,32 @@ MAX_NAME_BYTES = 255
 
 MAX_PATH_BYTES = 4095
 """The longest path: Linux' PATH_MAX, less the zero at the end."""
+
+ERROR_BYTES = 64 * 1024
+"""The part of an error's answer that is read. Its code and message are the first kilobyte; the rest
+repeats the head of the request, at most 8 KiB, up to four times.
+"""
+
+XML_BYTES = 16 * 1024**2
+"""The longest XML of a store. A listing of 1,000 keys of 1,024 bytes, each of them written as
+``&quot;``, with 1 KiB of other fields for each key, has 7.2 MB.
+"""
+
+XML_TAGS = 200_000
+"""Tags in such a listing: a key has 26 at AWS, so 1,000 keys have 26,000; each takes 100 to 280
+bytes of memory.
+"""
+
+DOCUMENT_BYTES = 64 * 1024**2
+"""The longest JSON document, or page of a listing. A version of a million classes with names of 60
+bytes fits, and so does a page of GCS: 1,000 objects with names of 1 KiB and metadata of 8 KiB, each
+byte of which may be written as ``\\u0001``, have 56 MB.
+"""
+
+JSON_VALUES = 4_000_000
+"""Commas and brackets in such a document: a value takes up to 72 bytes of memory, so all of them
+take 288 MB. A million classes have a million commas, and three more in each name.
+"""
 
 WRITER_BYTES = 48 * 1024**2
 """Memory of a stream to an object store: an upload part of 16 MiB being filled, two being sent."""
@@ -32,6 +59,19 @@ BATCH_SAMPLES = 100_000
 """Maximum number of samples in a batch."""
 
 _LEAST_READ_AHEAD_BYTES = 8 * 1024**2
+
+
+class BoundError(ValueError):
+    """A size exceeds its bound; the message names both."""
+
+
+def parse_bounded(data: bytes) -> Any:
+    """Parse a JSON document; ValueError if it is none, `BoundError` beyond `JSON_VALUES`."""
+    values = sum(map(data.count, (b",", b"[", b"{")))
+    if values > JSON_VALUES:
+        raise BoundError(f"it has {values:,} values, a document at most {JSON_VALUES:,}")
+    return json.loads(data)
+
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -12,11 +12,11 @@ the content, so content digests do not cover them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from larder.bounds import parse_bounded
 from larder.errors import DamageError, FatalError
 from larder.manifest.digest import canonical_json
 
@@ -128,7 +128,7 @@ class RecordSchema:
         ``damage.digest`` if it is that of another file.
         """
         try:
-            plain = json.loads(data)
+            plain = parse_bounded(data)
             formats = plain["format"], plain["lmdb"]
         except (ValueError, KeyError, TypeError, RecursionError):
             raise _unreadable("the schema cannot be parsed", where) from None

@@ -10,7 +10,7 @@ from larder.errors import DamageError, LarderError, NotFoundError, ObjectError, 
 from larder.jobs.results import Totals
 from larder.manifest.sealed import StoredFile
 from larder.store.base import Readable, Store
-from larder.store.own_files import read_digest
+from larder.store.own_files import read_digest, read_document
 from larder.units import format_count
 from larder.versions.documents import CacheFile
 
@@ -110,9 +110,11 @@ def has_content(store: Readable, file: StoredFile) -> bool:
 
 
 def readable(root: Store, path: str) -> bytes | None:
-    """The bytes of a document; None if it is missing, or cannot be read from its disk."""
+    """Read a document; None if it is missing, too long, or cannot be read from its disk."""
     try:
-        return bytes(root.get(path))
+        return read_document(root, path)
+    except DamageError:
+        return None
     except ObjectError as error:
         if not isinstance(error, NotFoundError) and not is_broken(root, error):
             raise
