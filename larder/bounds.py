@@ -42,8 +42,16 @@ byte of which may be written as ``\\u0001``, have 56 MB.
 """
 
 JSON_VALUES = 4_000_000
-"""Commas and brackets in such a document: a value takes up to 72 bytes of memory, so all of them
-take 288 MB. A million classes have a million commas, and three more in each name.
+"""Commas and brackets in such a document: a value takes up to 72 bytes of memory, so 4 million
+values take 288 MB. A million classes have a million commas, and three more in each name.
+"""
+
+DIMENSIONS = 32
+"""The most dimensions of an array before numpy 2.0."""
+
+ITEMS = 1 << 40
+"""The most items of an array in one record. Its bytes in a batch of a million records stay a number
+of 64 bits, even if the array is empty because one dimension is 0.
 """
 
 WRITER_BYTES = 48 * 1024**2
