@@ -46,6 +46,16 @@ JSON_VALUES = 4_000_000
 values take 288 MB. A million classes have a million commas, and three more in each name.
 """
 
+PARQUET_LEAST_BYTES = 64 * 1024**2
+"""The memory that the values of any manifest may take: that of a row group, which is held as a
+whole, of 65,536 rows with keys of 1,000 bytes.
+"""
+
+PARQUET_EXPANSION = 512
+"""The further memory for each byte of a manifest. Keys of 3,900 bytes that differ in a number are
+stored in 8 to 13 bytes each, with the other columns 1:350; text in tables is rarely beyond 1:50.
+"""
+
 DIMENSIONS = 32
 """The most dimensions of an array before numpy 2.0."""
 
