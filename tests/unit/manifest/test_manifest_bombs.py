@@ -108,3 +108,16 @@ def test_long_keys_that_begin_alike_are_read(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     write_manifest(path, FAILURES, [batch])
     assert sum(each.num_rows for each in read_manifest(path, FAILURES)) == len(rows)
+
+
+def test_text_in_a_table_is_not_refused_for_its_compression(tmp_path):
+    """By the metadata, at 50:1; a megabyte of one letter is."""
+    sentence = " of a text that is written again and again, with another number each time" * 3
+    text = "".join(f"{n * 7919 % 100_003:06d}{sentence}\n" for n in range(10_000))
+    path = written(tmp_path / "a.parquet", labels([text]), use_dictionary=False)
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    assert chunk.total_uncompressed_size > 50 * chunk.total_compressed_size
+    pages.check_metadata(pq.read_metadata(path))
+    path = written(tmp_path / "b.parquet", labels([LONG]))
+    with pytest.raises(ValueError, match="column key"):
+        pages.check_metadata(pq.read_metadata(path))
