@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 MAX_KEY_BYTES = 1024
 """The longest key of S3 and GCS, bytes of UTF-8."""
@@ -18,6 +19,50 @@ MAX_NAME_BYTES = 255
 
 MAX_PATH_BYTES = 4095
 """The longest path: Linux' PATH_MAX, less the zero at the end."""
+
+ERROR_BYTES = 64 * 1024
+"""The part of an error's answer that is read. Its code and message are the first kilobyte; the rest
+repeats the head of the request, at most 8 KiB, up to four times.
+"""
+
+XML_BYTES = 16 * 1024**2
+"""The longest XML of a store. A listing of 1,000 keys of 1,024 bytes, each of them written as
+``&quot;``, with 1 KiB of other fields for each key, has 7.2 MB.
+"""
+
+XML_TAGS = 200_000
+"""Tags in such a listing: a key has 26 at AWS, so 1,000 keys have 26,000; each takes 100 to 280
+bytes of memory.
+"""
+
+DOCUMENT_BYTES = 64 * 1024**2
+"""The longest JSON document, or page of a listing. A version of a million classes with names of 60
+bytes fits, and so does a page of GCS: 1,000 objects with names of 1 KiB and metadata of 8 KiB, each
+byte of which may be written as ``\\u0001``, have 56 MB.
+"""
+
+JSON_VALUES = 4_000_000
+"""Commas and brackets in such a document: a value takes up to 72 bytes of memory, so 4 million
+values take 288 MB. A million classes have a million commas, and three more in each name.
+"""
+
+PARQUET_LEAST_BYTES = 64 * 1024**2
+"""The memory that the values of any manifest may take: that of a row group, which is held as a
+whole, of 65,536 rows with keys of 1,000 bytes.
+"""
+
+PARQUET_EXPANSION = 512
+"""The further memory for each byte of a manifest. Keys of 3,900 bytes that differ in a number are
+stored in 8 to 13 bytes each, with the other columns 1:350; text in tables is rarely beyond 1:50.
+"""
+
+DIMENSIONS = 32
+"""The most dimensions of an array before numpy 2.0."""
+
+ITEMS = 1 << 40
+"""The most items of an array in one record. Its bytes in a batch of a million records stay a number
+of 64 bits, even if the array is empty because one dimension is 0.
+"""
 
 WRITER_BYTES = 48 * 1024**2
 """Memory of a stream to an object store: an upload part of 16 MiB being filled, two being sent."""
@@ -32,6 +77,19 @@ BATCH_SAMPLES = 100_000
 """Maximum number of samples in a batch."""
 
 _LEAST_READ_AHEAD_BYTES = 8 * 1024**2
+
+
+class BoundError(ValueError):
+    """A size exceeds its bound; the message names both."""
+
+
+def parse_bounded(data: bytes) -> Any:
+    """Parse a JSON document; ValueError if it is none, `BoundError` beyond `JSON_VALUES`."""
+    values = sum(map(data.count, (b",", b"[", b"{")))
+    if values > JSON_VALUES:
+        raise BoundError(f"it has {values:,} values, a document at most {JSON_VALUES:,}")
+    return json.loads(data)
+
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

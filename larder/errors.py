@@ -33,6 +33,9 @@ _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066
 SHOWN_FAILURES = 1_000
 """So many failures are reported by name; what is kept does not grow with their number."""
 
+SHOWN_CHARACTERS = 1_500
+"""Characters of a place, a message or a hint that are shown. A key of 1,024 fits with its URL."""
+
 CODES: dict[str, str] = {
     "config.unknown_dataset": "no file in configs/datasets has that name",
     "config.unknown_cluster": "no file in configs/clusters has that name",
@@ -120,8 +123,21 @@ def printable(text: str) -> str:
     return _UNSHOWN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
+def shortened(text: str) -> str:
+    """Cut the middle out of a text that is longer than any key of a bucket with its address."""
+    if len(text) <= SHOWN_CHARACTERS:
+        return text
+    half = SHOWN_CHARACTERS // 2
+    return f"{text[:half]} ... ({len(text):,} characters) ... {text[-half:]}"
+
+
+def shown(text: str) -> str:
+    """`printable` text that was `shortened`."""
+    return printable(shortened(text))
+
+
 def _one_line(text: str) -> str:
-    return printable(" ".join(text.split()))
+    return shown(" ".join(text.split()))
 
 
 class LarderError(Exception):
@@ -152,7 +168,7 @@ class LarderError(Exception):
     def __str__(self) -> str:
         """One line: where, what is wrong, and what to do."""
         # An object's key is kept as it is; a message may contain several lines of another program.
-        where = f"{printable(self.where)}: " if self.where else ""
+        where = f"{shown(self.where)}: " if self.where else ""
         hint = f"; {_one_line(self.hint)}" if self.hint else ""
         return f"{where}{_one_line(self.message)}{hint}"
 
@@ -264,7 +280,7 @@ class Failure:
     @property
     def line(self) -> str:
         """The message, preceded by the key unless it contains it; without control characters."""
-        key, message = printable(self.key), printable(self.message)
+        key, message = shown(self.key), printable(self.message)
         return message if key in message else f"{key}: {message}"
 
     @classmethod

@@ -29,7 +29,7 @@ from larder.cache.record import (
     Column,
     ContentDigest,
 )
-from larder.cache.schema import RecordSchema
+from larder.cache.schema import RecordSchema, check_room
 from larder.disk import disk_errors, limit_error, open_shared, sha256_file
 from larder.errors import DamageError, FatalError
 from larder.forking import leave_to_parent
@@ -267,6 +267,10 @@ class CacheFileReader:
         if records != facts.records:
             message = f"the file has {records} records instead of {facts.records}"
             raise DamageError("damage.record", message, where=where)
+        try:
+            check_room(schema.fields, records, facts.bytes)
+        except ValueError as error:
+            raise DamageError("damage.record", str(error), where=where) from None
         return schema, ends
 
 

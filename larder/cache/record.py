@@ -212,7 +212,12 @@ class Codec:
                 continue
             offset, shape = span
             view: Array = np.ndarray(shape, slot.dtype, record, offset)
-            column[row] = view.copy() if isinstance(column, list) else view
+            if isinstance(column, list):
+                column[row] = view.copy()
+            elif column.shape[1:] == shape:  # numpy would repeat a shorter value
+                column[row] = view
+            else:
+                raise _damage()
 
     def check(self, record: Buffer, number: int = 0) -> None:
         """Compare a record with its checksum (``damage.record``), as the one with that number."""

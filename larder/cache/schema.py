@@ -12,11 +12,14 @@ the content, so content digests do not cover them.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
+from larder.bounds import DIMENSIONS, ITEMS, parse_bounded
 from larder.errors import DamageError, FatalError
 from larder.manifest.digest import canonical_json
 
@@ -55,7 +58,12 @@ class Field:
         if self.dtype not in DTYPES:
             names = ", ".join(sorted(DTYPES))
             raise _refused(f"field {self.name!r} has dtype {self.dtype!r}; allowed are {names}")
-        if not all(size is None or _is_size(size) for size in self.shape):
+        sizes = [size for size in self.shape if size is not None]
+        if not (
+            all(map(_is_size, sizes))
+            and len(self.shape) <= DIMENSIONS
+            and math.prod(max(1, size) for size in sizes) <= ITEMS
+        ):
             raise _refused(f"field {self.name!r} cannot have the shape {self.shape!r}")
 
     @property
@@ -67,6 +75,12 @@ class Field:
     def ragged(self) -> bool:
         """Whether a dimension differs between records."""
         return None in self.shape
+
+    @property
+    def least_bytes(self) -> int:
+        """The bytes that every record has of it: none if it differs between records."""
+        size = math.prod(size for size in self.shape if size is not None)
+        return size * np.dtype(self.dtype).itemsize if self.stackable else 0
 
     @property
     def stackable(self) -> bool:
@@ -128,7 +142,7 @@ class RecordSchema:
         ``damage.digest`` if it is that of another file.
         """
         try:
-            plain = json.loads(data)
+            plain = parse_bounded(data)
             formats = plain["format"], plain["lmdb"]
         except (ValueError, KeyError, TypeError, RecursionError):
             raise _unreadable("the schema cannot be parsed", where) from None
@@ -148,6 +162,14 @@ class RecordSchema:
 
 def _field(plain: Mapping[str, Any]) -> Field:
     return Field(plain["name"], plain["dtype"], tuple(plain["shape"]), plain["optional"])
+
+
+def check_room(fields: Iterable[Field], records: int, size_bytes: int) -> None:
+    """Raise ValueError if a file of a length cannot have this many records with these fields."""
+    least_bytes = records * sum(field.least_bytes for field in fields)
+    if least_bytes > size_bytes:
+        message = f"{records:,} records take {least_bytes:,} bytes or more"
+        raise ValueError(f"{message}, and the file has {size_bytes:,}")
 
 
 def _is_name(name: object) -> bool:

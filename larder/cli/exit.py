@@ -13,7 +13,7 @@ from typing import Any
 from larder.cli.output import discard, print_json, tell
 from larder.cli.signals import HINT, INTERRUPTED, conclude, interrupting, process
 from larder.disk import limit_error
-from larder.errors import Failure, FatalError, LarderError, ProblemsError
+from larder.errors import Failure, FatalError, LarderError, ProblemsError, shortened
 from larder.jobs.results import RefusedError, RunError
 from larder.machine import keep_memory_small, raise_open_files
 from larder.packages import missing_package
@@ -118,9 +118,5 @@ def _tell_more(count: int) -> None:
 
 
 def error_fields(error: LarderError) -> dict[str, str]:
-    return {
-        "code": error.code,
-        "message": error.message,
-        "where": error.where,
-        "hint": error.hint,
-    }
+    fields = {"message": error.message, "where": error.where, "hint": error.hint}
+    return {"code": error.code} | {name: shortened(text) for name, text in fields.items()}

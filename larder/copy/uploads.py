@@ -11,8 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from larder.bounds import parse_bounded
 from larder.errors import LarderError
 from larder.store.base import ObjectInfo, Store, UploadedPart
+from larder.store.own_files import read_document
 
 RESUME_BYTES = 1_000_000_000
 """Uploads of larger objects are continued; of smaller ones, little is lost."""
@@ -51,7 +53,7 @@ class UploadRecords:
     def find(self, info: ObjectInfo, key: str, part_bytes: int) -> UploadRecord | None:
         """The record of an object in this state."""
         with suppress(LarderError, ValueError, KeyError, TypeError, RecursionError):
-            record = json.loads(self._store.get(self._key(key)))
+            record = parse_bounded(read_document(self._store, self._key(key)))
             same = [key, info.key, info.etag, info.size_bytes, part_bytes]
             if record["object"] == same and isinstance(record["upload"], str):
                 return UploadRecord(record["upload"], dict(record["parts"]))
@@ -124,7 +126,7 @@ class UploadRecords:
         for info in [info for page in self._store.list(self._prefix) for info in page]:
             record = None
             with suppress(LarderError, ValueError, RecursionError):
-                record = json.loads(self._store.get(info.key))
+                record = parse_bounded(read_document(self._store, info.key))
             yield info, record if isinstance(record, dict) and "upload" in record else {}
 
     def _key(self, key: str) -> str:

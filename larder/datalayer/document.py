@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from larder.cache.record import CacheFileFacts
-from larder.datalayer.elements import Leaf, check_paths
+from larder.cache.schema import check_room
+from larder.datalayer.elements import Leaf, check_paths, stored_fields
 from larder.errors import FatalError
 from larder.manifest.sealed import read_sealed
 from larder.names import SHA256, Digest, Rule
@@ -96,6 +97,12 @@ class LayerCache:
         check_paths([leaf.path for leaf in self.leaves])
         if not self.files:
             raise ValueError("it has no files")
+        try:
+            fields = stored_fields(self.leaves)
+        except FatalError as error:
+            raise ValueError(error.message) from None
+        for file in self.files:
+            check_room(fields, file.records, file.bytes)
 
 
 def file_place(name: str, number: int) -> str:

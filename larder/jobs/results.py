@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from larder.errors import ConfigError, Failure, Failures, FatalError, printable
+from larder.errors import ConfigError, Failure, Failures, FatalError, shown
 
 if TYPE_CHECKING:
     from larder.manifest.sealed import StoredFile
@@ -101,4 +101,4 @@ class RunError(FatalError):
 def _without_hint(failure: Failure) -> str:
     """The failure without its hint: the run's error has its own."""
     message, _, _ = failure.line.rpartition("; ")
-    return message if printable(failure.key) in message else failure.line
+    return message if shown(failure.key) in message else failure.line

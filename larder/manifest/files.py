@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from larder.disk import disk_errors, sha256_file
 from larder.errors import DamageError
+from larder.manifest.pages import check_footer, check_pages
 from larder.manifest.schemas import RULES
 from larder.names import MAX_NUMBER
 
@@ -208,11 +209,12 @@ def read_manifest(
     Only the row groups with these rows are read, one at a time. A file that is missing, damaged, or
     has other columns or too few rows is refused with ``damage.manifest``.
     """
-    with _damage(path), _opened(path) as file:
+    with _damage(path), open(path, "rb") as raw, _opened(path, raw) as file:
         _check_schema(path, file.schema_arrow, schema)
         lengths = _group_lengths(path, file.metadata)
         last_row = _last_row(path, sum(lengths), first_row, rows)
         groups, skipped = _row_groups(lengths, first_row, last_row)
+        check_pages(raw, file.metadata, groups)
         names = list(columns) if columns is not None else schema.names
         row = skipped
         missing = last_row - first_row
@@ -248,7 +250,8 @@ def _check_files(path: Path, batch: pa.RecordBatch) -> None:
             raise _damaged(path, f"the manifest has an invalid {name}")
 
 
-def _opened(path: Path) -> pq.ParquetFile:
+def _opened(path: Path, raw: BinaryIO) -> pq.ParquetFile:
+    check_footer(raw)
     # Prebuffering is meant for remote stores, and would keep everything in memory until the end.
     # With a buffer, the columns of a row group are read in pieces.
     return pq.ParquetFile(

@@ -14,13 +14,13 @@ A `StoredFile` is what they have of another file, and what steps pass on of a ma
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
+from larder.bounds import BoundError, parse_bounded
 from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
 from larder.names import Digest, PlainName, StoredPath
@@ -172,11 +172,11 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     ``damage.digest`` if its bytes are not those that were written.
     """
     try:
-        plain = json.loads(data)
+        plain = parse_bounded(data)
         del plain["self_sha256"]
         is_whole = seal(plain) == data
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        message = "not a Larder document"
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        message = str(error) if isinstance(error, BoundError) else "not a Larder document"
         raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
     if not is_whole:
         message = "the document does not match its digest"

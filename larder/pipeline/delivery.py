@@ -12,7 +12,7 @@ from typing import Any
 
 from larder.config.models.cluster import Cluster, Consumer
 from larder.config.models.dataset import Dataset
-from larder.config.patterns import expand_braces
+from larder.config.patterns import count_braces
 from larder.config.urls import parse_url
 from larder.copy.prices import egress_usd_per_gb, estimate_cost
 from larder.copy.site import Site, distance
@@ -43,7 +43,7 @@ def choices(
     experiment, consumer = dataset.experiment, cluster.consumer
     prefixes, splits = Counter[str](), Counter[str]()
     for pattern in patterns:
-        prefix, count = pattern.rpartition("/")[0], len(expand_braces(pattern))
+        prefix, count = pattern.rpartition("/")[0], count_braces(pattern)
         prefixes[prefix] += count
         splits[prefix.rpartition("/")[2]] += count
     source, storage = Site.of(dataset.source), Site.of(cluster.storage)

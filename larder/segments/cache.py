@@ -45,7 +45,7 @@ from larder.shards.images.check import (
 )
 from larder.store import local_path, object_url
 from larder.store.base import Store
-from larder.store.own_files import has_sha256, listed
+from larder.store.own_files import has_sha256, listed, read_document
 from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import CacheFile
@@ -318,7 +318,7 @@ def _stored(root: Store, note: str) -> CacheFile | None:
     incompatible version of Larder are ignored.
     """
     try:
-        plain = unseal(bytes(root.get(note)), object_url(root.url, note))
+        plain = unseal(read_document(root, note), object_url(root.url, note))
         etag = plain.pop("etag", "")
         file = from_plain(CacheFile, plain)
         info = root.head(file.path)

@@ -28,6 +28,7 @@ from larder.disk import disk_errors, scratch
 from larder.errors import DamageError, FatalError
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.files import read_manifest, write_manifest
+from larder.manifest.pages import check_footer
 from larder.manifest.sealed import from_plain, seal, unseal
 from larder.names import FileName, SplitName
 from larder.progress import Progress
@@ -148,6 +149,8 @@ def read_receipt(root: Store, key: str, folder: Path) -> Receipt:
 
 def _shard(path: Path, url: str) -> FinishedShard:
     try:
+        with path.open("rb") as file:
+            check_footer(file)
         plain = unseal(pq.read_schema(path).metadata[_METADATA], url)
         return from_plain(FinishedShard, plain["shard"])
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, DamageError) as error:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from larder.bounds import DOCUMENT_BYTES, parse_bounded
 from larder.config.models.locations import Report
 from larder.config.urls import StoreUrl, parse_url
 from larder.disk import disk_errors
@@ -68,7 +68,6 @@ _DATED = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}Z)/manifest\.
 
 _ENDINGS = {"parquet": (".parquet",), "csv": (".csv", ".csv.gz")}
 _FORMATS = {"CSV": "csv", "Parquet": "parquet"}
-_MOST_MANIFEST_BYTES = 64 << 20
 _MEMORY_BYTES = 200 << 20
 _PAGE_ROWS = 10_000
 _SHOWN_COLUMNS = 12
@@ -224,7 +223,7 @@ def _tables(store: Readable, folder: str, url: str) -> tuple[str, list[_File]]:
 def _inventory(store: Readable, key: str, source: StoreUrl, prefix: str) -> Reported:
     """A report of S3 Inventory from its manifest, checked against the checksum beside it."""
     where = object_url(store.url, key)
-    if store.head(key).size_bytes > _MOST_MANIFEST_BYTES:
+    if store.head(key).size_bytes > DOCUMENT_BYTES:
         raise _error("not the manifest of a report: it is too large", where)
     data = bytes(store.get(key))
     with suppress(NotFoundError):
@@ -232,7 +231,7 @@ def _inventory(store: Readable, key: str, source: StoreUrl, prefix: str) -> Repo
         if expected.lower() != hashlib.md5(data, usedforsecurity=False).hexdigest().encode():
             raise _error("the manifest differs from its checksum", where)
     try:
-        content = json.loads(data)
+        content = parse_bounded(data)
         bucket, kind = content["sourceBucket"], _FORMATS[content["fileFormat"]]
         header = content["fileSchema"].split(",") if kind == "csv" else None
         taken = datetime.fromtimestamp(int(content["creationTimestamp"]) / 1000, UTC)

@@ -31,12 +31,14 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from larder.bounds import DOCUMENT_BYTES
 from larder.disk import SYSTEM_LIMITS, limit_error
 from larder.errors import FatalError
 from larder.forking import leave_to_parent, lock_of_process
 from larder.store.base import PIECE_BYTES, Buffer, Closing
 from larder.store.interrupt import interrupted_by
 from larder.store.libcurl import pycurl
+from larder.units import format_bytes
 
 _MOST_PIECES = 16
 
@@ -52,7 +54,6 @@ _SYSTEM_CERTIFICATES = (
     "/etc/ssl/ca-bundle.pem",  # SUSE
     "/etc/ssl/cert.pem",  # macOS
 )
-_DOCUMENT_BYTES = 64 << 20
 _UNSENDABLE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 _NOTHING = BytesIO().read
 _NEVER_CHANGING = {"GET", "HEAD"}
@@ -265,16 +266,24 @@ class Answer(Closing):
                 self._finish()
             yield from pieces
 
-    def read(self) -> bytes:
-        """The whole body, or an error if it is longer than any document."""
+    def read(self, most_bytes: int = DOCUMENT_BYTES) -> bytes:
+        """Read the whole body, or raise an error if it is longer than ``most_bytes``."""
+        data = self.beginning(most_bytes + 1)
+        if len(data) > most_bytes:
+            cause = f"the answer has more than {format_bytes(most_bytes)}, which no right one has"
+            raise BrokenError(cause, hint="check the endpoint", final=True)
+        return data
+
+    def beginning(self, most_bytes: int) -> bytes:
+        """Read the first ``most_bytes`` of the body, and no further."""
         pieces, size_bytes = [], 0
         for piece in self:
             pieces.append(piece)
             size_bytes += len(piece)
-            if size_bytes > _DOCUMENT_BYTES:
+            if size_bytes >= most_bytes:
                 self.close()
-                raise BrokenError("the answer is too long")
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                break
+        return b"".join(pieces)[:most_bytes]
 
     def _count(self, pieces: Sequence[bytes]) -> None:
         if self._left is not None:

@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
-from larder.errors import NotFoundError, ObjectError, StoreError
+from larder.bounds import DOCUMENT_BYTES
+from larder.errors import DamageError, NotFoundError, ObjectError, StoreError
 from larder.store.base import ObjectInfo, Readable, Store
+from larder.store.keys import object_url
+from larder.units import format_bytes
 
 LAST = "\U0010ffff"
 """The last character: after every key that begins with a prefix comes the prefix with this."""
@@ -32,9 +35,18 @@ def read_optional(store: Store, key: str) -> bytes | None:
     """The bytes of one of Larder's own files, or None if it does not exist."""
     try:
         with published_file_errors():
-            return bytes(store.get(key))
+            return read_document(store, key)
     except NotFoundError:
         return None
+
+
+def read_document(store: Readable, key: str, if_match: str | None = None) -> bytes:
+    """Read a document of at most `DOCUMENT_BYTES`; ``damage.manifest`` if it is longer."""
+    data = bytes(store.get(key, length=DOCUMENT_BYTES + 1, if_match=if_match))
+    if len(data) > DOCUMENT_BYTES:
+        message = f"it has more than {format_bytes(DOCUMENT_BYTES)}, which no document has"
+        raise DamageError("damage.manifest", message, where=object_url(store.url, key))
+    return data
 
 
 def read_digest(

@@ -10,7 +10,7 @@ from larder.manifest.sealed import seal, unseal
 from larder.names import ID
 from larder.progress import Progress
 from larder.store.base import Store
-from larder.store.own_files import listed, published_file_errors
+from larder.store.own_files import listed, published_file_errors, read_document
 from larder.units import format_names
 from larder.verify.findings import MISSING, Finding, Role, is_broken, readable
 from larder.verify.verify_job import VerifyJob
@@ -38,9 +38,11 @@ class DocumentReader:
         """A small file; None, with a finding, if it cannot be read."""
         data = None
         try:
-            data = bytes(self.root.get(key))
+            data = read_document(self.root, key)
         except NotFoundError:
             self.note(key, role, "damage.size", MISSING)
+        except DamageError as error:
+            self.note(key, role, error.code, error.message)
         except ObjectError as error:
             if not is_broken(self.root, error):
                 with published_file_errors():

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from larder.errors import DamageError, LarderError, NotFoundError, ObjectError, printable
+from larder.errors import DamageError, LarderError, NotFoundError, ObjectError, shown
 from larder.jobs.results import Totals
 from larder.manifest.sealed import StoredFile
 from larder.store.base import Readable, Store
-from larder.store.own_files import read_digest
+from larder.store.own_files import read_digest, read_document
 from larder.units import format_count
 from larder.versions.documents import CacheFile
 
@@ -45,13 +45,13 @@ class Finding:
     @property
     def line(self) -> str:
         concerned = f"; {_concerned(self.samples, self.count)}" if self.count else ""
-        return f"{printable(self.path)}: {printable(self.message)}{concerned}"
+        return f"{shown(self.path)}: {shown(self.message)}{concerned}"
 
 
 def _concerned(samples: Sequence[str], count: int) -> str:
-    shown = ", ".join(map(printable, samples[:3]))
+    keys = ", ".join(map(shown, samples[:3]))
     more = f" and {count - min(3, len(samples)):,} more" if count > min(3, len(samples)) else ""
-    names = f": {shown}{more}" if shown else ""
+    names = f": {keys}{more}" if keys else ""
     return f"{format_count(count, 'sample')} concerned{names}"
 
 
@@ -110,9 +110,11 @@ def has_content(store: Readable, file: StoredFile) -> bool:
 
 
 def readable(root: Store, path: str) -> bytes | None:
-    """The bytes of a document; None if it is missing, or cannot be read from its disk."""
+    """Read a document; None if it is missing, too long, or cannot be read from its disk."""
     try:
-        return bytes(root.get(path))
+        return read_document(root, path)
+    except DamageError:
+        return None
     except ObjectError as error:
         if not isinstance(error, NotFoundError) and not is_broken(root, error):
             raise

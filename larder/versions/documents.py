@@ -66,6 +66,8 @@ class SplitFacts:
     def check(self) -> None:
         if sum(map(count_braces, self.patterns)) != self.shards:
             raise ValueError("the patterns of a split have another number of shards than it has")
+        if self.shards > self.samples:
+            raise ValueError(f"{self.samples:,} samples are in {self.shards:,} shards")
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,6 +227,8 @@ class SegmentIndex:
         blocks = -(-self.count // BLOCK_ROWS)
         if (self._lengths["rows"], len(self._blocks)) != (self.count, blocks):
             raise self._archive.invalid(f"it is not the index of {self.count:,} samples")
+        if blocks and (self._blocks["key_start"][0] or self._blocks["part_start"][0]):
+            raise self._archive.invalid("the first block does not begin at the first key and part")
         self._checked = np.zeros(len(self._blocks), np.bool_)
         self._loads = 0
         self._maps: dict[str, Array] | None = None
@@ -348,7 +350,7 @@ class SegmentIndex:
         starts = int(block["key_start"]), int(block["part_start"])
         items = partial(self._items, number)
         rows = items("rows", first_row, min(first_row + BLOCK_ROWS, self.count))
-        self._check_rows(first_row, starts, rows)
+        self._check_rows(number, starts, rows)
         parts = items("parts", starts[1], int(rows["part_end"][-1]))
         if len(parts) and not (
             _most(parts["ext"]) < len(self.exts)
@@ -360,15 +362,17 @@ class SegmentIndex:
         self._checked[number] = True
         return _Block(first_row, *starts, rows, parts, keys)
 
-    def _check_rows(self, first_row: int, starts: tuple[int, int], rows: Array) -> None:
+    def _check_rows(self, number: int, starts: tuple[int, int], rows: Array) -> None:
         """Refuse rows of a block with numbers of what is not there."""
+        first_row, following = number * BLOCK_ROWS, self._blocks[number + 1 : number + 2]
         for role, start in zip(("key", "part"), starts, strict=True):
             ends = rows[f"{role}_end"]
             before = start  # of a block that is mapped, the row before may be that of another
             if self._maps is not None and first_row:
                 before = self._maps["rows"][f"{role}_end"][first_row - 1]
             in_order = 0 <= start <= ends[0] and bool(np.all(ends[1:] >= ends[:-1]))
-            if before != start or not in_order or ends[-1] > self._lengths[f"{role}s"]:
+            end = following[f"{role}_start"][0] if len(following) else self._lengths[f"{role}s"]
+            if before != start or not in_order or ends[-1] != end:
                 raise self._archive.invalid(f"the {role}s of a sample are none")
         if not (
             _most(rows["shard"]) < len(self.names)

@@ -19,7 +19,7 @@ from larder.manifest.sealed import read_sealed, seal
 from larder.names import FILE, ID, STORED, HexId, Rule
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import listed, published_file_errors
+from larder.store.own_files import listed, published_file_errors, read_document
 from larder.store.permissions import PROBE, permission
 from larder.versions import layout
 
@@ -118,7 +118,7 @@ def _documents(
         with suppress(NotFoundError):  # it has been taken back meanwhile
             with published_file_errors():
                 info = root.head(info.key)
-                data = bytes(root.get(info.key))
+                data = read_document(root, info.key)
             yield info, read_sealed(kind, data, object_url(root.url, info.key), format_, hint=hint)
 
 
@@ -214,7 +214,7 @@ def renew_configs(root: Store, version: str, now_us: int) -> None:
         name = info.key.removeprefix(layout.LEASES_PREFIX).removesuffix(".json")
         if name.endswith(f"-{version}") and not 0 <= now_us - info.modified_us < DAY_US:
             where = object_url(root.url, info.key)
-            lease = read_sealed(Lease, bytes(root.get(info.key)), where, LEASE_FORMAT, hint="")
+            lease = read_sealed(Lease, read_document(root, info.key), where, LEASE_FORMAT, hint="")
             Claim(lease, (layout.version_key(version),), name).take(root)
 
 

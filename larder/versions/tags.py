@@ -23,7 +23,13 @@ from larder.manifest.sealed import MAKE_AGAIN, SPARSE, from_plain, seal, unseal
 from larder.names import FILE, Digest, HexId
 from larder.store import object_url
 from larder.store.base import Store
-from larder.store.own_files import listed, not_kept, published_file_errors, read_optional
+from larder.store.own_files import (
+    listed,
+    not_kept,
+    published_file_errors,
+    read_document,
+    read_optional,
+)
 from larder.units import suggest
 from larder.versions import layout
 from larder.versions.publish import KEPT, Conditions
@@ -194,7 +200,7 @@ def _superseded(store: Store, key: str, version: str | None) -> SupersededError:
 def _with_etag(store: Store, key: str) -> tuple[str, Tag] | None:
     try:
         info = store.head(key)
-        data = bytes(store.get(key, if_match=info.etag))
+        data = read_document(store, key, if_match=info.etag)
     except NotFoundError:
         return None
     return info.etag, _parse(data, object_url(store.url, key))

@@ -173,12 +173,13 @@ ROW = {
 PART = {"ext": "bin", "offset": 0, "length": 9, "crc32c": 1}
 LIES: list[tuple[str, str, int, Any]] = [
     *(("rows", name, 1, value) for name in ("key_end", "part_end") for value in (-1, 0, 9, 2**62)),
+    *(("rows", name, 2, 2) for name in ("key_end", "part_end")),
     *(("rows", "shard", 0, value) for value in (-1, 1)),
     *(("rows", "label", 0, value) for value in (-2, 2)),
     *(("rows", name, 0, -1) for name in ("offset", "length")),
     *(("parts", "ext", 0, value) for value in (-1, 1)),
     *(("parts", "offset", 0, -2), ("parts", "length", 0, -1), ("parts", "length", 0, 2**62)),
-    *(("blocks", name, 0, value) for name in ("key_start", "part_start") for value in (-1, 9)),
+    *(("blocks", name, 0, value) for name in ("key_start", "part_start") for value in (-1, 1, 9)),
     *(("names", "", 0, value) for value in (b"../x", b"/x", b"a/b", b"", b"\xff", b"a::pipe:b")),
     *(("digests", "name", 0, value) for value in (b"../x", b"", b"\xff")),
     *(

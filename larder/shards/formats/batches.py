@@ -193,7 +193,10 @@ class BatchReader(Closing):
     def _label(self, row: int) -> int:
         try:
             with zipfile.ZipFile(io.BytesIO(self._data)) as archive:
-                data = archive.read(f"{_LABEL}.npy")
+                info = archive.getinfo(f"{_LABEL}.npy")
+                if info.compress_type != zipfile.ZIP_STORED:  # which could grow a thousandfold
+                    raise ValueError("an array is compressed")
+                data = archive.read(info)
             (label,) = struct.unpack_from("<q", data, HEADER_BYTES + _NUMBER_BYTES * row)
         except (
             *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, OSError),

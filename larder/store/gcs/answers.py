@@ -41,7 +41,7 @@ CREDENTIALS_HINT = (
 _NO_BUCKET = "bucket does not exist"
 _RATE = {"rateLimitExceeded", "userRateLimitExceeded"}
 _UNPAID = {"accountDisabled", "billingNotEnabled", "UserProjectAccountProblem", "SERVICE_DISABLED"}
-_XML_MESSAGE = re.compile(r"<(?:Message|Details)>(.*?)</", re.DOTALL)
+_XML_MESSAGE = re.compile(r"<(?:Message|Details)>([^<]*)</")
 
 
 def gcs_error(status: int, body: bytes, retry_after: str, call: Call) -> LarderError:

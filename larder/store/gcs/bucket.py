@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
+from larder.bounds import ERROR_BYTES, parse_bounded
 from larder.config.urls import Access
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.packages import install_hint
@@ -227,7 +228,9 @@ class Response:
     def of(cls, answer: Answer, call: Call) -> Response:
         """Receive the rest of an answer."""
         with answer, connection_errors(call):
-            return cls(answer.status, answer.headers, answer.read(), call)
+            is_error = answer.status >= 300
+            body = answer.beginning(ERROR_BYTES) if is_error else answer.read()
+            return cls(answer.status, answer.headers, body, call)
 
     def error(self) -> LarderError:
         """What it means, if it is an error."""
@@ -237,7 +240,7 @@ class Response:
     def json(self) -> dict[str, Any]:
         """The document; empty if there is none."""
         try:
-            document = json.loads(self.body) if self.body.strip() else {}
+            document = parse_bounded(self.body) if self.body.strip() else {}
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):

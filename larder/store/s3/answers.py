@@ -28,6 +28,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from html import unescape
 
+from larder.bounds import ERROR_BYTES, XML_BYTES
 from larder.errors import LarderError, ObjectError, StoreError
 from larder.manifest.digest import format_crc32c
 from larder.store.base import KEPT_HEADERS, ObjectInfo
@@ -74,7 +75,8 @@ _REDIRECTS = {301, 302, 307, 308}
 
 def error_of(answer: Answer, call: Call) -> LarderError:
     """The error that an answer is."""
-    body = content(answer, call).decode("utf-8", "replace")
+    with connection_errors(call):
+        body = answer.beginning(ERROR_BYTES).decode("utf-8", "replace")
     return _error(answer.status, answer.headers, body, call)
 
 
@@ -89,13 +91,13 @@ def document(answer: Answer, call: Call) -> str:
 def content(answer: Answer, call: Call) -> bytes:
     """The whole body of an answer."""
     with connection_errors(call):
-        return answer.read()
+        return answer.read(XML_BYTES)
 
 
 def element(body: str, name: str) -> str:
     """The text of the first element of this name; empty if there is none."""
-    match = re.search(f"<{name}>(.*?)</{name}>", body, re.DOTALL)
-    return unescape(match[1].strip()) if match else ""
+    text, closed, _ = body.partition(f"<{name}>")[2].partition(f"</{name}>")
+    return unescape(text.strip()) if closed else ""
 
 
 def _error(status: int, headers: Mapping[str, str], body: str, call: Call) -> LarderError:

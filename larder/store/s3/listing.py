@@ -14,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 
+from larder.bounds import XML_TAGS
 from larder.errors import StoreError
 from larder.store.base import ObjectInfo
 from larder.store.buckets import list_pages, size_of, storage_class, time_of
@@ -55,9 +56,7 @@ def read_page(body: bytes, store_url: str, cut: int = 0) -> tuple[list[ObjectInf
     server that was asked to encode keys says whether it has done so.
     """
     try:
-        # The document comes from the server that has the data itself, and expat limits the
-        # expansion of entities.
-        root = ElementTree.fromstring(body)  # noqa: S314
+        root = _parsed(body, store_url)
         space = root.tag.rpartition("ListBucketResult")[0]
         unquote = _decoded if root.findtext(f"{space}EncodingType") == "url" else str
         tags = [space + name for name in _ENTRY]  # joined once per page
@@ -71,6 +70,16 @@ def read_page(body: bytes, store_url: str, cut: int = 0) -> tuple[list[ObjectInf
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         message = "the answer to a listing cannot be parsed"
         raise StoreError("store.refused", message, where=store_url) from error
+
+
+def _parsed(body: bytes, store_url: str) -> ElementTree.Element:
+    """The root of a page, which expands nothing and has at most `XML_TAGS` tags."""
+    tags = body.count(b"<")
+    # A document in UTF-16 would hide both its tags and a DOCTYPE.
+    if tags > XML_TAGS or b"<!DOCTYPE" in body or b"\0" in body:
+        message = f"the answer has {tags:,} tags, or entities; a listing at most {XML_TAGS:,}"
+        raise StoreError("store.refused", message, where=store_url, hint="check the endpoint")
+    return ElementTree.fromstring(body)  # noqa: S314 - see above
 
 
 def _decoded(key: str) -> str:
@@ -128,7 +137,7 @@ def list_uploads(bucket: S3Bucket, prefix: str) -> Iterator[BegunUpload]:
     query = {"prefix": prefix, "uploads": ""}
     while True:
         try:
-            root = ElementTree.fromstring(bucket.list_page(query))  # noqa: S314 - as in `read_page`
+            root = _parsed(bucket.list_page(query), bucket.store_url)
             space = root.tag.rpartition("ListMultipartUploadsResult")[0]
             for item in root.iter(f"{space}Upload"):
                 key, upload, begun = (_text(item, space + name) for name in _UPLOAD)

@@ -24,7 +24,6 @@ to 5 GiB).
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -102,7 +101,7 @@ class S3Upload(Upload):
                     text = document(answer, self._call)
             except NotFoundError:
                 return None
-            for part in re.findall("<Part>(.*?)</Part>", text, re.DOTALL):
+            for part in text.split("<Part>")[1:]:
                 if (number := element(part, "PartNumber")).isdecimal():  # another is sent again
                     etags[int(number)] = element(part, "ETag").strip('"')
             following = element(text, "NextPartNumberMarker")

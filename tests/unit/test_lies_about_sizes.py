@@ -1,0 +1,93 @@
+"""Sizes in documents that the file or the plan cannot hold are refused before memory is taken."""
+
+import io
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from larder.cache.record import Codec, empty_columns
+from larder.cache.schema import Field, RecordSchema
+from larder.datalayer.document import FORMAT, LayerCache, LayerFile
+from larder.datalayer.elements import Leaf
+from larder.errors import SHOWN_CHARACTERS, Failure, LarderError
+from larder.shards.formats import shard_format
+from larder.store import open_store
+from larder.versions.documents import SplitFacts
+from tests.support.errors import larder_error
+from tests.support.packing import indexed, pack, planned, surveyed
+from tests.support.sample_orders import Content, order_samples
+
+SHA = "0" * 64
+
+
+def layer_cache(leaf: Leaf, records: int, size_bytes: int) -> LayerCache:
+    file = LayerFile(size_bytes, SHA, SHA, records)
+    return LayerCache(FORMAT, "d/v", "arrays", {}, (leaf,), (file,))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored", "is_right"),
+    [
+        ("float32", (250_000,), True),  # 1 MB in a cache of 1 TB
+        ("float32", (2**31,), False),
+        ("float32", (2**63 - 1,), False),
+        ("float32", (0, 2**31, 2**31, 2**31), False),
+        ("float32", (0, 3), True),
+        ("float32", (1,) * 40, False),
+        ("complex64", (125_000,), True),
+        ("complex64", (125_001,), False),
+        ("str", (125_000,), True),
+        ("str", (125_001,), False),
+        ("float32", (None, 2**31), True),  # which is read into lists, record by record
+    ],
+)
+def test_a_narrowest_shape_fits_into_the_file(dtype, stored, is_right):
+    cache = layer_cache(Leaf((), dtype, (None,) * len(stored), stored), 10**6, 10**12)
+    if is_right:
+        cache.check()
+    else:
+        with pytest.raises(ValueError, match=r"shape|bytes"):
+            cache.check()
+
+
+def test_a_record_of_another_shape_is_damage():
+    """Even where numpy would repeat its value."""
+    schema = RecordSchema((Field("a", "int64", (None,)), Field("b", "int64", (None,))))
+    record = Codec(schema).encode({"a": np.arange(3), "b": np.arange(1)})
+    columns = empty_columns([Field("a", "int64", (None,)), Field("b", "int64", (3,))], 2)
+    with larder_error("damage.record"):
+        Codec(schema).reader(columns)(record, 0, len(record), 0, 0)
+
+
+def test_a_split_has_a_sample_in_each_shard():
+    facts = SplitFacts(10, 10, 0, ("segments/a/shards/train/d-{0..9}.tar",))
+    facts.check()
+    with pytest.raises(ValueError, match="9 samples"):
+        replace(facts, samples=9).check()
+
+
+def test_a_compressed_array_in_a_batch_is_not_unpacked(tmp_path):
+    store = open_store(str(tmp_path))
+    batch = order_samples(store, [Content("a", {"txt": b"one"}, 3)])
+    format_ = surveyed("batches", [batch])
+    (shard,) = pack(batch, store, format_, planned(batch, format_, 1, samples_per_shard=9))
+    data = io.BytesIO(store.get(shard.name))
+    with (
+        zipfile.ZipFile(data, "a", zipfile.ZIP_DEFLATED) as archive,
+        pytest.warns(UserWarning, match="Duplicate name"),
+    ):
+        archive.writestr("label.npy", bytes(1 << 20))
+    store.put(shard.name, data.getvalue())
+    with shard_format("batches").open(store, shard.name) as reader, larder_error("damage.record"):
+        reader.read(indexed(shard)[0])
+
+
+@pytest.mark.parametrize("length", [1_024, 30_000_000])
+def test_a_long_key_is_not_shown_whole(length):
+    key = "k" * length
+    error = LarderError("object.bad_key", f"{key} is no key", where=f"s3://b/{key}", hint=key)
+    lines = [str(error), Failure.of(key, error).line, Failure(key, error.code, "bad").line]
+    assert all((key in line) == (length == 1_024) for line in lines)
+    assert max(map(len, lines)) < 4 * SHOWN_CHARACTERS
