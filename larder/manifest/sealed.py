@@ -15,17 +15,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
-from larder.names import Digest, PlainName, StoredPath
+from larder.names import Digest, PlainName, Rule, StoredPath
 
 Value = TypeVar("Value")
+
+Reader = Callable[[Any, str], Any]
+"""Reads a value, given plain JSON and the path to it."""
 
 
 _MAX = 2**63 - 1
@@ -72,23 +75,37 @@ def from_plain(kind: type[Value], plain: Any) -> Value:
     return value
 
 
-def _value(kind: Any, plain: Any, path: str) -> Any:
-    origin = get_origin(kind)
+@cache
+def _reader(kind: Any) -> Reader:
+    """The reader of a type.
+
+    Types are looked at once: a command may read thousands of documents.
+    """
+    origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        text, rule = get_args(kind)
-        if not rule.allows(_value(text, plain, path)):
-            raise ValueError(f"{path} is not {rule.noun}")
-        return plain
-    if NoneType in get_args(kind):
-        (inner,) = (each for each in get_args(kind) if each is not NoneType)
-        return None if plain is None else _value(inner, plain, path)
+        return partial(_ruled, _reader(args[0]), args[1])
+    if NoneType in args:
+        (inner,) = (each for each in args if each is not NoneType)
+        return partial(_optional, _reader(inner))
     if origin is tuple:
-        return _tuple(get_args(kind), plain, path)
+        readers = tuple(_reader(each) for each in args if each is not Ellipsis)
+        return partial(_tuple, readers, args[-1] is Ellipsis)
     if origin is not None:  # a mapping
-        names, values = get_args(kind)
-        return _mapping(names, values, plain, path)
-    if is_dataclass(kind):
-        return _dataclass(kind, plain, path)
+        return partial(_mapping, _reader(args[0]), _reader(args[1]))
+    return partial(_dataclass if is_dataclass(kind) else _single, kind)
+
+
+def _ruled(read: Reader, rule: Rule, plain: Any, path: str) -> Any:
+    if not rule.allows(read(plain, path)):
+        raise ValueError(f"{path} is not {rule.noun}")
+    return plain
+
+
+def _optional(read: Reader, plain: Any, path: str) -> Any:
+    return None if plain is None else read(plain, path)
+
+
+def _single(kind: Any, plain: Any, path: str) -> Any:
     if type(plain) is not kind:
         raise ValueError(f"{path} is not a {'string' if kind is str else 'whole number'}")
     if kind is int and path.rpartition(".")[2] not in _SIGNED and not 0 <= plain <= _MAX:
@@ -96,24 +113,24 @@ def _value(kind: Any, plain: Any, path: str) -> Any:
     return plain
 
 
-def _tuple(kinds: tuple[Any, ...], plain: Any, path: str) -> tuple[Any, ...]:
+def _tuple(readers: tuple[Reader, ...], repeats: bool, plain: Any, path: str) -> tuple[Any, ...]:
     if not isinstance(plain, list):
         raise ValueError(f"{path} is not a list")
-    if kinds[-1] is Ellipsis:
-        kinds = kinds[:1] * len(plain)
-    if len(kinds) != len(plain):
-        raise ValueError(f"{path} has {len(plain)} items instead of {len(kinds)}")
+    if repeats:
+        readers *= len(plain)
+    if len(readers) != len(plain):
+        raise ValueError(f"{path} has {len(plain)} items instead of {len(readers)}")
     return tuple(
-        _value(kind, item, f"{path}[{place}]")
-        for place, (kind, item) in enumerate(zip(kinds, plain, strict=True))
+        read(item, f"{path}[{place}]")
+        for place, (read, item) in enumerate(zip(readers, plain, strict=True))
     )
 
 
-def _mapping(names: Any, kind: Any, plain: Any, path: str) -> dict[str, Any]:
+def _mapping(read_name: Reader, read: Reader, plain: Any, path: str) -> dict[str, Any]:
     if not isinstance(plain, Mapping):
         raise ValueError(f"{path} is not a mapping")
     return {
-        _value(names, name, f"{path}: a name"): _value(kind, item, _joined(path, name))
+        read_name(name, f"{path}: a name"): read(item, _joined(path, name))
         for name, item in plain.items()
     }
 
@@ -121,16 +138,14 @@ def _mapping(names: Any, kind: Any, plain: Any, path: str) -> dict[str, Any]:
 def _dataclass(kind: Any, plain: Any, path: str) -> Any:
     if not isinstance(plain, Mapping):
         raise ValueError(f"{path} is not a mapping")
-    kinds = _kinds(kind)
-    unknown = plain.keys() - kinds.keys()
+    readers = _readers(kind)
+    unknown = plain.keys() - readers.keys()
     if unknown:
         raise ValueError(f"{_joined(path, min(unknown))} is not known")
     missing = _required(kind) - plain.keys()
     if missing:
         raise ValueError(f"{_joined(path, min(missing))} is missing")
-    value = kind(
-        **{name: _value(kinds[name], item, _joined(path, name)) for name, item in plain.items()}
-    )
+    value = kind(**{name: readers[name](item, _joined(path, name)) for name, item in plain.items()})
     if hasattr(kind, "check"):
         value.check()
     return value
@@ -142,8 +157,9 @@ def _joined(path: str, name: str) -> str:
 
 
 @cache
-def _kinds(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
+def _readers(kind: Any) -> dict[str, Reader]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: _reader(hint) for name, hint in hints.items()}
 
 
 @cache
@@ -162,7 +178,10 @@ MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 
 def seal(document: Any) -> bytes:
     """The bytes of a document (dataclass or mapping), including its own digest."""
-    plain = to_plain(document)
+    return _sealed(to_plain(document))
+
+
+def _sealed(plain: Mapping[str, Any]) -> bytes:
     digest = hashlib.sha256(canonical_json(plain)).hexdigest()
     return canonical_json({**plain, "self_sha256": digest}) + b"\n"
 
@@ -174,7 +193,7 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     try:
         plain = json.loads(data)
         del plain["self_sha256"]
-        is_whole = seal(plain) == data
+        is_whole = _sealed(plain) == data
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         message = "not a Larder document"
         raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
