@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.bounds import map_ahead
-from larder.catalog.history import READERS, check_dataset, dates_of, readers
+from larder.catalog.history import check_dataset, dates_of
+from larder.catalog.holdings import READERS, readers
 from larder.catalog.place import Place
 from larder.disk import disk_errors, write_file
 from larder.errors import ConfigError, printable
