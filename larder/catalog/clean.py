@@ -108,7 +108,16 @@ def plan_clean(
     progress.start(STAGE)
     holdings = take_holdings(root, settings.place.dataset)
     now_us = time.time_ns() // 1000 if plan_only else store_now_us(root)
-    needed = read_needed(root, now_us)
+    plan = plan_with(settings, holdings, read_needed(root, now_us), now_us)
+    progress.finish(STAGE)
+    return plan
+
+
+def plan_with(
+    settings: CleanSettings, holdings: Holdings, needed: Needed, now_us: int
+) -> CleanPlan:
+    """The plan of a clean, given what there is and what is needed."""
+    root = settings.place.open()
     ripe, waiting = list[NamedTombstone](), list[NamedTombstone]()
     for each in read_tombstones(root):
         is_old = settings.policy.has_passed(now_us - each.info.modified_us)
@@ -122,7 +131,6 @@ def plan_clean(
     for info, may_go in _unread(settings, root, kept, needed, now_us):
         copies += Totals(1, info.size_bytes) if may_go else Totals()
         lasting += not may_go
-    progress.finish(STAGE)
     return CleanPlan(
         settings, now_us, holdings, reasons, in_use, due, ripe, waiting, copies, lasting
     )

@@ -1,19 +1,28 @@
 """The versions of a dataset: since when there are, what names them, and what changed with each.
 
-From one listing of ``versions/``, the tags, and a few small documents for each version.
+From one listing of the dataset, the tags, and a few small documents for each version.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 from larder.bounds import map_ahead
+from larder.catalog.holdings import (
+    READERS,
+    Holdings,
+    Named,
+    Unit,
+    named_by,
+    prefixes_of,
+    readers,
+    take_holdings,
+)
 from larder.catalog.place import Place
 from larder.config.models.cluster import Cluster
 from larder.errors import ConfigError, DamageError, printable
@@ -30,18 +39,12 @@ from larder.units import (
     suggest,
     table_lines,
 )
-from larder.versions import layout
-from larder.versions.documents import VersionDocument
 from larder.versions.find import published
-from larder.versions.publish import read_segment, read_version
+from larder.versions.publish import read_version
 from larder.versions.runs import RunRecord, read_run
 from larder.versions.tags import TAG, read_tag, tag_names
 
-READERS = 16
 _SHORT = 8
-
-Unit = tuple[str, str | None]
-"""A segment, or a cache of a segment."""
 
 
 class ListedVersion(NamedTuple):
@@ -50,36 +53,33 @@ class ListedVersion(NamedTuple):
     Attributes:
         published_us: When its document was written, by the store's clock.
         row: What is listed of it, but for its own bytes.
-        beside_bytes: Of everything below its prefix.
-        units: The segments and caches that it names, and the bytes of caches; none if its document
-            cannot be read.
+        named: None if its document cannot be read.
+        units: The prefixes of all that it consists of.
     """
 
     published_us: int
     row: dict[str, Any]
-    beside_bytes: int
-    units: Mapping[Unit, int]
+    named: Named | None
+    units: Sequence[str]
 
     @property
     def id(self) -> str:
         return str(self.row["version"])
 
 
-def read_history(root: Store) -> list[ListedVersion]:
+def read_history(root: Store, holdings: Holdings) -> list[ListedVersion]:
     """All versions that have their document, the newest first, by the store's clock."""
     tags: dict[str, list[str]] = {}
     for name in tag_names(root):
         with suppress(DamageError):
             if tag := read_tag(root, name):
                 tags.setdefault(tag.version, []).append(name)
+    units = holdings.units.items()
+    found = [each for each in units if each[0].startswith("versions/") and each[1].document_us]
     with readers() as pool:
         read = partial(_listed_version, root, tags)
-        versions = list(map_ahead(pool, read, published(root), window=2 * READERS))
+        versions = list(map_ahead(pool, read, found, window=2 * READERS))
     return sorted(versions, key=lambda version: version.published_us, reverse=True)
-
-
-def readers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(READERS, thread_name_prefix="version")
 
 
 def dates_of(root: Store) -> dict[str, int]:
@@ -88,34 +88,32 @@ def dates_of(root: Store) -> dict[str, int]:
 
 
 def _listed_version(
-    root: Store, tags: Mapping[str, Sequence[str]], infos: Sequence[ObjectInfo]
+    root: Store, tags: Mapping[str, Sequence[str]], found: tuple[str, Unit]
 ) -> ListedVersion:
-    id_, published_us = infos[0].key.split("/")[1], infos[0].modified_us
+    id_, published_us = found[0].partition("/")[2], found[1].document_us or 0
     row: dict[str, Any] = {"version": id_, "published": format_time(published_us)}
     row |= {"tags": dict.fromkeys(tags.get(id_, ())), "problem": None}
     row |= dict.fromkeys(("samples", "bytes", "previous", "changes", "by"))
-    units: Mapping[Unit, int] = {}
+    named = None
     try:
         if document := read_version(root, id_):
-            splits, units = document.splits.values(), _units(document)
+            splits, named = document.splits.values(), named_by(document)
             row["samples"] = sum(split.samples for split in splits)
             row["bytes"] = sum(split.bytes for split in splits)
-            row |= _recorded(root, id_, infos, row["tags"])
+            row |= _recorded(root, found[1].runs, row["tags"])
     except DamageError as error:
         row["problem"] = error.message
-    return ListedVersion(published_us, row, sum(info.size_bytes for info in infos), units)
+    units = [found[0], *prefixes_of(named or Named())]
+    return ListedVersion(published_us, row, named, units)
 
 
-def _recorded(
-    root: Store, version: str, infos: Iterable[ObjectInfo], tags: Iterable[str]
-) -> dict[str, Any]:
+def _recorded(root: Store, infos: Iterable[ObjectInfo], tags: Iterable[str]) -> dict[str, Any]:
     """What records say of a version: since when tags name it, and of the run that published it."""
-    runs = [info for info in infos if info.key.startswith(layout.runs_prefix(version))]
-    runs.sort(key=lambda info: info.modified_us)
+    runs = sorted(infos, key=lambda info: info.modified_us)
     since: dict[str, str | None] = dict.fromkeys(tags)
     records = _records(root, runs if since else runs[:1])
     for info, record in records:
-        if record.tag in since and record.before != record.after == version:
+        if record.tag in since and record.before != record.after == record.version:
             since[record.tag] = format_time(info.modified_us)
     first = next((record for _, record in records if record.published), None)
     if first is None:
@@ -134,44 +132,13 @@ def _records(root: Store, infos: Iterable[ObjectInfo]) -> list[tuple[ObjectInfo,
     return records
 
 
-def _units(version: VersionDocument) -> dict[Unit, int]:
-    units: dict[Unit, int] = {(use.id, None): 0 for use in version.segments}
-    caches = {use.id: use.cache for use in version.segments}
-    for files in version.cache.splits.values() if version.cache else ():
-        for file in files:
-            unit = file.segment, caches.get(file.segment)
-            units[unit] = units.get(unit, 0) + file.bytes
-    return units
-
-
-def own_bytes(versions: Sequence[ListedVersion], sizes: Mapping[Unit, int]) -> dict[str, int]:
+def own_bytes(versions: Sequence[ListedVersion], sizes: Mapping[str, int]) -> dict[str, int]:
     """By ID, the bytes that no other of the versions of a dataset names, given those of units."""
     names = Counter(unit for version in versions for unit in version.units)
     return {
-        version.id: version.beside_bytes
-        + sum(sizes.get(unit, 0) for unit in version.units if names[unit] == 1)
+        version.id: sum(sizes[unit] for unit in version.units if names[unit] == 1)
         for version in versions
     }
-
-
-def _sizes(root: Store, versions: Sequence[ListedVersion]) -> dict[Unit, int]:
-    """The bytes of the caches, and of the segments that only one version names."""
-    sizes = {unit: size_bytes for version in versions for unit, size_bytes in version.units.items()}
-    names = Counter(unit for version in versions for unit in version.units)
-    units = [unit for unit, count in names.items() if count == 1 and unit[1] is None]
-    with readers() as pool:
-        read = partial(_segment_bytes, root)
-        segments = map_ahead(pool, read, (unit[0] for unit in units), window=2 * READERS)
-        return sizes | dict(zip(units, segments, strict=True))
-
-
-def _segment_bytes(root: Store, segment: str) -> int:
-    """Of its shards and indexes; 0 if its document is lost or damaged, which verify finds."""
-    with suppress(DamageError):
-        if document := read_segment(root, segment):
-            shards = sum(split.bytes for split in document.splits.values())
-            return shards + sum(file.bytes for file in document.files)
-    return 0
 
 
 def dataset_names(cluster: Cluster) -> Iterator[str]:
@@ -224,8 +191,9 @@ def _dataset(cluster: Cluster, name: str) -> dict[str, Any]:
 def list_versions(place: Place) -> dict[str, Any]:
     """The versions of a dataset, the newest first; a JSON document."""
     root = check_dataset(place)
-    versions = read_history(root)
-    sizes = own_bytes(versions, _sizes(root, versions))
+    holdings = take_holdings(root, place.dataset)
+    versions = read_history(root, holdings)
+    sizes = own_bytes(versions, holdings.sizes)
     rows = [version.row | {"own_bytes": sizes[version.id]} for version in versions]
     return {"dataset": place.dataset, "storage": place.cluster.storage.url, "versions": rows}
 

@@ -8,11 +8,12 @@ Mirrored objects are not among them: there may be millions.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from larder.bounds import map_ahead
-from larder.catalog.history import READERS, readers
 from larder.errors import DamageError
 from larder.names import ID, SPLIT_REGEX
 from larder.store.base import ObjectInfo, Store
@@ -24,6 +25,8 @@ from larder.versions.leases import RUN, read_leases
 from larder.versions.publish import read_version
 from larder.versions.tags import read_tag, tag_names
 
+READERS = 16
+
 SHOWN_KEYS = 1_000
 """Maximum number of units, and of foreign keys, that are named."""
 
@@ -32,6 +35,10 @@ _OTHERS = (
     "work/",
 )
 """Prefixes of what is no unit, and is left alone."""
+
+
+def readers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(READERS, thread_name_prefix="version")
 
 
 def larders_files(dataset: str) -> re.Pattern[str]:
@@ -70,25 +77,33 @@ def whole_of(prefix: str) -> str:
 class Unit:
     """The objects of a unit, with those of units inside it; ``newest_us`` is of the last one.
 
-    ``document_us`` is when its document was written; None if it has none.
+    ``document_us`` is when its document was written; None if it has none. ``runs`` are the records
+    beside a version.
     """
 
     objects: int = 0
     bytes: int = 0
     newest_us: int = 0
     document_us: int | None = None
+    runs: list[ObjectInfo] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Holdings:
-    """The units of a dataset by their prefixes, and the first files that are not Larder's."""
+    """The units of a dataset by their prefixes, and the first files that are not Larder's.
+
+    ``sizes`` has every byte once, also of files that are not Larder's: by the prefix of the
+    innermost unit, or of what is in none by the first folder.
+    """
 
     units: dict[str, Unit] = field(default_factory=dict)
+    sizes: Counter[str] = field(default_factory=Counter)
     foreign: list[str] = field(default_factory=list)
     foreign_count: int = 0
 
     def add(self, info: ObjectInfo, is_larders: bool) -> None:
         prefix = unit_of(info.key)
+        self.sizes[prefix or info.key.partition("/")[0]] += info.size_bytes
         if not is_larders and (prefix or not info.key.startswith(_OTHERS)):
             self.foreign_count += 1
             if len(self.foreign) < SHOWN_KEYS:
@@ -101,6 +116,8 @@ class Holdings:
                 unit.newest_us = max(unit.newest_us, info.modified_us)
                 if info.key == document_of(name):
                     unit.document_us = info.modified_us
+                elif info.key.startswith(f"{name}/runs/"):
+                    unit.runs.append(info)
 
 
 def document_of(prefix: str) -> str:
@@ -113,10 +130,10 @@ def document_of(prefix: str) -> str:
     return layout.segment_key(id_) if kind == "segments" else prefix
 
 
-def take_holdings(root: Store, dataset: str) -> Holdings:
-    """List a dataset, without its mirror; a listing that fails is an error, never a part."""
+def take_holdings(root: Store, dataset: str, *, mirror: bool = False) -> Holdings:
+    """List a dataset, its mirror only if asked; a listing that fails is an error, never a part."""
     holdings, is_larders = Holdings(), larders_files(dataset).fullmatch
-    for info in _listed(root):
+    for info in listed(root, "") if mirror else _listed(root):
         holdings.add(info, is_larders(info.key) is not None)
     return holdings
 
@@ -133,6 +150,19 @@ def _listed(root: Store) -> Iterator[ObjectInfo]:
 
 Named = frozenset[tuple[str, str | None]]
 """The segments of a version, each with its cache, if it has one."""
+
+
+def named_by(version: VersionDocument) -> Named:
+    return frozenset((use.id, use.cache) for use in version.segments)
+
+
+def prefixes_of(named: Named) -> Iterator[str]:
+    """Name the units that a version keeps, given what it names: a cache keeps its receipts."""
+    for segment, cache in named:
+        yield layout.segment_prefix(segment)[:-1]
+        if cache:
+            yield layout.cache_prefix(segment, cache)[:-1]
+            yield layout.cache_work_prefix(segment, cache)[:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +182,10 @@ class Needed:
     named: Mapping[str, Named]
 
 
-def read_needed(root: Store, now_us: int) -> Needed:
+def read_needed(root: Store, now_us: int, named: Mapping[str, Named] | None = None) -> Needed:
     """Read leases, tags and versions, in this order: a run gives its lease back when its tag is
-    written, and a version that it publishes is seen, or its lease is.
+    written, and a version that it publishes is seen, or its lease is. Versions are not read if it
+    is known what they name.
 
     DamageError: a document is damaged, of another release, or lost although something names it, so
     that nobody knows what is needed.
@@ -172,7 +203,7 @@ def read_needed(root: Store, now_us: int) -> Needed:
     for name in tag_names(root):
         if tag := read_tag(root, name):
             versions[tag.version] = f"tag {name}"
-    named = _read_named(root)
+    named = _read_named(root) if named is None else named
     for version, reason in versions.items():
         if version not in named and (version not in unpublished or reason.startswith("tag")):
             message = f"{reason} names version {version}, which has no document"
@@ -187,8 +218,4 @@ def _read_named(root: Store) -> dict[str, Named]:
 
     with readers() as pool:
         documents = map_ahead(pool, read, published_ids(root), window=2 * READERS)
-        return {
-            each.id: frozenset((use.id, use.cache) for use in each.segments)
-            for each in documents
-            if each
-        }
+        return {each.id: named_by(each) for each in documents if each}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,11 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.bounds import map_ahead
-from larder.catalog.history import READERS, check_dataset, dates_of, readers
+from larder.catalog.history import check_dataset, dates_of
+from larder.catalog.holdings import READERS, readers
 from larder.catalog.place import Place
 from larder.disk import disk_errors, write_file
 from larder.errors import ConfigError, printable
 from larder.growth.previous import read_previous
+from larder.jobs.manifests import read_ref
+from larder.manifest.schemas import SOURCES
 from larder.names import FILE
 from larder.readers.access import DatasetAccess
 from larder.readers.data import Data
@@ -197,7 +200,8 @@ def _packed(root: Store, version: VersionDocument, keys: Iterable[str]) -> list[
 
 
 def _class(version: VersionDocument, packed: Mapping[str, Any]) -> str | None:
-    return dict(enumerate(version.classes)).get(packed["label"])
+    label, classes = packed["label"], version.classes
+    return classes[label] if label is not None and 0 <= label < len(classes) else None
 
 
 def _content(version: VersionDocument, packed: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -207,33 +211,54 @@ def _content(version: VersionDocument, packed: Mapping[str, Any]) -> tuple[Any, 
 
 
 def _since(root: Store, version: VersionDocument, packed: Mapping[str, Any]) -> tuple[str, int]:
-    """The version since which the sample is the same, without a gap, and when it was published."""
+    """The version since which the sample is the same, without a gap, and when it was published.
+
+    Each segment is read once, however many versions have it.
+    """
     dates = dates_of(root)
     earlier = [id_ for id_ in dates if dates[id_] < dates.get(version.id, 0)]
     earlier.sort(key=lambda id_: dates[id_], reverse=True)
-    since = version
+    since, segment = version.id, version.segments[packed["segment"]].id
+    content, row_in = _content(version, packed), cache(partial(_row_in, root, packed["key"]))
     with readers() as pool:
         for before in map_ahead(pool, partial(read_version, root), earlier, window=READERS):
-            had = _packed_before(root, before, since, packed) if before else None
-            if before is None or had is None:
+            row = _kept_row(root, before, row_in, segment) if before else None
+            if before is None or row is None or _content(before, row) != content:
                 break
-            since, packed = before, had
-    return since.id, dates[since.id]
+            since, segment = before.id, row["segment"]
+    return since, dates[since]
 
 
-def _packed_before(
-    root: Store, before: VersionDocument, after: VersionDocument, packed: Mapping[str, Any]
+def _kept_row(
+    root: Store,
+    version: VersionDocument,
+    row_in: Callable[[str], Mapping[str, Any] | None],
+    first: str,
 ) -> Mapping[str, Any] | None:
-    """The row of the same sample in an earlier version; it is looked for if it was elsewhere."""
-    id_, split = after.segments[packed["segment"]].id, packed["split"]
-    ids = [use.id for use in before.segments]
-    if id_ in ids and after.classes[: len(before.classes)] == before.classes:
-        row = packed["row"] - existing_segment(root, id_).splits[split].first_row
-        gone = read_omitted(root, before).get((id_, split), Omitted.none())
-        if not gone.mask(row, 1)[0]:
-            return {**packed, "segment": ids.index(id_)}
-    for had in _packed(root, before, [packed["key"]]):
-        return had if _content(before, had) == _content(after, packed) else None
+    """The row of a sample in the segment from which a version has it; one is looked at first."""
+    omitted = read_omitted(root, version)
+    for use in sorted(version.segments, key=lambda use: use.id != first):
+        if row := row_in(use.id):
+            gone = omitted.get((use.id, row["split"]), Omitted.none())
+            if not gone.mask(row["row"], 1)[0]:
+                return row
+    return None
+
+
+def _row_in(root: Store, key: str, segment: str) -> dict[str, Any] | None:
+    """The row of `larder.manifest.schemas.SOURCES` of a sample, if a segment has it; with the
+    segment, the split, and the row in the split.
+    """
+    document, first_row = existing_segment(root, segment), 0
+    for batch in read_ref(root, document.file("sources"), SOURCES):
+        place = pc.index(batch.column("key"), key).as_py()
+        if place >= 0:
+            row = first_row + place
+            splits = document.splits.items()
+            split, facts = next(s for s in splits if 0 <= row - s[1].first_row < s[1].samples)
+            (found,) = batch.slice(place, 1).to_pylist()
+            return {**found, "segment": segment, "split": split, "row": row - facts.first_row}
+        first_row += batch.num_rows
     return None
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from larder.catalog.clean import CleanSettings, plan_clean
+from larder.catalog.clean import CleanSettings, plan_with
 from larder.catalog.due import Policy
 from larder.catalog.history import (
-    Unit,
+    ListedVersion,
     check_dataset,
     dataset_names,
     own_bytes,
@@ -17,40 +21,44 @@ from larder.catalog.history import (
     short_ids,
     shown_time,
 )
+from larder.catalog.holdings import Holdings, read_needed, take_holdings
 from larder.catalog.place import Place
 from larder.config.models.cluster import Cluster
-from larder.progress import NullProgress
+from larder.disk import TEMPORARY_PREFIX
+from larder.errors import DamageError
+from larder.store import local_path
 from larder.store.base import Store
-from larder.store.own_files import listed
 from larder.units import format_bytes, table_lines
 from larder.versions import layout
+from larder.versions.publish import read_version
 
-PLACES = ("segments", "versions", "mirror", "work", "others")
+PLACES = ("segments", "versions", "mirror", "work", "drafts", "others")
 """What is below the root of a dataset, as it is counted."""
 
 
 def usage(place: Place) -> dict[str, Any]:
     """The bytes of a dataset, of its versions and of its segments; a JSON document."""
     root = check_dataset(place)
-    places, units = _sums(root)
-    versions = read_history(root)
-    own_sizes = own_bytes(versions, units)
-    cleaning = CleanSettings(place, Policy(keep=1))
-    freed = plan_clean(cleaning, plan_only=True, progress=NullProgress()).freed
-    names = Counter(segment for each in versions for segment, cache in each.units if not cache)
+    holdings = take_holdings(root, place.dataset, mirror=True)
+    versions = read_history(root, holdings)
+    own_sizes = own_bytes(versions, holdings.sizes)
     segments: Counter[str] = Counter()
-    for (segment, _), size_bytes in units.items():
-        segments[segment] += size_bytes
+    for prefix, size_bytes in holdings.sizes.items():
+        if prefix.startswith(layout.SEGMENTS_PREFIX):
+            segments[prefix.split("/")[1]] += size_bytes
+    names = Counter(segment for each in versions for segment, _ in each.named or ())
+    clean_bytes, problem = _freed(place, root, holdings, versions)
     return {
         "dataset": place.dataset,
         "storage": place.cluster.storage.url,
-        "bytes": places,
-        "clean_bytes": freed.bytes,
+        "bytes": _places(root, holdings),
+        "clean_bytes": clean_bytes,
+        "clean_problem": problem,
         "versions": [
             {
                 "version": each.id,
                 "published": each.row["published"],
-                "bytes": each.beside_bytes + sum(units[unit] for unit in each.units),
+                "bytes": sum(holdings.sizes[unit] for unit in each.units),
                 "own_bytes": own_sizes[each.id],
             }
             for each in versions
@@ -62,25 +70,52 @@ def usage(place: Place) -> dict[str, Any]:
     }
 
 
+def _freed(
+    place: Place, root: Store, holdings: Holdings, versions: Sequence[ListedVersion]
+) -> tuple[int | None, str | None]:
+    """Bytes that `larder clean --keep 1` frees, or why it is refused: a damaged document."""
+    now_us = time.time_ns() // 1000
+    named = {each.id: each.named for each in versions if each.named is not None}
+    try:
+        for each in versions:
+            if each.named is None:
+                read_version(root, each.id)
+        needed = read_needed(root, now_us, named)
+        settings = CleanSettings(place, Policy(keep=1))
+        return plan_with(settings, holdings, needed, now_us).freed.bytes, None
+    except DamageError as error:
+        return None, str(error)
+
+
 def usage_of_all(cluster: Cluster) -> dict[str, Any]:
     """The bytes of all datasets of a storage; a JSON document."""
     rows = []
     for name in dataset_names(cluster):
-        places, _ = _sums(Place(name, cluster).open())
-        rows.append({"dataset": name, "bytes": places})
+        root = Place(name, cluster).open()
+        holdings = take_holdings(root, name, mirror=True)
+        rows.append({"dataset": name, "bytes": _places(root, holdings)})
     return {"storage": cluster.storage.url, "datasets": rows}
 
 
-def _sums(root: Store) -> tuple[dict[str, int], Counter[Unit]]:
-    """The bytes by place, and those of each segment and cache."""
-    places, units = dict.fromkeys(PLACES, 0), Counter[Unit]()
-    for info in listed(root, ""):
-        place, _, rest = info.key.partition("/")
-        places[place if place in places else "others"] += info.size_bytes
-        if place == "segments" and rest:
-            _, cache = layout.cache_of(info.key) or ("", None)
-            units[rest.partition("/")[0], cache] += info.size_bytes
-    return places, units
+def _places(root: Store, holdings: Holdings) -> dict[str, int]:
+    places = dict.fromkeys(PLACES, 0)
+    for prefix, size_bytes in holdings.sizes.items():
+        place = prefix.partition("/")[0]
+        places[place if place in places else "others"] += size_bytes
+    if root.features.local_path:
+        places["drafts"] = _drafts_bytes(local_path(root, "work").parent)
+    return places
+
+
+def _drafts_bytes(folder: Path) -> int:
+    """Bytes that runs are writing, or that killed runs have left: listings leave them out."""
+    size_bytes, start = 0, len(str(folder))
+    for path, _, names in os.walk(folder):
+        for each in (os.path.join(path, name) for name in names):
+            if f"/{TEMPORARY_PREFIX}" in each[start:]:
+                with suppress(FileNotFoundError):
+                    size_bytes += os.lstat(each).st_size
+    return size_bytes
 
 
 def usage_lines(document: Mapping[str, Any]) -> list[str]:
@@ -102,10 +137,12 @@ def usage_lines(document: Mapping[str, Any]) -> list[str]:
             for each in segments
         ],
     )
-    total, freed = sum(places.values()), format_bytes(document["clean_bytes"])
+    total, problem = sum(places.values()), document["clean_problem"]
+    clean = f"larder clean {document['dataset']} --keep 1"
+    told = f"is refused: {problem}" if problem else f"frees {format_bytes(document['clean_bytes'])}"
     lines = [f"{document['dataset']}: {format_bytes(total)}"]
     lines += [line for rows in tables for line in ("", *table_lines(rows))]
-    return [*lines, "", f"larder clean {document['dataset']} --keep 1 frees {freed}"]
+    return [*lines, "", f"{clean} {told}"]
 
 
 def usage_of_all_lines(document: Mapping[str, Any]) -> list[str]:

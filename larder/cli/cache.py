@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "larder cache") -> 
         lines = _listing(document)
     else:
         chosen = namespace.id, namespace.version, namespace.split
-        document = remove_caches(*chosen, namespace.storage)
+        document = remove_caches(*chosen, namespace.storage, namespace.force)
         amount = f"{format_count(document['objects'], 'object')}, {format_bytes(document['bytes'])}"
         lines = [f"removed {printable(', '.join(document['removed']))}: {amount}"]
     if namespace.json:
@@ -44,6 +44,11 @@ def _parser(prog: str) -> Parser:
     rm.add_argument("id", metavar="ID", help="the dataset_id of the decorators")
     rm.add_argument("version", metavar="VERSION", help="their dataset_version")
     rm.add_argument("--split", choices=("train", "val"), help="only one of both")
+    at_stake = (
+        "although machines have leases: training there that has not copied all files fails, and"
+        " trials that go on later build the cache again; not while a process has it open"
+    )
+    rm.add_argument("--force", action="store_true", help=at_stake)
     default = "by default where the decorators find it: $LARDER_CACHE, or ~/data/determined"
     for action in (ls, rm):
         action.add_argument("storage", metavar="STORAGE", nargs="?", help=default)

@@ -34,6 +34,11 @@ from larder.versions.leases import DAY_US, Lease, read_leases, store_now_us
 
 LEASE_DAYS: Final = 7
 
+_UNTIL: Final = (
+    "larder cache ls shows until when. --force ends leases: training that has not copied all files"
+    " fails, and trials that go on later build the cache again"
+)
+
 _DOCUMENT: Final = re.compile(rf"(?P<id>[^/]+)/(?P<version>[^/]+)_(?P<split>train|val)/{KEY}")
 _FILE: Final = re.compile(rf"{KEY}|[0-9a-f]{{64}}\.mdb|(?:leases|work)/[^/]+")
 
@@ -68,9 +73,12 @@ def list_caches(storage: str | None) -> dict[str, Any]:
 
 
 def remove_caches(
-    dataset_id: str, version: str, split: str | None, storage: str | None
+    dataset_id: str, version: str, split: str | None, storage: str | None, force: bool = False
 ) -> dict[str, Any]:
     """Remove the caches of a dataset's version, or one of them; returns the JSON document.
+
+    ``force`` removes a cache that machines have leases of, unless a process has its file open, or
+    this machine's copy of it.
 
     Raises:
         ConfigError: ``cache.missing``; ``cache.in_use``, and then none is removed; or the storage
@@ -87,8 +95,9 @@ def remove_caches(
         raise ConfigError("cache.missing", message, where=root.root, hint=near)
     with ExitStack() as stack:
         for place in places:
-            if users := _users(place, store_now_us(place.store()), stack):
-                message, hint = f"it is in use by {users[0]}", "larder cache ls shows until when"
+            if users := _users(place, store_now_us(place.store()), stack, force):
+                hint = "end that process" if force else _UNTIL
+                message = f"it is in use by {users[0]}"
                 raise ConfigError("cache.in_use", message, where=place.url, hint=hint)
         deleted = [info for place in places for info in _remove(place)]
     return {
@@ -108,14 +117,18 @@ def _documents(root: Place) -> Iterator[tuple[dict[str, Any], ObjectInfo]]:
             yield match.groupdict(), info
 
 
-def _users(place: Place, now_us: int, stack: ExitStack) -> list[str]:
-    """Who uses a cache; until the end of the stack, no process can open one that nobody does."""
+def _users(place: Place, now_us: int, stack: ExitStack, force: bool = False) -> list[str]:
+    """Who uses a cache; until the end of the stack, no process can open one that nobody does.
+
+    ``force`` asks whether a process here has a copy open, instead of who has a lease.
+    """
     users = [
         f"{each.lease.holder} until {format_time(each.until_us)}"
-        for each in read_leases(place.store())
+        for each in (() if force else read_leases(place.store()))
         if now_us < each.until_us
     ]
-    for path in place.folder.glob("*.mdb") if place.folder else ():
+    folder = place.folder or (place.local if force else None)
+    for path in folder.glob("*.mdb") if folder else ():
         with disk_errors(path, reading=True), suppress(FileNotFoundError):
             if not stack.enter_context(unused(path)):
                 users.append("a process that has it open")

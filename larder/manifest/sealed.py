@@ -14,9 +14,10 @@ A `StoredFile` is what they have of another file, and what steps pass on of a ma
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -26,6 +27,9 @@ from larder.manifest.digest import canonical_json
 from larder.names import Digest, PlainName, StoredPath
 
 Value = TypeVar("Value")
+
+Reader = Callable[[Any], Any]
+"""Reads a value of plain JSON."""
 
 
 _MAX = 2**63 - 1
@@ -68,82 +72,126 @@ def from_plain(kind: type[Value], plain: Any) -> Value:
     have a `larder.names.Rule`, as may the names of mappings. A dataclass with a method
     ``check`` compares its fields with each other there, and raises ValueError.
     """
-    value: Value = _dataclass(kind, plain, "")
+    value: Value = _dataclass(kind, plain)
     return value
 
 
-def _value(kind: Any, plain: Any, path: str) -> Any:
-    origin = get_origin(kind)
+class _InvalidError(ValueError):
+    """What is wrong with a value, and where it is."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(f"{path} {message}")
+        self.message, self.path = message, path
+
+    def below(self, name: str) -> _InvalidError:
+        """The error of what the value is in, where it has a name or a place."""
+        dot = "." if self.path[:1] not in ("", "[", ":") else ""
+        return _InvalidError(self.message, f"{name[:_SHOWN_CHARACTERS]}{dot}{self.path}")
+
+
+@cache
+def _reader(kind: Any, is_signed: bool = False) -> Reader:
+    """The reader of a type.
+
+    Types are looked at once: a command may read thousands of documents.
+    """
+    origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        text, rule = get_args(kind)
-        if not rule.allows(_value(text, plain, path)):
-            raise ValueError(f"{path} is not {rule.noun}")
-        return plain
-    if NoneType in get_args(kind):
-        (inner,) = (each for each in get_args(kind) if each is not NoneType)
-        return None if plain is None else _value(inner, plain, path)
+        is_allowed = re.compile(args[1].regex).fullmatch
+        return partial(_ruled, _reader(args[0]), is_allowed, args[1].noun)
+    if NoneType in args:
+        (inner,) = (each for each in args if each is not NoneType)
+        return partial(_optional, _reader(inner, is_signed))
     if origin is tuple:
-        return _tuple(get_args(kind), plain, path)
+        readers = tuple(_reader(each) for each in args if each is not Ellipsis)
+        return partial(_tuple, readers, args[-1] is Ellipsis)
     if origin is not None:  # a mapping
-        names, values = get_args(kind)
-        return _mapping(names, values, plain, path)
+        return partial(_mapping, _reader(args[0]), _reader(args[1]))
     if is_dataclass(kind):
-        return _dataclass(kind, plain, path)
-    if type(plain) is not kind:
-        raise ValueError(f"{path} is not a {'string' if kind is str else 'whole number'}")
-    if kind is int and path.rpartition(".")[2] not in _SIGNED and not 0 <= plain <= _MAX:
-        raise ValueError(f"{path} is out of range")
+        return partial(_dataclass, kind)
+    return _count if kind is int and not is_signed else partial(_single, kind)
+
+
+def _ruled(read: Reader, is_allowed: Callable[[str], object], noun: str, plain: Any) -> Any:
+    if not is_allowed(read(plain)):
+        raise _InvalidError(f"is not {noun}")
     return plain
 
 
-def _tuple(kinds: tuple[Any, ...], plain: Any, path: str) -> tuple[Any, ...]:
+def _optional(read: Reader, plain: Any) -> Any:
+    return None if plain is None else read(plain)
+
+
+def _single(kind: type, plain: Any) -> Any:
+    if type(plain) is not kind:
+        raise _InvalidError(f"is not a {'string' if kind is str else 'whole number'}")
+    return plain
+
+
+def _count(plain: Any) -> int:
+    if not 0 <= _single(int, plain) <= _MAX:
+        raise _InvalidError("is out of range")
+    return int(plain)
+
+
+def _tuple(readers: tuple[Reader, ...], repeats: bool, plain: Any) -> tuple[Any, ...]:
     if not isinstance(plain, list):
-        raise ValueError(f"{path} is not a list")
-    if kinds[-1] is Ellipsis:
-        kinds = kinds[:1] * len(plain)
-    if len(kinds) != len(plain):
-        raise ValueError(f"{path} has {len(plain)} items instead of {len(kinds)}")
-    return tuple(
-        _value(kind, item, f"{path}[{place}]")
-        for place, (kind, item) in enumerate(zip(kinds, plain, strict=True))
-    )
+        raise _InvalidError("is not a list")
+    if repeats:
+        readers *= len(plain)
+    if len(readers) != len(plain):
+        raise _InvalidError(f"has {len(plain)} items instead of {len(readers)}")
+    values: list[Any] = []
+    try:
+        for read, item in zip(readers, plain, strict=True):
+            values.append(read(item))
+    except _InvalidError as error:
+        raise error.below(f"[{len(values)}]") from None
+    return tuple(values)
 
 
-def _mapping(names: Any, kind: Any, plain: Any, path: str) -> dict[str, Any]:
+def _mapping(read_name: Reader, read: Reader, plain: Any) -> dict[str, Any]:
     if not isinstance(plain, Mapping):
-        raise ValueError(f"{path} is not a mapping")
-    return {
-        _value(names, name, f"{path}: a name"): _value(kind, item, _joined(path, name))
-        for name, item in plain.items()
-    }
+        raise _InvalidError("is not a mapping")
+    values: dict[str, Any] = {}
+    for name, item in plain.items():
+        try:
+            read_name(name)
+        except _InvalidError as error:
+            raise error.below(": a name") from None
+        try:
+            values[name] = read(item)
+        except _InvalidError as error:
+            raise error.below(name) from None
+    return values
 
 
-def _dataclass(kind: Any, plain: Any, path: str) -> Any:
+def _dataclass(kind: Any, plain: Any) -> Any:
     if not isinstance(plain, Mapping):
-        raise ValueError(f"{path} is not a mapping")
-    kinds = _kinds(kind)
-    unknown = plain.keys() - kinds.keys()
+        raise _InvalidError("is not a mapping")
+    readers = _readers(kind)
+    unknown = plain.keys() - readers.keys()
     if unknown:
-        raise ValueError(f"{_joined(path, min(unknown))} is not known")
+        raise _InvalidError("is not known").below(min(unknown))
     missing = _required(kind) - plain.keys()
     if missing:
-        raise ValueError(f"{_joined(path, min(missing))} is missing")
-    value = kind(
-        **{name: _value(kinds[name], item, _joined(path, name)) for name, item in plain.items()}
-    )
+        raise _InvalidError("is missing").below(min(missing))
+    values: dict[str, Any] = {}
+    for name, item in plain.items():
+        try:
+            values[name] = readers[name](item)
+        except _InvalidError as error:
+            raise error.below(name) from None
+    value = kind(**values)
     if hasattr(kind, "check"):
         value.check()
     return value
 
 
-def _joined(path: str, name: str) -> str:
-    name = name[:_SHOWN_CHARACTERS]
-    return f"{path}.{name}" if path else name
-
-
 @cache
-def _kinds(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
+def _readers(kind: Any) -> dict[str, Reader]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: _reader(hint, name in _SIGNED) for name, hint in hints.items()}
 
 
 @cache
@@ -162,7 +210,10 @@ MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 
 def seal(document: Any) -> bytes:
     """The bytes of a document (dataclass or mapping), including its own digest."""
-    plain = to_plain(document)
+    return _sealed(to_plain(document))
+
+
+def _sealed(plain: Mapping[str, Any]) -> bytes:
     digest = hashlib.sha256(canonical_json(plain)).hexdigest()
     return canonical_json({**plain, "self_sha256": digest}) + b"\n"
 
@@ -174,7 +225,7 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     try:
         plain = parse_bounded(data)
         del plain["self_sha256"]
-        is_whole = seal(plain) == data
+        is_whole = _sealed(plain) == data
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         message = str(error) if isinstance(error, BoundError) else "not a Larder document"
         raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None

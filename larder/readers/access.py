@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from larder.errors import FatalError, LarderError, NotFoundError
 from larder.store import open_store
 from larder.store.base import Store
+from larder.store.own_files import listed
+from larder.versions import layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +33,25 @@ class DatasetAccess:
         return open_store(
             self.root, endpoint=self.endpoint, region=self.region, profile=self.profile
         )
+
+    @contextmanager
+    def cleaned_errors(self, version: str) -> Iterator[None]:
+        """Raise ``version.cleaned`` for an error if the version is gone, and another is there."""
+        try:
+            yield
+        except LarderError as error:
+            if not self._is_cleaned(version):
+                raise
+            message = "the version was deleted after it was opened, as by larder clean"
+            hint = "open another version; a tag or larder lease keeps one"
+            where = f"{self.root}@{version}"
+            raise FatalError("version.cleaned", message, where=where, hint=hint) from error
+
+    def _is_cleaned(self, version: str) -> bool:
+        with suppress(LarderError):
+            store = self.store()
+            try:
+                store.head(layout.version_key(version))
+            except NotFoundError:
+                return next(listed(store, "versions/"), None) is not None
+        return False

@@ -251,7 +251,8 @@ class Data:
                 raise self._omits(split, omitted)
         shards = {split: self.samples_of(split).shard_files() for split in names}
         target = Path(directory).expanduser()
-        download_version(self._access.store(), self._document, shards, target)
+        with self._access.cleaned_errors(self.version):
+            download_version(self._access.store(), self._document, shards, target)
         return target
 
     def copy_to(self, directory: str | Path) -> Path:
@@ -275,7 +276,8 @@ class Data:
         """
         store = self._access.store()
         root = Path(directory).expanduser() / layout.dataset_prefix(self.dataset)
-        copy_version(store, self._document, version_files(store, self._document), root)
+        with self._access.cleaned_errors(self.version):
+            copy_version(store, self._document, version_files(store, self._document), root)
         return root / layout.version_prefix(self.version)
 
     def loader(
@@ -503,12 +505,16 @@ class Data:
         readers: list[CacheFileReader] = []
         try:
             store = self._access.store()
-            omitted = self._omitted(store, split)
-            for file in files:
-                place = layout.place_of_cache_file(file.path)
-                facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records, place)
-                path = fetch_file(store, file.path, facts, self._access.cache_dir)
-                readers.append(open_file(path, facts, verify=verify, check_records=check_records))
+            with self._access.cleaned_errors(self.version):
+                omitted = self._omitted(store, split)
+                for file in files:
+                    place = layout.place_of_cache_file(file.path)
+                    facts = CacheFileFacts(
+                        file.bytes, file.sha256, file.digest, file.records, place
+                    )
+                    path = fetch_file(store, file.path, facts, self._access.cache_dir)
+                    reader = open_file(path, facts, verify=verify, check_records=check_records)
+                    readers.append(reader)
             gone = [omitted.get(file.segment, Omitted.none()) for file in files]
             records, samples = CacheReader(readers, gone), self._split(split).samples
             if len(records) != samples:

@@ -257,7 +257,8 @@ class SplitSamples(Sequence[Sample]):
         """Those of the segments that have the split."""
         store = self._store_of_documents
         documents = (existing_segment(store, use.id) for use in self._version.segments)
-        return [document for document in documents if self.split in document.splits]
+        with self._access.cleaned_errors(self._version.id):
+            return [document for document in documents if self.split in document.splits]
 
     @property
     def _store_of_documents(self) -> Store:
@@ -282,7 +283,8 @@ class SplitSamples(Sequence[Sample]):
         if loaded is None:  # two threads may do this at the same time, with the same result
             store = self._access.store()
             documents = self._store_of_documents
-            omitted = read_omitted(documents, self._version)
+            with self._access.cleaned_errors(self._version.id):
+                omitted = read_omitted(documents, self._version)
             directory, classes = self._access.cache_dir, len(self._version.classes)
             segments = [
                 LiveSamples(
@@ -320,7 +322,8 @@ class SplitSamples(Sequence[Sample]):
         try:
             return self._read_once(numbers, exts)
         except (DamageError, ObjectError):
-            return self._read_once(numbers, exts)
+            with self._access.cleaned_errors(self._version.id):
+                return self._read_once(numbers, exts)
 
     def _read_once(self, numbers: Array, exts: Exts | None) -> list[Sample]:
         threads = _process(os.getpid()).threads

@@ -14,7 +14,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, TypeVar
 
-from larder.errors import ConfigError, LarderError, NotFoundError, SupersededError
+from larder.errors import (
+    ConfigError,
+    LarderError,
+    NotFoundError,
+    PreconditionError,
+    SupersededError,
+)
 from larder.manifest.sealed import read_sealed, seal
 from larder.names import FILE, ID, STORED, HexId, Rule
 from larder.store import object_url
@@ -22,6 +28,7 @@ from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed, published_file_errors, read_document
 from larder.store.permissions import PROBE, permission
 from larder.versions import layout
+from larder.versions.publish import KEPT, read_conditions
 
 T = TypeVar("T")
 
@@ -164,6 +171,22 @@ class Claim:
             self.give_back(root)
             raise
 
+    def renew(self, root: Store, etag: str | None) -> None:
+        """Write the lease again if it still has this etag; None: whatever it has.
+
+        Raises as `take`, and PreconditionError or NotFoundError: it was written anew or dropped.
+        Only a refusal deletes it: after another failure it is kept as before.
+        """
+        key = layout.lease_key(self.name)
+        with published_file_errors():
+            info = root.put(key, seal(self.lease), if_match=etag)
+        try:
+            self._check(root)
+        except SupersededError:
+            with suppress(LarderError):
+                root.delete(key, if_match=info.etag)
+            raise
+
     def _check(self, root: Store) -> None:
         names = {*map(layout.version_prefix, self.lease.versions)}
         names |= {*map(layout.segment_prefix, self.lease.segments)}
@@ -208,14 +231,20 @@ def renew_configs(root: Store, version: str, now_us: int) -> None:
     """Write the leases of a version's configs again that are older than a day, as far as they are
     there; or are younger than now, by this machine's clock.
 
+    A lease that somebody drops or writes meanwhile stays dropped, or as it was written. On a store
+    that does not keep this condition, of two that write at the same moment the second one wins.
     Refused as `Claim.take`, and where the storage may not be listed and written.
     """
     for info in listed(root, f"{layout.LEASES_PREFIX}{CONFIG}"):
         name = info.key.removeprefix(layout.LEASES_PREFIX).removesuffix(".json")
         if name.endswith(f"-{version}") and not 0 <= now_us - info.modified_us < DAY_US:
             where = object_url(root.url, info.key)
-            lease = read_sealed(Lease, read_document(root, info.key), where, LEASE_FORMAT, hint="")
-            Claim(lease, (layout.version_key(version),), name).take(root)
+            conditions = read_conditions(root) or KEPT
+            with suppress(PreconditionError, NotFoundError):
+                data = read_document(root, info.key, if_match=info.etag)
+                lease = read_sealed(Lease, data, where, LEASE_FORMAT, hint="")
+                claim = Claim(lease, (layout.version_key(version),), name)
+                claim.renew(root, info.etag if conditions.if_match else None)
 
 
 def claim_version(version: str) -> Claim:

@@ -51,6 +51,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "shards": ("--runs=1", "--files-scale=0.0005", *(f"--only={name}" for name in ASKED)),
     "read": ("--runs=1", "--files-scale=0.02", "--server=rclone", f"--peers-python={PYTHON}"),
     "scale": ("--files-scale=0.0002",),
+    "catalog": ("--files-scale=0.002", "--runs=1"),
 }
 """Of each benchmark, how little it measures here."""
 
