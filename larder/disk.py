@@ -569,6 +569,23 @@ def limit_error(error: BaseException, where: str) -> FatalError | None:
     return None
 
 
+def full_error(error: Exception, where: str) -> StoreError:
+    """The error that a file cannot become larger (``store.full``): for want of space, or a limit.
+
+    LMDB passes on no number for a limit.
+    """
+    message, hint = "no space is left on the disk", "free some space, or use another directory"
+    most, number = resource.getrlimit(resource.RLIMIT_FSIZE)[0], getattr(error, "errno", None)
+    if number == errno.EDQUOT:
+        message = "the quota of this user on the disk is used up"
+    elif number != errno.ENOSPC and most != resource.RLIM_INFINITY:
+        message = f"a file of this process may have at most {most:,} bytes"
+        hint = "raise the limit with ulimit -f (LimitFSIZE of systemd)"
+    elif number == errno.EFBIG:
+        message = "the file is larger than its file system allows"
+    return StoreError("store.full", message, where=where, hint=hint)
+
+
 @contextmanager
 def disk_errors(path: Path, *, reading: bool = False) -> Iterator[None]:
     """Turn the errors of writing ``path`` on a local disk into those of `larder.errors`:
@@ -578,9 +595,7 @@ def disk_errors(path: Path, *, reading: bool = False) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in FULL:
-            raise StoreError(
-                "store.full", "no space is left on the disk", where=str(path)
-            ) from error
+            raise full_error(error, str(path)) from error
         if limit := limit_error(error, str(path)):
             raise limit from error
         done = "read" if reading else "written"

@@ -22,6 +22,7 @@ from larder.errors import (
 )
 from larder.store.base import (
     AHEAD,
+    BucketPrefix,
     Buffer,
     Contents,
     ObjectInfo,
@@ -205,7 +206,7 @@ class RetryUpload(Upload):
         return repeated(lambda: self._inner.send(number, pieces, crc32c), self._policy)
 
     def send_copy(
-        self, number: int, source: str, info: ObjectInfo, offset: int, length: int
+        self, number: int, source: BucketPrefix, info: ObjectInfo, offset: int, length: int
     ) -> UploadedPart:
         return repeated(
             lambda: self._inner.send_copy(number, source, info, offset, length), self._policy

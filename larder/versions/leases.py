@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, TypeVar
 
-from larder.errors import ConfigError, LarderError, NotFoundError, SupersededError
+from larder.errors import ConfigError, LarderError, NotFoundError, StoreError, SupersededError
 from larder.manifest.sealed import read_sealed, seal
 from larder.names import FILE, ID, STORED, HexId, Rule
 from larder.store import object_url
@@ -127,8 +127,11 @@ def store_now_us(root: Store) -> int:
     key = f"{layout.PROBE_PREFIX}{secrets.token_hex(8)}"
     with permission(root, "storage", "put", "delete"), published_file_errors():
         root.put(key, PROBE)
-        now_us = root.head(key).modified_us
+        now_us = root.head(key).clock_us
         root.delete(key)
+    if not now_us:
+        message = "the store does not say when an object was written, so nothing counts as old"
+        raise StoreError("store.refused", message, where=root.url)
     return now_us
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypedDict, TypeVar, Unpack
 
@@ -25,6 +25,7 @@ from larder.errors import DamageError, PreconditionError, StoreError
 from larder.manifest.sealed import MAKE_AGAIN, seal, unseal
 from larder.store import object_url
 from larder.store.base import Store
+from larder.store.etags import is_weak
 from larder.store.own_files import not_kept, published_file_errors, read_optional
 from larder.versions import layout
 from larder.versions.documents import (
@@ -187,12 +188,16 @@ def probe_conditions(root: Store) -> Conditions:
         return recorded
     key = layout.CONDITIONS_KEY
     with published_file_errors():
-        root.put(key, seal({"asking": "nothing"}))
+        first = root.put(key, seal({"asking": "nothing"}))
         conditions = Conditions(
             if_absent=_refused(lambda: root.put(key, seal({"asking": "absent"}), if_absent=True)),
             if_match=root.features.replace_if_match
             and _refused(lambda: root.put(key, seal({"asking": "match"}), if_match=_NO_ETAG)),
         )
+        if conditions.if_match and is_weak(first.etag):  # which may never meet a condition
+            again = partial(root.put, key, seal({"asking": "again"}))
+            never = _refused(lambda: again(if_match=root.head(key).etag))
+            conditions = replace(conditions, if_match=not never)
         root.put(key, seal(conditions))
     return conditions
 
