@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args
 import numpy as np
 
 from larder.config.shape import MAX_PIXELS, DecoderUse
-from larder.errors import DamageError, ObjectError
+from larder.errors import DamageError
 from larder.forking import cached_property
 from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.packages import missing_package
@@ -29,6 +29,7 @@ from larder.samples.indexed import IndexedPart, IndexedSample, SampleReader
 from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
+from larder.store.own_files import once_more
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.index import SegmentIndex
@@ -284,16 +285,22 @@ class SplitSamples(Sequence[Sample]):
             documents = self._store_of_documents
             omitted = read_omitted(documents, self._version)
             directory, classes = self._access.cache_dir, len(self._version.classes)
+            indexes = [
+                once_more(
+                    partial(
+                        SegmentIndex, documents, each.file("rows"), directory, each.samples, classes
+                    )
+                )
+                for each in self._documents
+            ]
             segments = [
                 LiveSamples(
                     document,
                     self.split,
                     omitted.get((document.id, self.split), Omitted.none()),
-                    SegmentIndex(
-                        documents, document.file("rows"), directory, document.samples, classes
-                    ),
+                    index,
                 )
-                for document in self._documents
+                for document, index in zip(self._documents, indexes, strict=True)
             ]
             starts = np.cumsum([0, *map(len, segments)])
             if starts[-1] != len(self):
@@ -316,13 +323,7 @@ class SplitSamples(Sequence[Sample]):
                 yield segment, numbers[start:stop] - first, numbers[start:stop]
 
     def _read(self, numbers: Array, exts: Exts | None) -> list[Sample]:
-        """Samples in ascending order; once more if they are damaged, as a store may err once."""
-        try:
-            return self._read_once(numbers, exts)
-        except (DamageError, ObjectError):
-            return self._read_once(numbers, exts)
-
-    def _read_once(self, numbers: Array, exts: Exts | None) -> list[Sample]:
+        """Read samples in ascending order."""
         threads = _process(os.getpid()).threads
         lots = [
             segment.locate(inside, self._unchecked(every, exts), threads.map, exts)
@@ -380,7 +381,7 @@ class SplitSamples(Sequence[Sample]):
         """
         key = segment.shard_key(name)
         try:
-            return self._read_copy(segment, name, reading)
+            return once_more(partial(self._read_copy, segment, name, reading))
         except DamageError as error:
             published = segment.shard_files.get(name)
             if published is None or stop > published.bytes:

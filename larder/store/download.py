@@ -13,6 +13,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
@@ -22,7 +23,7 @@ from larder.errors import DamageError, StoreError
 from larder.store.base import Readable
 from larder.store.interrupt import Interrupt, interrupted_by
 from larder.store.keys import object_url
-from larder.store.own_files import read_digest
+from larder.store.own_files import once_more, read_digest
 from larder.units import format_bytes
 
 LARGE_BYTES: Final = 64_000_000
@@ -96,8 +97,19 @@ def download(
 
     Whoever downloads several files at once has one of the ``threads`` for each.
     """
-    if is_downloaded(path, size_bytes):
-        return
+    if not is_downloaded(path, size_bytes):
+        once_more(partial(_download, store, key, path, size_bytes, sha256, room, threads))
+
+
+def _download(
+    store: Readable,
+    key: str,
+    path: Path,
+    size_bytes: int,
+    sha256: str,
+    room: Room,
+    threads: int,
+) -> None:
     with ExitStack() as stack:
         with room(path, size_bytes):
             file = stack.enter_context(draft(path))
@@ -181,7 +193,7 @@ def path_below(root: Path, path: str) -> Path:
 def is_downloaded(path: Path, size_bytes: int) -> bool:
     with disk_errors(path, reading=True):
         try:
-            return path.stat().st_size == size_bytes
+            return path.is_file() and path.stat().st_size == size_bytes
         except FileNotFoundError:
             return False
 

@@ -6,10 +6,12 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
-from larder.errors import NotFoundError, ObjectError, StoreError
+from larder.errors import DamageError, NotFoundError, ObjectError, StoreError
 from larder.store.base import ObjectInfo, Readable, Store
+
+T = TypeVar("T")
 
 LAST = "\U0010ffff"
 """The last character: after every key that begins with a prefix comes the prefix with this."""
@@ -26,6 +28,14 @@ def published_file_errors() -> Iterator[None]:
         permissions = "request permission to list, read and write there, or check the address"
         hint = error.hint or permissions
         raise StoreError("store.denied", error.message, where=error.where, hint=hint) from error
+
+
+def once_more(read: Callable[[], T]) -> T:
+    """Read what was published; a second time if it is damaged, as a store may err once."""
+    try:
+        return read()
+    except (DamageError, ObjectError):
+        return read()
 
 
 def read_optional(store: Store, key: str) -> bytes | None:
