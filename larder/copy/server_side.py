@@ -62,7 +62,7 @@ class ServerSide:
         limits: CopyLimits,
         done: Callable[[ObjectInfo, CopiedObject], None],
         stream: Callable[[ObjectInfo], None],
-        attempt: Callable[[ObjectInfo, Callable[[], None]], None],
+        attempt: Callable[[ObjectInfo, Callable[[], None]], object],
     ) -> None:
         self._source = source
         self._target = target

@@ -79,7 +79,9 @@ class _Tries:
         self.failures += 1
         longest = policy.first_delay_seconds * 2.0 ** (self.failures - 1)
         delay = policy.uniform(0.0, min(longest, policy.most_delay_seconds))
+        interrupt = interrupted_by()
         deadline = min(policy.deadline_seconds, error.within_seconds)
+        deadline = min(deadline, interrupt.patience_seconds) if interrupt else deadline
         delay = max(delay, min(error.after_seconds, deadline))
         now = policy.clock()
         elapsed, took = now - self._start, now - self._began
@@ -94,7 +96,6 @@ class _Tries:
             )
             final.attempts = self.failures
             raise final from error
-        interrupt = interrupted_by()
         (interrupt.sleep if interrupt else policy.sleep)(delay)
         self._began = policy.clock()
 

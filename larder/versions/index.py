@@ -233,7 +233,9 @@ class SegmentIndex:
         self._maps: dict[str, Array] | None = None
         self._may_map = archive.file.bytes <= _WHOLE_BYTES
         load = WeakMethod(self._load)  # in a cycle, the maps would not be closed with the last use
-        self._block = lru_cache(_KEPT_BLOCKS)(lambda number: once_more(partial(load(), number)))  # type: ignore[misc]
+        self._block = lru_cache(_KEPT_BLOCKS)(
+            lambda number: once_more(lambda: load()(number))  # type: ignore[misc]
+        )
 
     def places(self, rows: Array, mapped: Mapper = map) -> Places:
         """Where samples are, given their rows in ascending order."""
