@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -33,7 +33,7 @@ from larder.store.own_files import once_more
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.index import SegmentIndex
-from larder.versions.omitted import Omitted, read_omitted
+from larder.versions.omitted import Omitted, Place, read_omitted
 from larder.versions.publish import existing_segment
 
 T = TypeVar("T")
@@ -284,23 +284,9 @@ class SplitSamples(Sequence[Sample]):
             store = self._access.store()
             documents = self._store_of_documents
             omitted = read_omitted(documents, self._version)
-            directory, classes = self._access.cache_dir, len(self._version.classes)
-            indexes = [
-                once_more(
-                    partial(
-                        SegmentIndex, documents, each.file("rows"), directory, each.samples, classes
-                    )
-                )
-                for each in self._documents
-            ]
             segments = [
-                LiveSamples(
-                    document,
-                    self.split,
-                    omitted.get((document.id, self.split), Omitted.none()),
-                    index,
-                )
-                for document, index in zip(self._documents, indexes, strict=True)
+                once_more(partial(self._segment, documents, omitted, each))
+                for each in self._documents
             ]
             starts = np.cumsum([0, *map(len, segments)])
             if starts[-1] != len(self):
@@ -309,6 +295,15 @@ class SplitSamples(Sequence[Sample]):
                 raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
             loaded = self._loaded = store, segments, starts
         return loaded
+
+    def _segment(
+        self, store: Store, omitted: Mapping[Place, Omitted], document: SegmentDocument
+    ) -> LiveSamples:
+        """Open a segment's index, which is in a store with documents."""
+        directory, classes = self._access.cache_dir, len(self._version.classes)
+        index = SegmentIndex(store, document.file("rows"), directory, document.samples, classes)
+        gone = omitted.get((document.id, self.split), Omitted.none())
+        return LiveSamples(document, self.split, gone, index)
 
     def _segments_of(self, numbers: Array) -> Iterator[tuple[LiveSamples, Array, Array]]:
         """The segments of samples, given their numbers in ascending order.

@@ -13,7 +13,6 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
@@ -97,30 +96,22 @@ def download(
 
     Whoever downloads several files at once has one of the ``threads`` for each.
     """
+
+    def read() -> None:
+        with ExitStack() as stack:
+            with room(path, size_bytes):
+                file = stack.enter_context(draft(path))
+                with disk_errors(path):
+                    os.truncate(file.handle, size_bytes)
+            if size_bytes > LARGE_BYTES and threads > 1 and not store.features.local_path:
+                actual = _read_ranges(store, key, file, size_bytes, threads)
+            else:
+                actual = read_digest(store, key, file.write)
+            _compare(actual, (size_bytes, sha256), store, key)
+            file.publish()
+
     if not is_downloaded(path, size_bytes):
-        once_more(partial(_download, store, key, path, size_bytes, sha256, room, threads))
-
-
-def _download(
-    store: Readable,
-    key: str,
-    path: Path,
-    size_bytes: int,
-    sha256: str,
-    room: Room,
-    threads: int,
-) -> None:
-    with ExitStack() as stack:
-        with room(path, size_bytes):
-            file = stack.enter_context(draft(path))
-            with disk_errors(path):
-                os.truncate(file.handle, size_bytes)
-        if size_bytes > LARGE_BYTES and threads > 1 and not store.features.local_path:
-            actual = _read_ranges(store, key, file, size_bytes, threads)
-        else:
-            actual = read_digest(store, key, file.write)
-        _compare(actual, (size_bytes, sha256), store, key)
-        file.publish()
+        once_more(read)
 
 
 def _read_ranges(
