@@ -21,6 +21,7 @@ import re
 import resource
 import secrets
 import shutil
+import stat
 import tempfile
 import time
 import unicodedata
@@ -64,6 +65,24 @@ _NETWORK = frozenset(
 
 _searched: set[bytes] = set()
 _lock_files: set[int] = set()
+
+
+def open_regular(path: str | bytes | Path, flags: int = os.O_RDONLY) -> int:
+    """Open a file, as an ``opener`` does; OSError for a pipe, a socket or a device.
+
+    Anybody may put one where a file is expected, and to open a pipe is to wait for its writer.
+    """
+    handle = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return handle
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a regular file; OSError."""
+    with open(path, "rb", opener=open_regular) as file:
+        return file.read()
 
 
 def open_draft(folder: bytes) -> tuple[bytes, int]:
@@ -191,7 +210,7 @@ def removed_if_abandoned(draft: Path) -> bool:
     Returns whether it is gone. Raises OSError if this user may not.
     """
     try:
-        handle = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
+        handle = open_regular(draft, os.O_RDWR)
     except FileNotFoundError:
         return True
     try:
@@ -213,7 +232,7 @@ def _remove_if_abandoned(path: Path, before_seconds: float) -> None:
         return
     locked = path / "lock" if path.name.startswith(WORKSHOP_PREFIX) else path
     with suppress(FileNotFoundError):  # its owner was killed before it made the lock
-        handle = os.open(locked, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        handle = open_regular(locked, os.O_RDWR | os.O_NOFOLLOW)
         try:
             if _is_locked(handle):
                 return
@@ -258,13 +277,12 @@ def file_lock(path: str | bytes | Path) -> Iterator[None]:
     The empty file remains: if it were removed, two processes could lock two files of the same name.
     If the file system does not support locks or refuses them, the block runs without one.
     """
-    flags = os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        handle = os.open(path, flags | os.O_RDWR | os.O_CREAT, 0o666)
+        handle = open_regular(path, os.O_NOFOLLOW | os.O_RDWR | os.O_CREAT)
     except PermissionError:
         if not os.path.lexists(path):
             raise
-        handle = os.open(path, flags | os.O_RDONLY)  # another user's, which may be locked, too
+        handle = open_regular(path, os.O_NOFOLLOW)  # another user's, which may be locked, too
     owner = os.getpid()
     _lock_files.add(handle)
     try:
@@ -294,7 +312,7 @@ def open_shared(path: Path) -> int:
 
     Raises OSError; FileNotFoundError also if it was removed at that moment.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    handle = open_regular(path)
     with suppress(OSError):  # its file system has no locks
         fcntl.flock(handle, fcntl.LOCK_SH)
     if not os.fstat(handle).st_nlink:
@@ -311,11 +329,11 @@ def unused(path: Path) -> Iterator[bool]:
     day.
     """
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # NFS locks only what may be written
+        handle = open_regular(path, os.O_RDWR)  # NFS locks only what may be written
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = open_regular(path)
     try:
         yield _is_unused(path, handle)
     finally:
@@ -493,7 +511,7 @@ def sync_folder(folder: bytes) -> None:
 
 
 def sha256_file(path: Path) -> str:
-    with path.open("rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -569,6 +587,23 @@ def limit_error(error: BaseException, where: str) -> FatalError | None:
     return None
 
 
+def full_error(error: Exception, where: str) -> StoreError:
+    """The error that a file cannot become larger (``store.full``): for want of space, or a limit.
+
+    LMDB passes on no number for a limit.
+    """
+    message, hint = "no space is left on the disk", "free some space, or use another directory"
+    most, number = resource.getrlimit(resource.RLIMIT_FSIZE)[0], getattr(error, "errno", None)
+    if number == errno.EDQUOT:
+        message = "the quota of this user on the disk is used up"
+    elif number != errno.ENOSPC and most != resource.RLIM_INFINITY:
+        message = f"a file of this process may have at most {most:,} bytes"
+        hint = "raise the limit with ulimit -f (LimitFSIZE of systemd)"
+    elif number == errno.EFBIG:
+        message = "the file is larger than its file system allows"
+    return StoreError("store.full", message, where=where, hint=hint)
+
+
 @contextmanager
 def disk_errors(path: Path, *, reading: bool = False) -> Iterator[None]:
     """Turn the errors of writing ``path`` on a local disk into those of `larder.errors`:
@@ -578,9 +613,7 @@ def disk_errors(path: Path, *, reading: bool = False) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in FULL:
-            raise StoreError(
-                "store.full", "no space is left on the disk", where=str(path)
-            ) from error
+            raise full_error(error, str(path)) from error
         if limit := limit_error(error, str(path)):
             raise limit from error
         done = "read" if reading else "written"

@@ -28,7 +28,7 @@ from larder.cache.group import (
 )
 from larder.cache.record import SCHEMA_KEY, Buffer, CacheFileFacts, ContentDigest
 from larder.cache.schema import RecordSchema
-from larder.disk import disk_errors, draft, sha256_file
+from larder.disk import disk_errors, draft, full_error, sha256_file
 from larder.errors import FatalError, StoreError
 from larder.units import format_bytes
 
@@ -191,5 +191,5 @@ def _lmdb_errors(where: str, need_bytes: int) -> Iterator[None]:
         # LMDB reports a partial write to a full disk as an input/output error.
         free_bytes = shutil.disk_usage(os.path.dirname(where)).free
         if isinstance(error, lmdb.DiskError) or free_bytes < need_bytes:
-            raise StoreError("store.full", "no space is left", where=where) from error
+            raise full_error(error, where) from error
         raise StoreError("store.refused", f"LMDB: {error}", where=where) from error

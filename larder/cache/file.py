@@ -30,7 +30,7 @@ from larder.cache.record import (
     ContentDigest,
 )
 from larder.cache.schema import RecordSchema, check_room
-from larder.disk import disk_errors, limit_error, open_shared, sha256_file
+from larder.disk import disk_errors, limit_error, open_regular, open_shared, sha256_file
 from larder.errors import DamageError, FatalError
 from larder.forking import leave_to_parent
 
@@ -101,7 +101,7 @@ os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_i
 
 
 def _open(path: Path) -> Any:
-    with disk_errors(path, reading=True), open(path, "rb") as file:
+    with disk_errors(path, reading=True), open(path, "rb", opener=open_regular) as file:
         file.seek(_MAGIC_OFFSET)
         magic = file.read(len(_MAGIC))
     try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from larder.catalog.holdings import Holdings, Named, Needed, whole_of
 from larder.errors import ConfigError
+from larder.store.base import UNKNOWN_US
 from larder.versions.leases import DAY_US
 
 HOUR_US = DAY_US // 24
@@ -79,7 +80,8 @@ def kept_versions(
     newest = sorted(needed.named, key=place_in_time, reverse=True)
     for place, version in enumerate(newest):
         is_young = policy.is_young(now_us - published_us(version))
-        kept = "newest" if place < policy.keep else "young" if is_young else ""
+        is_newest = place < policy.keep or published_us(version) == UNKNOWN_US
+        kept = "newest" if is_newest else "young" if is_young else ""
         reasons[version] = needed.versions.get(version, kept)
     return reasons
 

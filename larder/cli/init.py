@@ -10,7 +10,7 @@ from shlex import quote
 from larder.cli.arguments import parser
 from larder.cli.output import print_json, print_text
 from larder.config.urls import directory
-from larder.disk import disk_errors, write_file
+from larder.disk import disk_errors, read_file, write_file
 from larder.errors import ConfigError
 from larder.units import format_count, format_names
 
@@ -100,7 +100,7 @@ def write_examples(folder: Path, *, force: bool = False) -> tuple[list[str], lis
 def _read(path: Path) -> bytes | None:
     with disk_errors(path, reading=True):
         try:
-            return path.read_bytes()
+            return read_file(path)
         except FileNotFoundError:
             return None
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from larder.bounds import ByteBudget
 from larder.config.models.copying import CopyConfig
+from larder.config.urls import GIVE_UP_SECONDS
 from larder.copy.uploads import UploadRecords
 from larder.errors import Failure
 
@@ -36,6 +37,7 @@ class CopyLimits:
         buffers: Memory for parts, within the budget.
         concurrent_batches: How many share the configured limits.
         uploads: Where large objects in progress are recorded; None: nowhere.
+        give_up_seconds: How long a store may fail for all objects, side by side.
     """
 
     concurrency: int
@@ -48,6 +50,7 @@ class CopyLimits:
     buffers: Buffers = field(default_factory=lambda: Buffers(PART_BYTES))
     concurrent_batches: int = 1
     uploads: UploadRecords | None = None
+    give_up_seconds: float = GIVE_UP_SECONDS
 
     @staticmethod
     def of(
@@ -67,6 +70,7 @@ class CopyLimits:
             adopt=adopt,
             concurrent_batches=concurrent_batches,
             uploads=uploads,
+            give_up_seconds=config.give_up_seconds,
         )
 
 

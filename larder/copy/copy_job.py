@@ -303,7 +303,7 @@ def end_copy(
             replaced=replaced,
         )
     if job and root.features.place:  # in a bucket
-        now_us = root.head(place.document).modified_us
+        now_us = root.head(place.document).clock_us
         UploadRecords(root, place.uploads).abort_abandoned(now_us)
     return document
 

@@ -9,7 +9,10 @@ The way of an object::
 
 from __future__ import annotations
 
+import math
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -29,11 +32,13 @@ WAKE_SECONDS = 0.1
 _LEAVE_SECONDS = 2.0
 _SMALL_BYTES = PIECE_BYTES // 2
 """Objects of this size arrive as a whole with their heads."""
+_FIRST_SECONDS = 2.0
+"""How long a store may fail for an object before others have their turn."""
 _TOGETHER_BYTES = 2 << 20
 _TOGETHER = 32
 """How many objects a thread takes at once, at most, if they are small."""
 
-_Work = Callable[[], None]
+_Work = Callable[[], object]
 
 
 def copy_batch(
@@ -57,8 +62,8 @@ def copy_batch(
     in the thread that did so and before anything else, and ``failed`` with the key of every other
     one that was tried. ``ended`` is called after each of their steps; its errors stop the batch.
     """
-    batch = _Batch(source, target, prefix, limits, progress, copied, failed)
     interrupt = Interrupt()
+    batch = _Batch(source, target, prefix, limits, progress, copied, failed, interrupt)
 
     def work(step: _Work) -> None:
         with interrupt.active():
@@ -82,7 +87,7 @@ def copy_batch(
             )
             look_up()
             pace = Pace.begin(limits.concurrency)
-            steps = list(batch.server_side.checks())
+            steps = [*batch.again(pace), *batch.server_side.checks()]
     except BaseException:
         batch.leave()
         raise
@@ -102,6 +107,7 @@ class _Batch:
         progress: Progress,
         copied: Callable[[CopiedObject], None],
         failed: Callable[[str], None],
+        interrupt: Interrupt,
     ) -> None:
         self._source = source
         self._target = target
@@ -110,6 +116,9 @@ class _Batch:
         self._progress = progress
         self._copied = copied
         self._failed = failed
+        self._interrupt, self._brief = interrupt, Interrupt(interrupt, _FIRST_SECONDS)
+        self._again: deque[tuple[ObjectInfo, _Work]] = deque()
+        self._failing_since = math.inf
         self._lock = threading.Lock()
         reads_ahead = source.features.reads_ahead and target.features.local_path
         self.takes_several = reads_ahead and not limits.adopt
@@ -128,14 +137,15 @@ class _Batch:
             if len(infos) > 1:
                 yield partial(self._copy_each, infos, pace.ahead)
             elif self._limits.adopt:
-                yield partial(self._attempt, info, partial(self._adopt, info))
+                yield partial(self._try, info, partial(self._adopt, info))
             elif not self.server_side.possible:
                 yield from self._streamed(info)
             elif self.server_side.in_parts(info):
                 yield from self._in_parts(info, by_server=True)
             else:
-                yield partial(self._attempt, info, partial(self.server_side.copy, info))
+                yield partial(self._try, info, partial(self.server_side.copy, info))
             yield from self.server_side.due_checks()
+            yield from self.again(pace)
 
     def _together(self, objects: Iterable[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
         """The objects, in groups of those that are copied in one step.
@@ -160,7 +170,7 @@ class _Batch:
 
     def _streamed(self, info: ObjectInfo) -> Iterator[_Work]:
         if info.size_bytes <= self._limits.part_bytes:
-            yield partial(self._attempt, info, partial(self._copy, info))
+            yield partial(self._try, info, partial(self._copy, info))
         else:
             yield from self._in_parts(info)
 
@@ -244,8 +254,13 @@ class _Batch:
             self._limits.budget.holding(2 * size_bytes),
             closing(self._source.get_each(objects, ahead)) as contents,
         ):
+            fails = False
             for info in infos:
-                self._attempt(info, partial(self._copy_next, info, contents))
+                again = partial(self._copy, info)
+                if fails:  # one after the other, each would wait until it is given up
+                    self._again.append((info, again))
+                else:
+                    fails = self._try(info, partial(self._copy_next, info, contents), again)
 
     def _copy_next(self, info: ObjectInfo, contents: Iterator[bytes]) -> None:
         data = next(contents, None)
@@ -260,6 +275,7 @@ class _Batch:
         if interrupt := interrupted_by():  # what ends after a stop is copied again
             interrupt.check()
         self._copied_count += 1
+        self._failing_since = math.inf
         self._copied(copy)
         self._limits.failures.succeeded()
         size_bytes = info.size_bytes if moved_bytes is None else moved_bytes
@@ -271,19 +287,49 @@ class _Batch:
     def _ready(self) -> None:
         self._progress.advance("mirror")
 
-    def _attempt(self, info: ObjectInfo, step: _Work) -> None:
-        """Run a step, and record if the object fails."""
+    def _try(self, info: ObjectInfo, step: _Work, again: _Work | None = None) -> bool:
+        """Run a step; if a store fails for it, queue it, or ``again``, and return True."""
+        began = time.monotonic()
         try:
-            step()
+            with self._brief.active():
+                step()
+        except RetryableError:
+            self._failing_since = min(self._failing_since, began)
+            self._again.append((info, again or step))
+            return True
+        except ObjectError as error:
+            self._fails(info, error)
+        return False
+
+    def again(self, pace: Pace) -> Iterator[_Work]:
+        """Yield the steps for which a store failed, to be run several at a time."""
+        while self._again:
+            pace.count = max(pace.count, Pace.begin(self._limits.concurrency).count)
+            yield partial(self._attempt, *self._again.popleft())
+
+    def _attempt(self, info: ObjectInfo, step: _Work) -> None:
+        """Run a step with patience, less if a store has failed for all objects for some time."""
+        began = time.monotonic()
+        failing_seconds = max(0.0, began - self._failing_since)
+        patience_seconds = self._limits.give_up_seconds - failing_seconds
+        try:
+            with Interrupt(self._interrupt, patience_seconds).active():
+                step()
         except (ObjectError, RetryableError) as error:
-            failure = Failure.of(info.key, error)
-            failures = self._limits.failures
-            failures.failed(failure)
-            self._failed(info.key)
             if isinstance(error, RetryableError):
-                self._unavailable = error
-            if failures.reason:
-                if isinstance(error, RetryableError):
-                    raise
-                hint = "what was copied is recorded; find the cause, then run again"
-                raise FatalError("run.failed", failures.reason, hint=hint) from error
+                self._failing_since = min(self._failing_since, began)
+            self._fails(info, error)
+
+    def _fails(self, info: ObjectInfo, error: ObjectError | RetryableError) -> None:
+        """Record that an object fails, and raise the error if there are too many."""
+        failure = Failure.of(info.key, error)
+        failures = self._limits.failures
+        failures.failed(failure)
+        self._failed(info.key)
+        if isinstance(error, RetryableError):
+            self._unavailable = error
+        if failures.reason:
+            if isinstance(error, RetryableError):
+                raise error
+            hint = "what was copied is recorded; find the cause, then run again"
+            raise FatalError("run.failed", failures.reason, hint=hint) from error

@@ -23,7 +23,7 @@ from larder.copy.uploads import RESUME_BYTES
 from larder.errors import LarderError, RetryableError
 from larder.manifest.digest import combined_crc32c, format_crc32c
 from larder.store.base import ObjectInfo, Reader, Upload, UploadedPart
-from larder.store.etags import changed, etag_of_parts
+from larder.store.etags import are_equal, changed, etag_of_parts
 from larder.store.interrupt import INTERRUPTED
 
 _MOST_PARTS = 10_000
@@ -79,7 +79,7 @@ class LargeObject:
             self._ready()
             self._listed = self._way.source.head(self.info.key)
             # A report may list it without an etag: then it is as it is now, with the same size.
-            same = self._listed.etag == self.info.etag if self.info.etag else True
+            same = not self.info.etag or are_equal(self._listed.etag, self.info.etag)
             if not same or self._listed.size_bytes != self.info.size_bytes:
                 raise changed(self._way.where, self.info.size_bytes, self._listed.size_bytes)
             self._md5 = known_md5(self._way.source, self._listed.etag)
@@ -175,8 +175,7 @@ class LargeObject:
         if (part := self._next()) is None:
             return None
         number, offset, length = part
-        origin = f"{place.bucket}/{place.prefix}{self.info.key}"
-        return upload.send_copy(number, origin, self._listed, offset, length)
+        return upload.send_copy(number, place, self._listed, offset, length)
 
     def _send_bytes(self, upload: Upload) -> UploadedPart | None:
         # A part gets its number once it has memory, so those before it have theirs, and will end.

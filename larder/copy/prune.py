@@ -42,6 +42,7 @@ from larder.manifest.sort import SortedFile
 from larder.progress import Progress, TimedProgress
 from larder.samples.columns import column_texts
 from larder.store import object_url
+from larder.store.etags import are_equal
 from larder.units import format_bytes, format_count, format_seconds
 
 SHOWN_KEYS = 1_000
@@ -192,7 +193,7 @@ def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
         key, size_bytes, etag = row
         try:
             info = root.head(key)  # many servers ignore the condition of the deletion
-            if (info.size_bytes, info.etag) != (size_bytes, etag):
+            if info.size_bytes != size_bytes or not are_equal(info.etag, etag):
                 return False
             root.delete(key, if_match=etag)
         except NotFoundError:

@@ -216,7 +216,7 @@ def _is_whole(root: Store, place: CopyPlace) -> bool:
 def _remove_abandoned(root: Store, place: CopyPlace) -> None:
     work = list(listed(root, place.work))
     if work:
-        now_us = root.head(place.document).modified_us  # by the store's clock, as the others
+        now_us = root.head(place.document).clock_us  # by the store's clock, as the others
         for info in work:
             if now_us - info.modified_us > _WORK_ABANDONED_US:
                 root.delete(info.key)

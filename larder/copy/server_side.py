@@ -30,6 +30,7 @@ from larder.copy.object import WHOLE_BYTES
 from larder.copy.proof import Content, CopiedObject, crc32c_of, known_md5
 from larder.errors import LarderError, NotFoundError, PreconditionError, RetryableError
 from larder.store.base import ObjectInfo, Store
+from larder.store.etags import is_weak
 
 _GROUP_OBJECTS = 1_000
 """A page of a listing."""
@@ -61,7 +62,7 @@ class ServerSide:
         limits: CopyLimits,
         done: Callable[[ObjectInfo, CopiedObject], None],
         stream: Callable[[ObjectInfo], None],
-        attempt: Callable[[ObjectInfo, Callable[[], None]], None],
+        attempt: Callable[[ObjectInfo, Callable[[], None]], object],
     ) -> None:
         self._source = source
         self._target = target
@@ -88,12 +89,13 @@ class ServerSide:
     def in_parts(self, info: ObjectInfo) -> bool:
         """Whether the server has to copy an object in parts: S3, above a size."""
         place = self._target.features.place
-        large = info.size_bytes > self._limits.server_copy_bytes
+        # Nothing could make sure that the server copies the object with a weak etag.
+        large = not is_weak(info.etag) and info.size_bytes > self._limits.server_copy_bytes
         return large and place is not None and place.provider == "s3"
 
     def copy(self, info: ObjectInfo) -> None:
         """Have the server copy an object; copy it through this machine if it does not."""
-        if not self._possible or not info.etag:  # nothing to make sure of what is copied
+        if not self._possible or not info.etag or is_weak(info.etag):  # what would it copy?
             return self._stream(info)
         try:
             copy = self._target.copy_from(self._source, info, self._prefix + info.key)

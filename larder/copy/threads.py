@@ -26,7 +26,7 @@ _BUSY = 0.4
 """How much of a core a process may use while its threads all seem to wait."""
 _MOST_TIMES = 8
 
-Step = Callable[[], None]
+Step = Callable[[], object]
 
 
 def work_off(

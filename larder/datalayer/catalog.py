@@ -138,7 +138,7 @@ def _users(place: Place, now_us: int, stack: ExitStack, force: bool = False) -> 
 def _remove(place: Place) -> list[ObjectInfo]:
     store, published = place.store(), None
     infos = [info for info in listed(store, "") if _FILE.fullmatch(info.key)]
-    published_us = max((info.modified_us for info in infos if info.key == KEY), default=0)
+    published_us = max((info.clock_us for info in infos if info.key == KEY), default=0)
     with suppress(LarderError):  # a damaged document names no file
         published = read_cache(store, place.name)
 

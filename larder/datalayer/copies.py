@@ -107,7 +107,7 @@ def _copies(root: Path) -> tuple[list[_Copy], int]:
     copies, writing_bytes = [], 0
     for path in root.rglob("*"):
         with suppress(FileNotFoundError):
-            if _COPY.fullmatch(path.name):
+            if _COPY.fullmatch(path.name) and path.is_file():
                 status, opened_ns = path.stat(), 0
                 with suppress(FileNotFoundError):
                     opened_ns = stamp_of(path).stat().st_mtime_ns

@@ -24,7 +24,7 @@ from larder.manifest.sealed import read_sealed
 from larder.names import SHA256, Digest, Rule
 from larder.store import object_url
 from larder.store.base import Store
-from larder.store.own_files import read_optional
+from larder.store.own_files import once_more, read_optional
 
 FORMAT: Final = "larder-data-layer-2"
 KEY: Final = "cache.json"
@@ -117,12 +117,15 @@ def read_cache(store: Store, name: str) -> LayerCache | None:
         DamageError: It is damaged.
         FatalError: ``cache.format``: there is a cache of YogaDL.
     """
-    data = read_optional(store, KEY)
     where = object_url(store.url, KEY)
-    if data is None:
-        return None
-    cache = read_sealed(LayerCache, data, where, FORMAT, hint=BUILD_AGAIN, older=BUILD_AGAIN)
-    if cache.name != name:
+
+    def read() -> LayerCache | None:
+        if (data := read_optional(store, KEY)) is None:
+            return None
+        return read_sealed(LayerCache, data, where, FORMAT, hint=BUILD_AGAIN, older=BUILD_AGAIN)
+
+    cache = once_more(read)
+    if cache and cache.name != name:
         message = f"it is the cache {cache.name}, copied or moved from there"
         raise FatalError("cache.format", message, where=where, hint=BUILD_AGAIN)
     return cache

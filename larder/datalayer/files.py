@@ -28,7 +28,7 @@ from larder.datalayer.copies import room_below, stamp_of
 from larder.datalayer.document import BUILD_AGAIN, LayerCache
 from larder.datalayer.elements import schema_of
 from larder.datalayer.place import Place
-from larder.disk import disk_errors, open_shared, sha256_file, write_file
+from larder.disk import disk_errors, open_shared, read_file, sha256_file, write_file
 from larder.errors import DamageError, LarderError, NotFoundError
 from larder.readers.order import Numbers, Order
 from larder.store.download import download, locked
@@ -196,7 +196,7 @@ def _check(path: Path, facts: CacheFileFacts, stamp: Path) -> None:
     facts.compare(status.st_size, None, str(path))
     state = f"{status.st_dev} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}".encode()
     with suppress(OSError):
-        if stamp.read_bytes() == state:
+        if read_file(stamp) == state:
             return
     with disk_errors(path, reading=True):
         facts.compare(status.st_size, sha256_file(path), str(path))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from larder.disk import disk_errors, write_file
+from larder.disk import disk_errors, read_file, write_file
 from larder.errors import ConfigError, StoreError
 from larder.experiments.consumers.determined.inline import check_context
 from larder.experiments.consumers.registry import consumer_of
@@ -80,7 +80,7 @@ def _copy_data(
     limit_bytes = settings.cluster.consumer.limits.context_bytes
     check_context(sizes, settings.output, limit_bytes, replaced=place.as_posix())
     with disk_errors(path):
-        present = path.read_text("utf-8") if path.exists() else None
+        present = read_file(path).decode() if path.exists() else None
         if present is None and root.exists():
             message, hint = "Larder did not make it", "choose another directory with --output"
             raise ConfigError("config.path", message, where=str(root), hint=hint)

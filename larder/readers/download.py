@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from larder.disk import check_names, disk_errors, remove_abandoned_below, write_file
+from larder.disk import check_names, disk_errors, read_file, remove_abandoned_below, write_file
 from larder.errors import ConfigError
 from larder.manifest.sealed import StoredFile
 from larder.store.base import Store
@@ -71,7 +71,7 @@ def _is_marked(version: VersionDocument, directory: Path) -> bool:
     """Whether a directory has this version, or none; refuses one that has another."""
     path = directory / _MARK
     with disk_errors(path, reading=True):
-        present = path.read_bytes() if path.exists() else None
+        present = read_file(path) if path.exists() else None
     if present not in (None, _mark(version)):
         message = "the directory has another version, or another dataset"
         hint = "name another directory, or delete this one"

@@ -27,6 +27,8 @@ from larder.disk import (
     DRAFT_PREFIX,
     disk_errors,
     locks_exclude,
+    open_regular,
+    read_file,
     removed_if_abandoned,
     sha256_file,
 )
@@ -134,7 +136,7 @@ class KeptShards:
         """The names of all shards that were ever kept in the directory."""
         with disk_errors(self._directory / _RECORD, reading=True):
             try:
-                text = (self._directory / _RECORD).read_text(errors="replace")
+                text = read_file(self._directory / _RECORD).decode(errors="replace")
             except (FileNotFoundError, PermissionError):
                 return set()
         return set(filter(_SHARD.fullmatch, text.splitlines()))
@@ -148,8 +150,9 @@ class KeptShards:
             if path.name not in self._recorded():
                 if os.path.lexists(path):
                     raise _foreign(path)
-                with disk_errors(self._directory), (self._directory / _RECORD).open("a") as record:
-                    record.write(f"\n{path.name}")
+                record = self._directory / _RECORD
+                with disk_errors(record), open(record, "a", opener=open_regular) as file:
+                    file.write(f"\n{path.name}")
             with free_room(path, size_bytes):
                 yield
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from larder.disk import disk_errors, write_file
+from larder.disk import disk_errors, read_file, write_file
 from larder.errors import ConfigError, DamageError, RetryableError, StoreError
 from larder.manifest.digest import sha256_hex
 from larder.readers.launcher import LAUNCHERS, is_numbered_only
@@ -104,7 +104,7 @@ def _version(path: Path, seconds: float = _VERSION_SECONDS) -> VersionDocument |
     try:
         if time.time() - path.stat().st_mtime > seconds:
             return None
-        return parse_document(VersionDocument, path.read_bytes(), str(path))
+        return parse_document(VersionDocument, read_file(path), str(path))
     except (OSError, DamageError):
         return None
 
@@ -115,7 +115,7 @@ def _entries(path: Path) -> dict[str, _Entry]:
     try:
         return {
             launcher: (version, at, [str(rank) for rank in ranks])
-            for launcher, (version, at, ranks) in json.loads(path.read_bytes()).items()
+            for launcher, (version, at, ranks) in json.loads(read_file(path)).items()
             if layout.VERSION_ID.fullmatch(version) and 0 <= now - at < _TAG_SECONDS
         }
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args
 import numpy as np
 
 from larder.config.shape import MAX_PIXELS, DecoderUse
-from larder.errors import DamageError, ObjectError
+from larder.errors import DamageError
 from larder.forking import cached_property
 from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.packages import missing_package
@@ -29,10 +29,11 @@ from larder.samples.indexed import IndexedPart, IndexedSample, SampleReader
 from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
+from larder.store.own_files import once_more
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.index import SegmentIndex
-from larder.versions.omitted import Omitted, read_omitted
+from larder.versions.omitted import Omitted, Place, read_omitted
 from larder.versions.publish import existing_segment
 
 T = TypeVar("T")
@@ -285,17 +286,9 @@ class SplitSamples(Sequence[Sample]):
             documents = self._store_of_documents
             with self._access.cleaned_errors(self._version.id):
                 omitted = read_omitted(documents, self._version)
-            directory, classes = self._access.cache_dir, len(self._version.classes)
             segments = [
-                LiveSamples(
-                    document,
-                    self.split,
-                    omitted.get((document.id, self.split), Omitted.none()),
-                    SegmentIndex(
-                        documents, document.file("rows"), directory, document.samples, classes
-                    ),
-                )
-                for document in self._documents
+                once_more(partial(self._segment, documents, omitted, each))
+                for each in self._documents
             ]
             starts = np.cumsum([0, *map(len, segments)])
             if starts[-1] != len(self):
@@ -304,6 +297,15 @@ class SplitSamples(Sequence[Sample]):
                 raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
             loaded = self._loaded = store, segments, starts
         return loaded
+
+    def _segment(
+        self, store: Store, omitted: Mapping[Place, Omitted], document: SegmentDocument
+    ) -> LiveSamples:
+        """Open a segment's index, which is in a store with documents."""
+        directory, classes = self._access.cache_dir, len(self._version.classes)
+        index = SegmentIndex(store, document.file("rows"), directory, document.samples, classes)
+        gone = omitted.get((document.id, self.split), Omitted.none())
+        return LiveSamples(document, self.split, gone, index)
 
     def _segments_of(self, numbers: Array) -> Iterator[tuple[LiveSamples, Array, Array]]:
         """The segments of samples, given their numbers in ascending order.
@@ -318,14 +320,11 @@ class SplitSamples(Sequence[Sample]):
                 yield segment, numbers[start:stop] - first, numbers[start:stop]
 
     def _read(self, numbers: Array, exts: Exts | None) -> list[Sample]:
-        """Samples in ascending order; once more if they are damaged, as a store may err once."""
-        try:
-            return self._read_once(numbers, exts)
-        except (DamageError, ObjectError):
-            with self._access.cleaned_errors(self._version.id):
-                return self._read_once(numbers, exts)
+        """Read samples in ascending order."""
+        with self._access.cleaned_errors(self._version.id):
+            return self._read_parts(numbers, exts)
 
-    def _read_once(self, numbers: Array, exts: Exts | None) -> list[Sample]:
+    def _read_parts(self, numbers: Array, exts: Exts | None) -> list[Sample]:
         threads = _process(os.getpid()).threads
         lots = [
             segment.locate(inside, self._unchecked(every, exts), threads.map, exts)
@@ -383,7 +382,7 @@ class SplitSamples(Sequence[Sample]):
         """
         key = segment.shard_key(name)
         try:
-            return self._read_copy(segment, name, reading)
+            return once_more(partial(self._read_copy, segment, name, reading))
         except DamageError as error:
             published = segment.shard_files.get(name)
             if published is None or stop > published.bytes:

@@ -137,7 +137,7 @@ def _complete_files(
 
     digests = {file.path: file.sha256 for file in files}
     key = layout.cache_key(segment, cache)
-    since_us = infos[key].modified_us if key in infos else 0
+    since_us = infos[key].clock_us if key in infos else 0
     altered = written_since(root, since_us, infos, digests, progress, is_published)
     return {file.split: file for file in files if file.path not in altered}
 

@@ -66,7 +66,7 @@ def check_segment(root: Store, document: SegmentDocument, progress: Progress) ->
     infos = chain.from_iterable(listed(root, prefix) for prefix in prefixes)
     objects = {info.key: info for info in infos}
     sizes = {info.key: info.size_bytes for info in objects.values()}
-    since_us = root.head(key).modified_us
+    since_us = root.head(key).clock_us
     digests = {file.path: file.sha256 for file in document.files}
     wanted: dict[str, int | None] = {file.path: file.bytes for file in document.files}
     damaged = _damaged(sizes, wanted)

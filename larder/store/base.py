@@ -33,6 +33,9 @@ PIECE_BYTES = 1 << 20
 AHEAD = 8
 """So many requests for small objects keep a connection to a store far away from being idle."""
 
+UNKNOWN_US = 253_402_300_799_000_000
+"""The modification time of an object whose store gives none: never old, in the year 9999."""
+
 KEPT_HEADERS = ("cache-control", "content-disposition", "content-encoding", "content-language")
 """What an object in a bucket is served with, besides its type, and its copies are, too."""
 
@@ -49,7 +52,7 @@ class ObjectInfo(NamedTuple):
         size_bytes: Length in bytes.
         etag: Opaque, without quotes; changes when the content does. It is the MD5 of the content
             only if the store says so (`Features.etag_is_md5`) and it has 32 hex digits.
-        modified_us: Last modification, microseconds since 1970 UTC.
+        modified_us: Last modification, microseconds since 1970 UTC; `UNKNOWN_US` if unknown.
         storage_class: The store's name of the class, such as ``GLACIER``; empty for the standard
             class, or if the store has none.
         checksum: ``ALGORITHM:HEX`` of the content, if the store keeps one; else None.
@@ -71,6 +74,11 @@ class ObjectInfo(NamedTuple):
     metadata: Mapping[str, str] | None = None
     headers: Mapping[str, str] | None = None
 
+    @property
+    def clock_us(self) -> int:
+        """The time that others are compared with; 0 if it is unknown: then nothing is old."""
+        return 0 if self.modified_us == UNKNOWN_US else self.modified_us
+
 
 @dataclass(frozen=True, slots=True)
 class BucketPrefix:
@@ -81,12 +89,15 @@ class BucketPrefix:
         server: URL of the server; empty for AWS and Google Cloud.
         bucket: Name of the bucket.
         prefix: What precedes each key in the bucket.
+        payer: The project that pays for reading there, empty for the reader's own; None if the
+            bucket's owner pays.
     """
 
     provider: str
     server: str
     bucket: str
     prefix: str
+    payer: str | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +221,9 @@ class Upload(Closing, Protocol):
         """Send a part: its number from 1, its bytes in pieces, and their CRC32C."""
 
     def send_copy(
-        self, number: int, source: str, info: ObjectInfo, offset: int, length: int
+        self, number: int, source: BucketPrefix, info: ObjectInfo, offset: int, length: int
     ) -> UploadedPart:
-        """Have the server copy a range of an object, ``BUCKET/KEY``, as a part."""
+        """Have the server copy a range of an object at another place as a part."""
 
     def commit(self, parts: Sequence[UploadedPart]) -> ObjectInfo:
         """Make an object of the parts, which are in order; visible, durable and complete."""

@@ -12,6 +12,7 @@ whoever does registers a loader for a kind of block. The flows do so for Prefect
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from abc import abstractmethod
@@ -20,6 +21,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -29,6 +31,7 @@ from larder.errors import ConfigError, StoreError
 from larder.forking import lock_of_process
 from larder.store.base import (
     AHEAD,
+    UNKNOWN_US,
     BucketPrefix,
     Buffer,
     Contents,
@@ -40,6 +43,7 @@ from larder.store.base import (
 )
 from larder.store.calls import Call, RefusedKeysError, connection_errors
 from larder.store.etag_trust import etag_trust
+from larder.store.etags import are_equal
 from larder.store.http import Answer, Http
 from larder.store.interrupt import Interrupt, in_thread, interrupted_by
 from larder.store.keys import check_key, folder_prefix
@@ -236,12 +240,25 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def time_of(text: str) -> int:
-    """A time in a document, microseconds since 1970 UTC; ValueError if it is none."""
+_FRACTION = re.compile(r"(?<=:\d\d)\.\d+")
+
+
+def time_of(text: str | None) -> int:
+    """Parse a time of ISO 8601 or RFC 1123, UTC if it has no zone: microseconds since 1970 UTC.
+
+    `UNKNOWN_US` without a text; ValueError if it is no time, as a day alone.
+    """
+    if not (text := (text or "").strip()):
+        return UNKNOWN_US
+    if len(text) <= len("YYYY-MM-DD"):
+        raise ValueError("a day without a time")
     try:
-        return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
-    except TypeError as error:
-        raise ValueError("a time without a zone") from error
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = parsedate_to_datetime(_FRACTION.sub("", text))
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def size_of(text: str) -> int:
@@ -257,12 +274,13 @@ def storage_class(name: str | None) -> str:
     return "" if name is None or name == "STANDARD" else sys.intern(name)
 
 
+_SHOWN_CHARACTERS = 100
 _MAX_EMPTY_PAGES = 10_000
 """Limit of empty pages in a row in a listing."""
 
 
 def list_pages(
-    read: Callable[[str], tuple[list[ObjectInfo], str]], last: str, store_url: str, hint: str = ""
+    read: Callable[[str], tuple[list[ObjectInfo], str]], last: str, store_url: str
 ) -> Iterator[list[ObjectInfo]]:
     """Pages of objects in the order of their keys, all after the key ``last``; none is empty.
 
@@ -276,8 +294,7 @@ def list_pages(
         objects, following = read(token)
         for info in objects:
             if info.key <= last:
-                message = "the store does not list its keys in order"
-                raise StoreError("store.refused", message, where=store_url, hint=hint)
+                raise _out_of_order(last, info.key, store_url)
             last = info.key
         if objects:
             # Keys ascend, so only tokens between empty pages can go round for ever.
@@ -291,11 +308,23 @@ def list_pages(
         token = following
 
 
+def _out_of_order(last: str, key: str, store_url: str) -> StoreError:
+    before, after = (repr(each[:_SHOWN_CHARACTERS]) for each in (last, key))
+    message = f"the store does not list its keys in order: {after} comes after {before}"
+    hint = "run again; if this comes back, the store's listings cannot be used"
+    if last == key:
+        message = f"the store lists a key twice, or one that was not asked for: {after}"
+    if store_url.split("/")[2].endswith("--x-s3"):
+        hint = "directory buckets of S3 Express cannot be used"
+    return StoreError("store.refused", message, where=store_url, hint=hint)
+
+
 class BucketStore(Store):
     """The objects of a bucket whose keys begin with a prefix."""
 
     def __init__(self, provider: str, bucket: str, prefix: str, access: Access) -> None:
         server = server_endpoint(provider, access)
+        payer = (access.project or "") if access.requester_pays else None
         self._prefix = folder_prefix(prefix)
         self._url = f"{provider}://{bucket}/{self._prefix}"
         self._policy = RetryPolicy(deadline_seconds=access.give_up_seconds)
@@ -304,7 +333,7 @@ class BucketStore(Store):
             etag_is_md5=True,
             reads_ahead=True,
             etag_trust=etag_trust(provider, bucket, server, access.profile),
-            place=BucketPrefix(provider, server, bucket, self._prefix),
+            place=BucketPrefix(provider, server, bucket, self._prefix, payer),
         )
 
     @property
@@ -340,7 +369,8 @@ class BucketStore(Store):
                 with connection_errors(call):
                     answer = next(answers)
                 data = answer.body
-                as_listed = answer.status == 200 and etag in ("", self._etag(answer, call))
+                is_same = not etag or are_equal(etag, self._etag(answer, call))
+                as_listed = answer.status == 200 and is_same
                 if data is None or len(data) != size_bytes or not as_listed:
                     answer.close()
                     data = self.get(call.key, if_match=etag or None)

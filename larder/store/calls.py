@@ -35,6 +35,7 @@ from larder.errors import (
 )
 from larder.store.base import Buffer, ObjectInfo, Reader
 from larder.store.delegate import BytesReader
+from larder.store.etags import are_equal
 from larder.store.http import Answer, BrokenError
 from larder.store.keys import object_url
 from larder.units import format_count
@@ -193,7 +194,7 @@ class AnswerReader(Reader):
 
         What was not requested is closed and refused: some servers ignore conditions.
         """
-        if if_match is not None and self.info.etag != if_match:
+        if if_match is not None and not are_equal(self.info.etag, if_match):
             self.close()
             raise conflict(self._call)
         if span.offset > self.info.size_bytes:

@@ -22,7 +22,7 @@ from larder.errors import DamageError, StoreError
 from larder.store.base import Readable
 from larder.store.interrupt import Interrupt, interrupted_by
 from larder.store.keys import object_url
-from larder.store.own_files import read_digest
+from larder.store.own_files import once_more, read_digest
 from larder.units import format_bytes
 
 LARGE_BYTES: Final = 64_000_000
@@ -96,19 +96,22 @@ def download(
 
     Whoever downloads several files at once has one of the ``threads`` for each.
     """
-    if is_downloaded(path, size_bytes):
-        return
-    with ExitStack() as stack:
-        with room(path, size_bytes):
-            file = stack.enter_context(draft(path))
-            with disk_errors(path):
-                os.truncate(file.handle, size_bytes)
-        if size_bytes > LARGE_BYTES and threads > 1 and not store.features.local_path:
-            actual = _read_ranges(store, key, file, size_bytes, threads)
-        else:
-            actual = read_digest(store, key, file.write)
-        _compare(actual, (size_bytes, sha256), store, key)
-        file.publish()
+
+    def read() -> None:
+        with ExitStack() as stack:
+            with room(path, size_bytes):
+                file = stack.enter_context(draft(path))
+                with disk_errors(path):
+                    os.truncate(file.handle, size_bytes)
+            if size_bytes > LARGE_BYTES and threads > 1 and not store.features.local_path:
+                actual = _read_ranges(store, key, file, size_bytes, threads)
+            else:
+                actual = read_digest(store, key, file.write)
+            _compare(actual, (size_bytes, sha256), store, key)
+            file.publish()
+
+    if not is_downloaded(path, size_bytes):
+        once_more(read)
 
 
 def _read_ranges(
@@ -181,7 +184,7 @@ def path_below(root: Path, path: str) -> Path:
 def is_downloaded(path: Path, size_bytes: int) -> bool:
     with disk_errors(path, reading=True):
         try:
-            return path.stat().st_size == size_bytes
+            return path.is_file() and path.stat().st_size == size_bytes
         except FileNotFoundError:
             return False
 

@@ -21,6 +21,21 @@ from larder.store.keys import object_url
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
+def plain_etag(text: str) -> str:
+    """An etag without its quotes; one that is weak keeps its prefix ``W/`` (RFC 9110, 8.8.3)."""
+    return text.strip('"').replace('W/"', "W/")
+
+
+def is_weak(etag: str) -> bool:
+    """Whether an etag is weak: no request can have it as its condition, and it proves no bytes."""
+    return etag.startswith("W/")
+
+
+def are_equal(one: str, other: str) -> bool:
+    """Compare two etags weakly, as RFC 9110 says: a proxy may weaken one of them."""
+    return one.removeprefix("W/") == other.removeprefix("W/")
+
+
 def is_md5(etag: str) -> bool:
     """Whether an etag has the form of an MD5 (multipart etags do not)."""
     return len(etag) == 32 and _MD5.fullmatch(etag) is not None  # most that are not differ in it
@@ -29,7 +44,7 @@ def is_md5(etag: str) -> bool:
 def etag_of_parts(etags: Sequence[str]) -> str:
     """S3's etag of a multipart object: the MD5 of the parts' MD5s, and their number."""
     try:
-        joined = b"".join(bytes.fromhex(etag.strip('"')) for etag in etags)
+        joined = b"".join(bytes.fromhex(etag.strip('"').removeprefix("W/")) for etag in etags)
     except ValueError:
         return ""
     return f"{hashlib.md5(joined, usedforsecurity=False).hexdigest()}-{len(etags)}"

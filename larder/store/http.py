@@ -26,6 +26,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from functools import cache
 from io import BytesIO
+from ipaddress import ip_address, ip_network
 from itertools import islice
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -520,9 +521,19 @@ def _proxy(server: SplitResult) -> str:
     """The proxy of the environment for a server; empty if there is none."""
     proxies = getproxies()
     proxy = proxies.get(server.scheme) or proxies.get("all", "")
-    if not proxy or proxy_bypass(server.netloc):
+    if not proxy or proxy_bypass(server.netloc) or _is_in_network(server, proxies.get("no", "")):
         return ""
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_in_network(server: SplitResult, no_proxy: str) -> bool:
+    """Whether a server is given by an address in a network that has no proxy, as for curl."""
+    for each in re.split(r"[\s,]+", no_proxy):
+        with suppress(ValueError):  # one of the two is a name
+            network = ip_network(each.strip("[]"), strict=False)
+            if ip_address(server.hostname or "") in network:
+                return True
+    return False
 
 
 def trusted_certificates() -> str:

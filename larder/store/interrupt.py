@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,12 +25,15 @@ _current = threading.local()
 class Interrupt:
     """Whether the work of some threads was stopped: what waits under it asks again and again.
 
-    What stops the outer one stops this one too.
+    What stops the outer one stops this one too. A call of this work is repeated for at most
+    ``patience_seconds``.
     """
 
-    def __init__(self, outer: Interrupt | None = None) -> None:
+    def __init__(self, outer: Interrupt | None = None, patience_seconds: float = math.inf) -> None:
         self._stopped = threading.Event()
         self._outer = outer
+        outer_seconds: float = outer.patience_seconds if outer else math.inf
+        self.patience_seconds: float = min(patience_seconds, outer_seconds)
 
     @property
     def stopped(self) -> bool:

@@ -6,13 +6,15 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from larder.bounds import DOCUMENT_BYTES
 from larder.errors import DamageError, NotFoundError, ObjectError, StoreError
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.keys import object_url
 from larder.units import format_bytes
+
+T = TypeVar("T")
 
 LAST = "\U0010ffff"
 """The last character: after every key that begins with a prefix comes the prefix with this."""
@@ -29,6 +31,14 @@ def published_file_errors() -> Iterator[None]:
         permissions = "request permission to list, read and write there, or check the address"
         hint = error.hint or permissions
         raise StoreError("store.denied", error.message, where=error.where, hint=hint) from error
+
+
+def once_more(read: Callable[[], T]) -> T:
+    """Read what was published; a second time if it is damaged, as a store may err once."""
+    try:
+        return read()
+    except (DamageError, ObjectError):
+        return read()
 
 
 def read_optional(store: Store, key: str) -> bytes | None:

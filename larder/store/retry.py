@@ -22,6 +22,7 @@ from larder.errors import (
 )
 from larder.store.base import (
     AHEAD,
+    BucketPrefix,
     Buffer,
     Contents,
     ObjectInfo,
@@ -78,7 +79,9 @@ class _Tries:
         self.failures += 1
         longest = policy.first_delay_seconds * 2.0 ** (self.failures - 1)
         delay = policy.uniform(0.0, min(longest, policy.most_delay_seconds))
+        interrupt = interrupted_by()
         deadline = min(policy.deadline_seconds, error.within_seconds)
+        deadline = min(deadline, interrupt.patience_seconds) if interrupt else deadline
         delay = max(delay, min(error.after_seconds, deadline))
         now = policy.clock()
         elapsed, took = now - self._start, now - self._began
@@ -93,7 +96,6 @@ class _Tries:
             )
             final.attempts = self.failures
             raise final from error
-        interrupt = interrupted_by()
         (interrupt.sleep if interrupt else policy.sleep)(delay)
         self._began = policy.clock()
 
@@ -205,7 +207,7 @@ class RetryUpload(Upload):
         return repeated(lambda: self._inner.send(number, pieces, crc32c), self._policy)
 
     def send_copy(
-        self, number: int, source: str, info: ObjectInfo, offset: int, length: int
+        self, number: int, source: BucketPrefix, info: ObjectInfo, offset: int, length: int
     ) -> UploadedPart:
         return repeated(
             lambda: self._inner.send_copy(number, source, info, offset, length), self._policy

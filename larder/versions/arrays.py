@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
@@ -26,7 +27,7 @@ from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.samples.npy import read_header
 from larder.store import object_url
 from larder.store.base import Store
-from larder.store.own_files import published_file_errors
+from larder.store.own_files import once_more, published_file_errors
 
 HEADER_BYTES = 256
 """Of a .npy file: its items follow."""
@@ -227,7 +228,10 @@ class ArchiveReader:
         return data
 
     def array(self, name: str) -> Array:
-        """A whole array."""
+        """Read a whole array, once more if it does not match its checksum."""
+        return once_more(partial(self._array, name))
+
+    def _array(self, name: str) -> Array:
         member = self.members[name]
         data = self.read(member.offset, member.bytes)
         if zlib.crc32(data) != member.crc32:

@@ -36,6 +36,7 @@ from larder.samples.indexed import IndexedPart, IndexedSample
 from larder.store import local_path
 from larder.store.base import Store
 from larder.store.download import download_once
+from larder.store.own_files import once_more
 from larder.versions import layout
 from larder.versions.arrays import HEADER_BYTES, ArchiveReader, Array
 from larder.versions.omitted import Omitted
@@ -234,7 +235,9 @@ class SegmentIndex:
         self._maps: dict[str, Array] | None = None
         self._may_map = archive.file.bytes <= _WHOLE_BYTES
         load = WeakMethod(self._load)  # in a cycle, the maps would not be closed with the last use
-        self._block = lru_cache(_KEPT_BLOCKS)(lambda number: load()(number))  # type: ignore[misc]
+        self._block = lru_cache(_KEPT_BLOCKS)(
+            lambda number: once_more(lambda: load()(number))  # type: ignore[misc]
+        )
 
     def places(self, rows: Array, mapped: Mapper = map) -> Places:
         """Where samples are, given their rows in ascending order."""

@@ -19,6 +19,7 @@ from larder.errors import (
     LarderError,
     NotFoundError,
     PreconditionError,
+    StoreError,
     SupersededError,
 )
 from larder.manifest.sealed import read_sealed, seal
@@ -134,8 +135,11 @@ def store_now_us(root: Store) -> int:
     key = f"{layout.PROBE_PREFIX}{secrets.token_hex(8)}"
     with permission(root, "storage", "put", "delete"), published_file_errors():
         root.put(key, PROBE)
-        now_us = root.head(key).modified_us
+        now_us = root.head(key).clock_us
         root.delete(key)
+    if not now_us:
+        message = "the store does not say when an object was written, so nothing counts as old"
+        raise StoreError("store.refused", message, where=root.url)
     return now_us
 
 

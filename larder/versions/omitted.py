@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import MAKE_AGAIN
 from larder.store import object_url
 from larder.store.base import Store
+from larder.store.own_files import once_more
 from larder.versions import layout
 from larder.versions.arrays import read_array
 from larder.versions.documents import OmittedRows, VersionDocument
@@ -137,7 +139,8 @@ def read_omitted(store: Store, version: VersionDocument) -> dict[Place, Omitted]
             if rows.ranges:
                 ranges = np.array(rows.ranges, np.int64)
             else:
-                file = _read_file(store, version) if file is None else file
+                if file is None:
+                    file = once_more(partial(_read_file, store, version))
                 ranges = file[rows.first : rows.stop]
             if len(ranges) != (len(rows.ranges) or rows.stop - rows.first) or not _valid(
                 ranges, rows

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypedDict, TypeVar, Unpack
 
@@ -25,7 +25,8 @@ from larder.errors import DamageError, PreconditionError, StoreError
 from larder.manifest.sealed import MAKE_AGAIN, seal, unseal
 from larder.store import object_url
 from larder.store.base import Store
-from larder.store.own_files import not_kept, published_file_errors, read_optional
+from larder.store.etags import is_weak
+from larder.store.own_files import not_kept, once_more, published_file_errors, read_optional
 from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,
@@ -89,9 +90,7 @@ def _published(
 
 def read_segment(store: Store, segment: str) -> SegmentDocument | None:
     """segment.json, or None while the segment is not complete."""
-    key = layout.segment_key(segment)
-    data = read_optional(store, key)
-    return None if data is None else _parsed(SegmentDocument, data, store, key, id=segment)
+    return _read(SegmentDocument, store, layout.segment_key(segment), id=segment)
 
 
 def existing_segment(
@@ -99,44 +98,47 @@ def existing_segment(
 ) -> SegmentDocument:
     """segment.json, which a version names; ``each`` gets the bytes of a valid one."""
     key = layout.segment_key(segment)
-    data = read_optional(store, key)
-    if data is None:
+    document = _read(SegmentDocument, store, key, each, id=segment)
+    if document is None:
         where = object_url(store.url, key)
         raise DamageError("damage.size", "the file is missing", where=where, hint=MAKE_AGAIN)
-    document = _parsed(SegmentDocument, data, store, key, id=segment)
-    each(data)
     return document
 
 
 def read_cache(store: Store, segment: str, cache: str) -> CacheDocument | None:
     """cache.json, or None while the cache is not complete."""
     key = layout.cache_key(segment, cache)
-    data = read_optional(store, key)
-    names = {"segment": segment, "id": cache}
-    return None if data is None else _parsed(CacheDocument, data, store, key, **names)
+    return _read(CacheDocument, store, key, segment=segment, id=cache)
 
 
 def read_version(
     store: Store, version: str, each: Callable[[bytes], object] = len
 ) -> VersionDocument | None:
     """version.json, or None if there is no such version; ``each`` gets the bytes of a valid one."""
-    key = layout.version_key(version)
-    data = read_optional(store, key)
-    if data is None:
-        return None
-    document = _parsed(VersionDocument, data, store, key, id=version)
-    each(data)
-    return document
+    return _read(VersionDocument, store, layout.version_key(version), each, id=version)
 
 
-def _parsed(kind: type[Document], data: bytes, store: Store, key: str, **names: str) -> Document:
-    """A document, which has to be the one that its key names."""
+def _read(
+    kind: type[Document],
+    store: Store,
+    key: str,
+    each: Callable[[bytes], object] = len,
+    **names: str,
+) -> Document | None:
+    """Read the document that its key names, and no other; None if it does not exist."""
     where = object_url(store.url, key)
-    document = parse_document(kind, data, where)
-    if {name: getattr(document, name) for name in names} != names:
-        message = f"it is the document of {document.id} of dataset {document.dataset}"
-        raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
-    return document
+
+    def read() -> Document | None:
+        if (data := read_optional(store, key)) is None:
+            return None
+        document = parse_document(kind, data, where)
+        if {name: getattr(document, name) for name in names} != names:
+            message = f"it is the document of {document.id} of dataset {document.dataset}"
+            raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
+        each(data)
+        return document
+
+    return once_more(read)
 
 
 _NO_ETAG = "0" * 32
@@ -187,12 +189,16 @@ def probe_conditions(root: Store) -> Conditions:
         return recorded
     key = layout.CONDITIONS_KEY
     with published_file_errors():
-        root.put(key, seal({"asking": "nothing"}))
+        first = root.put(key, seal({"asking": "nothing"}))
         conditions = Conditions(
             if_absent=_refused(lambda: root.put(key, seal({"asking": "absent"}), if_absent=True)),
             if_match=root.features.replace_if_match
             and _refused(lambda: root.put(key, seal({"asking": "match"}), if_match=_NO_ETAG)),
         )
+        if conditions.if_match and is_weak(first.etag):  # which may never meet a condition
+            again = partial(root.put, key, seal({"asking": "again"}))
+            never = _refused(lambda: again(if_match=root.head(key).etag))
+            conditions = replace(conditions, if_match=not never)
         root.put(key, seal(conditions))
     return conditions
 

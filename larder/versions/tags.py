@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from larder.errors import (
@@ -26,6 +27,7 @@ from larder.store.base import Store
 from larder.store.own_files import (
     listed,
     not_kept,
+    once_more,
     published_file_errors,
     read_document,
     read_optional,
@@ -89,8 +91,12 @@ def tag_names(store: Store) -> list[str]:
 
 def read_tag(store: Store, tag: str) -> Tag | None:
     key = layout.tag_key(tag)
-    data = read_optional(store, key)
-    return None if data is None else _parse(data, object_url(store.url, key))
+
+    def read() -> Tag | None:
+        data = read_optional(store, key)
+        return None if data is None else _parse(data, object_url(store.url, key))
+
+    return once_more(read)
 
 
 def move_tag(
@@ -141,7 +147,7 @@ def _try_to_move(
     pin: bool | None,
 ) -> bool:
     key = layout.tag_key(tag)
-    etag, old = _with_etag(store, key) or (None, None)
+    etag, old = once_more(partial(_with_etag, store, key)) or (None, None)
     if old is None:
         if expected is not None:
             raise _superseded(store, key, None)
@@ -171,7 +177,7 @@ def pinned_error(store: Store, tag: str, old: Tag) -> ConfigError:
 def delete_tag(store: Store, tag: str) -> str:
     """Delete a tag that exists and is not pinned; returns the version that it named."""
     key = layout.tag_key(tag)
-    etag, old = _with_etag(store, key) or (None, None)
+    etag, old = once_more(partial(_with_etag, store, key)) or (None, None)
     if old is None:
         hint = suggest(tag, tag_names(store), "tags")
         message = f"there is no tag {tag!r}"

@@ -27,7 +27,6 @@ import base64
 import json
 import re
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from larder.errors import LarderError, ObjectError, RetryableError, StoreError
@@ -123,7 +122,7 @@ def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> Objec
             key,
             size_of(resource["size"]),
             _hex(md5) if md5 else checksum or f"generation:{generation}",
-            time_of(resource["updated"]),
+            time_of(resource.get("updated")),
             storage_class(resource.get("storageClass") or None),
             checksum,
             str(generation) if generation else None,
@@ -156,7 +155,7 @@ def info_of_headers(headers: Mapping[str, str], key: str) -> ObjectInfo | None:
             "md5Hash": hashes.get("md5"),
             "crc32c": hashes["crc32c"],
             "generation": headers.get("x-goog-generation"),
-            "updated": parsedate_to_datetime(headers["last-modified"]).isoformat(),
+            "updated": headers["last-modified"],
             "storageClass": headers.get("x-goog-storage-class"),
             "contentType": headers.get("content-type"),
         }

@@ -155,6 +155,7 @@ class GcsAccount:
         self.http = connections(settings.endpoint or f"https://storage.{universe}", access)
         self.headers: RenewedKeys[dict[str, str]] = RenewedKeys(self._ask)
         """The headers of every request, with a token that is valid for some minutes."""
+        self.project = settings.project
         self.parameters = {"userProject": settings.project} if access.requester_pays else {}
         """Those of every request: who pays."""
         self.describing = ThreadPoolExecutor(_DESCRIBING_THREADS, "larder-describe")

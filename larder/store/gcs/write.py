@@ -231,9 +231,12 @@ def rewrite(
     bucket, read = target.bucket, Call(source.url, info.key)
     path = f"{bucket.path(place.prefix + info.key, bucket=place.bucket)}/rewriteTo"
     path += target.path.removeprefix("/storage/v1")
+    pays = place.payer is not None
+    payer = (place.payer or bucket.account.project or None) if pays else None
     query = {
         "ifSourceGenerationMatch": info.generation or _generation(source, info, read),
         "destinationKmsKeyName": bucket.access.kms_key,
+        "userProject": payer,
         "fields": f"done,rewriteToken,resource({FIELDS})",
     }
     while True:

@@ -7,7 +7,7 @@ import os
 from contextlib import AbstractContextManager, suppress
 
 from larder.config.urls import parse_url
-from larder.disk import FULL, TEMPORARY_PREFIX, file_lock, limit_error, sync_folder
+from larder.disk import FULL, TEMPORARY_PREFIX, file_lock, full_error, limit_error, sync_folder
 from larder.errors import (
     LarderError,
     NotFoundError,
@@ -48,8 +48,7 @@ def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> L
     if code in _DENIED:
         return _denied(store_url, key, text)
     if code in FULL:
-        hint = "free some space, or use another directory"
-        return StoreError("store.full", text, where=where, hint=hint)
+        return full_error(error, where)
     if limit := limit_error(error, where):
         return limit
     if code in _BUSY:
@@ -73,7 +72,7 @@ def _unreadable(code: int, text: str, where: str) -> LarderError:
 
 def _unwritable(code: int, text: str, where: str) -> LarderError:
     if code in _NO_PATH:
-        message = f"the file cannot be created in this directory tree: {text}"
+        message = f"no file of this directory tree can have this path: {text}"
         return ObjectError("object.bad_key", message, where=where)
     return StoreError("store.refused", text, where=where)
 

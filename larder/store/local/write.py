@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import IO
 
-from larder.disk import open_draft, sync_folder
+from larder.disk import open_draft, open_regular, sync_folder
 from larder.errors import ObjectError, PreconditionError
 from larder.store.base import Buffer, ObjectInfo, Writer
 from larder.store.keys import object_url
@@ -212,7 +212,7 @@ def _sync_all(paths: set[bytes]) -> None:
 def _sync_files(paths: Sequence[bytes]) -> None:
     for path in paths:
         with suppress(FileNotFoundError):  # it was deleted meanwhile
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            handle = open_regular(path)
             try:
                 os.fsync(handle)
             finally:

@@ -6,6 +6,7 @@ Errors, before the table of `larder.store.calls`::
     NoSuchBucket                                        StoreError         store.missing
     RequestTimeTooSkewed                                StoreError         store.denied
     301, 307, AuthorizationHeaderMalformed + region     StoreError         store.region
+    3xx of another server, to an address                StoreError         store.refused
     SignatureDoesNotMatch, InvalidAccessKeyId, ...      StoreError         store.denied
     409 of a condition, SlowDown, ...                   RetryableError     store.unavailable
     InvalidObjectState: it is archived                  ObjectError        object.unreadable
@@ -24,14 +25,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from email.errors import MessageError
 from email.header import decode_header, make_header
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from html import unescape
+from urllib.parse import SplitResult, urlsplit
 
 from larder.bounds import ERROR_BYTES, XML_BYTES
 from larder.errors import LarderError, ObjectError, StoreError
 from larder.manifest.digest import format_crc32c
-from larder.store.base import KEPT_HEADERS, ObjectInfo
+from larder.store.base import KEPT_HEADERS, BucketPrefix, ObjectInfo
 from larder.store.buckets import size_of, storage_class, time_of
 from larder.store.calls import (
     Call,
@@ -41,6 +42,7 @@ from larder.store.calls import (
     no_bucket,
     undescribed,
 )
+from larder.store.etags import plain_etag
 from larder.store.http import Answer
 from larder.store.s3.sign import encoded_path
 from larder.units import format_seconds
@@ -70,7 +72,7 @@ _BAD_NAME = {"InvalidObjectName", "InvalidURI", "KeyTooLongError", "XMinioInvali
 _BUSY = {"ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "SlowDown"}
 _DAMAGED = {"BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch"}
 _ELSEWHERE = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"}
-_REDIRECTS = {301, 302, 307, 308}
+_REDIRECTS = {301, 302, 303, 307, 308}
 
 
 def error_of(answer: Answer, call: Call) -> LarderError:
@@ -108,7 +110,8 @@ def _error(status: int, headers: Mapping[str, str], body: str, call: Call) -> La
     if code == "NoSuchBucket":
         return no_bucket(call)
     if status in _REDIRECTS or (code in _ELSEWHERE and region):
-        return elsewhere(region, call)
+        to = urlsplit("" if region or code in _ELSEWHERE else headers.get("location", ""))
+        return _redirected(to, call) if to.netloc else elsewhere(region, call)
     if code == "RequestTimeTooSkewed":
         return _clock_differs(element(body, "ServerTime"), headers.get("date", ""), call)
     if code in _BAD_CREDENTIALS:
@@ -124,7 +127,7 @@ def _clock_differs(server_time: str, date: str, call: Call) -> StoreError:
     """A signature is valid for 15 minutes."""
     message = "the clock of this machine differs from the server's"
     with suppress(ValueError):
-        server_us = time_of(server_time) if server_time else time_us(date)
+        server_us = time_us(server_time or date or "no time")
         ahead_seconds = time.time() - server_us / 1e6
         side = "ahead of" if ahead_seconds > 0 else "behind"
         message = (
@@ -156,6 +159,13 @@ def elsewhere(region: str, call: Call) -> StoreError:
     return StoreError("store.region", message, where=call.store_url, hint=hint)
 
 
+def _redirected(to: SplitResult, call: Call) -> StoreError:
+    """What is not S3 itself, such as a proxy or a page to log in, sends requests to an address."""
+    message = f"the server redirects to {to.scheme}://{to.netloc.rpartition('@')[2]}"
+    hint = "if the objects are there, give that address as the endpoint; else check the proxies"
+    return StoreError("store.refused", message, where=call.store_url, hint=hint)
+
+
 _META = "x-amz-meta-"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of RFC 9110: what the name of a header may be."""
@@ -172,11 +182,14 @@ def described(like: ObjectInfo) -> dict[str, str]:
     return headers
 
 
-def copy_source(source: str, if_match: str) -> dict[str, str]:
-    """The headers that say what to copy: ``BUCKET/KEY``, and its etag or nothing."""
-    headers = {"x-amz-copy-source": encoded_path(f"/{source}")}
-    if if_match:  # a report may not have it
-        headers["x-amz-copy-source-if-match"] = f'"{if_match}"'
+def copy_source(source: BucketPrefix, info: ObjectInfo) -> dict[str, str]:
+    """The headers that say what to copy, on what condition, and that the reader pays."""
+    path = f"/{source.bucket}/{source.prefix}{info.key}"
+    headers = {"x-amz-copy-source": encoded_path(path)}
+    if info.etag:  # a report may not have it
+        headers["x-amz-copy-source-if-match"] = f'"{info.etag}"'
+    if source.payer is not None:
+        headers["x-amz-request-payer"] = "requester"
     return headers
 
 
@@ -187,7 +200,7 @@ def crc32c_text(crc32c: int) -> str:
 
 def etag_of(headers: Mapping[str, str]) -> str:
     """The etag in an answer, without quotes; empty if it has none."""
-    return headers.get("etag", "").strip('"')
+    return plain_etag(headers.get("etag", ""))
 
 
 def compared_checksum(headers: Mapping[str, str], crc32c: int) -> str | None:
@@ -203,7 +216,7 @@ def object_info(call: Call, headers: Mapping[str, str]) -> ObjectInfo:
     modified = headers.get("last-modified")
     try:
         size_bytes = size_of(size.rpartition(",")[2])  # the same length may be given twice
-        modified_us = time_us(modified) if modified else 0
+        modified_us = time_us(modified)
         checksum = _checksum(headers)
     except ValueError as error:
         fields = {"Content-Length": size, "Last-Modified": modified}
@@ -231,13 +244,8 @@ def object_info(call: Call, headers: Mapping[str, str]) -> ObjectInfo:
     )
 
 
-@lru_cache(4096)
-def time_us(date: str) -> int:
-    """A date of a header, microseconds since 1970 UTC; many objects have the same second.
-
-    ValueError if it is none.
-    """
-    return round(parsedate_to_datetime(date).timestamp() * 1e6)
+time_us = lru_cache(4096)(time_of)
+"""Parse the date of a header; many objects have one date."""
 
 
 def _checksum(headers: Mapping[str, str]) -> str | None:

@@ -30,6 +30,7 @@ from larder.errors import LarderError, NotFoundError, ObjectError, StoreError
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.buckets import Bucket, RenewedKeys, SharedAccounts, connections
 from larder.store.calls import Call, connection_errors
+from larder.store.etags import is_weak
 from larder.store.http import Answer
 from larder.store.interrupt import grace
 from larder.store.s3.answers import (
@@ -167,9 +168,9 @@ class S3Bucket(Bucket[S3Account]):
 
     def clock_us(self) -> int:
         """The server's time, microseconds since 1970 UTC; 0 if it does not say."""
-        date = self._described().get("date", "")
+        date = self._described().get("date")
         with suppress(ValueError):
-            return time_us(date)
+            return time_us(date) if date else 0
         return 0
 
     def _described(self) -> Mapping[str, str]:
@@ -280,8 +281,8 @@ class S3Bucket(Bucket[S3Account]):
 
 
 def if_match_header(etag: str | None) -> dict[str, str]:
-    """The condition that an object has this etag, if there is one."""
-    return {} if etag is None else {"if-match": f'"{etag}"'}
+    """The condition that an object has this etag, if there is one that can be met."""
+    return {} if etag is None or is_weak(etag) else {"if-match": f'"{etag}"'}
 
 
 def digest_of(algorithm: str, pieces: Sequence[Buffer]) -> str:

@@ -19,6 +19,7 @@ from larder.errors import StoreError
 from larder.store.base import ObjectInfo
 from larder.store.buckets import list_pages, size_of, storage_class, time_of
 from larder.store.calls import undescribed
+from larder.store.etags import plain_etag
 from larder.store.keys import object_url
 from larder.store.s3.bucket import S3Bucket
 
@@ -35,7 +36,7 @@ def list_objects(
 
     Raises:
         LarderError: See `larder.store.s3.answers`; ``store.refused``: the store does not list in
-            order, such as directory buckets of S3 Express, or its answer cannot be parsed.
+            order, such as a directory bucket of S3 Express, or its answer cannot be parsed.
     """
     first = {"encoding-type": "url", "list-type": "2", "prefix": prefix}
     if after:
@@ -45,8 +46,7 @@ def list_objects(
         query = {**first, "continuation-token": token} if token else first
         return read_page(bucket.list_page(query), bucket.store_url, len(base))
 
-    hint = "directory buckets cannot be used"
-    return list_pages(read, after[len(base) :], bucket.store_url, hint)
+    return list_pages(read, after[len(base) :], bucket.store_url)
 
 
 def read_page(body: bytes, store_url: str, cut: int = 0) -> tuple[list[ObjectInfo], str]:
@@ -96,14 +96,14 @@ def _object(
 ) -> ObjectInfo:
     # A listing has millions of these.
     key, size, etag, modified, class_name = map(item.findtext, tags)
-    if key is None or size is None or modified is None:
+    if key is None or size is None:
         raise LookupError
     key = unquote(key)[cut:]
     try:
         return ObjectInfo(
             key,
             size_of(size),
-            (etag or "").strip('"'),
+            plain_etag(etag or ""),
             time_of(modified),
             "" if class_name == "STANDARD" else storage_class(class_name),
         )
@@ -120,7 +120,7 @@ def _text(item: ElementTree.Element, tag: str) -> str:
     return text
 
 
-_UPLOAD = ("Key", "UploadId", "Initiated")
+_UPLOAD = ("Key", "UploadId")
 _MARKERS = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
 
 
@@ -140,8 +140,9 @@ def list_uploads(bucket: S3Bucket, prefix: str) -> Iterator[BegunUpload]:
             root = _parsed(bucket.list_page(query), bucket.store_url)
             space = root.tag.rpartition("ListMultipartUploadsResult")[0]
             for item in root.iter(f"{space}Upload"):
-                key, upload, begun = (_text(item, space + name) for name in _UPLOAD)
+                key, upload = (_text(item, space + name) for name in _UPLOAD)
                 if key.startswith(prefix):  # some servers ignore the prefix
+                    begun = item.findtext(f"{space}Initiated")
                     yield BegunUpload(key, upload, time_of(begun))
             if root.findtext(f"{space}IsTruncated") != "true":
                 return

@@ -34,10 +34,10 @@ import google_crc32c
 
 from larder.errors import LarderError, NotFoundError, ObjectError
 from larder.manifest.digest import combined_crc32c, format_crc32c
-from larder.store.base import Buffer, ObjectInfo, Upload, UploadedPart
+from larder.store.base import BucketPrefix, Buffer, ObjectInfo, Upload, UploadedPart
 from larder.store.buckets import PART_BYTES, PartsWriter
 from larder.store.calls import Call, connection_errors
-from larder.store.etags import etag_of_parts, is_md5
+from larder.store.etags import are_equal, etag_of_parts, is_md5, plain_etag
 from larder.store.interrupt import grace
 from larder.store.retry import RetryPolicy, RetryUpload, repeated
 from larder.store.s3.answers import (
@@ -103,7 +103,7 @@ class S3Upload(Upload):
                 return None
             for part in text.split("<Part>")[1:]:
                 if (number := element(part, "PartNumber")).isdecimal():  # another is sent again
-                    etags[int(number)] = element(part, "ETag").strip('"')
+                    etags[int(number)] = plain_etag(element(part, "ETag"))
             following = element(text, "NextPartNumberMarker")
             if element(text, "IsTruncated") != "true" or following in ("", after):
                 return etags
@@ -131,14 +131,14 @@ class S3Upload(Upload):
         return UploadedPart(number, size_bytes, etag, crc32c, proved=compared or etag == md5)
 
     def send_copy(
-        self, number: int, source: str, info: ObjectInfo, offset: int, length: int
+        self, number: int, source: BucketPrefix, info: ObjectInfo, offset: int, length: int
     ) -> UploadedPart:
         """See `larder.store.base.Upload.send_copy`; nothing is proved by the answer."""
-        headers = copy_source(source, info.etag)
+        headers = copy_source(source, info)
         headers["x-amz-copy-source-range"] = f"bytes={offset}-{offset + length - 1}"
         query = self._part(number)
         with self._bucket.send("PUT", self._call, query=query, headers=headers) as answer:
-            etag = element(document(answer, self._call), "ETag").strip('"')
+            etag = plain_etag(element(document(answer, self._call), "ETag"))
         return UploadedPart(number, length, etag, None, proved=False)
 
     def _part(self, number: int) -> dict[str, str]:
@@ -156,7 +156,7 @@ class S3Upload(Upload):
 
     def _complete(self, etags: Sequence[str]) -> None:
         parts = "".join(
-            f"<Part><ETag>&quot;{escape(etag)}&quot;</ETag><PartNumber>{n}</PartNumber></Part>"
+            f"<Part><ETag>&quot;{escape(etag.removeprefix('W/'))}&quot;</ETag><PartNumber>{n}</PartNumber></Part>"
             for n, etag in enumerate(etags, start=1)
         )
         space = "http://s3.amazonaws.com/doc/2006-03-01/"
@@ -168,7 +168,7 @@ class S3Upload(Upload):
                 document(answer, self._call)
         except NotFoundError:
             # The upload is gone if the answer to an earlier, successful request was lost.
-            if self._bucket.head(self._call).etag != etag_of_parts(etags):
+            if not are_equal(self._bucket.head(self._call).etag, etag_of_parts(etags)):
                 message, where = "the multipart upload is gone", self._call.where
                 raise NotFoundError("object.missing", message, where=where) from None
 

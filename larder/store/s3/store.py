@@ -20,6 +20,7 @@ from larder.store.base import (
 )
 from larder.store.buckets import BucketStore
 from larder.store.calls import AnswerReader, ByteRange, Call, conflict
+from larder.store.etags import are_equal, is_weak, plain_etag
 from larder.store.http import Answer
 from larder.store.s3.answers import copy_source, document, element, etag_of, object_info
 from larder.store.s3.bucket import S3Bucket, if_match_header
@@ -100,15 +101,16 @@ class S3Store(BucketStore):
 
         Ceph 16 compares the header with the bare digits of the etag, and so refuses every etag in
         the quotes that HTTP requires. If it refuses an etag that is correct, the request is
-        repeated without quotes.
+        repeated without quotes. A weak etag meets no condition (RFC 9110, 13.1.1), but a proxy may
+        have weakened it: so the server is asked for its strong form.
         """
         try:
-            return put(f'"{if_match}"')
+            return put(f'"{if_match.removeprefix("W/")}"')
         except NotFoundError:  # the answer of S3 if the object does not exist
             raise conflict(call) from None
         except PreconditionError:
             with suppress(NotFoundError):
-                if self._bucket.head(call).etag == if_match:
+                if not is_weak(if_match) and self._bucket.head(call).etag == if_match:
                     return put(if_match)
             raise
 
@@ -124,14 +126,16 @@ class S3Store(BucketStore):
         origin = self._same_server(source)
         if origin is None:
             return None
-        path = f"{origin.bucket}/{origin.prefix}{info.key}"
         call = self._call(key, writing=True)
-        headers = {**self._bucket.encryption(), **copy_source(path, info.etag)}
+        headers = {**self._bucket.encryption(), **copy_source(origin, info)}
         with self._bucket.send("PUT", call, headers=headers) as answer:
-            etag = element(document(answer, call), "ETag").strip('"')
+            etag = plain_etag(element(document(answer, call), "ETag"))
         return ObjectInfo(key, info.size_bytes, etag, time.time_ns() // 1000)
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
+        """See `larder.store.base.Store.delete`; a weak etag is compared right before."""
+        if if_match and is_weak(if_match) and not are_equal(self.head(key).etag, if_match):
+            raise conflict(self._call(key))
         headers = if_match_header(if_match)
         with suppress(NotFoundError):
             self._bucket.send("DELETE", self._call(key, writing=True), headers=headers).close()

@@ -1,0 +1,120 @@
+"""Objects for which a store keeps failing: retried side by side, within one time for all."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from larder.bounds import ByteBudget
+from larder.copy.allowance import CopyLimits
+from larder.copy.engine import copy_batch
+from larder.errors import Failure, RetryableError
+from larder.progress import NullProgress
+from larder.store import RetryPolicy, RetryStore, open_store
+from larder.store.base import AHEAD, Contents, Features, ObjectInfo, Reader, Store
+from larder.store.delegate import DelegatingStore
+from larder.store.interrupt import Interrupt
+
+NUMBERS = [f"{number:02}" for number in range(12)]
+
+
+class Failing(DelegatingStore):
+    """Answers 503 for some objects; several requests may be in progress."""
+
+    def __init__(self, inner: Store, failing: Iterable[str]) -> None:
+        super().__init__(inner)
+        self.failing = set(failing)
+
+    @property
+    def features(self) -> Features:
+        return replace(self.inner.features, reads_ahead=True, place=None)
+
+    def around(self, method: str, key: str, call: Any, **options: Any) -> Any:
+        if key in self.failing and method in ("get", "open", "put"):
+            raise RetryableError("store.unavailable", "503")
+        return call(**options)
+
+
+class Meeting(Failing):
+    """Objects whose first answer is 503; their second comes once eight are asked for at once."""
+
+    def __init__(self, inner: Store, failing: Iterable[str]) -> None:
+        super().__init__(inner, failing)
+        self.meeting = threading.Barrier(8, timeout=30)
+
+    def get_each(self, objects: Iterable[tuple[str, int, str]], ahead: int = AHEAD) -> Contents:
+        raise RetryableError("store.unavailable", "503")
+        yield b""
+
+    def open(self, key: str, **options: Any) -> Reader:
+        self.meeting.wait()
+        return self.inner.open(key, **options)
+
+    def get(self, key: str, **options: Any) -> bytes:
+        self.meeting.wait()
+        return self.inner.get(key, **options)
+
+
+def patience() -> RetryPolicy:
+    """A policy of very many tries, for which every look at the clock takes a second."""
+    seconds = itertools.count()
+    return RetryPolicy(1_000, 0.0, deadline_seconds=1e9, clock=lambda: float(next(seconds)))
+
+
+def copied(
+    source: Store, target: Store, infos: list[ObjectInfo], **limits: Any
+) -> tuple[Failure, ...]:
+    keys: list[str] = []
+    failures = copy_batch(
+        source,
+        target,
+        infos,
+        prefix="",
+        limits=CopyLimits(8, ByteBudget(1 << 26), **limits),
+        progress=NullProgress(),
+        copied=lambda copy: keys.append(copy.key),
+    )
+    assert {*keys, *(failure.key for failure in failures)} == {info.key for info in infos}
+    return failures
+
+
+@pytest.fixture
+def there() -> tuple[Store, list[ObjectInfo]]:
+    store = open_store(f"memory://{uuid.uuid4().hex}/", retry=None)
+    return store, [store.put(key, key.encode()) for key in [*NUMBERS, "ok", "ok 2"]]
+
+
+@pytest.mark.parametrize("failing", ["source", "target"])
+@pytest.mark.parametrize("to", ["directory", "bucket"])
+def test_no_object_is_tried_for_longer_than_all(to, failing, there, tmp_path):
+    """One after the other, each was tried for the whole time: 32 small objects took an hour."""
+    source, infos = there
+    target = open_store(
+        str(tmp_path) if to == "directory" else f"memory://{uuid.uuid4().hex}/", retry=None
+    )
+    stores = {"source": source, "target": target}
+    stores[failing] = RetryStore(Failing(stores[failing], NUMBERS), patience())
+    failures = copied(stores["source"], stores["target"], infos, give_up_seconds=6.0)
+    assert [failure.key for failure in failures] == NUMBERS
+    assert {failure.code for failure in failures} == {"store.unavailable"}
+    assert max(failure.attempts for failure in failures) < 10
+
+
+def test_objects_that_fail_once_are_tried_again_side_by_side(there, tmp_path):
+    store, infos = there
+    infos = [info for info in infos if info.key in NUMBERS[:8]]
+    assert not copied(Meeting(store, ()), open_store(str(tmp_path)), infos)
+
+
+@pytest.mark.parametrize(("outer", "own", "tries"), [(0.0, 9.0, 1), (9.0, 0.0, 1), (4.0, 9.0, 3)])
+def test_calls_are_repeated_as_long_as_the_patience_of_their_work(outer, own, tries, there):
+    store = RetryStore(Failing(there[0], NUMBERS), patience())
+    with Interrupt(Interrupt(None, outer), own).active(), pytest.raises(RetryableError) as caught:
+        store.get(NUMBERS[0])
+    assert caught.value.attempts == tries
