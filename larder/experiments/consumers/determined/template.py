@@ -9,13 +9,12 @@ from typing import Any
 
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import Binding, container_target, hides
-from larder.experiments.consumers.template import Conflicts, is_stale, section
+from larder.experiments.consumers.template import Conflicts, is_stale, overrides, section
 
 _DEVICES = ("cpu", "cuda", "rocm")
 _CONTAINER = "determined-container"
 """The container of a pod that runs the experiment."""
 _VOLUME = "larder-data"
-_PREFERRED = {"AWS_ENDPOINT_URL": "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION": "AWS_REGION"}
 
 
 def slots_of(template: Mapping[str, Any]) -> int | None:
@@ -147,9 +146,8 @@ def _in_the_way(path: str, entry: Any) -> bool:
 
 
 def _differs(name: str, value: str, entry: Any) -> bool:
-    """Whether an entry sets a variable, or the one that clients prefer to it, to another value."""
     other, _, set_to = str(entry).partition("=")
-    return other in (name, _PREFERRED.get(name)) and set_to != value
+    return overrides(other, set_to, {name: value})
 
 
 def _target(entry: Mapping[str, Any], key: str) -> str | None:
