@@ -12,6 +12,7 @@ whoever does registers a loader for a kind of block. The flows do so for Prefect
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from abc import abstractmethod
@@ -19,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -232,14 +233,16 @@ _STREAM_PARTS = 2
 _UPLOAD_PARTS = 4
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def time_of(text: str) -> int:
     """A time in a document, microseconds since 1970 UTC; ValueError if it is none."""
+    # Python 3.10 reads neither Z nor fractions of other lengths than 3 and 6 digits.
+    text = re.sub(r"\.(\d{1,6})\d*", lambda match: f".{match[1]:0<6}", text)
     try:
-        return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
+        return (datetime.fromisoformat(re.sub("[Zz]$", "+00:00", text)) - _EPOCH) // _MICROSECOND
     except TypeError as error:
         raise ValueError("a time without a zone") from error
 
