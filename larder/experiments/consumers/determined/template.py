@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,8 @@ _DEVICES = ("cpu", "cuda", "rocm")
 _CONTAINER = "determined-container"
 """The container of a pod that runs the experiment."""
 _VOLUME = "larder-data"
+_OLD_IMAGE = re.compile(r"determinedai/(?:environments:(?!py-3\.1\d)|pytorch-tensorflow-)")
+"""Determined's images with Python 3.9 or older, as most with a tag of CUDA are."""
 
 
 def slots_of(template: Mapping[str, Any]) -> int | None:
@@ -24,9 +27,9 @@ def slots_of(template: Mapping[str, Any]) -> int | None:
 
 
 def has_own_image(template: Mapping[str, Any]) -> bool:
-    """Whether ``environment.image`` names an image that is not Determined's."""
+    """Whether ``environment.image`` names an image that may have Python 3.10."""
     image = _field(template, "environment", "image")
-    return bool(image) and "determinedai/" not in str(image)
+    return bool(image) and not _OLD_IMAGE.search(str(image))
 
 
 def _field(template: Mapping[str, Any], section: str, key: str) -> Any:
