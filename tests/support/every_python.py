@@ -32,15 +32,21 @@ def main(uv: str, wheel: str, *pythons: str) -> None:
                 _install(uv, wheel, python, resolution, place)
                 environment["LARDER_CACHE"] = str(place / "cached")
                 urls = f"{_MADE}/larder/digits@latest", f"s3://team/larder/digits@{version[:8]}"
-                command = [place / "bin/python", "-I", _SCRIPT, *urls, place / "warm"]
+                command: list[str | Path] = [
+                    place / "bin/python",
+                    "-I",
+                    _SCRIPT,
+                    *urls,
+                    place / "warm",
+                ]
                 subprocess.run(command, env=environment, check=True)
 
 
 def _install(uv: str, wheel: str, python: str, resolution: str, place: Path) -> None:
     subprocess.run([uv, "venv", "--quiet", "--python", python, place], check=True)
-    install = [uv, "pip", "install", "--quiet", "--python", place / "bin/python"]
+    install: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", place / "bin/python"]
     wheels = ["--only-binary", ":all:", "--resolution", resolution]
-    requirements = ["--requirements", CHECKOUT / "pyproject.toml"]
+    requirements: list[str | Path] = ["--requirements", CHECKOUT / "pyproject.toml"]
     subprocess.run([*install, *wheels, *requirements], check=True)
     subprocess.run([*install, "--no-deps", wheel], check=True)
 

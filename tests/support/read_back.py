@@ -3,9 +3,13 @@
 Run as a script by each Python, without the checkout: ``read_back.py DIRECTORY BUCKET FOLDER``.
 """
 
+from __future__ import annotations
+
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,26 +18,27 @@ import larder
 directory, bucket, folder = sys.argv[1:]
 
 
-def digits(url):
+def digits(url: str) -> list[str]:
     """The keys of an epoch, in order."""
     loader = larder.open(url).loader("train", batch_size=64, shuffle=True, seed=7, workers=1)
     batches = list(loader)
-    assert batches[0]["image"].shape == (64, 8, 8, 1)
-    return np.concatenate([batch["key"] for batch in batches]).tolist()
+    assert np.shape(batches[0]["image"]) == (64, 8, 8, 1)
+    return [key for batch in batches for key in batch["key"]]
 
 
 @larder.cache_validation_dataset("squares", "1")
-def squares():
+def squares() -> Iterator[np.int64]:
     for number in range(10):
         yield np.int64(number * number)
 
 
-def main():
+def main() -> None:
     keys = digits(directory)
     assert len(set(keys)) > 1400
     assert digits(bucket) == keys
     cached = larder.open(directory).cache("train", verify=True)
-    assert cached.batch([3, 1, 2])["image"].shape == (3, 8, 8, 1)
+    images: Any = cached.batch([3, 1, 2])["image"]
+    assert images.shape == (3, 8, 8, 1)
     warm = [str(Path(sys.executable).with_name("larder")), "warm", bucket, "--to", folder]
     warmed = subprocess.run(warm, check=True, capture_output=True, text=True)
     assert digits(warmed.stdout.strip()) == keys

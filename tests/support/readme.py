@@ -18,22 +18,31 @@ _OWN_BUCKET = "--cluster aws-us-west-2"
 
 
 def main() -> None:
-    """Run the blocks in the order of the page; the first failure ends it."""
-    blocks = re.findall(r"^```(python)?\n(.*?)^```$", Path("README.md").read_text(), re.M | re.S)
+    """Run the commands in the order of the page, then the examples; the first failure ends it."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", Path("README.md").read_text(), re.M | re.S)
     paths = f"{Path('.venv/bin').absolute()}:{os.environ['PATH']}"
-    for language, block in blocks:
-        lines = [block] if language else block.splitlines()
-        for line in lines:
-            is_command = line.startswith(("make ", "python "))
-            if language or (is_command and not line.startswith(_ELSEWHERE)):
-                _run(line.replace("/some/directory", "$PWD/docs"), bool(language), paths)
+    commands = [
+        line
+        for language, block in blocks
+        if not language
+        for line in block.splitlines()
+        if line.startswith(("make ", "python ")) and not line.startswith(_ELSEWHERE)
+    ]
+    examples = [block for language, block in blocks if language == "python"]
+    assert commands
+    assert examples
+    for line in commands:
+        _run(line.replace("/some/directory", "$PWD/docs"), ["bash", "-c"], paths)
+    for block in examples:
+        _run(block, ["python", "-c"], paths)
 
 
-def _run(line: str, is_python: bool, paths: str) -> None:
-    command = [sys.executable, "-c", line] if is_python else ["bash", "-c", line]
+def _run(line: str, command: list[str], paths: str) -> None:
     started = time.monotonic()
     environment = {**os.environ, "PATH": paths}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, line], env=environment, capture_output=True, text=True, check=False
+    )
     name = line.partition("#")[0].strip().partition("\n")[0]
     print(f"{time.monotonic() - started:.0f} s: {name}", flush=True)
     needs_bucket = _OWN_BUCKET in line
