@@ -32,14 +32,8 @@ def main(uv: str, wheel: str, *pythons: str) -> None:
                 _install(uv, wheel, python, resolution, place)
                 environment["LARDER_CACHE"] = str(place / "cached")
                 urls = f"{_MADE}/larder/digits@latest", f"s3://team/larder/digits@{version[:8]}"
-                command: list[str | Path] = [
-                    place / "bin/python",
-                    "-I",
-                    _SCRIPT,
-                    *urls,
-                    place / "warm",
-                ]
-                subprocess.run(command, env=environment, check=True)
+                script: list[str | Path] = [place / "bin/python", "-I", _SCRIPT]
+                subprocess.run([*script, *urls, place / "warm"], env=environment, check=True)
 
 
 def _install(uv: str, wheel: str, python: str, resolution: str, place: Path) -> None:
