@@ -1,1 +1,6 @@
 """The Prefect flows of Larder: one per file."""
+
+import sys
+
+if sys.version_info < (3, 11):  # which lacks what flows import
+    sys.exit("error[config.missing_package]: flows need Python 3.11 or newer")

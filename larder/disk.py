@@ -511,8 +511,11 @@ def sync_folder(folder: bytes) -> None:
 
 
 def sha256_file(path: Path) -> str:
-    with open(path, "rb", opener=open_regular) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def folder_bytes(folder: Path) -> int:

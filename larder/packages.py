@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
+from platform import python_version
 
 from larder.errors import ConfigError
 
@@ -34,6 +36,12 @@ EXTRAS: dict[str, dict[str, str]] = {
 }
 """For each extra of the distribution: the modules that it installs, and their packages."""
 
+READING = frozenset({"gcs", "jpeg", "tensorflow", "torch"})
+"""The extras for reading, with Python 3.10 or newer; all others need `PREPARES`."""
+
+PREPARES = (3, 11)
+"""The first Python with which datasets are prepared: duckdb 2 has no wheels for older ones."""
+
 
 def install_hint(extra: str) -> str:
     """How to install an extra: from a checkout, as long as the package index has no release."""
@@ -42,8 +50,10 @@ def install_hint(extra: str) -> str:
 
 def require(extra: str) -> None:
     """Check that the packages of an extra are installed, without importing them;
-    ``config.missing_package`` names those that are missing.
+    ``config.missing_package`` names the missing packages, or the Python that the extra needs.
     """
+    if sys.version_info < PREPARES and extra not in READING:
+        raise _refusal([], extra)
     absent = {package for module, package in EXTRAS[extra].items() if not is_installed(module)}
     if absent:
         raise _refusal(sorted(absent), extra)
@@ -85,8 +95,9 @@ def is_installed(module: str) -> bool:
 
 
 def _refusal(packages: list[str], extra: str) -> ConfigError:
-    return ConfigError(
-        "config.missing_package",
-        f"this needs packages that are not installed: {', '.join(packages)}",
-        hint=install_hint(extra),
-    )
+    message = f"this needs packages that are not installed: {', '.join(packages)}"
+    hint = install_hint(extra)
+    if sys.version_info < PREPARES and extra not in READING:
+        message = f"only reading works with Python {python_version()}: this needs 3.11 or newer"
+        hint = "prepare with a newer Python; training code reads the result with this one"
+    return ConfigError("config.missing_package", message, hint=hint)

@@ -10,7 +10,7 @@ import difflib
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 WIDTH = 80
@@ -123,7 +123,7 @@ def format_seconds(seconds: float) -> str:
 def format_time(microseconds: int) -> str:
     """``2026-11-27T20:18:26Z``, of microseconds since 1970 UTC; the last second of 9999 at most."""
     seconds = min(microseconds // 1_000_000, _LAST_SECOND)
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:

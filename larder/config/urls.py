@@ -108,10 +108,19 @@ def shown(text: str) -> str:
     return repr(text)
 
 
+_PARTITIONS = {
+    "cn-": "amazonaws.com.cn",
+    "eu-isoe-": "cloud.adc-e.uk",
+    "eusc-": "amazonaws.eu",
+    "us-gov-": "amazonaws.com",
+    "us-iso-": "c2s.ic.gov",
+    "us-isob-": "sc2s.sgov.gov",
+    "us-isof-": "csp.hci.ic.gov",
+}
+"""AWS' partitions besides the commercial one: how their regions begin, and their servers end."""
+
 _CLOUDS = {
-    ".amazonaws.com": "aws",
-    ".amazonaws.com.cn": "aws",
-    ".api.aws": "aws",
+    **{f".{suffix}": "aws" for suffix in ("amazonaws.com", "api.aws", *_PARTITIONS.values())},
     ".googleapis.com": "gcp",
 }
 """By the end of a server's name."""
@@ -284,6 +293,16 @@ def check_region(region: str, *, where: str = "") -> None:
     if not _REGION.fullmatch(region):
         message, hint = "not a valid region", "write a region such as us-west-2"
         raise ConfigError("config.invalid_value", message, where=where, hint=hint)
+
+
+def partition_of(region: str) -> str:
+    """How regions of the same partition of AWS begin; empty for the commercial one."""
+    return next((start for start in _PARTITIONS if region.startswith(start)), "")
+
+
+def s3_server(region: str) -> str:
+    """The URL of S3 in a region of AWS."""
+    return f"https://s3.{region}.{_PARTITIONS.get(partition_of(region), 'amazonaws.com')}"
 
 
 def cloud_of(endpoint: str) -> str:

@@ -19,6 +19,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
+from larder.config.urls import partition_of
 from larder.copy.site import Site, distance
 from larder.errors import ConfigError
 from larder.units import format_bytes
@@ -60,7 +61,7 @@ def egress_usd_per_gb(source: Site, target: Site) -> float | None:
     apart = distance(source, target)
     if source.anonymous or not source.priced or apart == "beside":
         return 0.0
-    if apart == "unknown":
+    if apart == "unknown" or _is_between_partitions(source, target):
         return None
     to = source.provider if source.provider == target.provider else "internet"
     for entry in price_list()["egress"]:
@@ -72,6 +73,11 @@ def egress_usd_per_gb(source: Site, target: Site) -> float | None:
         if fits:
             return float(entry["usd_per_gb"])
     return None
+
+
+def _is_between_partitions(source: Site, target: Site) -> bool:
+    partitions = {partition_of(site.region or "") for site in (source, target)}
+    return source.provider == target.provider == "aws" and len(partitions) == 2
 
 
 def _request_usd(site: Site, kind: Literal["read", "write"]) -> float:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
 
 from larder.datalayer.document import LayerCache
 from larder.datalayer.files import LayerFiles
@@ -30,6 +30,9 @@ from larder.readers.launcher import Rank, rank_of
 from larder.readers.options import Shuffle
 from larder.readers.order import ChosenSamples
 from larder.readers.schedule import batch_size_of, choice, invalid, size_bytes, whole
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 Decorated = Callable[..., Any]
 

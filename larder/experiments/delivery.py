@@ -13,8 +13,11 @@ from larder.names import DELIVERED
 MAX_CHANNELS = 20
 """Maximum number of channels of a training job of SageMaker."""
 
-FIRST_WITH_LARDER = (0, 26, 4)
-"""Images of earlier releases of Determined have Python 3.7 or 3.8, where Larder does not run."""
+FIRST_WITH_LARDER = (0, 34)
+"""The first release of Determined whose default image has Python 3.10, which Larder needs.
+
+It is NVIDIA's (pytorch-ngc); up to 0.26.3 images have 3.7 or 3.8, up to 0.33 they have 3.9.
+"""
 BY_LARDER = frozenset({"bucket", "stream", "cache"})
 """The deliveries of Determined that need Larder in the image."""
 

@@ -154,6 +154,12 @@ class Facts:
         return self.consumer == "determined" and self.release < FIRST_WITH_LARDER
 
     @property
+    def downloader(self) -> str:
+        if self.without_larder:
+            return "A startup hook without Larder, as the default image has Python 3.9 or older,"
+        return _DOWNLOADERS.get(self.consumer, "A startup hook")
+
+    @property
     def uncertain(self) -> frozenset[str]:
         """Deliveries that may not work in the user's own image: they have to be named."""
         return BY_LARDER if self.without_larder and self.own_image else frozenset()
@@ -247,8 +253,9 @@ def fired_rules(facts: Facts, limits: Limits) -> Iterator[Fired]:
     yield from _from_bucket(facts, limits)
     yield from _caches(facts)
     if facts.without_larder:
-        text = "Larder needs Python 3.11, and images of that release have 3.7 or 3.8"
-        text += ": the template's own has to have both." if facts.own_image else "."
+        text = "Larder needs Python 3.10, and the default image of that release has 3.9 or older: "
+        text += "the template's own" if facts.own_image else "an environment.image of the template"
+        text += " has to have both."
         for name in BY_LARDER:
             yield Fired("note" if facts.own_image else "refuse", name, "D7", text)
         text = "Its hook does without Larder: it copies the shards, and compares their digests."
@@ -365,8 +372,7 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
     else:
         text = "Training starts at once and needs no disk, but every epoch reads the bucket."
         yield Fired("note", "stream", "D5", text)
-    who = _DOWNLOADERS.get(facts.consumer, "A startup hook")
-    text = f"{who} downloads {size} on each node, in about {format_seconds(seconds)}"
+    text = f"{facts.downloader} downloads {size} on each node, in about {format_seconds(seconds)}"
     start = "container" if facts.in_containers else "job"
     text += ", once for all trials" if facts.kept else f", each time that a {start} starts"
     effect: Effect = "note" if doubt else "prefer"

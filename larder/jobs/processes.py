@@ -36,6 +36,7 @@ from larder.progress import CancellableProgress, NullProgress, Progress
 _PACKAGES = str(Path(__file__).parents[2])
 _PROGRAM = (
     "import sys; together, packages, *paths = sys.argv[1:];"
+    " sys.path = [path for path in sys.path if path];"
     " sys.path.insert(0, packages); import larder; del sys.path[0]; sys.path += paths;"
     f" from {__name__} import serve; serve(int(together))"
 )
@@ -233,7 +234,7 @@ def _start(together: int = 1, descriptors: Collection[int] = ()) -> subprocess.P
     paths = [path for path in sys.path if isinstance(path, str)]
     try:
         return subprocess.Popen(  # noqa: S603 - a module of this package
-            [sys.executable, "-P", "-c", _PROGRAM, str(together), _PACKAGES, *paths],
+            [sys.executable, "-c", _PROGRAM, str(together), _PACKAGES, *paths],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=small_memory_environment() | os.environ,

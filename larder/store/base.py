@@ -19,9 +19,12 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 
 from larder.store.etag_trust import EtagTrust
+
+if TYPE_CHECKING:
+    from typing import Self, Unpack
 
 Buffer = bytes | bytearray | memoryview
 

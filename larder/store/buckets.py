@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -236,11 +236,11 @@ _STREAM_PARTS = 2
 _UPLOAD_PARTS = 4
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-_FRACTION = re.compile(r"(?<=:\d\d)\.\d+")
+_FRACTION = re.compile(r"(?<=:\d\d)\.(\d+)")
 
 
 def time_of(text: str | None) -> int:
@@ -252,12 +252,14 @@ def time_of(text: str | None) -> int:
         return UNKNOWN_US
     if len(text) <= len("YYYY-MM-DD"):
         raise ValueError("a day without a time")
+    # Python 3.10 reads neither Z nor fractions of other lengths than 3 and 6 digits.
+    iso = _FRACTION.sub(lambda match: f".{match[1][:6]:0<6}", text)
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", iso))
     except ValueError:
         moment = parsedate_to_datetime(_FRACTION.sub("", text))
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
+        moment = moment.replace(tzinfo=timezone.utc)
     return (moment - _EPOCH) // _MICROSECOND
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from larder.store.base import (
     Buffer,
@@ -24,6 +24,9 @@ from larder.store.base import (
     WriteOptions,
     Writer,
 )
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 T = TypeVar("T")
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Unpack
+from typing import TYPE_CHECKING
 
 from larder.errors import ObjectError
 from larder.manifest.extents import Extent, parse_extent
 from larder.store.base import AHEAD, Buffer, Contents, ObjectInfo, Readable, Reader, ReadOptions
 from larder.store.delegate import BytesReader, DelegatingReadable, DelegatingReader
 from larder.store.keys import object_url
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 
 class DerivedObjects(DelegatingReadable):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from larder.config.urls import GIVE_UP_SECONDS
 from larder.errors import (
@@ -37,6 +37,9 @@ from larder.store.base import (
 )
 from larder.store.delegate import BytesReader, DelegatingStore
 from larder.store.interrupt import interrupted_by
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING
 
 from larder.machine import processes_together
 from larder.store.base import (
@@ -26,6 +26,9 @@ from larder.store.base import (
 )
 from larder.store.delegate import DelegatingReader, DelegatingStore, DelegatingWriter
 from larder.store.interrupt import interrupted_by
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 BURST_SECONDS = 0.1
 """How much may be moved at once after a pause: as much as the limit allows in this time."""

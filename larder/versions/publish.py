@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from larder.errors import DamageError, PreconditionError, StoreError
 from larder.manifest.sealed import MAKE_AGAIN, seal, unseal
@@ -35,6 +35,9 @@ from larder.versions.documents import (
     VersionDocument,
     parse_document,
 )
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 T = TypeVar("T")
 

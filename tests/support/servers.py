@@ -24,14 +24,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from larder.errors import ConfigError, FatalError
 from larder.store.s3.multipart import S3Upload
 from tests.support.certificates import Certificate
 from tests.support.processes import is_running
+
+if TYPE_CHECKING:
+    import pytest  # which an installation without tests lacks
 
 _ACCESS_KEY = "LARDERTESTKEY1"
 _SECRET_KEY = "larder-test-secret-1"

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from larder.config.models.cluster import Cluster
-from larder.config.urls import parse_url
+from larder.config.urls import parse_url, s3_server
 from larder.experiments.consumers.plain import DELIVERIES, TEMPLATE, command, to_json
 from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
 from larder.manifest.sealed import StoredFile
@@ -87,7 +87,7 @@ def _root(delivered: DeliveredVersion, cluster: Cluster) -> str:
         return delivered.root.removeprefix("file://")
     server = "https://storage.googleapis.com"
     if root.scheme == "s3":
-        server = f"https://s3.{access.region}.amazonaws.com" if access.region else _S3
+        server = s3_server(access.region) if access.region else _S3
     return f"{access.endpoint or server}/{quote(f'{root.bucket}/{root.prefix}')}/"
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,8 @@ from larder.experiments.consumers.template import (
     header_lines,
     is_stale,
     job_name,
+    node_count_refusal,
+    overrides,
     refused,
     section,
     to_yaml,
@@ -87,13 +89,16 @@ def config_files(
         raise refused("a TrainJob has no containers of its own that download first", where, hint)
     root, volume = _place(delivered, cluster)
     pod, container, variables = _parts(config, where)
+    _check_nodes(config, cluster, where)
+    access = bucket_access(cluster, volume.path) if volume.name == _CACHE else {}
+    access = {name: value.replace("$", "$$") for name, value in access.items()}
+    in_the_way = partial(_in_the_way, volume, access)
     conflicts = _without_conflicts(
-        config, pod, container, volume, Conflicts(where, delivered.replaces)
+        config, pod, container, in_the_way, Conflicts(where, delivered.replaces)
     )
-    if volume.name == _CACHE:
-        present = [each.get("name") for each in variables if isinstance(each, dict)]
-        access = bucket_access(cluster, volume.path).items()
-        variables += [_variable(name, value) for name, value in access if name not in present]
+    present = [each.get("name") for each in variables if isinstance(each, dict)]
+    added = [{"name": name, "value": access[name]} for name in access if name not in present]
+    variables += added
     if downloads:
         warming = _warming(container, delivered.location, volume)
         section(pod, "initContainers", list, where).append(warming)
@@ -117,15 +122,25 @@ def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
     return f"kubectl create --filename {shlex.quote(str(output / 'job.yaml'))}"
 
 
+def _check_nodes(config: dict[str, Any], cluster: Cluster, where: str) -> None:
+    """Refuse another number of nodes, or of pods of a Job, than the cluster file has."""
+    spec, nodes = config["spec"], cluster.nodes.count
+    if config["kind"] == "TrainJob":
+        asked = spec["trainer"].setdefault("numNodes", nodes)
+    else:
+        asked = spec.get("parallelism", 1) if config["kind"] == "Job" else nodes
+    if asked != nodes:
+        raise node_count_refusal(asked, cluster, where)
+
+
 def _without_conflicts(
     config: Mapping[str, Any],
     pod: Mapping[str, Any],
     container: Mapping[str, Any],
-    volume: _Volume,
+    in_the_way: Callable[[Any], bool],
     conflicts: Conflicts,
 ) -> Conflicts:
     """Take what is in the way out of the template, or refuse it."""
-    in_the_way = partial(_in_the_way, volume)
     if config["kind"] == "TrainJob":
         for key in ("trainer", "runtimePatches", "podTemplateOverrides"):
             conflicts.drop(pod.get(key), f"spec.{key}", in_the_way)
@@ -205,13 +220,16 @@ def _parts(config: dict[str, Any], where: str) -> tuple[dict[str, Any], dict[str
     return spec, containers[0], section(containers[0], "env", list, where)
 
 
-def _in_the_way(volume: _Volume, entry: Any) -> bool:
-    """Whether an entry of a list names another version, hides the data, or has a name of ours."""
+def _in_the_way(volume: _Volume, access: Mapping[str, str], entry: Any) -> bool:
+    """Whether an entry of a list names another version, region or endpoint, hides the data, or has
+    a name of ours.
+    """
     if not isinstance(entry, dict):
         return False
     name, path = entry.get("name"), entry.get("mountPath")
     ours = name == volume.name or entry.get("manager") == _MANAGER
-    return ours or is_stale(entry) or hides(path, volume.path)
+    other = overrides(name, entry.get("value"), access)
+    return ours or other or is_stale(entry) or hides(path, volume.path)
 
 
 def _patch(volume: _Volume) -> dict[str, Any]:

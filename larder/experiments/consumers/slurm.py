@@ -25,6 +25,8 @@ from larder.experiments.consumers.template import (
     comments,
     header_lines,
     is_stale,
+    node_count_refusal,
+    overrides,
     refused,
 )
 from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
@@ -36,9 +38,11 @@ _DIRECTIVE = "#SBATCH"
 _SHELL = re.compile(r"#!.*[/\s](?:ba|da|k|z)?sh(?:\s.*)?")
 _NODES = re.compile(r"\s(?:--nodes(?:=|\s+)|-N\s*)(\S+)")
 _LAUNCH = re.compile(r"(?:(?:exec|time)\s+|\w+=\S*\s+)*(?:srun|mpirun|mpiexec|torchrun)\b")
-_SET = re.compile(r"(?<![\w${])(LARDER_\w+)\+?=")
+_SET = re.compile(r"""(?<![\w${])((?:AWS|LARDER)_\w+)\+?=("[^"]*"|'[^']*'|[^\s;&|]*)""")
 _ONLY_SET = re.compile(r"""\s*(?:export\s+)?\w+=(?:"[^"`(\\]*"|'[^']*'|[\w./:@%+,-]*)\s*""")
+# srun takes the job's --ntasks-per-gpu from the variable, and refuses it beside --ntasks-per-node.
 _ONCE_A_NODE = (
+    "env --unset=SLURM_NTASKS_PER_GPU "
     'srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1'
 )
 
@@ -54,7 +58,8 @@ def config_files(
     """The script, which sbatch accepts."""
     lines = _lines(template, where)
     conflicts = Conflicts(where, delivered.replaces)
-    lines = [_without_conflict(lines, number, conflicts) for number in range(len(lines))]
+    access = _access(delivered, cluster)
+    lines = [_without_conflict(lines, number, access, conflicts) for number in range(len(lines))]
     conflicts.check()
     end = _end_of_directives(lines)
     body, delivery = lines[end:], delivered.delivery.delivery
@@ -96,10 +101,16 @@ def _is_comment(line: str) -> bool:
     return line.lstrip().startswith("#")
 
 
-def _without_conflict(lines: Sequence[str], number: int, conflicts: Conflicts) -> str:
-    """The line; one that only says where another version is does nothing any more."""
+def _without_conflict(
+    lines: Sequence[str], number: int, access: Mapping[str, str], conflicts: Conflicts
+) -> str:
+    """The line, or one that does nothing if it only names another version, region or endpoint."""
     line, previous = lines[number], lines[number - 1]
-    names = [] if _is_comment(line) else [*filter(is_stale, _SET.findall(line))]
+    names = [
+        name
+        for name, value in ([] if _is_comment(line) else _SET.findall(line))
+        if is_stale(name) or overrides(name, value.strip("'\""), access)
+    ]
     if not names:
         return line
     conflicts.places.extend(f"line {number + 1}: {name}" for name in names)
@@ -124,26 +135,30 @@ def _node_count(head: Sequence[str], cluster: Cluster, where: str) -> Iterator[s
     if not counts:
         yield f"{_DIRECTIVE} --nodes={cluster.nodes.count}"
     elif counts[-1] != str(cluster.nodes.count):
-        rule = f"nodes.count of the cluster file is {cluster.nodes.count}"
-        message = f"the script asks for {counts[-1]} nodes, but {rule}"
-        hint = "fix the template or the cluster file"
-        raise ConfigError("config.invalid_experiment", message, where=where, hint=hint)
+        raise node_count_refusal(counts[-1], cluster, where)
 
 
 def _exports(
     delivered: DeliveredVersion, contents: VersionContents, cluster: Cluster
 ) -> Iterator[str]:
     variables = dict(addresses(delivered, contents, _root(delivered, cluster)))
-    if delivered.delivery.delivery != "bind_mount":
-        downloads = cluster.nodes.downloads
-        cache = f"{normal(downloads.container_path)}/cache" if downloads else None
-        variables |= bucket_access(cluster, cache)
+    variables |= _access(delivered, cluster)
     for name, value in variables.items():
         if not value.isprintable():
             message = f"{name} would be {value!r}"
             hint = "use a path or a URL without control characters"
             raise ConfigError("config.path", message, where=f"cluster {cluster.name}", hint=hint)
         yield f"export {name}={shlex.quote(value)}"
+
+
+def _access(delivered: DeliveredVersion, cluster: Cluster) -> dict[str, str]:
+    """The variables that say how to reach the bucket; none if training reads a directory."""
+    if delivered.delivery.delivery == "bind_mount":
+        return {}
+    downloads = cluster.nodes.downloads
+    return bucket_access(
+        cluster, f"{normal(downloads.container_path)}/cache" if downloads else None
+    )
 
 
 def _root(delivered: DeliveredVersion, cluster: Cluster) -> str:

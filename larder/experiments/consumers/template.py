@@ -80,6 +80,25 @@ def is_stale(variable: Any) -> bool:
 _ADDRESS = re.compile(rf"{LOCATION}|LARDER_(?:LIST|SHARDS)_.*")
 
 
+_PREFERRED = {"AWS_ENDPOINT_URL": "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION": "AWS_REGION"}
+
+
+def overrides(name: Any, value: Any, variables: Mapping[str, str]) -> bool:
+    """Whether a variable would give one of these, or one that clients prefer, another value."""
+    return any(
+        name in (each, _PREFERRED.get(each, each)) and value != wanted
+        for each, wanted in variables.items()
+    )
+
+
+def node_count_refusal(asked: object, cluster: Cluster, where: str) -> ConfigError:
+    """The error for a template that asks for another number of nodes than the cluster file."""
+    rule = f"nodes.count of the cluster file is {cluster.nodes.count}"
+    hint = "fix the template or the cluster file"
+    message = f"the template asks for {asked} nodes, but {rule}"
+    return ConfigError("config.invalid_experiment", message, where=where, hint=hint)
+
+
 def job_name(delivered: DeliveredVersion) -> str:
     """A name that SageMaker and Kubernetes accept, with room for 24 more characters of 63.
 

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
@@ -173,7 +173,8 @@ class GcsAccount:
         except (GoogleAuthError, HttpError, NonRetryableError) as error:
             raise _unrenewed(error, store_url) from error
         expiry = getattr(self.tokens.credentials, "expiry", None)
-        left = (expiry.replace(tzinfo=UTC) - datetime.now(UTC)) if expiry else _LOOK_AGAIN
+        now = datetime.now(timezone.utc)
+        left = expiry.replace(tzinfo=timezone.utc) - now if expiry else _LOOK_AGAIN
         return headers, max(0.0, min(left, _LOOK_AGAIN).total_seconds())
 
 

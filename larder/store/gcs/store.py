@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Unpack
+from typing import TYPE_CHECKING
 
 from larder.config.urls import DEFAULT_ACCESS, Access
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
@@ -30,6 +30,9 @@ from larder.store.gcs.write import GcsWriter, put_object, rewrite
 from larder.store.http import Answer
 from larder.store.interrupt import in_thread
 from larder.store.keys import object_url
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 _PAGE_KEYS = 1000  # the most that GCS returns
 

@@ -19,7 +19,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING
 
 from larder.disk import check_inside, disk_errors, sync_folder
 from larder.errors import ConfigError, NotFoundError, ObjectError
@@ -38,6 +38,9 @@ from larder.store.local.files import changed, describe, file_etag, local_error, 
 from larder.store.local.walk import OnUnlisted, walk
 from larder.store.local.write import LocalWriter, unsynced
 from larder.units import format_count
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 _FEATURES = Features(replace_if_match=True, etag_is_md5=False, local_path=True)
 _PAGE_KEYS = 1000

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from larder.config.urls import Access, check_endpoint, check_region, server_of
+from larder.config.urls import Access, check_endpoint, check_region, s3_server, server_of
 from larder.errors import ConfigError, RetryableError, StoreError
 from larder.store.buckets import aws_keys, server_endpoint
 from larder.store.http import trusted_certificates
@@ -59,7 +59,7 @@ def find_settings(store_url: str, access: Access) -> S3Settings:
     if access.anonymous or (keys and not access.role):
         region = region or "us-east-1"
         checksums = os.environ.get("AWS_REQUEST_CHECKSUM_CALCULATION", "")
-        endpoint = endpoint or _aws_endpoint(region)
+        endpoint = endpoint or s3_server(region)
         return S3Settings(endpoint, region, _has_checksums(checksums), keys)
     with credential_errors(store_url, "the profile or machine"):
         return _by_botocore(store_url, access, keys, endpoint, region)
@@ -230,8 +230,3 @@ def _credential(name: str) -> str:
             where=f"environment variable {name}",
         )
     return text
-
-
-def _aws_endpoint(region: str) -> str:
-    suffix = ".cn" if region.startswith("cn-") else ""
-    return f"https://s3.{region}.amazonaws.com{suffix}"

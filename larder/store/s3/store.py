@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Unpack
+from typing import TYPE_CHECKING
 
 from larder.config.urls import DEFAULT_ACCESS, Access, cloud_of
 from larder.errors import NotFoundError, ObjectError, PreconditionError
@@ -26,6 +26,9 @@ from larder.store.s3.answers import copy_source, document, element, etag_of, obj
 from larder.store.s3.bucket import S3Bucket, if_match_header
 from larder.store.s3.listing import list_objects, list_uploads
 from larder.store.s3.multipart import S3Upload, S3Writer
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 
 class S3Store(BucketStore):

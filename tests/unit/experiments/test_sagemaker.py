@@ -196,7 +196,7 @@ def test_the_volume_is_large_enough():
     request, _ = emitted("file", ONE)
     assert request["ResourceConfig"]["VolumeSizeInGB"] == 3 + 10
     request, _ = emitted("fast_file", ONE)
-    assert "VolumeSizeInGB" not in request["ResourceConfig"]
+    assert request["ResourceConfig"]["VolumeSizeInGB"] == 1 + 10  # the indexes
     small = {"ResourceConfig": {**template()["ResourceConfig"], "VolumeSizeInGB": 2}}
     with larder_error("config.invalid_experiment") as caught:
         emitted("file", ONE, changes=small)

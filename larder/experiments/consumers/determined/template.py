@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,13 +10,14 @@ from typing import Any
 
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import Binding, container_target, hides
-from larder.experiments.consumers.template import Conflicts, is_stale, section
+from larder.experiments.consumers.template import Conflicts, is_stale, overrides, section
 
 _DEVICES = ("cpu", "cuda", "rocm")
 _CONTAINER = "determined-container"
 """The container of a pod that runs the experiment."""
 _VOLUME = "larder-data"
-_PREFERRED = {"AWS_ENDPOINT_URL": "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION": "AWS_REGION"}
+_OLD_IMAGE = re.compile(r"determinedai/(?:environments:(?!py-3\.1\d)|pytorch-tensorflow-)")
+"""Determined's images with Python 3.9 or older, as most with a tag of CUDA are."""
 
 
 def slots_of(template: Mapping[str, Any]) -> int | None:
@@ -25,9 +27,9 @@ def slots_of(template: Mapping[str, Any]) -> int | None:
 
 
 def has_own_image(template: Mapping[str, Any]) -> bool:
-    """Whether ``environment.image`` names an image that is not Determined's."""
+    """Whether ``environment.image`` names an image that may have Python 3.10."""
     image = _field(template, "environment", "image")
-    return bool(image) and "determinedai/" not in str(image)
+    return bool(image) and not _OLD_IMAGE.search(str(image))
 
 
 def _field(template: Mapping[str, Any], section: str, key: str) -> Any:
@@ -147,9 +149,8 @@ def _in_the_way(path: str, entry: Any) -> bool:
 
 
 def _differs(name: str, value: str, entry: Any) -> bool:
-    """Whether an entry sets a variable, or the one that clients prefer to it, to another value."""
     other, _, set_to = str(entry).partition("=")
-    return other in (name, _PREFERRED.get(name)) and set_to != value
+    return overrides(other, set_to, {name: value})
 
 
 def _target(entry: Mapping[str, Any], key: str) -> str | None:

@@ -31,6 +31,7 @@ from larder.experiments.delivery import (
     DeliveredVersion,
     VersionContents,
 )
+from larder.experiments.rules import INDEX_BYTES
 from larder.manifest.digest import sha256_hex
 
 DELIVERIES: tuple[str, ...] = ("file", "fast_file", "pipe", "efs", "fsx")
@@ -111,8 +112,11 @@ def config_files(
     if resources and not resources.get("InstanceGroups"):
         resources.setdefault("InstanceCount", cluster.nodes.count)
     check_request(request, objects, cluster.nodes.count, where=where)
-    if size_bytes := downloaded_bytes(request, objects):
-        resources.setdefault("VolumeSizeInGB", math.ceil(size_bytes / _GIB) + _SCRATCH_GIB)
+    # API: instances without a disk of their own need the size in every mode, others allow it.
+    size_bytes = downloaded_bytes(request, objects)
+    if delivery in _MODES:
+        size_bytes += INDEX_BYTES * sum(split.samples for split in contents.splits.values())
+    resources.setdefault("VolumeSizeInGB", math.ceil(size_bytes / _GIB) + _SCRATCH_GIB)
     text = json.dumps(request, indent=2, ensure_ascii=False) + "\n"
     return (*manifests, ConfigFile("training-job.json", text, replaced=tuple(conflicts.places)))
 

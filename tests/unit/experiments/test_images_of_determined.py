@@ -1,0 +1,50 @@
+"""Rule D7: what each release of Determined can use in the image that it runs by default."""
+
+import pytest
+
+from larder.experiments.advice import advise
+from larder.experiments.consumers.determined.template import has_own_image
+from larder.experiments.delivery import BY_LARDER
+from tests.unit.experiments.test_advice import Limits, facts_of
+
+# By release, as in its master/pkg/schemas/expconf/const.go: pytorch-tensorflow-cpu is built from
+# the base with Python 3.9, and pytorch-ngc from NVIDIA's image of 24.03.
+PYTHONS = {
+    "0.19.9": 8,
+    "0.25.1": 8,
+    "0.26.3": 8,
+    "0.26.4": 9,
+    "0.31.0": 9,
+    "0.32.1": 9,
+    "0.33.0": 9,
+    "0.34.0": 10,
+    "0.35.0": 10,
+    "0.38.1": 10,
+}
+
+
+@pytest.mark.parametrize("release", PYTHONS)
+def test_advice_needs_no_newer_python_than_the_image_has(release):
+    choices = advise(facts_of(f"determined 2GB/14 cache=2GB release={release}"), Limits())
+    possible = {each.delivery for each in choices.options if each.possible}
+    assert bool(possible & BY_LARDER) == (PYTHONS[release] >= 10)
+    assert "download" in possible
+    first = choices.choose("auto", where="")
+    if PYTHONS[release] < 10:
+        assert first.delivery == "download"
+        assert "the default image has Python 3.9 or older" in first.deciding.sentence
+
+
+@pytest.mark.parametrize(
+    ("image", "own"),
+    [
+        ("", False),
+        ("determinedai/environments:py-3.9-pytorch-1.12-tf-2.11-cpu-0.31.0", False),
+        ("determinedai/pytorch-tensorflow-cpu:0.33.0", False),
+        ("determinedai/environments:py-3.10-pytorch-2.0-cpu-0.31.0", True),
+        ("determinedai/pytorch-ngc:0.38.1", True),
+        ("registry.example.com/training:1", True),
+    ],
+)
+def test_an_image_that_may_have_python_3_10_counts_as_ones_own(image, own):
+    assert has_own_image({"environment": {"image": image}}) == own

@@ -1,0 +1,85 @@
+"""A template that contradicts the cluster file is refused, by every consumer."""
+
+from typing import Any
+
+import pytest
+
+from larder.experiments.consumers.kubernetes import config_files
+from tests.support.errors import larder_error
+from tests.unit.experiments import test_kubernetes as kubernetes
+from tests.unit.experiments import test_slurm as slurm
+
+ACCESS = {"region": "us-west-2", "endpoint": "http://store:9000"}
+BUCKET = {"storage": {"url": "s3://bucket/", **ACCESS}}
+OTHERS = {
+    "AWS_DEFAULT_REGION": "eu-west-1",
+    "AWS_REGION": "eu-west-1",
+    "AWS_ENDPOINT_URL": "http://of-another:1",
+    "AWS_ENDPOINT_URL_S3": "http://of-another:1",
+}
+
+
+def job(kind: str, **fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A template with these fields in what says how many nodes there are, and its container."""
+    template = kubernetes.template("kubeflow" if kind == "TrainJob" else "kubernetes")
+    spec = template["spec"]
+    container = spec["trainer"] if kind == "TrainJob" else spec["template"]["spec"]["containers"][0]
+    (container if kind == "TrainJob" else spec).update(fields)
+    return template, container
+
+
+def emitted(template: dict[str, Any], nodes: int = 1) -> str:
+    here = kubernetes.cluster("s3://bucket/", {"count": nodes}, **ACCESS)
+    version, contents = kubernetes.place("s3://bucket/", "stream"), kubernetes.contents()
+    (file,) = config_files(template, version, contents, here, where="t.yaml")
+    return file.text
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("kind", ["Job", "TrainJob"])
+def test_kubernetes_refuses_another_region_or_endpoint(kind, name):
+    for entry in ({"value": OTHERS[name]}, {"valueFrom": {"secretKeyRef": {"name": "x"}}}):
+        template, container = job(kind)
+        container["env"] = [{"name": name, **entry}]
+        with larder_error("config.template", "t.yaml") as caught:
+            emitted(template)
+        assert "env.0" in caught.value.message
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("line", ["export {}={}", "{}='{}' srun true", "srun --export=ALL,{}={} x"])
+def test_slurm_refuses_another_region_or_endpoint(name, line):
+    script = f"#!/bin/bash\n{line.format(name, OTHERS[name])}\nsrun true\n"
+    with larder_error("config.template", "t.sh") as caught:
+        slurm.emitted("stream", "s3://bucket/", BUCKET, script)
+    assert f"line 2: {name}" in caught.value.message
+
+
+def test_the_cluster_s_own_region_and_endpoint_may_stand_in_a_template():
+    lines = 'export AWS_REGION="us-west-2"\nexport AWS_ENDPOINT_URL=http://store:9000\n'
+    script = f"#!/bin/bash\n{lines}srun true\n"
+    text, _ = slurm.emitted("stream", "s3://bucket/", BUCKET, script)
+    assert lines in text
+    slurm.emitted("bind_mount", "/mnt/x", {}, "#!/bin/bash\nexport AWS_REGION=any\nsrun true\n")
+
+
+@pytest.mark.parametrize(("kind", "field"), [("Job", "parallelism"), ("TrainJob", "numNodes")])
+def test_another_number_of_nodes_is_refused(kind, field):
+    for asked, nodes in ((1, 2), (4, 2), (2, 1), (0, 1)):
+        with larder_error("config.invalid_experiment", "t.yaml") as caught:
+            emitted(job(kind, **{field: asked})[0], nodes)
+        assert f"asks for {asked} nodes" in caught.value.message
+    assert f"{field}: 3" in emitted(job(kind, **{field: 3})[0], 3)
+
+
+def test_a_number_that_is_left_open_is_that_of_the_cluster_file():
+    assert "numNodes: 3" in emitted(job("TrainJob")[0], 3)
+    with larder_error("config.invalid_experiment"):  # a Job has one pod
+        emitted(job("Job")[0], 3)
+
+
+def test_the_step_that_downloads_has_a_task_on_each_node_whatever_the_job_has(tmp_path):
+    text, _ = slurm.emitted(*slurm.CASES["download"], slurm.SCRIPT.replace("=1", "=2"))
+    (_, first), (_, second) = slurm.steps(text, tmp_path, SLURM_NTASKS_PER_GPU="1")
+    assert "SLURM_NTASKS_PER_GPU" not in first
+    assert second["SLURM_NTASKS_PER_GPU"] == "1"
