@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -12,7 +14,7 @@ from larder.cache.record import empty_columns
 from larder.datalayer.document import LayerCache
 from larder.datalayer.elements import Leaf, assembled, stored_fields
 from larder.datalayer.files import LayerFiles
-from larder.datalayer.schedule import LayerDivision
+from larder.datalayer.schedule import LayerDivision, LayerSchedule
 from larder.readers.ahead import made_ahead
 from larder.readers.batches import Batch, Empty
 from larder.readers.loader import Loader
@@ -75,6 +77,13 @@ class LayerLoader(Loader):
 
     def __len__(self) -> int:
         return self._division.batches_of(self.rank)
+
+    def in_batches(self, size: int) -> LayerLoader:
+        """Copy the loader, for the same order of elements in batches of another size."""
+        loader, schedule = copy(self), self._schedule
+        assert isinstance(schedule, LayerSchedule), "the schedule is that of a cached dataset"
+        loader._schedule = replace(schedule, batch_size=size)
+        return loader
 
     def order(self, epoch: int) -> Order:
         """Of all ranks."""
