@@ -55,6 +55,7 @@ _TEMPORARY = re.compile(
     rf"|{re.escape(WORKSHOP_PREFIX)}[a-z0-9_]+"
 )
 _MOST_FOLDERS = 4096
+_SINCE_START = getattr(time, "CLOCK_BOOTTIME", 0)  # Linux alone has processes that are seen
 _PIECE_BYTES = 1 << 18
 
 _NETWORK = frozenset(
@@ -132,9 +133,14 @@ def _is_running(draft: Path) -> bool | None:
         return None
     try:
         status = Path(f"/proc/{int(match[1], 16)}/stat").read_bytes()
+        written_seconds = draft.stat().st_mtime
     except OSError:
         return False
-    return status.rpartition(b")")[2].split()[0] not in b"ZX"  # killed, and nobody has asked yet
+    state, *numbers = status.rpartition(b")")[2].split()
+    begun_seconds = int(numbers[18]) / os.sysconf("SC_CLK_TCK") - time.clock_gettime(_SINCE_START)
+    if written_seconds < time.time() + begun_seconds - 2 and not is_on_network(draft.parent):
+        return False  # it was written before: another process has the number of the one that ended
+    return state not in b"ZX"  # killed, and nobody has asked yet
 
 
 def locks_exclude(folder: Path) -> bool:
@@ -193,6 +199,12 @@ def remove_abandoned(folder: bytes, now_seconds: float) -> None:
                 _remove_if_abandoned(path, now_seconds - DRAFT_ABANDONED_SECONDS)
                 if path.name.startswith(DRAFT_PREFIX):
                     removed_if_abandoned(path)
+                elif (
+                    not path.is_symlink()
+                    and (path / "lock").exists()
+                    and removed_if_abandoned(path / "lock")
+                ):
+                    shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_abandoned_below(root: Path, folders: Iterable[Path]) -> None:
@@ -354,16 +366,16 @@ def _is_unused(path: Path, handle: int) -> bool:
 
 
 @contextmanager
-def workshop(parent: Path, name: str = "") -> Iterator[Path]:
-    """A private directory in ``parent``, removed at the end, as are abandoned ones there.
-
-    Its name begins with ``name`` after `WORKSHOP_PREFIX`.
-    """
+def workshop(parent: Path) -> Iterator[Path]:
+    """A private directory in ``parent``, removed at the end, as are abandoned ones there."""
     with disk_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f"{WORKSHOP_PREFIX}{name}", dir=parent))
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        _is_locked(handle)
+        while True:
+            folder = Path(tempfile.mkdtemp(prefix=WORKSHOP_PREFIX, dir=parent))
+            handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            if not _is_locked(handle) and os.path.lexists(folder / "lock"):
+                break
+            os.close(handle)  # before it was locked, another process took it for an abandoned one
         remove_abandoned(os.fsencode(parent), os.fstat(handle).st_mtime)
     try:
         yield folder

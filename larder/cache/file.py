@@ -12,14 +12,16 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any
 
 import lmdb
 import numpy as np
 
-from larder.cache.group import GROUPS_KEY, group_bounds, group_ends, group_key
+from larder.cache.group import GROUPS_KEY, Groups, group_ends, group_key
 from larder.cache.record import (
     SCHEMA_KEY,
     Array,
@@ -28,6 +30,8 @@ from larder.cache.record import (
     Codec,
     Column,
     ContentDigest,
+    Places,
+    damage,
 )
 from larder.cache.schema import RecordSchema, check_room
 from larder.disk import disk_errors, limit_error, open_regular, open_shared, sha256_file
@@ -40,11 +44,6 @@ _OPEN: dict[tuple[int, int], _SharedFile] = {}
 # The magic number and version of LMDB 0.9's file format, on its first page.
 _MAGIC = bytes.fromhex("dec0efbe01000000")
 _MAGIC_OFFSET = 16
-
-_GROUPS: Final = 8_192
-"""So many groups of a file are looked up once; the place of one takes 500 bytes."""
-
-_ERRORS: Final = (DamageError, lmdb.Error)
 
 
 class _SharedFile:
@@ -155,11 +154,11 @@ class CacheFileReader:
         self._check_records = check_records
         self._file = acquire(path)
         self.close = weakref.finalize(self, release, self._file)
-        self.schema, self._ends = self._read_schema()
-        self._starts = np.concatenate([[0], self._ends[:-1]])
+        self.schema, ends, first = self._read_schema()
         self._codec = Codec(self.schema, facts.place)
-        sizes = self._ends, self._codec.record_bytes
-        self._group = lru_cache(_GROUPS)(partial(_group, self._file, *sizes))
+        # LMDB does not say where its map begins: not all of these bytes are in that.
+        memory, look_up = _bytes_at(first, 2 * facts.bytes), partial(_look_up, self._file, first)
+        self._groups = Groups(ends, memory, look_up, self._codec.record_bytes)
 
     def __len__(self) -> int:
         return self._facts.records
@@ -170,13 +169,11 @@ class CacheFileReader:
         if not -records <= index < records:
             raise IndexError(f"record {index} of {records}")
         number = index % records
-        try:
+        with self._naming():
             record = self._record(number)
             if self._check_records:
                 self._codec.check(record, number)
-            return self._codec.decode(record)
-        except _ERRORS as error:
-            raise self._named(error, number) from error
+            return self._codec.decode(record, number)
 
     def read_into(
         self,
@@ -191,35 +188,18 @@ class CacheFileReader:
             IndexError: The record does not exist.
             DamageError: ``damage.record``.
         """
-        assert self.close.alive, "the cache file is closed"
-        records, numbers = self._facts.records, np.asarray(indices, np.int64)
-        outside = (numbers < -records) | (numbers >= records)
-        if outside.any():
-            raise IndexError(f"record {numbers[outside][0]} of {records}")
-        numbers = np.where(numbers < 0, numbers + records, numbers)
-        groups = np.searchsorted(self._ends, numbers, side="right")
-        places = numbers - self._starts[groups]
-        read = self._codec.reader(columns, check=self._check_records)
-        group_of, number = self._group, -1
-        each = (column.tolist() for column in (numbers, groups, places))
-        rows = rows.tolist() if isinstance(rows, np.ndarray) else rows
-        try:
-            for row, number, group, place in zip(rows, *each, strict=True):
-                value, bounds = group_of(group)
-                read(value, bounds[place], bounds[place + 1], number, row)
-        except _ERRORS as error:
-            raise self._named(error, number) from error
+        with self._naming():
+            places = self._places(indices)
+            self._codec.read_rows(columns, np.asarray(rows), places, check=self._check_records)
 
     def verify(self) -> None:
         """Read and check every record, and compare the content digest with the published one."""
-        digest, number = ContentDigest(self.schema), -1
-        try:
+        digest = ContentDigest(self.schema)
+        with self._naming():
             for number in range(len(self)):
                 record = self._record(number)
                 self._codec.check(record, number)
                 digest.add(record)
-        except _ERRORS as error:
-            raise self._named(error, number) from error
         if digest.hexdigest() != self._facts.digest:
             message = f"the content digest is {digest.hexdigest()}, not {self._facts.digest}"
             raise DamageError("damage.digest", message, where=str(self.path))
@@ -238,26 +218,36 @@ class CacheFileReader:
 
     def _record(self, number: int) -> Buffer:
         assert self.close.alive, "the cache file is closed"
-        group = int(self._ends.searchsorted(number, "right"))
-        value, bounds = self._group(group)
-        place = number - int(self._starts[group])
-        return value[bounds[place] : bounds[place + 1]]
+        return self._groups.record(number)
 
-    def _named(self, error: Exception, number: int) -> DamageError:
-        """The error, which says what record it is about."""
-        where = f"{self.path}, record {number}"
-        if isinstance(error, DamageError):
-            return DamageError(error.code, error.message, where=where)
-        self._file.begin()
-        return DamageError("damage.record", f"LMDB: {error}", where=where)
+    def _places(self, indices: Sequence[int] | Array) -> Places:
+        assert self.close.alive, "the cache file is closed"
+        records, numbers = self._facts.records, np.asarray(indices, np.int64)
+        outside = (numbers < -records) | (numbers >= records)
+        if outside.any():
+            raise IndexError(f"record {numbers[outside][0]} of {records}")
+        numbers = np.where(numbers < 0, numbers + records, numbers)
+        return self._groups.places(numbers)
 
-    def _read_schema(self) -> tuple[RecordSchema, Array]:
-        """With the numbers of records up to the end of each group."""
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Name the file in errors of its records."""
+        try:
+            yield
+        except DamageError as error:
+            error.where = f"{self.path}, {error.where}"
+            raise
+
+    def _read_schema(self) -> tuple[RecordSchema, Array, int]:
+        """With the numbers of records up to the end of each group, and an address before which
+        nothing of the file is mapped.
+        """
         facts, where, transaction = self._facts, str(self.path), self._file.transaction
         try:
             document = bytes(transaction.get(SCHEMA_KEY, b""))
             schema = RecordSchema.parse(document, where, place=facts.place, digest=facts.digest)
-            ends = group_ends(transaction.get(GROUPS_KEY, b""), facts.place)
+            groups = transaction.get(GROUPS_KEY, b"")
+            ends = group_ends(groups, facts.place)
         except lmdb.Error as error:
             self._file.begin()
             raise DamageError("damage.record", f"LMDB: {error}", where=where) from error
@@ -271,18 +261,29 @@ class CacheFileReader:
             check_room(schema.fields, records, facts.bytes)
         except ValueError as error:
             raise DamageError("damage.record", str(error), where=where) from None
-        return schema, ends
+        return schema, ends, _address(groups) - facts.bytes
 
 
-def _group(
-    file: _SharedFile, ends: Array, record_bytes: int | None, number: int
-) -> tuple[memoryview, Sequence[int]]:
-    """The value of a group, and the bounds of its records."""
-    value = file.transaction.get(group_key(number))
+def _look_up(file: _SharedFile, first: int, group: int, number: int) -> tuple[int, int]:
+    """Look up a group: the place of its value, counted from an address, and the length."""
+    try:
+        value = file.transaction.get(group_key(group))
+    except lmdb.Error as error:
+        file.begin()
+        raise damage(f"LMDB: {error}", number) from error
     if value is None:
-        raise DamageError("damage.record", "its group is missing")
-    count = int(ends[number]) - (int(ends[number - 1]) if number else 0)
-    return value, group_bounds(value, count, record_bytes)
+        raise damage("its group is missing", number)
+    return _address(value) - first, len(value)
+
+
+def _address(value: Buffer) -> int:
+    return int(np.frombuffer(value, np.uint8).ctypes.data)
+
+
+def _bytes_at(address: int, size_bytes: int) -> Array:
+    """View memory from an address on; the view does not keep it."""
+    place = {"data": (address, True), "shape": (size_bytes,), "typestr": "|u1", "version": 3}
+    return np.asarray(SimpleNamespace(__array_interface__=place))
 
 
 def _reopen(path: Path, facts: CacheFileFacts, check_records: bool) -> CacheFileReader:

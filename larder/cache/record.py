@@ -21,7 +21,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -64,14 +64,19 @@ Value = Array | np.generic | bytes | bytearray | memoryview | int | None
 Column = Array | list[Array | None]
 Columns = Mapping[str, Column]
 Buffer = bytes | bytearray | memoryview
-Span = tuple[int, tuple[int, ...]]
-Reader = Callable[[Buffer, int, int, int, int], None]
-"""Gets a buffer, where in it a record starts and stops, the record's number, and a row."""
 
 _extend: Final = google_crc32c.extend
 _CHECKSUM = struct.Struct("<I")
 # The CRC-32C of any bytes followed by their own CRC-32C, little-endian; wherever it began.
 _RESIDUE: Final = 0x48674BC7
+_DIFFERS: Final = "the checksum does not match"
+_ODD: Final = "the bytes are not a record of the schema"
+
+_GATHERED_BYTES: Final = 4 << 10
+"""Longer values are copied one by one."""
+
+_PIECE_BYTES: Final = 64 << 10
+"""Larger pieces of memory come from the system, which takes longer than to fill them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,65 @@ class _Slot:
         """The shape, with the open dimensions taken from ``dims``."""
         given = iter(dims)
         return tuple(next(given) if size is None else size for size in self.shape)
+
+
+class Places(NamedTuple):
+    """Records in a memory: their numbers, and the places where each begins and ends."""
+
+    memory: Array
+    numbers: Array
+    starts: Array
+    stops: Array
+
+    def records(self) -> Iterator[tuple[int, memoryview]]:
+        """Yield the number and the bytes of each record."""
+        data = self.memory.data
+        columns = (column.tolist() for column in (self.numbers, self.starts, self.stops))
+        for number, start, stop in zip(*columns, strict=True):
+            yield number, data[start:stop]
+
+    def check(self, wrong: Array, message: str) -> None:
+        """Refuse the first record of which something is wrong."""
+        if wrong.any():
+            raise damage(message, int(self.numbers[wrong.argmax()]))
+
+
+class _Span(NamedTuple):
+    """A field that is in the same place of every record.
+
+    Attributes:
+        dims: The open dimensions, which stand before the elements.
+        begin: The place of the first element.
+        end: The place after the last one.
+        rows: The bytes of each row of the column.
+    """
+
+    dims: bytes
+    begin: int
+    end: int
+    rows: Array
+
+    def fill(self, rows: Array, memory: Array, starts: Array) -> None:
+        """Copy the elements of records, which start at these bytes of a memory, into some rows."""
+        width, starts = self.end - self.begin, starts + self.begin
+        if width <= _GATHERED_BYTES:
+            values, most = _strided(memory, width), _PIECE_BYTES // max(1, width)
+            for first in range(0, len(rows), most):
+                some = slice(first, first + most)
+                self.rows[rows[some]] = values[starts[some]]
+            return
+        out: Any = self.rows.reshape(-1)
+        data: Any = memory
+        if width < _PIECE_BYTES:
+            # A slice of a memoryview costs a third, but other threads wait while it is copied.
+            out, data = out.data, data.data
+        for to, start in zip((rows * width).tolist(), starts.tolist(), strict=True):
+            out[to : to + width] = data[start : start + width]
+
+
+def _strided(memory: Array, width: int) -> Array:
+    """View a memory as rows of bytes, one from each place on."""
+    return np.ndarray((len(memory) - width + 1, width), np.uint8, memory, 0, (1, 1))
 
 
 class Codec:
@@ -155,58 +219,62 @@ class Codec:
                 _CHECKSUM.pack_into(record, end, crc)
                 yield record.data
 
-    def decode(self, record: Buffer) -> dict[str, Array]:
+    def decode(self, record: Buffer, number: int = 0) -> dict[str, Array]:
         """The values of a record as new arrays, without the fields that it does not have.
 
         Does not verify the checksum; see `check`.
         """
         columns: dict[str, list[Array | None]] = {name: [None] for name in self.schema.names}
-        self._read(columns, False, record, 0, 0)
+        self._read(columns, False, record, number, 0)
         return {name: value for name, (value,) in columns.items() if value is not None}
 
-    def reader(self, columns: Columns, *, check: bool = True) -> Reader:
-        """What reads a record into a row of an array or list per field, and compares it with its
-        checksum.
+    def read_rows(self, columns: Columns, rows: Array, places: Places, *, check: bool) -> None:
+        """Read records into rows of an array or list per field, as `empty_columns` makes them.
 
-        Fields without a column are skipped.
+        Fields without a column are skipped. With ``check``, records are compared with their
+        checksums.
         """
-        spans: list[tuple[bytes, int, int, Array, memoryview]] = []
+        memory, numbers, starts, stops = places
+        spans = self._same_spans(columns)
+        if spans is None:
+            for row, (number, record) in zip(rows.tolist(), places.records(), strict=True):
+                self._read(columns, check, record, number, row)
+            return
+        length = spans[-1].end + _CHECKSUM.size
+        places.check(stops - starts != length, _ODD)
+        for span in spans:
+            if span.dims:
+                dims = _strided(memory, len(span.dims))[starts + (span.begin - len(span.dims))]
+                places.check((dims != np.frombuffer(span.dims, np.uint8)).any(axis=1), _ODD)
+            span.fill(rows, memory, starts)
+        if check:  # what was copied
+            at = _strided(memory, _CHECKSUM.size)[starts + spans[-1].end]
+            wanted = at.view(_CHECKSUM.format)[:, 0].tolist()
+            for row, number, checksum in zip(rows.tolist(), numbers.tolist(), wanted, strict=True):
+                crc = self._place_crc ^ number
+                for span in spans:
+                    crc = _extend(_extend(crc, span.dims) if span.dims else crc, span.rows[row])
+                if crc != checksum:
+                    raise damage(_DIFFERS, number)
+
+    def _same_spans(self, columns: Columns) -> list[_Span] | None:
+        """Find the fields of every record; None if their places may differ."""
+        spans: list[_Span] = []
         end = 0
         for slot in self._slots:
             column = columns.get(slot.name)
             if slot.optional or not isinstance(column, np.ndarray) or column.dtype != slot.dtype:
-                return lambda value, start, stop, number, row: self._read(
-                    columns, check, value[start:stop], number, row
-                )
-            dims = _open_dims(slot, column.shape[1:])
-            rows = _rows(column)
+                return None
+            dims, rows = _open_dims(slot, column.shape[1:]), _rows(column)
             begin = end + len(dims)
             end = begin + rows.shape[1]
-            spans.append((dims, begin, end, rows, rows.reshape(-1).data))
-        length = end + _CHECKSUM.size
-
-        def read(value: Buffer, start: int, stop: int, number: int, row: int) -> None:
-            """As `_read`, where every record has the fields in the same places."""
-            if stop - start != length or stop > len(value):
-                raise _damage()
-            crc = self._place_crc ^ number
-            for dims, begin, end, rows, out in spans:
-                if dims and value[start + begin - len(dims) : start + begin] != dims:
-                    raise _damage()
-                # A slice of a memoryview costs a third of what the row of an array does.
-                width = end - begin
-                out[row * width : (row + 1) * width] = value[start + begin : start + end]
-                if check:  # what was copied, as that is in the cache of the processor
-                    crc = _extend(_extend(crc, dims) if dims else crc, rows[row])
-            if check and _CHECKSUM.unpack_from(value, stop - _CHECKSUM.size)[0] != crc:
-                raise _damage("the checksum does not match")
-
-        return read
+            spans.append(_Span(dims, begin, end, rows))
+        return spans
 
     def _read(self, columns: Columns, check: bool, record: Buffer, number: int, row: int) -> None:
         if check:
             self.check(record, number)
-        for slot, span in zip(self._slots, self._spans(record), strict=True):
+        for slot, span in zip(self._slots, self._spans(record, number), strict=True):
             column = columns.get(slot.name)
             if column is None or span is None:
                 continue
@@ -217,7 +285,7 @@ class Codec:
             elif column.shape[1:] == shape:  # numpy would repeat a shorter value
                 column[row] = view
             else:
-                raise _damage()
+                raise damage(_ODD, number)
 
     def check(self, record: Buffer, number: int = 0) -> None:
         """Compare a record with its checksum (``damage.record``), as the one with that number."""
@@ -225,17 +293,18 @@ class Codec:
         if len(record) < _CHECKSUM.size or (
             _extend(self._place_crc ^ number, np.frombuffer(record, np.uint8)) != _RESIDUE
         ):
-            raise _damage("the checksum does not match")
+            raise damage(_DIFFERS, number)
 
-    def _spans(self, record: Buffer) -> Sequence[Span | None]:
-        spans: list[Span | None] = []
+    def _spans(self, record: Buffer, number: int) -> Sequence[tuple[int, tuple[int, ...]] | None]:
+        """Find the place and the shape of each field; None where there is none."""
+        spans: list[tuple[int, tuple[int, ...]] | None] = []
         offset, end = 0, len(record) - _CHECKSUM.size
         try:
             for slot in self._slots:
                 if slot.optional:
                     flag, offset = record[offset], offset + 1
                     if flag > 1:
-                        raise _damage(f"a presence byte is {flag}")
+                        raise damage(f"a presence byte is {flag}", number)
                     if not flag:
                         spans.append(None)
                         continue
@@ -247,14 +316,14 @@ class Codec:
                 spans.append((offset, shape))
                 offset += size_bytes
         except (struct.error, IndexError, OverflowError):  # lengths that damage made huge
-            raise _damage() from None
+            raise damage(_ODD, number) from None
         if offset != end:
-            raise _damage()
+            raise damage(_ODD, number)
         return spans
 
 
-def _damage(message: str = "the bytes are not a record of the schema") -> DamageError:
-    return DamageError("damage.record", message)
+def damage(message: str, number: int) -> DamageError:
+    return DamageError("damage.record", message, where=f"record {number}")
 
 
 def _encode(slot: _Slot, value: Value, pieces: list[Any]) -> None:
@@ -299,7 +368,7 @@ def _array(slot: _Slot, value: Value) -> Array:
 def empty_columns(
     fields: Iterable[Field], rows: int, empty: Callable[..., Array] = np.empty
 ) -> dict[str, Column]:
-    """Columns for `Codec.reader`: an array if values can be stacked, else a list of None."""
+    """Columns for `Codec.read_rows`: an array if values can be stacked, else a list of None."""
     return {
         field.name: empty((rows, *field.shape), field.dtype) if field.stackable else [None] * rows
         for field in fields

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from larder.datalayer.document import KEY, LayerCache, read_cache
 from larder.datalayer.place import Place, storage_of
-from larder.disk import disk_errors, unused
+from larder.disk import disk_errors, remove_abandoned_below, unused
 from larder.errors import ConfigError, LarderError, NotFoundError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
@@ -150,6 +150,8 @@ def _remove(place: Place) -> list[ObjectInfo]:
     infos = list(filter(is_published, infos))
     for info in sorted(infos, key=lambda info: info.key != KEY):
         store.delete(info.key)
+    if place.directory:
+        remove_abandoned_below(place.directory, [place.directory])
     cache = read_cache(store, place.name)
     if cache and _names(cache) & {info.key for info in infos}:
         store.delete(KEY)  # of a builder that found its files there: the next one builds them

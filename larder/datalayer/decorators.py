@@ -239,13 +239,12 @@ def _dataset(
         on_error="raise",
         is_ranked=bool(said_by),
     )
+    loader.cache = cache
     if cache.kind == "tensorflow":
         division = schedule.division(world)
         epoch, first = divmod(offset, max(1, division.elements_of(rank)))
         files.open_ahead(loader.order(epoch), first * world)
         return dataset_of(loader, cache.leaves, offset, division)
-    if isinstance(loader, ElementLoader):
-        loader.cache = cache
     per_rank = loader.batch_size // world
     if use.state is not None:
         loader.load_state_dict(use.state)

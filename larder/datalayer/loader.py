@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -12,17 +14,19 @@ from larder.cache.record import empty_columns
 from larder.datalayer.document import LayerCache
 from larder.datalayer.elements import Leaf, assembled, stored_fields
 from larder.datalayer.files import LayerFiles
-from larder.datalayer.schedule import LayerDivision
+from larder.datalayer.schedule import LayerDivision, LayerSchedule
+from larder.readers.ahead import made_ahead
 from larder.readers.batches import Batch, Empty
 from larder.readers.loader import Loader
 from larder.readers.memory import ReusedMemory
-from larder.readers.order import Numbers, Order
+from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
 from larder.readers.sources import Read
 
 _BLOCK_BYTES: Final = 16 << 20
 """Memory of more than 4 MiB is had in large pages, which takes much less time."""
 
 _MOST_ELEMENTS: Final = 2_048
+_SMALL_BYTES: Final = 1 << 20
 
 
 def block_elements(cache: LayerCache) -> int:
@@ -69,12 +73,42 @@ def batch_of(leaves: Sequence[Leaf], batch: Batch, *_: Any) -> Any:
 class LayerLoader(Loader):
     """The batches that one rank has of a cached dataset; see `larder.readers.loader.Loader`."""
 
+    cache: LayerCache
+
     def __len__(self) -> int:
         return self._division.batches_of(self.rank)
+
+    def in_batches(self, size: int) -> LayerLoader:
+        """Copy the loader, for the same order of elements in batches of another size."""
+        loader, schedule = copy(self), self._schedule
+        assert isinstance(schedule, LayerSchedule), "the schedule is that of a cached dataset"
+        loader._schedule = replace(schedule, batch_size=size)
+        return loader
 
     def order(self, epoch: int) -> Order:
         """Of all ranks."""
         return self._order(epoch)
+
+    def read(self, numbers: range, epoch: int | None = None) -> Generator[Any]:
+        """Read as all loaders do; but one thread makes small batches, as two take longer to ask."""
+        if self.batch_size // self.world * self.cache.bytes > _SMALL_BYTES * self.cache.records:
+            return super().read(numbers, epoch)
+        return made_ahead(self._read_each(numbers, self.epoch if epoch is None else epoch))
+
+    def _read_each(self, numbers: range, epoch: int) -> Generator[Any]:
+        assert self._decode is not None, "a cached dataset has no records without a form"
+        empty = ReusedMemory().empty
+        for shares in self._shares(numbers, epoch, max(1, WINDOW_SAMPLES // self.batch_size)):
+            for read in self._source.read(shares):
+                yield self._decode(read(empty))
+
+    def _shares(self, numbers: range, epoch: int, most: int) -> Iterator[list[Numbers]]:
+        """Yield the rank's parts of batches, ``most`` at once."""
+        order = self._order(epoch)
+        for start in range(0, len(numbers), most):
+            some = numbers[start : start + most]
+            shares = self._division.shares(order, some[0], some[-1] + 1, self.rank)
+            yield shares[:: numbers.step]
 
     @property
     def _division(self) -> LayerDivision:
@@ -86,15 +120,10 @@ class LayerLoader(Loader):
 class ElementLoader(LayerLoader):
     """Single elements in place of batches, of which several are read at once."""
 
-    cache: LayerCache
-
     def read(self, numbers: range, epoch: int | None = None) -> Generator[Any]:
-        order = self._order(self.epoch if epoch is None else epoch)
-        paths, block = [leaf.path for leaf in self.cache.leaves], block_elements(self.cache)
-        empty = ReusedMemory().empty
-        for start in range(0, len(numbers), block):
-            some = numbers[start : start + block]
-            shares = self._division.shares(order, some[0], some[-1] + 1, self.rank)
-            (read,) = self._source.read([np.concatenate(shares[:: numbers.step])])
+        epoch, block = self.epoch if epoch is None else epoch, block_elements(self.cache)
+        paths, empty = [leaf.path for leaf in self.cache.leaves], ReusedMemory().empty
+        for shares in self._shares(numbers, epoch, block):
+            (read,) = self._source.read([np.concatenate(shares)])
             for leaves in zip(*columns_of(self.cache.leaves, read(empty)), strict=True):
                 yield assembled(paths, leaves)

@@ -74,13 +74,18 @@ class Place:
         return open_store(self.url, endpoint=self.endpoint)
 
     @property
-    def folder(self) -> Path | None:
-        """The directory of the cache, if its files can be built and mapped there; None for a
-        bucket, and for a network file system, whose files LMDB reads from a copy.
-        """
+    def directory(self) -> Path | None:
+        """The directory of the cache; None in a bucket."""
         url = parse_url(self.url)
-        folder = Path(url.rest)
-        return folder if url.is_directory and not is_on_network(folder) else None
+        return Path(url.rest) if url.is_directory else None
+
+    @property
+    def folder(self) -> Path | None:
+        """The directory, if files can be built and mapped there; None for a network file system,
+        too, whose files LMDB reads from a copy.
+        """
+        directory = self.directory
+        return None if directory is None or is_on_network(directory) else directory
 
 
 def place_of(

@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -38,11 +38,9 @@ from larder.datalayer.files import LayerFiles, alone
 from larder.datalayer.function import changes
 from larder.datalayer.place import Place
 from larder.disk import (
-    DRAFT_PREFIX,
-    WORKSHOP_PREFIX,
+    TEMPORARY_PREFIX,
     check_room,
-    prefix_here,
-    removed_if_abandoned,
+    remove_abandoned_below,
     sync_folder,
     workshop,
 )
@@ -110,6 +108,9 @@ class Caching:
 
     def open(self, begin: Callable[[LayerCache, LayerFiles], T]) -> T:
         """What a function makes of the cache, which is built if there is none."""
+        for folder in (self.place.local, self.place.directory):
+            if folder and next(folder.glob(f"{TEMPORARY_PREFIX}*-*"), None):
+                remove_abandoned_below(folder, [folder])  # of builders that were killed
         while True:
             cache, is_new = read_cache(self.store, self.place.name), False
             if cache is None or self._replaces(cache):
@@ -172,7 +173,7 @@ class Caching:
             is_bucket = not self.store.features.local_path
             conditions = probe_conditions(self.store) if is_bucket else KEPT
             source = self.make()
-            with _bench(home) as bench:
+            with workshop(home) as bench:
                 cache = self._build(source, bench)
                 if self.place.folder is None:
                     for number, file in enumerate(cache.files):
@@ -284,21 +285,6 @@ class Caching:
         if published is None:
             raise not_kept(self._where, len(data), None)
         return published
-
-
-@contextmanager
-def _bench(home: Path) -> Iterator[Path]:
-    """Make the private directory of a build, and remove the directories of killed builders.
-
-    The name tells which are of this machine, whose locks say at once that a builder is dead.
-    """
-    here = prefix_here(os.fsencode(home)).removeprefix(DRAFT_PREFIX)
-    for bench in home.glob(f"{WORKSHOP_PREFIX}{here}*"):
-        with suppress(OSError):  # its file system has no locks
-            if removed_if_abandoned(bench / "lock"):
-                shutil.rmtree(bench, ignore_errors=True)
-    with workshop(home, here) as bench:
-        yield bench
 
 
 def _bytes_of(files: Iterable[LayerFile]) -> int:

@@ -20,9 +20,9 @@ from larder.datalayer.elements import (
     numpy_dtype,
     refused,
 )
+from larder.datalayer.loader import LayerLoader
 from larder.datalayer.schedule import LayerDivision
 from larder.errors import FatalError
-from larder.readers.loader import Loader
 
 _FUNCTION = "the decorated function"
 
@@ -97,11 +97,13 @@ def _inputs(dataset: Any) -> Iterator[Any]:
             yield from _inputs(each)
 
 
-def dataset_of(loader: Loader, leaves: Sequence[Leaf], offset: int, division: LayerDivision) -> Any:
+def dataset_of(
+    loader: LayerLoader, leaves: Sequence[Leaf], offset: int, division: LayerDivision
+) -> Any:
     """The elements of a loader's rank, one by one, as a tf.data.Dataset with their element_spec.
 
     Args:
-        loader: Gives the values of the leaves of many elements at once.
+        loader: Gives the values of the leaves of many elements at once, a block.
         leaves: What they are.
         offset: After how many elements of the rank it begins.
         division: Of the loader.
@@ -111,17 +113,21 @@ def dataset_of(loader: Loader, leaves: Sequence[Leaf], offset: int, division: La
     paths = [leaf.path for leaf in leaves]
     # TensorFlow 2.21 ends the process where a batch of arrays without an element is taken apart.
     stacked = not any({None, 0} & {*leaf.stored} for leaf in leaves)
-    passes = _Passes(loader, position)
-
-    def elements() -> Iterator[Any]:
-        for columns in passes():
-            if stacked:
-                yield assembled(paths, columns)
-            else:
-                yield from (assembled(paths, row) for row in zip(*columns, strict=True))
-
+    passes, block = _Passes(position), loader.batch_size // loader.world
     specs = [_spec(leaf, rows=stacked) for leaf in leaves]
-    read = tf.data.Dataset.from_generator(elements, output_signature=assembled(paths, specs))
+
+    def read(size: int) -> Any:
+        blocks = loader.in_batches(size * loader.world)
+
+        def elements() -> Iterator[Any]:
+            for columns in passes(copy(blocks)):
+                if stacked:
+                    yield assembled(paths, columns)
+                else:
+                    yield from (assembled(paths, row) for row in zip(*columns, strict=True))
+
+        return tf.data.Dataset.from_generator(elements, output_signature=assembled(paths, specs))
+
     options = tf.data.Options()  # a strategy would divide among ranks what is divided
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
 
@@ -132,12 +138,14 @@ def dataset_of(loader: Loader, leaves: Sequence[Leaf], offset: int, division: La
 
     def batch(batch_size: Any, drop_remainder: bool = False, *_: Any, **__: Any) -> Any:
         """As of the dataset, without taking apart what was read together."""
-        if batch_size <= 0:
-            return type(dataset).batch(dataset, batch_size)  # which refuses it
-        batches = count if drop_remainder else count + batch_size - 1
-        return finished(read.rebatch(batch_size, drop_remainder), batches // batch_size)
+        size = int(batch_size)
+        if size <= 0:
+            return type(dataset).batch(dataset, size)  # which refuses it
+        batches = count if drop_remainder else count + size - 1
+        blocks = read(block // size * size or block)  # whole batches, which are not copied again
+        return finished(blocks.rebatch(size, drop_remainder), batches // size)
 
-    dataset = finished(read.unbatch() if stacked else read, count)
+    dataset = finished(read(block).unbatch() if stacked else read(block), count)
     if stacked:
         dataset.batch = batch
     return dataset
@@ -152,16 +160,14 @@ def _spec(leaf: Leaf, *, rows: bool) -> Any:
 class _Passes:
     """The epochs of a dataset: each iteration is one, from its first element on.
 
-    One that ends early is begun again. Several may be under way: each has a loader of its own.
+    One that ends early is begun again. Several may be under way, each with a loader of its own.
     """
 
-    def __init__(self, loader: Loader, position: tuple[int, int]) -> None:
-        self._loader = loader
+    def __init__(self, position: tuple[int, int]) -> None:
         self._position = position
 
-    def __call__(self) -> Iterator[Sequence[Any]]:
+    def __call__(self, loader: LayerLoader) -> Iterator[Sequence[Any]]:
         epoch, elements = self._position
-        loader = copy(self._loader)
         batches, skipped = divmod(elements, loader.batch_size // loader.world)
         loader.go_to(epoch, batches)
         for columns in loader:

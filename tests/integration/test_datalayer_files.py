@@ -145,7 +145,7 @@ def test_an_error_of_the_thread_reaches_training(bucket, names, fetched, change,
     data[9_000] ^= 1
     store.put(names[1], bytes(data))  # such as by a builder, after somebody has removed the cache
     assert numbers(loader) == [*range(COUNT)]
-    assert fetched == [names[0], *names[1:2] * 4, *names[2:]]  # by a group, then by its batches
+    assert fetched == [names[0], *names[1:2] * 3, *names[2:]]  # by the thread, then by training
 
 
 def test_what_a_thread_has_fetched_is_not_compared_again(bucket, names, fetched, monkeypatch):

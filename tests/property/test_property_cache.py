@@ -2,7 +2,6 @@
 
 import tempfile
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from hypothesis.extra import numpy as hnp
 
 from larder.cache.build import build_file
 from larder.cache.file import open_file
-from larder.cache.group import GROUP_BYTES, group_bounds, group_value, grouped
-from larder.cache.record import Codec, empty_columns
+from larder.cache.group import GROUP_BYTES, Groups, group_value, grouped
+from larder.cache.record import Codec, Places, empty_columns
 from larder.cache.schema import DTYPES, Field, RecordSchema
 from larder.errors import DamageError, FatalError
 
@@ -82,7 +81,9 @@ def test_records_come_back(case):
         decoded = codec.decode(memoryview(record))
         assert_same(decoded, values, schema)
         assert codec.encode(decoded, number) == record
-        codec.reader(columns)(memoryview(record), 0, len(record), number, number)
+        memory = np.frombuffer(record, np.uint8)
+        places = Places(memory, *np.array([[number], [0], [len(record)]]))
+        codec.read_rows(columns, np.array([number]), places, check=True)
     for number, values in enumerate(rows):
         row = {name: column[number] for name, column in columns.items()}
         assert_same(row, values, schema)
@@ -139,6 +140,8 @@ def test_groups_are_consecutive_and_large(sizes):
         assert len(group) == 1 or max(map(len, group)) < GROUP_BYTES > size - len(group[-1])
         assert size >= GROUP_BYTES or following is None or len(following[0]) >= GROUP_BYTES
         assert bytes(group_value(group, is_fixed=True)) == b"".join(group)
-        value = memoryview(group_value(group, is_fixed=False))
-        bounds = group_bounds(value, len(group), None)
-        assert [value[start:stop] for start, stop in pairwise(bounds)] == group
+        value = group_value(group, is_fixed=False)
+        memory, place = np.frombuffer(b"before" + value, np.uint8), (len(b"before"), len(value))
+        groups = Groups(np.array([len(group)]), memory, lambda *_, place=place: place, None)
+        places = groups.places(np.arange(len(group)))
+        assert [record for _, record in places.records()] == group

@@ -84,12 +84,12 @@ def test_a_draft_is_published_in_one_step(tmp_path):
 
 
 def test_a_file_of_a_killed_owner_goes_at_once_and_that_of_a_living_one_never(tmp_path):
-    killed, (made, _) = owner(tmp_path)
+    killed, _ = owner(tmp_path)
     living, used = owner(tmp_path)
     with killed, living:
         killed.kill()
         killed.wait()
-        assert sweep(tmp_path, 0.0) == {made, *used}
+        assert sweep(tmp_path, 0.0) == {*used}
         living.communicate("")
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from larder.cache.build import build_file
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.group import group_bounds, group_value
 from larder.cache.record import CacheFileFacts, Codec, ContentDigest
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import FatalError
@@ -183,14 +182,6 @@ def test_a_reader_is_pickled_as_its_path(file):
     assert len(data) < 1000
     with pickle.loads(data) as copy:
         assert_record(copy[42], 42)
-
-
-def test_the_places_of_records_are_read_where_they_are():
-    """A file of short records has millions of them."""
-    value = memoryview(group_value([b"a", b"bcd"], is_fixed=False))
-    bounds = group_bounds(value, 2, None)
-    assert [*bounds] == [0, 1, 4]
-    assert np.shares_memory(np.asarray(bounds), np.asarray(value))
 
 
 FORK = """

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from larder.cache.record import Codec, empty_columns
+from larder.cache.record import Codec, Places, empty_columns
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import DamageError
+from tests.support.errors import larder_error
 
 SCHEMA = RecordSchema(
     (
@@ -63,8 +64,13 @@ def test_damage_is_found_where_all_records_are_of_one_shape():
     values = {"grid": np.ones((3, 2), np.uint16), "label": np.array(7, np.int8)}
     record = codec.encode(values, 4)
     columns = empty_columns([Field("grid", "uint16", (3, 2)), Field("label", "int8")], 2)
-    read = codec.reader(columns)
-    read(memoryview(record), 0, len(record), 4, 1)
+
+    def read(record: bytes) -> None:
+        memory = np.frombuffer(record, np.uint8)
+        places = Places(memory, *np.array([[4], [0], [len(record)]]))
+        codec.read_rows(columns, np.array([1]), places, check=True)
+
+    read(record)
     assert {name: column[1].tolist() for name, column in columns.items()} == {
         "grid": [[1, 1]] * 3,
         "label": 7,
@@ -72,7 +78,5 @@ def test_damage_is_found_where_all_records_are_of_one_shape():
     changed = [bytes(b ^ (n == at) for n, b in enumerate(record)) for at in range(len(record))]
     others = [record[:-1], record + b"\0", codec.encode(values, 5), *changed]
     for other in others:
-        with pytest.raises(DamageError):
-            read(memoryview(other), 0, len(other), 4, 1)
-    with pytest.raises(DamageError):  # the value ends before the record does
-        read(memoryview(record[:-1]), 0, len(record), 4, 1)
+        with larder_error("damage.record", "record 4"):
+            read(other)
