@@ -1,13 +1,13 @@
 """A disk that cannot be read while an index is made is named, in one line."""
 
 import errno
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from larder.errors import ConfigError
+from larder.segments import index_writer
 from larder.segments.index_writer import IndexWriter
 from larder.shards.index_rows import IndexRows
 
@@ -27,7 +27,7 @@ def _broken(*_: Any) -> Any:
 
 
 def test_the_digest_of_the_index_cannot_be_read(written, monkeypatch):
-    monkeypatch.setattr(hashlib, "file_digest", _broken)
+    monkeypatch.setattr(index_writer, "sha256_file", _broken)
     with pytest.raises(ConfigError, match="cannot be read: Input/output error") as caught:
         written.finish()
     assert caught.value.code == "config.path"
