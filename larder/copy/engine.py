@@ -117,7 +117,7 @@ class _Batch:
         self._copied = copied
         self._failed = failed
         self._interrupt, self._brief = interrupt, Interrupt(interrupt, _FIRST_SECONDS)
-        self._again: deque[tuple[ObjectInfo, _Work]] = deque()
+        self._again: deque[_Work] = deque()
         self._failing_since = math.inf
         self._lock = threading.Lock()
         reads_ahead = source.features.reads_ahead and target.features.local_path
@@ -257,8 +257,8 @@ class _Batch:
             fails = False
             for info in infos:
                 again = partial(self._copy, info)
-                if fails:  # one after the other, each would wait until it is given up
-                    self._again.append((info, again))
+                if fails:  # others may not; one after the other, each would wait for those before
+                    self._again.appendleft(partial(self._try, info, again))
                 else:
                     fails = self._try(info, partial(self._copy_next, info, contents), again)
 
@@ -295,7 +295,7 @@ class _Batch:
                 step()
         except RetryableError:
             self._failing_since = min(self._failing_since, began)
-            self._again.append((info, again or step))
+            self._again.append(partial(self._attempt, info, again or step))
             return True
         except ObjectError as error:
             self._fails(info, error)
@@ -305,7 +305,7 @@ class _Batch:
         """Yield the steps for which a store failed, to be run several at a time."""
         while self._again:
             pace.count = max(pace.count, Pace.begin(self._limits.concurrency).count)
-            yield partial(self._attempt, *self._again.popleft())
+            yield self._again.popleft()
 
     def _attempt(self, info: ObjectInfo, step: _Work) -> None:
         """Run a step with patience, less if a store has failed for all objects for some time."""

@@ -139,7 +139,8 @@ def store_now_us(root: Store) -> int:
         root.delete(key)
     if not now_us:
         message = "the store does not say when an object was written, so nothing counts as old"
-        raise StoreError("store.refused", message, where=root.url)
+        hint = "remove what is not needed with the tools of the store"
+        raise StoreError("store.refused", message, where=root.url, hint=hint)
     return now_us
 
 
