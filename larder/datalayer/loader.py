@@ -26,7 +26,6 @@ _BLOCK_BYTES: Final = 16 << 20
 """Memory of more than 4 MiB is had in large pages, which takes much less time."""
 
 _MOST_ELEMENTS: Final = 2_048
-_SMALL_BYTES: Final = 1 << 20
 
 
 def block_elements(cache: LayerCache) -> int:
@@ -90,9 +89,7 @@ class LayerLoader(Loader):
         return self._order(epoch)
 
     def read(self, numbers: range, epoch: int | None = None) -> Generator[Any]:
-        """Read as all loaders do; but one thread makes small batches, as two take longer to ask."""
-        if self.batch_size // self.world * self.cache.bytes > _SMALL_BYTES * self.cache.records:
-            return super().read(numbers, epoch)
+        """Read as all loaders do; but one thread makes all batches, as two copy no faster."""
         return made_ahead(self._read_each(numbers, self.epoch if epoch is None else epoch))
 
     def _read_each(self, numbers: range, epoch: int) -> Generator[Any]:

@@ -242,8 +242,7 @@ class Loader:
         as many as the step of the numbers.
         """
         epoch = self.epoch if epoch is None else epoch
-        groups = self._read(epoch, numbers)
-        groups = groups if self._source.is_decoded else made_ahead(groups)
+        groups = made_ahead(self._read(epoch, numbers))
         with closing(made_ahead(self._decoding(groups, epoch))) as batches:
             for answers in batches:
                 batch, skipped = result_of(answers)
