@@ -42,7 +42,7 @@ _SET = re.compile(r"""(?<![\w${])((?:AWS|LARDER)_\w+)\+?=("[^"]*"|'[^']*'|[^\s;&
 _ONLY_SET = re.compile(r"""\s*(?:export\s+)?\w+=(?:"[^"`(\\]*"|'[^']*'|[\w./:@%+,-]*)\s*""")
 # srun takes the job's --ntasks-per-gpu from the variable, and refuses it beside --ntasks-per-node.
 _ONCE_A_NODE = (
-    "env --unset=SLURM_NTASKS_PER_GPU "
+    "env -u SLURM_NTASKS_PER_GPU "
     'srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1'
 )
 

@@ -24,7 +24,7 @@ set -eu
 
 # srun starts a process for each GPU; data.loader() gives each of them its part of every batch.
 LARDER_CACHE_DIR='/nvme/lar der/cache' \
-env --unset=SLURM_NTASKS_PER_GPU srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
+env -u SLURM_NTASKS_PER_GPU srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
 larder warm s3://bucket/team/larder/d/versions/0123456789abcdef0123456789abcdef --to '/nvme/lar der' || exit
 
 srun --cpus-per-task="$SLURM_CPUS_PER_TASK" python3 train.py
