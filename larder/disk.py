@@ -344,14 +344,15 @@ def workshop(parent: Path, name: str = "") -> Iterator[Path]:
     with disk_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{WORKSHOP_PREFIX}{name}", dir=parent))
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        _is_locked(handle)
-        remove_abandoned(os.fsencode(parent), os.fstat(handle).st_mtime)
     try:
-        yield folder
+        with disk_errors(parent):
+            lock = open(folder / "lock", "wb")  # noqa: SIM115
+        with lock:
+            _is_locked(lock.fileno())
+            remove_abandoned(os.fsencode(parent), os.fstat(lock.fileno()).st_mtime)
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(handle)
 
 
 class Folding(NamedTuple):
