@@ -184,7 +184,7 @@ _REPEATED = {
 }
 _SAID = {
     "403": Fault(_status(403, "AccessDenied")),
-    "404": Fault(_status(404, "NoSuchKey")),
+    "404": Fault(_status(404, "NoSuchKey"), lambda ask: ask.method != "DELETE"),  # or it is gone
     "412": Fault(_status(412, "PreconditionFailed")),
     "overlong body": Fault(_longer, _reads),
 }

@@ -293,5 +293,5 @@ def test_matrix(scene, store, fault, server, tmp_path, tmp_path_factory, record_
         if store != "directory" or not fault.endswith(" on"):  # which removes nothing any more
             assert scenes.drafts(tmp_path) == []
         left, wanted = Counter(names(site)), Counter(world.keys)
-        more = [key for key in left - wanted if not re.search(STAYS, key)]
-        assert (more, [*(wanted - left)]) == ([], [])
+        assert [key for key in left - wanted if not re.search(STAYS, key)] == []
+        assert [key for key in wanted - left if "/work/" not in key] == []
