@@ -372,7 +372,12 @@ def workshop(parent: Path) -> Iterator[Path]:
         parent.mkdir(parents=True, exist_ok=True)
         while True:
             folder = Path(tempfile.mkdtemp(prefix=WORKSHOP_PREFIX, dir=parent))
-            handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except OSError:
+                with suppress(OSError):
+                    folder.rmdir()
+                raise
             if not _is_locked(handle) and os.path.lexists(folder / "lock"):
                 break
             os.close(handle)  # before it was locked, another process took it for an abandoned one

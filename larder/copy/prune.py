@@ -187,9 +187,9 @@ def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
     progress.start("prune", objects=plan.sums.gone.count, bytes=plan.sums.gone.bytes)
     key = plan.state.place.file("pruned", plan.gone.sha256)
     written = put_named(root, key, plan.gone, "pruned")
-    done, kept, failures = Totals(), 0, Failures()
+    done, kept, failures, certain = Totals(), 0, Failures(), True
 
-    def delete(row: tuple[str, int, str]) -> Failure | bool:
+    def delete(row: tuple[str, int, str]) -> Failure | bool | None:
         key, size_bytes, etag = row
         try:
             info = root.head(key)  # many servers ignore the condition of the deletion
@@ -197,7 +197,7 @@ def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
                 return False
             root.delete(key, if_match=etag)
         except NotFoundError:
-            return True
+            return None
         except PreconditionError:
             return False
         except ObjectError as error:
@@ -212,11 +212,12 @@ def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
             progress.advance("prune", objects=1, bytes=size_bytes)
             if isinstance(result, Failure):
                 failures.add(result)
-            elif result:
-                done += Totals(1, size_bytes)
-            else:
+            elif result is False:
                 kept += 1
-    _write_record(plan, failures.count > 0)
+            else:
+                done += Totals(1, size_bytes)
+            certain &= result is True
+    _write_record(plan, certain)
     progress.finish("prune")
     return Pruned(BatchReport.of(failures, done), kept, written.path)
 
@@ -228,11 +229,14 @@ def _rows(plan: PrunePlan) -> Iterator[tuple[str, int, str]]:
         yield from zip(keys, sizes, etags, strict=True)
 
 
-def _write_record(plan: PrunePlan, failed: bool) -> None:
-    """The copies that are left; after a failure all of them, until the next comparison."""
+def _write_record(plan: PrunePlan, certain: bool) -> None:
+    """Record the copies that are left, unless an answer was other than expected.
+
+    Then the listing of the next copy or prune decides: a store may have lied.
+    """
     root, place = plan.state.root, plan.state.place
     record = read_record(root, place)
-    if failed or record != plan.state.record or record is None:
+    if not certain or record != plan.state.record or record is None:
         return  # or another run has ended in the meantime, whose record stays
     with scratch() as folder:
         write_record(

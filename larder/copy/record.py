@@ -173,8 +173,8 @@ def write_record(
     """Write the manifest of all verified copies, then the document that names it.
 
     ``rows`` are of schema OBJECTS and ordered by key; ``failures`` are the objects that could not
-    be copied. Deleted are the files that the record has ``replaced``, and what killed runs left in
-    the work folder a week ago.
+    be copied. Deleted are the files that the record has ``replaced``, and what killed runs left a
+    week ago.
     """
     tally = _Tally()
     file = write_manifest(folder / "manifest.parquet", OBJECTS, map(tally.add, rows))
@@ -191,13 +191,13 @@ def write_record(
     kept = {file.path for file in document.files}
     for key in {file.path: None for file in replaced if file.path not in kept}:
         root.delete(key)
+    _remove_abandoned(root, place, kept)
     # A run with the same rows writes a manifest of the same name, which another run deletes if it
     # replaces the record of the first. The later of the two sees it: either record is good.
     while not _is_whole(root, place):
         put_named(root, document.manifest.path, file, "manifest")
         with published_file_errors():
             root.put(place.document, seal(document))
-    _remove_abandoned(root, place)
     return document
 
 
@@ -213,11 +213,13 @@ def _is_whole(root: Store, place: CopyPlace) -> bool:
     return True
 
 
-def _remove_abandoned(root: Store, place: CopyPlace) -> None:
-    work = list(listed(root, place.work))
-    if work:
+def _remove_abandoned(root: Store, place: CopyPlace, kept: set[str]) -> None:
+    names = (place.work, f"{place.files}manifest-", f"{place.files}failures-")
+    left = [info for info in listed(root, place.files) if info.key.startswith(names)]
+    left = [info for info in left if info.key not in kept]
+    if left:
         now_us = root.head(place.document).clock_us  # by the store's clock, as the others
-        for info in work:
+        for info in left:
             if now_us - info.modified_us > _WORK_ABANDONED_US:
                 root.delete(info.key)
 

@@ -40,6 +40,7 @@ from larder.datalayer.place import Place
 from larder.disk import (
     TEMPORARY_PREFIX,
     check_room,
+    disk_errors,
     remove_abandoned_below,
     sync_folder,
     workshop,
@@ -179,9 +180,10 @@ class Caching:
                     for number, file in enumerate(cache.files):
                         self.store.upload(file.name, bench / f"{number}.mdb")
                     self._check_kept(cache)
-                for number, file in enumerate(cache.files):
-                    os.replace(bench / f"{number}.mdb", home / file.name)
-                sync_folder(os.fsencode(home))
+                with disk_errors(home):
+                    for number, file in enumerate(cache.files):
+                        os.replace(bench / f"{number}.mdb", home / file.name)
+                    sync_folder(os.fsencode(home))
             published = self._publish(cache, before, conditions)
             while self._replaces(published):  # another function was built meanwhile
                 before = published

@@ -117,6 +117,7 @@ def _is_refusal(error: ObjectError | StoreError) -> bool:
     return general and (error.code == "store.denied" or "403" in error.message)
 
 
+_ABANDONED_US = 86_400 * 10**6
 PROBE = b"written by Larder to find out whether it may; can be deleted\n"
 
 _SAMPLES = 3
@@ -162,7 +163,7 @@ def probe_storage(root: Store, prefix: str) -> None:
     """Find out whether objects may be written, read, listed and deleted; only in a bucket.
 
     The key to write is ``prefix`` and random digits; ``store.refused`` if the bucket answers, but
-    does not keep what was written.
+    does not keep what was written. Objects that killed runs left here a day ago are deleted.
     """
     if not is_remote(root):
         return
@@ -173,12 +174,15 @@ def probe_storage(root: Store, prefix: str) -> None:
         with permission(root, "storage", "get"):
             content = root.get(key)
         with permission(root, "storage", "list"):
-            keys = [info.key for page in root.list(key) for info in page]
+            probes = {info.key: info.modified_us for page in root.list(prefix) for info in page}
     finally:
         with permission(root, "storage", "delete"):
             root.delete(key)
-    if content != PROBE or keys != [key]:
+    if content != PROBE or key not in probes:
         message = "an object that was just written cannot be read or listed"
         hint = "check the endpoint, and that nothing else deletes objects there"
         where = object_url(root.url, key)
         raise StoreError("store.refused", message, where=where, hint=hint)
+    for other, modified_us in probes.items():
+        if probes[key] - modified_us > _ABANDONED_US:
+            root.delete(other)

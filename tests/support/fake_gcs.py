@@ -156,7 +156,7 @@ class FakeGcs:
         if ask.path.startswith("/upload"):
             return self._insert(ask, bucket)
         if len(parts) < 3:
-            return self._list(ask, bucket)
+            return Say.json({"location": "US"}) if parts[1:] == [] else self._list(ask, bucket)
         return self._object(ask, bucket, unquote(parts[2]))
 
     def _list(self, ask: Ask, bucket: str) -> Say:

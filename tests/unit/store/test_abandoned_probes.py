@@ -1,0 +1,25 @@
+"""Objects that a killed run wrote to try its permissions are deleted a day later."""
+
+from dataclasses import replace
+
+import pytest
+
+from larder.store import permissions
+from larder.store.permissions import probe_storage
+from tests.support import memory
+from tests.support.stores import keys_of
+
+HOUR_US = 3_600 * 10**6
+
+
+@pytest.mark.parametrize(("hours", "left"), [(23, ["work/probe-old"]), (25, [])])
+def test_a_probe_of_a_killed_run_goes_a_day_later(hours, left, monkeypatch):
+    monkeypatch.setattr(permissions, "is_remote", lambda _: True)
+    store = memory.MemoryStore(name := f"probes-{hours}")
+    store.put("work/probe-old", b"x")
+    store.put("work/others", b"x")
+    for key, each in memory._BUCKETS[name].objects.items():
+        past = replace(each, modified_us=each.modified_us - hours * HOUR_US)
+        memory._BUCKETS[name].objects[key] = past
+    probe_storage(store, "work/probe-")
+    assert keys_of(store) == sorted(["work/others", *left])
