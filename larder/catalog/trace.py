@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +20,6 @@ from larder.catalog.holdings import READERS, readers
 from larder.catalog.place import Place
 from larder.disk import disk_errors, write_file
 from larder.errors import ConfigError, printable
-from larder.growth.previous import read_previous
 from larder.jobs.manifests import read_ref
 from larder.manifest.schemas import SOURCES
 from larder.names import FILE
@@ -40,7 +41,7 @@ from larder.versions.publish import existing_segment, read_version
 
 
 class _Located(NamedTuple):
-    """Where a sample is; ``packed`` is its row of `larder.growth.previous.PACKED`."""
+    """Where a sample is; ``packed`` is its row of `_rows_in`."""
 
     packed: Mapping[str, Any]
     segment: SegmentDocument
@@ -176,27 +177,47 @@ def _described(root: Store, version: VersionDocument, located: _Located) -> dict
 
 def _located(root: Store, version: VersionDocument, keys: Iterable[str]) -> dict[str, _Located]:
     """By key, where samples are, of those that a version has."""
-    rows = _packed(root, version, keys)
+    rows = _packed(root, version, partial(_rows_in, root, pa.array(sorted(set(keys)))))
     located = {}
-    for number in sorted({row["segment"] for row in rows}):
-        segment = existing_segment(root, version.segments[number].id)
+    for id_, inside in groupby(rows, itemgetter("segment")):
+        packed, segment = list(inside), existing_segment(root, id_)
         index = SegmentIndex(root, segment.file("rows"), Path(), segment.samples)
-        inside = [row for row in rows if row["segment"] == number]
-        samples = index.samples(np.array([row["row"] for row in inside]))
-        for row, sample in zip(inside, samples, strict=True):
+        samples = index.samples(np.array([row["row"] for row in packed]))
+        for row, sample in zip(packed, samples, strict=True):
             shard = layout.shard_key(segment.id, row["split"], sample.shard)
             located[sample.key] = _Located(row, segment, shard, sample)
     return located
 
 
-def _packed(root: Store, version: VersionDocument, keys: Iterable[str]) -> list[dict[str, Any]]:
-    """The rows of `larder.growth.previous.PACKED` of some samples that a version has, in order."""
-    wanted, rows = pa.array(sorted(set(keys)), pa.string()), list[dict[str, Any]]()
-    for batch in read_previous(root, version).samples().batches:
-        if len(rows) == len(wanted):
-            break
-        rows += batch.filter(pc.is_in(batch.column("key"), wanted)).to_pylist()
-    return rows
+def _packed(
+    root: Store,
+    version: VersionDocument,
+    rows_in: Callable[[str], Iterable[dict[str, Any]]],
+    first: str = "",
+) -> Iterator[dict[str, Any]]:
+    """The rows of samples that a version has, as `_rows_in`; one segment is looked at first."""
+    omitted = read_omitted(root, version)
+    for use in sorted(version.segments, key=lambda use: use.id != first):
+        for row in rows_in(use.id):
+            gone = omitted.get((use.id, row["split"]), Omitted.none())
+            if not gone.mask(row["row_of_split"], 1)[0]:
+                yield row
+
+
+def _rows_in(root: Store, keys: pa.Array, segment: str) -> list[dict[str, Any]]:
+    """The rows of `larder.manifest.schemas.SOURCES` of samples that a segment has, in order; with
+    the segment, the row in its index, the split, and the row in that.
+    """
+    document, first_row, found = existing_segment(root, segment), 0, []
+    for batch in read_ref(root, document.file("sources"), SOURCES):
+        places = pc.indices_nonzero(pc.is_in(batch.column("key"), keys))
+        for place, packed in zip(places.to_pylist(), batch.take(places).to_pylist(), strict=True):
+            row, splits = first_row + place, document.splits.items()
+            split, facts = next(s for s in splits if 0 <= row - s[1].first_row < s[1].samples)
+            where = {"split": split, "row_of_split": row - facts.first_row}
+            found.append({**packed, "segment": segment, "row": row, **where})
+        first_row += batch.num_rows
+    return found
 
 
 def _class(version: VersionDocument, packed: Mapping[str, Any]) -> str | None:
@@ -218,48 +239,15 @@ def _since(root: Store, version: VersionDocument, packed: Mapping[str, Any]) -> 
     dates = dates_of(root)
     earlier = [id_ for id_ in dates if dates[id_] < dates.get(version.id, 0)]
     earlier.sort(key=lambda id_: dates[id_], reverse=True)
-    since, segment = version.id, version.segments[packed["segment"]].id
-    content, row_in = _content(version, packed), cache(partial(_row_in, root, packed["key"]))
+    since, segment, content = version.id, packed["segment"], _content(version, packed)
+    rows_in = cache(partial(_rows_in, root, pa.array([packed["key"]])))
     with readers() as pool:
         for before in map_ahead(pool, partial(read_version, root), earlier, window=READERS):
-            row = _kept_row(root, before, row_in, segment) if before else None
+            row = next(_packed(root, before, rows_in, segment), None) if before else None
             if before is None or row is None or _content(before, row) != content:
                 break
             since, segment = before.id, row["segment"]
     return since, dates[since]
-
-
-def _kept_row(
-    root: Store,
-    version: VersionDocument,
-    row_in: Callable[[str], Mapping[str, Any] | None],
-    first: str,
-) -> Mapping[str, Any] | None:
-    """The row of a sample in the segment from which a version has it; one is looked at first."""
-    omitted = read_omitted(root, version)
-    for use in sorted(version.segments, key=lambda use: use.id != first):
-        if row := row_in(use.id):
-            gone = omitted.get((use.id, row["split"]), Omitted.none())
-            if not gone.mask(row["row"], 1)[0]:
-                return row
-    return None
-
-
-def _row_in(root: Store, key: str, segment: str) -> dict[str, Any] | None:
-    """The row of `larder.manifest.schemas.SOURCES` of a sample, if a segment has it; with the
-    segment, the split, and the row in the split.
-    """
-    document, first_row = existing_segment(root, segment), 0
-    for batch in read_ref(root, document.file("sources"), SOURCES):
-        place = pc.index(batch.column("key"), key).as_py()
-        if place >= 0:
-            row = first_row + place
-            splits = document.splits.items()
-            split, facts = next(s for s in splits if 0 <= row - s[1].first_row < s[1].samples)
-            (found,) = batch.slice(place, 1).to_pylist()
-            return {**found, "segment": segment, "split": split, "row": row - facts.first_row}
-        first_row += batch.num_rows
-    return None
 
 
 def _write(root: Store, located: _Located, folder: Path) -> list[str]:

@@ -30,7 +30,6 @@ from larder.store import local_path
 from larder.store.base import Store
 from larder.units import format_bytes, table_lines
 from larder.versions import layout
-from larder.versions.publish import read_version
 
 PLACES = ("segments", "versions", "mirror", "work", "drafts", "others")
 """What is below the root of a dataset, as it is counted."""
@@ -77,10 +76,7 @@ def _freed(
     now_us = time.time_ns() // 1000
     named = {each.id: each.named for each in versions if each.named is not None}
     try:
-        for each in versions:
-            if each.named is None:
-                read_version(root, each.id)
-        needed = read_needed(root, now_us, named)
+        needed = read_needed(root, now_us, named if len(named) == len(versions) else None)
         settings = CleanSettings(place, Policy(keep=1))
         return plan_with(settings, holdings, needed, now_us).freed.bytes, None
     except DamageError as error:

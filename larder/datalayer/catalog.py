@@ -96,8 +96,8 @@ def remove_caches(
     with ExitStack() as stack:
         for place in places:
             if users := _users(place, store_now_us(place.store()), stack, force):
-                hint = "end that process" if force else _UNTIL
                 message = f"it is in use by {users[0]}"
+                hint = "wait until that process has ended" if force else _UNTIL
                 raise ConfigError("cache.in_use", message, where=place.url, hint=hint)
         deleted = [info for place in places for info in _remove(place)]
     return {

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, partial
+from itertools import count, repeat
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -134,6 +135,17 @@ def _count(plain: Any) -> int:
     return int(plain)
 
 
+def _each(names: Iterable[str | int], readers: Iterable[Reader], items: Iterable[Any]) -> list[Any]:
+    """Read values with the reader of each; an error says the name or place of its value."""
+    values = []
+    for name, read, plain in zip(names, readers, items, strict=False):
+        try:
+            values.append(read(plain))
+        except _InvalidError as error:
+            raise error.below(f"[{name}]" if isinstance(name, int) else name) from None
+    return values
+
+
 def _tuple(readers: tuple[Reader, ...], repeats: bool, plain: Any) -> tuple[Any, ...]:
     if not isinstance(plain, list):
         raise _InvalidError("is not a list")
@@ -141,29 +153,14 @@ def _tuple(readers: tuple[Reader, ...], repeats: bool, plain: Any) -> tuple[Any,
         readers *= len(plain)
     if len(readers) != len(plain):
         raise _InvalidError(f"has {len(plain)} items instead of {len(readers)}")
-    values: list[Any] = []
-    try:
-        for read, item in zip(readers, plain, strict=True):
-            values.append(read(item))
-    except _InvalidError as error:
-        raise error.below(f"[{len(values)}]") from None
-    return tuple(values)
+    return tuple(_each(count(), readers, plain))
 
 
 def _mapping(read_name: Reader, read: Reader, plain: Any) -> dict[str, Any]:
     if not isinstance(plain, Mapping):
         raise _InvalidError("is not a mapping")
-    values: dict[str, Any] = {}
-    for name, item in plain.items():
-        try:
-            read_name(name)
-        except _InvalidError as error:
-            raise error.below(": a name") from None
-        try:
-            values[name] = read(item)
-        except _InvalidError as error:
-            raise error.below(name) from None
-    return values
+    names = _each(repeat(": a name"), repeat(read_name), plain)
+    return dict(zip(names, _each(plain, repeat(read), plain.values()), strict=True))
 
 
 def _dataclass(kind: Any, plain: Any) -> Any:
@@ -176,13 +173,8 @@ def _dataclass(kind: Any, plain: Any) -> Any:
     missing = _required(kind) - plain.keys()
     if missing:
         raise _InvalidError("is missing").below(min(missing))
-    values: dict[str, Any] = {}
-    for name, item in plain.items():
-        try:
-            values[name] = readers[name](item)
-        except _InvalidError as error:
-            raise error.below(name) from None
-    value = kind(**values)
+    values = _each(plain, map(readers.__getitem__, plain), plain.values())
+    value = kind(**dict(zip(plain, values, strict=True)))
     if hasattr(kind, "check"):
         value.check()
     return value

@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from larder.errors import FatalError, LarderError, NotFoundError
+from larder.errors import FatalError, LarderError
 from larder.store import open_store
 from larder.store.base import Store
-from larder.store.own_files import listed
+from larder.store.own_files import listed, read_optional
 from larder.versions import layout
 
 
@@ -50,8 +50,6 @@ class DatasetAccess:
     def _is_cleaned(self, version: str) -> bool:
         with suppress(LarderError):
             store = self.store()
-            try:
-                store.head(layout.version_key(version))
-            except NotFoundError:
-                return next(listed(store, "versions/"), None) is not None
+            is_gone = read_optional(store, layout.version_key(version)) is None
+            return is_gone and next(listed(store, "versions/"), None) is not None
         return False

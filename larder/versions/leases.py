@@ -164,32 +164,20 @@ class Claim:
         lease = Lease(run_holder(), RUN_DAYS, tuple(versions), tuple(segments))
         return Claim(lease, tuple(documents), f"{RUN}{secrets.token_hex(8)}")
 
-    def take(self, root: Store) -> None:
+    def take(self, root: Store, etag: str | None = None) -> None:
         """Write the lease, again if it exists; SupersededError (``version.cleaned``): a clean
         deletes what it names, or has deleted it.
+
+        With an ``etag``, only the lease with that is written again: PreconditionError or
+        NotFoundError: it was replaced or dropped. It stays if nobody knows what a clean deletes.
         """
         with published_file_errors():
-            root.put(layout.lease_key(self.name), seal(self.lease))
+            info = root.put(layout.lease_key(self.name), seal(self.lease), if_match=etag)
         try:
             self._check(root)
-        except LarderError:
-            self.give_back(root)
-            raise
-
-    def renew(self, root: Store, etag: str | None) -> None:
-        """Write the lease again if it still has this etag; None: whatever it has.
-
-        Raises as `take`, and PreconditionError or NotFoundError: it was written anew or dropped.
-        Only a refusal deletes it: after another failure it is kept as before.
-        """
-        key = layout.lease_key(self.name)
-        with published_file_errors():
-            info = root.put(key, seal(self.lease), if_match=etag)
-        try:
-            self._check(root)
-        except SupersededError:
-            with suppress(LarderError):
-                root.delete(key, if_match=info.etag)
+        except LarderError as error:
+            if etag is None or isinstance(error, SupersededError):
+                self.give_back(root, etag and info.etag)
             raise
 
     def _check(self, root: Store) -> None:
@@ -211,10 +199,10 @@ class Claim:
                     "version.cleaned", message, where=where, hint="run again"
                 ) from None
 
-    def give_back(self, root: Store) -> None:
-        """Delete the lease; one that cannot be deleted ends by itself."""
+    def give_back(self, root: Store, etag: str | None = None) -> None:
+        """Delete the lease, if it has that etag; one that cannot be deleted ends by itself."""
         with suppress(LarderError):
-            root.delete(layout.lease_key(self.name))
+            root.delete(layout.lease_key(self.name), if_match=etag)
 
 
 @contextmanager
@@ -249,7 +237,7 @@ def renew_configs(root: Store, version: str, now_us: int) -> None:
                 data = read_document(root, info.key, if_match=info.etag)
                 lease = read_sealed(Lease, data, where, LEASE_FORMAT, hint="")
                 claim = Claim(lease, (layout.version_key(version),), name)
-                claim.renew(root, info.etag if conditions.if_match else None)
+                claim.take(root, info.etag if conditions.if_match else None)
 
 
 def claim_version(version: str) -> Claim:
