@@ -1,7 +1,6 @@
 """Receipts of a stopped run are compared with the order of the samples before publishing."""
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +113,7 @@ def _stop(root: Path) -> None:
         *(_longer, _part_less, _left_out),
     ],
 )
-def test_an_altered_receipt_is_refused_and_then_made_again(
-    stopped: tuple[Any, Path], change: Callable[[Rows], None]
-) -> None:
+def test_an_altered_receipt_is_refused_and_then_made_again(stopped, change):
     settings, root = stopped
     path = min(root.glob("segments/*/work/shards/train/*.parquet"))
     table = pq.read_table(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import column_format
 import pytest
@@ -40,7 +39,7 @@ def shard_files(root: Store) -> dict[str, bytes]:
     return {key: data for key, data in published(root).items() if "/shards/" in key}
 
 
-def test_every_damage_to_a_shard_is_found_and_repaired(lab: Lab) -> None:
+def test_every_damage_to_a_shard_is_found_and_repaired(lab):
     assert verified(lab)["findings"] == []
     with lab.opened_root() as root:
         files = shard_files(root)
@@ -57,7 +56,7 @@ def test_every_damage_to_a_shard_is_found_and_repaired(lab: Lab) -> None:
                     assert shard_files(root) == files
 
 
-def test_the_samples_that_are_concerned_are_named(lab: Lab) -> None:
+def test_the_samples_that_are_concerned_are_named(lab):
     with lab.opened_root() as root:
         files = shard_files(root)
         key = max(files, key=lambda key: len(files[key]))
@@ -67,7 +66,7 @@ def test_the_samples_that_are_concerned_are_named(lab: Lab) -> None:
             assert all(name.startswith(("a/", "b/")) for name in finding["samples"]["keys"])
 
 
-def test_damage_that_concerns_no_single_sample_is_told_apart(tmp_path: Path) -> None:
+def test_damage_that_concerns_no_single_sample_is_told_apart(tmp_path):
     """NumPy does not load such a batch, although Larder can read its samples."""
     lab = directory_lab(
         tmp_path,
