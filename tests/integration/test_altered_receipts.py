@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from required import at_push
 
 import larder
 from larder.errors import DamageError
@@ -86,7 +87,7 @@ def _left_out(rows: Rows) -> None:
     rows[-1]["bad"] = "bad"
 
 
-@pytest.fixture(scope="module", params=["webdataset", "tfrecord", "recordio"])
+@pytest.fixture(scope="module", params=["webdataset", *at_push("tfrecord", "recordio")])
 def stopped(request: pytest.FixtureRequest, tmp_path_factory: Any) -> tuple[Any, Path]:
     """A run that was stopped right before it wrote segment.json."""
     folder = tmp_path_factory.mktemp(request.param)
