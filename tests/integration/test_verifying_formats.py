@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import column_format
 import pytest
 from pipeline_lab import Lab, directory_lab
 from verify_lab import DAMAGES, damaged, findings, published, sibling_of, verified
@@ -17,22 +14,21 @@ pytestmark = pytest.mark.push
 OPTIONS: dict[str, dict[str, int]] = {"batches": {"samples_per_shard": 4}}
 
 
-@pytest.fixture(scope="module", params=[*FORMATS, column_format.NAME])
-def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+@pytest.fixture(scope="module", params=FORMATS)
+def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lab:
     objects = {
         f"{'ab'[number % 2]}/{number:02}.bin": bytes(range(256)) * 4 + b"%02d" % number
         for number in range(12)
     }
-    with column_format.registered():
-        made = directory_lab(
-            tmp_path_factory.mktemp("formats"),
-            objects,
-            shards={"format": request.param, **OPTIONS.get(request.param, {"bytes": 10_000})},
-            cache={"records": "encoded"},
-            validate="none",
-        )
-        made.prepare()
-        yield made
+    made = directory_lab(
+        tmp_path_factory.mktemp("formats"),
+        objects,
+        shards={"format": request.param, **OPTIONS.get(request.param, {"bytes": 10_000})},
+        cache={"records": "encoded"},
+        validate="none",
+    )
+    made.prepare()
+    return made
 
 
 def shard_files(root: Store) -> dict[str, bytes]:
