@@ -26,7 +26,7 @@ TESTS_AT_ONCE ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve deploy demo-imagenet test lint types format bench week gcs dask ray skyplane \
+.PHONY: help demo serve deploy demo-imagenet test lint types format bench week gcs dask ray skyplane skyplane-test \
 	readers-test lock schema clean
 
 help: ## list the targets
@@ -83,6 +83,10 @@ $(SKYPLANE)/app: requirements/skyplane.lock
 	@$(SKYPLANE_PYTHON) -m venv --clear $(SKYPLANE)
 	@$(SKYPLANE_PIP) requirements/skyplane.lock
 	@$(SKYPLANE)/bin/python -W ignore -c 'import skyplane.api.client'
+	@touch $@
+
+$(SKYPLANE)/gateway: $(SKYPLANE)/app requirements/skyplane-test.lock
+	@$(SKYPLANE_PIP) requirements/skyplane-test.lock
 	@touch $@
 
 $(READERS)/app: requirements/readers-test.lock
@@ -142,6 +146,8 @@ ray: $(VENV)/ray ## set up Ray, likewise
 
 skyplane: $(SKYPLANE)/app ## set up Skyplane, for copies between clouds (docs/how-to/skyplane.md)
 
+skyplane-test: $(SKYPLANE)/gateway ## set up Skyplane and its gateways, for the tests
+
 readers-test: $(READERS)/app ## set up TensorFlow, PyTorch and other readers of shards, for the tests
 
 schema: $(VENV)/app ## write configs/schema from the models
@@ -162,6 +168,8 @@ lock: ## update the lock files (needs uv); ARGS=--upgrade upgrades every version
 		--output-file requirements/ray.lock
 	$(COMPILE) --group skyplane --override requirements/skyplane.overrides \
 		--output-file requirements/skyplane.lock
+	$(COMPILE) --group skyplane-test --override requirements/skyplane.overrides \
+		--constraint requirements/skyplane.lock --output-file requirements/skyplane-test.lock
 	$(COMPILE) pyproject.toml --extra jpeg --group readers-test \
 		--override requirements/readers-test.overrides --output-file requirements/readers-test.lock
 

@@ -7,6 +7,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 LOCKS = [f"requirements/{name}.lock" for name in ("app", "demo", "gcs", "dask", "ray", "dev")]
+SKYPLANE = ["requirements/skyplane.lock", "requirements/skyplane-test.lock"]
 
 
 def pins(name: str) -> list[Requirement]:
@@ -27,9 +28,10 @@ def test_the_locks_agree():
     assert {each for each, versions in exact.items() if len(versions) > 1} == set()
 
 
-def test_the_environment_of_skyplane_has_its_last_release():
-    ours = {_normal(pin.name): str(pin.specifier) for pin in pins("requirements/skyplane.lock")}
+def test_the_environment_of_skyplane_has_its_last_release_and_the_tests_add_to_it():
+    ours, tested = ({_normal(pin.name): str(pin.specifier) for pin in pins(n)} for n in SKYPLANE)
     assert ours["skyplane"] == "==0.3.2"  # without a pin, a resolver falls back to 0.2.1
+    assert ours.items() <= tested.items()
     assert not ours.keys() & {"pyarrow", "flask", "larder-data"}
 
 
