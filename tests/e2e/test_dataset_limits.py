@@ -39,13 +39,16 @@ sys.exit(flow_command("prepare"))
 def proxy(
     server: PrefectServer,
     answer_seconds: float = 0.0,
+    unseen: str = "/nothing",
     granted: Callable[[], None] = int,
 ) -> type[QuietHandler]:
-    """Passes requests on, and is slow to answer those for a slot."""
+    """Passes requests on, and is slow to answer those for a slot; it finds nothing ``unseen``."""
 
     class Proxy(QuietHandler):
         def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if self.command == "GET" and unseen in self.path:
+                return self.answer(404, b"{}")
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
             headers = {"Content-Type": "application/json"}
             connection.request(self.command, self.path, body, headers)
@@ -55,7 +58,7 @@ def proxy(
             if "increment" in self.path:
                 granted()
                 threading.Event().wait(answer_seconds)
-            self.answer(answer.status, content)
+            return self.answer(answer.status, content)
 
         do_POST = do_PATCH = do_PUT = do_DELETE = do_GET  # noqa: N815
 

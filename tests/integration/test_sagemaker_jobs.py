@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import struct
 import threading
 from collections.abc import Iterator
@@ -259,6 +260,25 @@ def test_a_pipe_that_ends_too_early_is_damage(cut, tmp_path, job):
         streamed(job, "validation", 0, stream[: -2048 - cut])
     assert caught.value.code in ("damage.size", "damage.record")
     assert caught.value.where == str(job / "data/validation_0")
+
+
+@pytest.mark.push
+@pytest.mark.parametrize("consumer", [{}, {"record_io": True}], ids=str)
+def test_a_flipped_byte_in_a_pipe_is_damage_or_changes_nothing(consumer, tmp_path, job):
+    lab = lab_of(tmp_path, "pipe", consumer)
+    stream = lay_out(lab, prepared(lab), job)["validation"]
+    data = larder.open(cache_dir=tmp_path / "cache")
+    wanted = facts({"validation": published(lab)["validation"]})
+    damaged = 0
+    for place in random.Random(7).sample(range(len(stream)), 300):
+        broken = bytearray(stream)
+        broken[place] ^= 0x40
+        (job / "data/validation_0").write_bytes(broken)
+        try:
+            assert facts({"validation": list(data.pipe("validation"))}) == wanted
+        except DamageError:
+            damaged += 1
+    assert damaged > 100
 
 
 @pytest.mark.parametrize("format_", ["webdataset", "recordio"])
