@@ -27,6 +27,27 @@ def versions(place: Workplace) -> list[str]:
 
 
 @pytest.mark.push
+def test_a_version_is_gone_back_to_kept_and_deleted(small):
+    first, second = versions(small)
+    assert larder(small, "tag", "files", "latest", first[:8], "--pin")["moved_from"] == second
+    assert small.run("prepare", *FILES, python=LARDER).document["pinned"] == first
+    assert larder(small, "tag", "files", "latest", second, "--unpin")["version"] == second
+    (lease,) = larder(small, "lease", "files", first, "--for", "bob")["leases"]
+    clean = ("clean", "files", "--keep", "1", "--grace", "0h")
+    kept = larder(small, *clean, "--plan")["kept"]
+    assert kept == {second: "tag latest", first: f"lease {lease['name']}"}
+    larder(small, "lease", "files", "--drop", lease["name"])
+    storage = str(small.storage)
+    lines = small.run(*clean[:-2], "--storage", storage, "--plan", python=LARDER).out.splitlines()
+    words = ["files", "keep", second, "announce", f"versions/{first}"]
+    assert [line.split()[0] for line in lines] == words
+    assert larder(small, *clean)["status"] == "cleaned"
+    assert not (small.storage / f"larder/files/versions/{first}").exists()
+    assert "version.missing" in larder(small, "tag", "files", "v1", first, status=2)["err"]
+    assert small.run("verify", "--dataset", "files", python=LARDER).status == 0
+
+
+@pytest.mark.push
 def test_cleans_and_tags_are_flow_runs(small, prefect_server):
     first, second = versions(small)
     small.environment["PREFECT_API_URL"] = prefect_server.url

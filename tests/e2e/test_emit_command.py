@@ -69,3 +69,20 @@ def test_damage_is_not_emitted(place):
     (root / f"versions/{version}/version.json").unlink()
     done = place.run("files", python=EMIT)
     assert (done.status, "error[damage.manifest]: " in done.err) == (4, True)
+
+
+@pytest.mark.push
+def test_what_the_template_sets_is_replaced_if_that_is_forced(place):
+    template = place.folder / "configs/experiments/default.yaml"
+    template.write_text(template.read_text() + "data: {path: /mnt/old, crop: 224} # mine\n")
+    config = place.folder / "out/local/files/experiment.yaml"
+    before = config.read_bytes()
+    assert place.run("files", python=EMIT).status == 2
+    assert config.read_bytes() == before
+    done = place.run("files", "--force", python=EMIT)
+    assert f"  submit   det experiment create {config} MODEL_DIR\n" in done.out, done.err
+    assert "  replaced data.path" in done.out
+    text = config.read_text()
+    assert "/mnt/old" not in text
+    assert "crop: 224" in text
+    assert "# mine" in text

@@ -330,6 +330,33 @@ def test_tasks_are_repeated_twice_and_only_where_that_can_help(reporting):
     assert json.loads(done.out) == [list(case) for case in cases]
 
 
+ADDRESSES = """
+from contextlib import nullcontext
+from unittest import mock
+from prefect import flow
+from prefect.context import FlowRunContext
+from larder.progress import StageTimes
+from tasks import runner, steps
+
+def step(job, *, progress):
+    return {"results": len(FlowRunContext.get().run_results)}
+
+@flow
+def both():
+    with runner.task_runner(nullcontext(), nullcontext, StageTimes()) as tasks:
+        return [tasks.run(step, n)["results"] for n in range(2)]
+
+with mock.patch.dict(runner.TASKS, {step: steps.task_of(steps.Step(step, "plan", "step"))}):
+    print(both())
+"""
+
+
+@pytest.mark.push
+def test_no_arrow_comes_from_what_has_the_address_of_a_result(reporting):
+    done = reporting.run(python=("-c", ADDRESSES))
+    assert (done.status, done.out.strip()) == (0, "[0, 0]"), done.err
+
+
 WINDOW = """
 lock, two = threading.Lock(), threading.Barrier(2)
 begun, besides, at_once, most = [], set(), 0, 0

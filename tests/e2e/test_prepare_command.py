@@ -11,6 +11,7 @@ IMPORTED = re.compile(r"import time:.*\| +(\S+)")
 SMALL = ("--set", "shards.bytes=400 kB", "--set", "cluster.runner.batch_bytes=800 kB")
 SMALL += ("--set", "mirror=true")
 PROGRESS = re.compile(rf"(run|{'|'.join(STAGES)}): [a-z\d]")
+LARDER = ("-m", "larder.cli.main", "prepare")
 
 
 def imported(done: Finished) -> set[str]:
@@ -33,6 +34,21 @@ def test_it_writes_nothing_and_does_without_prefect(place):
     after = place.files()
     assert after.keys() == before.keys()
     assert {name for name in after if after[name] != before[name]} <= {"tmp"}
+
+
+@pytest.mark.push
+def test_again_nothing_is_written_and_prefect_not_imported(place):
+    first = place.run("--dataset", "imagenet", "--json", *SMALL, python=LARDER)
+    assert first.status == 0, first.err
+    before = place.files()
+    done = timed(place, "--dataset", "imagenet", "--json", *SMALL)
+    assert done.status == 0, done.err
+    assert "prefect" not in imported(done)
+    assert done.document["status"] == "reused"
+    for field in ("version", "digest", "inputs", "location", "objects", "configs"):
+        assert done.document[field] == first.document[field]
+    after = place.files()
+    assert {name for name in after if after[name] != before.get(name)} <= {"tmp"}
 
 
 @pytest.mark.push

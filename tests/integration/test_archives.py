@@ -172,6 +172,27 @@ def bucket(rclone_server: S3Server) -> dict[str, str]:
 
 
 @pytest.mark.push
+def test_from_a_bucket(bucket, tmp_path):
+    write(**bucket, objects={"train.tar": imagenet()})
+    source = {**bucket, "archives": "expand"}
+    lab = Lab(source, str(tmp_path / "local"), tmp_path / "out", FIELDS)
+    local = archive_lab(tmp_path / "beside", {"train.tar": imagenet()}, **FIELDS)
+    document, calls = reads(lab.prepare)
+    assert document["digest"] == local.prepare()["digest"]
+    assert {call.key for call in calls} == {"train.tar"}
+    assert len(calls) < 20, "15 members, and their headers"
+    assert document["copied"]["count"] == 0
+    document, calls = reads(lab.prepare)
+    assert (document["status"], calls) == ("reused", [])
+    planned = lab.plan(shards={"bytes": 9_000})
+    assert planned["inside"] == {"containers": 1, "read": 0, "objects": 15}
+    write(**bucket, objects={"more.tar": tar({"a/05.png": png(5)})})
+    assert lab.plan()["growth"]["samples"]["added"] == 1
+    _, calls = reads(lab.prepare)
+    assert {call.key for call in calls} == {"more.tar"}
+
+
+@pytest.mark.push
 def test_a_run_takes_the_index_that_its_plan_has_kept(bucket, tmp_path, monkeypatch):
     kept = tmp_path / "cache"
     monkeypatch.setenv("LARDER_CACHE_DIR", str(kept))

@@ -9,6 +9,7 @@ import pytest
 from pipeline_lab import Lab, directory_lab, write
 from pydantic import ValidationError
 from required import at_night, at_push
+from verify_lab import verified
 
 import larder
 from larder.config.models.dataset import Cache
@@ -219,3 +220,22 @@ def test_a_builder_that_cannot_be_called_ends_the_plan(cache, where, module, tmp
 def test_what_the_file_may_not_say_of_a_builder(cache):
     with pytest.raises(ValidationError):
         Cache.model_validate(cache)
+
+
+@pytest.mark.push
+def test_a_cache_that_a_builder_made_is_repaired(module, tmp_path):
+    lab = lab_of(tmp_path, "words", scale=2)
+    lab.prepare()
+    path = lab.file("segments/*/caches/*/train-*.mdb")
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    assert verified(lab)["status"] == "damaged"
+    assert verified(lab, repair=True)["status"] == "repaired"
+    assert path.read_bytes() == data
+    path.write_bytes(data[:-1])
+    module.write_text(f"{MODULE}\n# changed\n")
+    sys.modules.pop("own_builder")
+    builders.builder_of.cache_clear()
+    (finding,) = verified(lab, repair=True)["findings"]
+    assert not finding["repair"]["done"]
+    assert "makes another cache now" in finding["repair"]["message"]

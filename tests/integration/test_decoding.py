@@ -67,6 +67,22 @@ def test_what_cannot_be_decoded_is_found_while_sharding(tmp_path, memory_bytes):
     assert lab.prepare(on_bad_sample="skip")["skipped"] == 2
 
 
+@pytest.mark.push
+def test_a_version_grows_by_arrays_of_the_same_kind(tmp_path):
+    lab = clip_lab(tmp_path)
+    lab.prepare()
+    write(str(lab.source), {"b/99.npy": npy(1, dtype="<f8")})
+    assert failed(lab) == ["b/99.npy"]
+    write(str(lab.source), {"b/99.npy": npy(1, 2, 3), "b/99.wav": wav(2, channels=2)})
+    for path in Path(str(lab.source)).glob("b/05.*"):  # its neighbours are packed again
+        path.unlink()
+    lab.prepare()
+    assert len(lab.newest().version.segments) == 2
+    cache = larder.open(f"{lab.storage}/larder/d").cache("train")
+    assert [array.shape for array in cache.batch([0, 5])["npy"]] == [(2,), (3,)]
+    assert [array.shape for array in cache.batch([0, 5])["wav"]] == [(2, 1), (2, 2)]
+
+
 def test_a_decoder_less_makes_another_cache_of_the_same_shards(tmp_path):
     lab = clip_lab(tmp_path)
     first = lab.prepare()

@@ -2,15 +2,17 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, objects_of, png, write
+from pipeline_lab import Lab, directory_lab, images, objects_of, png, reach, write
 from required import read_by_others
 
 from tests.support.checker import Published
 from tests.support.errors import larder_error
+from tests.support.servers import moto_s3
 
 SPLITS = {"train": ["a/**", "b/**"], "hold-out": "c/**"}
 
@@ -100,6 +102,50 @@ def test_croissant_is_read_by_mlcommons(tmp_path, monkeypatch):
     assert {path for path in parts if not path.endswith(".cls")} == set(objects_of(published))
     assert {path: parts[path] for path in objects_of(published)} == objects_of(published)
     assert parquet["files"] == len(documents[1]["distribution"])
+
+
+RUN = """
+import json, logging, os, sys
+logging.disable(logging.WARNING)
+given = json.load(sys.stdin)
+os.chdir(given["folder"])
+exec(given["example"] + "    parts[path.decode()] = content.hex()", context := {"parts": {}})
+print(json.dumps(context["parts"]))
+"""
+
+
+PUBLIC = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": "*",
+            "Action": "s3:GetObject",
+            "Resource": "arn:aws:s3:::team/*",
+        }
+    ],
+}
+
+
+@pytest.mark.push
+def test_the_example_of_the_page_reads_a_bucket_too(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs/how-to/croissant.md").read_text()
+    (example,) = re.findall(r"^```python\n(import mlcroissant.*?)^```", page, re.DOTALL | re.M)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    write(tmp_path / "source", images("abc", each=4))
+    folder = tmp_path / "out/croissant/digits"
+    with moto_s3() as server:
+        server.create_bucket("team")
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        storage = {"url": "s3://team/with space", **reach(server)}
+        fields = {"splits": SPLITS, "cluster": {"consumer": {"kind": "croissant"}}}
+        lab = Lab(str(tmp_path / "source"), storage, folder, fields)
+        lab.prepare()
+        server.client().put_bucket_policy(Bucket="team", Policy=json.dumps(PUBLIC))
+        parts = read_by_others(RUN, {"folder": str(tmp_path), "example": example})
+        objects = {key: data for key, data in objects_of(lab.newest()).items() if key[0] in "ab"}
+    assert {path: bytes.fromhex(parts[path]) for path in objects} == objects
 
 
 def test_omitted_samples_are_not_described(tmp_path):

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,12 +32,13 @@ from verify_lab import (
 )
 
 from larder.errors import ObjectError
+from larder.segments import cache
 from larder.shards.formats import tar
 from larder.shards.formats.webdataset import WebDataset
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
 from larder.versions import omitted
-from larder.versions.publish import read_version
+from larder.versions.publish import read_cache, read_version
 from tests.support.runs import between
 
 pytestmark = pytest.mark.push
@@ -302,6 +304,49 @@ def test_what_another_version_needs_is_kept_until_that_is_repaired(text, root):
     assert published(root) == files
 
 
+def test_a_kind_of_cache_that_would_differ_is_refused(tmp_path, monkeypatch):
+    lab = directory_lab(tmp_path, images("a", each=3), cache={"records": "decoded"})
+    lab.prepare()
+    with lab.opened_root() as root:
+        files = published(root)
+        key = next(key for key in files if key.endswith(".mdb"))
+        built, opened = cache.build_samples, cache.open_file
+
+        def other(*arguments: Any, **named: Any) -> Any:
+            facts = built(*arguments, **named)
+            return replace(facts, sha256="0" * 64, digest=digests.pop())
+
+        class Unchecked:
+            def __init__(self, path: Path, facts: Any) -> None:
+                own = next(each for each in [digest] if each)
+                self._reader = opened(path, replace(facts, digest=own))
+                self.schema = self._reader.schema
+
+            def verify(self) -> None:
+                """Nothing is compared."""
+
+            def close(self) -> None:
+                self._reader.close()
+
+        monkeypatch.setattr(cache, "build_samples", other)
+        monkeypatch.setattr(cache, "open_file", Unchecked)
+        digest = read_cache_digest(root, key)
+        digests = ["0" * 64, digest]
+        with damaged(root, key, b"x"):
+            for why in ("page size", "Pillow"):
+                (finding,) = verified(lab, repair=True)["findings"]
+                assert why in finding["repair"]["message"]
+                assert published(root) == {**files, key: b"x"}
+
+
+def read_cache_digest(root: Store, key: str) -> str:
+    """The content digest of a cache file."""
+    _, segment, _, name, _ = key.split("/")
+    document = read_cache(root, segment, name)
+    assert document is not None
+    return next(file.digest for file in document.files.values() if file.path == key)
+
+
 def test_what_is_made_with_other_bytes_does_not_stay(text, root, monkeypatch):
     key = shards(root)[0]
     wrong = flipped(bytes(root.get(key)))
@@ -388,6 +433,15 @@ def test_what_cannot_be_read_is_kept_by_a_second_name_or_stays(text, root, monke
     assert repair["done"] == (names == 2)
     assert published(root) == (files if names == 2 else {**files, key: wrong})
     assert forget_replaced(root) == ([wrong] if names == 2 else [])
+
+
+def test_without_second_names_what_is_replaced_is_copied(text, root, monkeypatch):
+    key, files = shards(root)[0], published(root)
+    monkeypatch.setattr(os, "link", mock.Mock(side_effect=PermissionError(errno.EPERM, "no links")))
+    root.put(key, flipped(files[key]))
+    assert verified(text, repair=True)["status"] == "repaired"
+    assert published(root) == files
+    assert forget_replaced(root) == [flipped(files[key])]
 
 
 def test_a_link_in_the_place_of_a_file_stays(text, root, tmp_path):

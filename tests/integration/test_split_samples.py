@@ -449,3 +449,23 @@ def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, s3
     path.write_text(f'{{"a": ["{other}", {time.time()}, ["0"]]}}')
     with pytest.raises(ConfigError, match=other):
         opened()
+
+
+@pytest.mark.push
+def test_from_a_bucket(tmp_path, s3_env, monkeypatch):
+    lab = bucket_lab(s3_env, tmp_path)
+    lab.prepare()
+    lab.remove(*GONE)
+    lab.add(NEW)
+    lab.prepare()
+    data = larder.open(f"{lab.storage}/larder/d", cache_dir=tmp_path / "cache")
+    samples = data.samples_of("train")
+    assert not samples.has_shards_local
+    wanted = expected(lab, "train")
+    numbers = random.Random(7).choices(range(len(wanted)), k=90)
+    assert samples.batch(numbers) == [wanted[number] for number in numbers]
+    assert not list((tmp_path / "cache").glob("*.npz"))
+    monkeypatch.setattr("larder.versions.index._FEW_BLOCKS", 0)
+    other = data.samples_of("train")
+    assert numbered(other) == wanted
+    assert len(list((tmp_path / "cache").glob("*.npz"))) == 2, "of two segments"

@@ -202,6 +202,18 @@ def test_unknown_and_missing_fields_are_refused(document):
             assert refused(type(document), sealed(changed)), (*path, name)
 
 
+@given(st.sampled_from(DOCUMENTS), st.lists(st.tuples(st.randoms(), values), min_size=1))
+def test_no_change_of_a_document_is_more_than_damage(document, changes):
+    plain = json.loads(seal(document))
+    for random, value in changes:
+        known = paths(plain)
+        if not known:
+            break
+        path = random.choice(known)
+        inside(plain, path[:-1])[path[-1]] = value
+    refused(type(document), sealed(plain))
+
+
 @example(b'{"a":NaN,"self_sha256":""}')
 @example(b'{"a":"\\ud800","self_sha256":""}')
 @example(b"[" * 100_000)

@@ -1,5 +1,7 @@
 """Cache files in remote stores are downloaded once, and only verified files get their name."""
 
+import errno
+import fcntl
 import os
 import threading
 from collections.abc import Iterator
@@ -101,3 +103,24 @@ def test_where_downloads_go(monkeypatch):
     monkeypatch.setenv(VARIABLE, "~/scratch")
     assert cache_directory() == Path("/home/someone/scratch")
     assert cache_directory("/given") == Path("/given")
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EINVAL, errno.EIO])
+def test_a_file_system_that_refuses_locks_can_be_written(
+    store, facts, tmp_path, monkeypatch, number
+):
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    built = build_file(
+        CODEC.encode_each({"x": n} for n in range(100)),
+        SCHEMA,
+        tmp_path / "b.mdb",
+        limit_bytes=None,
+    )
+    assert built == facts
+    path = fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
+    open_file(path, facts, verify=True).close()
+    assert sorted(os.listdir(tmp_path / "c")) == [f".{path.name}.lock", path.name]
