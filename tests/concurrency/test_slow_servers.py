@@ -18,7 +18,7 @@ ROLE = "arn:aws:iam::123456789012:role/reader"
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("slow", ["begin", "abort"])
-def test_a_stop_waits_a_moment_for_uploads_to_begin_and_to_be_aborted(slow: str) -> None:
+def test_a_stop_waits_a_moment_for_uploads_to_begin_and_to_be_aborted(slow):
     """An upload that began while no caller waited for its answer could not be aborted."""
     begun = Say(200, "<R><UploadId>u</UploadId></R>", seconds=1.0 if slow == "begin" else 0.0)
     other = Say(204, seconds=NEVER_SECONDS if slow == "abort" else 0.0)

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pytest
+from required import at_push
 from store_gaps import GAPS, RACES
 
 from larder.errors import LarderError
@@ -16,8 +17,8 @@ from tests.support.gcs_emulator import GcsEmulator
 from tests.support.servers import S3Server
 
 BUCKET = "contract"
-S3_SERVERS = ["moto", "rclone", pytest.param("radosgw", marks=pytest.mark.radosgw)]
-SERVERS = [*S3_SERVERS, "gcs", "google"]
+S3_SERVERS = ["rclone", *at_push("moto"), pytest.param("radosgw", marks=pytest.mark.radosgw)]
+SERVERS = [*S3_SERVERS, *at_push("gcs"), "google"]
 """``gcs`` is an emulator that others wrote; ``google`` keeps conditions and pages."""
 KINDS = ["file", "memory", *SERVERS]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from column_format import Columns
 
 from larder.config.patterns import expand_braces
 from larder.config.shape import FormatOptions
@@ -60,12 +59,10 @@ def store() -> Iterator[Store]:
     forget(name)
 
 
-@pytest.fixture(params=[*FORMATS, "columns"])
+@pytest.fixture(params=FORMATS)
 def format_(
     request: pytest.FixtureRequest, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> ShardFormat:
-    if request.param == "columns":
-        return Columns()
     format_ = shard_format(request.param)
     if not format_.surveys:
         try:

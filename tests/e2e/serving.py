@@ -15,12 +15,12 @@ from tests.support.commands import CHECKOUT, Running, Workplace
 from tests.support.prefect_server import PROMPT, PrefectServer
 from tests.support.processes import wait_until
 
-OBJECTS = 40
+OBJECTS = 120
 OBJECT_BYTES = 50_000
 ON_THEIR_WAY = 8
 """At most, when a run is ended in the middle: what is copied after that is copied again."""
 
-FAST = ["mirror=true", "cluster.runner.batch_bytes=500 kB"]
+FAST = ["mirror=true", "cluster.runner.batch_bytes=1500 kB"]
 SLOW = [*FAST, "cluster.copy.max_bytes_per_second=200 kB"]
 Run = dict[str, Any]
 
@@ -61,7 +61,7 @@ class Serving:
         return len(list(self.place.storage.glob("larder/files/mirror/*")))
 
     def in_the_middle(self, settings: list[str] = SLOW) -> Run:
-        """A run that has copied a few objects, and would take twenty seconds for the rest."""
+        """A run that has copied a few objects, and would take half a minute for the rest."""
         run = self.start(settings)
         wait_until(lambda: ON_THEIR_WAY < self.copied() < OBJECTS)
         return run

@@ -6,6 +6,8 @@ import pytest
 
 from tests.support.commands import Workplace
 
+pytestmark = pytest.mark.push
+
 LARDER = ("-m", "larder.cli.main")
 PREPARE = (*LARDER, "prepare")
 EMIT = (*LARDER, "emit")
@@ -56,7 +58,6 @@ def test_what_is_not_published_is_refused(place):
         assert place.files() == before
 
 
-@pytest.mark.push
 def test_damage_is_not_emitted(place):
     version = emitted(place, "files")["version"]
     root = place.storage / "larder/files"

@@ -137,7 +137,7 @@ def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(serving):
 
 
 def test_a_server_that_dies_is_started_again_and_its_run_goes_on(serving):
-    run = serving.in_the_middle([*FAST, "cluster.copy.max_bytes_per_second=300 kB"])
+    run = serving.in_the_middle([*FAST, "cluster.copy.max_bytes_per_second=600 kB"])
     (server,) = serving.processes("server start")
     os.kill(server, signal.SIGKILL)
     serving.running.read_until("the server ended with status -9; starting another one")

@@ -13,8 +13,6 @@ import tensorflow as tf
 import larder
 from larder.errors import ConfigError
 from larder.readers.augment import RandomResizedCrop
-from larder.readers.keras import BatchSequence
-from tests.support.numbered import number_of
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 7}
 PICTURES: dict[str, Any] = {**OPTIONS, "decode": True, "size": 6}
@@ -56,46 +54,6 @@ def later_refusal(data: larder.readers.data.Data, **options: Any) -> str:
     return ""
 
 
-class Recorder(keras.Model):  # type: ignore[misc]
-    """Remembers what it was trained with."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = keras.layers.Dense(1)
-        self.seen: list[list[int]] = []
-
-    def call(self, values: Any) -> Any:
-        return self.layer(tf.cast(values, "float32")[:, None])
-
-    def train_step(self, given: Any) -> dict[str, Any]:
-        values, labels = given
-        self.seen.append(values.numpy().tolist())
-        self(values)
-        return {"labels": tf.size(labels)}
-
-
-def trained(data: larder.readers.data.Data, workers: int) -> list[list[int]]:
-    """The samples of each batch of three epochs that Keras trains with."""
-    sequence = data.keras(
-        "train", columns=("key", "label"), transforms={"key": number_of}, workers=workers, **OPTIONS
-    )
-    model = Recorder()
-    model.compile("sgd", run_eagerly=True)
-    model.fit(sequence, epochs=3, verbose=0, shuffle=False)
-    return model.seen[-3 * len(sequence) :]
-
-
-def from_epoch(data: larder.readers.data.Data, workers: int) -> list[list[int]]:
-    """The samples of the epochs 2 and 3, after a look at the model and the validation."""
-    options = {**OPTIONS, "columns": ("key", "label"), "transforms": {"key": number_of}}
-    sequence = data.keras("train", workers=workers, **options)
-    model = Recorder()
-    model.compile("sgd", run_eagerly=True)
-    callbacks = [sequence.callback()]
-    model.fit(sequence, initial_epoch=2, epochs=4, verbose=0, shuffle=False, callbacks=callbacks)
-    return model.seen[-2 * len(sequence) :]
-
-
 def validated(data: larder.readers.data.Data) -> list[list[list[str]]]:
     """What several iterations have that end early, and the whole epoch after them."""
     dataset = data.tf("train", **OPTIONS)
@@ -118,44 +76,20 @@ def fitted(data: larder.readers.data.Data) -> dict[str, Any]:
     }
 
 
-def in_order(data: larder.readers.data.Data) -> list[list[str]]:
-    sequence = data.keras("train", **OPTIONS)
-    first = [sequence[number]["key"] for number in range(len(sequence))]
-    sequence.on_epoch_end()
-    return [first, [sequence[number]["key"] for number in range(len(sequence))]]
-
-
-def mixed(data: larder.readers.data.Data) -> list[list[Any]]:
-    """The second epoch of a mix, by the number of its batches and one after the other."""
-    loaders = [data.loader(split, **OPTIONS, columns=["key"]) for split in ("train", "plain")]
-    mix = larder.mix(zip(loaders, (2, 1), strict=True), batches=7, by="sample")
-    sequence = BatchSequence(mix, ("key",))
-    sequence.callback().on_epoch_begin(1, {})
-    by_number = [sequence[number][0] for number in reversed(range(len(sequence)))]
-    return [by_number[::-1], [batch["key"] for batch in mix]]
-
-
 def main(url: str) -> dict[str, Any]:
     data = larder.open(url)
     loader = data.loader("train", **OPTIONS)
     wanted = [[list(batch["key"]) for batch in loader] for _ in range(2)]
     dataset, by_processes = (data.tf("train", workers=each, **OPTIONS) for each in (0, 2))
     pictures = data.tf("plain", columns=("png", "label"), **PICTURES)
-    image, label = next(iter(pictures))
-    first = next(iter(data.loader("plain", **PICTURES)))
     parts = next(iter(data.tf("train", **OPTIONS))).items()
     samples = {each.key: each for each in data.samples("train")}
     whole = {name: values.numpy().tolist() for name, values in parts}
     return {
         "wanted": wanted,
-        "read": [keys(dataset), keys(dataset)],
         "by_processes": [keys(by_processes), keys(by_processes)],
         "spec": spec(dataset),
         "pictures": spec(pictures),
-        "same": bool(
-            np.array_equal(image.numpy(), first["image"])
-            and np.array_equal(label.numpy(), first["label"])
-        ),
         "bytes": all(
             [samples[key.decode()].parts.get(ext, b"") for key in whole["key"]] == whole[ext]
             for ext in ("png", "json")
@@ -167,9 +101,7 @@ def main(url: str) -> dict[str, Any]:
             later_refusal(data, columns=("key",), transforms={"key": of_other_sizes}),
             later_refusal(data),
         ],
-        "keras": in_order(data),
         "fitted": fitted(data),
-        "from_epoch": {workers: from_epoch(data, workers) for workers in (0, 2)},
         "validated": validated(data),
         "policies": [
             data.tf("train", rank=0, world=world, **OPTIONS)
@@ -177,12 +109,10 @@ def main(url: str) -> dict[str, Any]:
             .experimental_distribute.auto_shard_policy.name
             for world in (1, 2)
         ],
-        "mixed": mixed(data),
         "mapped": spec(
             data.tf("plain", columns=("image", "label"), map=RandomResizedCrop(6), **OPTIONS)
         ),
         "cardinality": [int(dataset.cardinality()), len(loader)],
-        "trained": {workers: trained(data, workers) for workers in (0, 2)},
     }
 
 

@@ -7,12 +7,10 @@ import sys
 import warnings
 from collections.abc import Iterable
 from contextlib import closing
-from itertools import islice
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
-from torchdata.stateful_dataloader import StatefulDataLoader
 
 import larder
 from larder.errors import LarderError, ObjectError
@@ -38,39 +36,12 @@ def orders(data: larder.readers.data.Data) -> dict[str, Any]:
             next(first)
         batches = dataset.loader(workers, multiprocessing_context=method)
         found[f"{method} {workers}"] = [keys(batches), keys(batches)]
-    batches = data.torch("train", **OPTIONS).loader()
-    found["threads"] = [keys(batches), keys(batches)]
-    batches = data.torch("train", workers=2, **OPTIONS).loader()
-    found["processes"] = [keys(batches), keys(batches)]
     dataset = data.torch("train", **OPTIONS)
     plain = DataLoader(dataset, batch_size=None, num_workers=2)
-    found["counted"] = counted(data)
     found["set_epoch"] = []
     for epoch in range(2):
         dataset.set_epoch(epoch)
         found["set_epoch"].append(keys(plain))
-    return found
-
-
-def left(data: larder.readers.data.Data) -> dict[str, Any]:
-    """What several iterations have, some of which are left after so many batches."""
-    options: dict[str, dict[str, Any]] = {
-        "0": {},
-        "1": {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "spawn"},
-        "2": {"num_workers": 2},
-        "3": {"num_workers": 3, "persistent_workers": True},
-    }
-
-    def iterations(batches: Any) -> list[list[list[str]]]:
-        return [keys(islice(batches, stop)) for stop in (None, 2, None, 5, 6, 1, None)]
-
-    found = {"loader": iterations(data.loader("train", **OPTIONS))}
-    for kind in (DataLoader, StatefulDataLoader):
-        for workers, given in options.items():
-            dataset = data.torch("train", **OPTIONS)
-            batches = iterations(kind(dataset, batch_size=None, **given))
-            found[f"{kind.__name__} {workers}"] = batches
-            assert dataset.batches.epoch == 4
     return found
 
 
@@ -172,17 +143,6 @@ def lost(data: larder.readers.data.Data) -> None:
         pass
 
 
-def after_counting(dataset: BatchDataset) -> list[int]:
-    """The batches of an epoch after one of which all batches were taken, but not the end."""
-    numbers = []
-    for workers in (0, 2):
-        batches = iter(dataset)
-        for _ in range(len(dataset)):
-            next(batches)
-        numbers.append(sum(1 for _ in DataLoader(dataset, batch_size=None, num_workers=workers)))
-    return numbers
-
-
 def moved(dataset: BatchDataset) -> None:
     """Go on with an iteration after the epoch was set."""
     batches = iter(dataset.loader(2))
@@ -195,21 +155,6 @@ def odd_refused(part: Any) -> Any:
     if len(part) % 2:
         raise ObjectError("sample.undecodable", "odd", where=str(len(part)))
     return part
-
-
-def mixed(data: larder.readers.data.Data) -> list[list[list[str]]]:
-    """Two epochs of a mix, read by threads, and by workers that go on with a state."""
-
-    def made(workers: int) -> Any:
-        loaders = [data.loader(split, **OPTIONS, columns=["key"]) for split in ("train", "plain")]
-        mix = larder.mix(zip(loaders, (2, 1), strict=True), batches=7, by="sample")
-        return BatchDataset(mix).loader(workers)
-
-    threads, workers, others = made(0), made(2), made(3)
-    wanted = keys(threads) + keys(threads)
-    delivered = keys(workers) + keys(islice(workers, 3))
-    others.load_state_dict(json.loads(json.dumps(workers.state_dict())))
-    return [wanted, delivered + keys(others)]
 
 
 def skipped(data: larder.readers.data.Data) -> list[Any]:
@@ -228,16 +173,6 @@ def skipped(data: larder.readers.data.Data) -> list[Any]:
     return counts
 
 
-def counted(data: larder.readers.data.Data) -> list[list[list[str]]]:
-    """Two epochs of which no more is taken than there is."""
-    epochs = []
-    batches = data.torch("train", **OPTIONS).loader(2)
-    for _ in range(2):
-        steps = iter(batches)
-        epochs.append(keys(next(steps) for _ in range(len(batches))))
-    return epochs
-
-
 def main(url: str) -> dict[str, Any]:
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
@@ -247,13 +182,10 @@ def main(url: str) -> dict[str, Any]:
     batch = next(iter(data.torch("plain", **PICTURES).loader(2)))
     return {
         "orders": orders(data),
-        "left": left(data),
         "resumed": resumed(data),
         "numbered": numbered(data),
         "refused": refused(data),
-        "after_counting": after_counting(data.torch("train", **OPTIONS)),
         "skipped": skipped(data),
-        "mixed": mixed(data),
         **tensors(data),
         "batch": {name: described(value) for name, value in batch.items()},
     }

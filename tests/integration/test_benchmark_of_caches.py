@@ -1,7 +1,5 @@
 """The benchmark of caches says that TensorFlow is missing, or runs in the Python that has it."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks import cache
@@ -16,7 +14,7 @@ def test_without_tensorflow_it_ends_with_what_is_missing(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("status", [0, 3])
-def test_all_of_it_runs_in_the_python_that_is_given(tmp_path: Path, capfd, status):
+def test_all_of_it_runs_in_the_python_that_is_given(tmp_path, capfd, status):
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nprintf "%s|" "$@"\nexit {status}\n')
     python.chmod(0o755)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pipeline_lab import Lab, directory_lab
+from required import at_push
 
 import larder
 from larder import Shuffle
@@ -23,7 +24,7 @@ def text(number: int) -> bytes:
     return b"%d" % number * 300
 
 
-@pytest.fixture(scope="module", params=["repack", "omit"])
+@pytest.fixture(scope="module", params=["repack", *at_push("omit")])
 def grown(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Lab, list[str]]:

@@ -41,9 +41,7 @@ def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Transfer
 @pytest.mark.parametrize(
     ("limit", "sent", "stopped"), [(50, True, True), (50, False, False), (None, True, False)]
 )
-def test_what_was_sent_in_vain_counts_against_the_limit(
-    instead: Callable[..., None], limit: float | None, sent: bool, stopped: bool
-) -> None:
+def test_what_was_sent_in_vain_counts_against_the_limit(instead, limit, sent, stopped):
     name = f"again-{uuid.uuid4().hex[:8]}"
     write(f"memory://{name}-source", {"a": b"1" * 1000})
     lab = CopyLab(f"s3://memory-{name}-source", f"s3://memory-{name}", {})
@@ -63,9 +61,7 @@ def test_what_was_sent_in_vain_counts_against_the_limit(
             assert [i.key for page in store.list() for i in page if i.key == "a"] == []
 
 
-def test_a_run_of_a_dataset_says_that_it_failed(
-    tmp_path: Any, instead: Callable[..., None]
-) -> None:
+def test_a_run_of_a_dataset_says_that_it_failed(tmp_path, instead):
     write(tmp_path / "source", {f"a/{number}.txt": b"x" for number in range(5)})
     instead(lambda *_, **__: FAILED)
     asked = run_settings(tmp_path / "source", tmp_path / "storage", tmp_path / "out", mirror=True)
@@ -76,7 +72,7 @@ def test_a_run_of_a_dataset_says_that_it_failed(
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_what_goes_ahead_is_not_trusted(instead: Callable[..., None], done: bool) -> None:
+def test_what_goes_ahead_is_not_trusted(instead, done):
     objects = {f"a/{number}": bytes([number]) * 1000 * number for number in range(1, 9)}
     asked: list[str] = []
 

@@ -104,9 +104,7 @@ def check(target: Store, copied: dict[str, CopiedObject], *, kept: bool) -> None
 
 
 @pytest.mark.parametrize(("from_", "to"), PAIRS)
-def test_every_kind_of_pair(
-    request: pytest.FixtureRequest, tmp_path: Path, from_: str, to: str
-) -> None:
+def test_every_kind_of_pair(request, tmp_path, from_, to):
     source = bucket(request, from_, tmp_path, "source")
     target = bucket(request, to, tmp_path, "target")
     infos = fill(source)
@@ -121,9 +119,7 @@ def test_every_kind_of_pair(
 
 
 @pytest.mark.parametrize("kind", [*FIRST, *at_push("gcs")])
-def test_of_objects_that_are_read_together_only_what_changed_fails(
-    request: pytest.FixtureRequest, tmp_path: Path, kind: str
-) -> None:
+def test_of_objects_that_are_read_together_only_what_changed_fails(request, tmp_path, kind):
     source = bucket(request, kind, tmp_path, "source")
     target = bucket(request, "file", tmp_path, "target")
     objects = {f"k{number}": content(number, 1_000) for number in range(8)}
@@ -146,9 +142,7 @@ def test_of_objects_that_are_read_together_only_what_changed_fails(
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-def test_parts_that_are_assembled_wrongly_are_no_copy(
-    request: pytest.FixtureRequest, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_that_are_assembled_wrongly_are_no_copy(request, tmp_path, kind, monkeypatch):
     source = bucket(request, "file", tmp_path, "source")
     target = bucket(request, kind, tmp_path, "target")
     infos = [info for info in fill(source) if info.key == "b/parts"]
@@ -160,9 +154,7 @@ def test_parts_that_are_assembled_wrongly_are_no_copy(
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-def test_the_server_copies_parts(
-    request: pytest.FixtureRequest, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_server_copies_parts(request, tmp_path, kind, monkeypatch):
     """rclone answers that it has copied a part, and stores nothing: the check notices."""
     monkeypatch.setattr(parts, "_SERVER_PART_BYTES", 5 * MIB)
     source = bucket(request, kind, tmp_path, "source")
@@ -174,9 +166,7 @@ def test_the_server_copies_parts(
 
 
 @pytest.mark.push
-def test_google_copies_objects_of_any_size_at_once(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+def test_google_copies_objects_of_any_size_at_once(request, tmp_path):
     source = bucket(request, "gcs", tmp_path, "source")
     target = RecordingStore(bucket(request, "gcs", tmp_path, "target"))
     infos = fill(source)
@@ -186,9 +176,7 @@ def test_google_copies_objects_of_any_size_at_once(
 
 
 @pytest.mark.parametrize("kind", FIRST)
-def test_an_upload_is_continued(
-    request: pytest.FixtureRequest, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_is_continued(request, tmp_path, kind, monkeypatch):
     monkeypatch.setattr(parts, "RESUME_BYTES", 0)
     monkeypatch.setattr(uploads, "_RECORD_BYTES", 1)
     source = open_store(f"{tmp_path}/source")
@@ -223,9 +211,7 @@ def test_an_upload_is_continued(
 
 
 @pytest.mark.parametrize("kind", ["rclone", "moto"])
-def test_a_record_of_an_upload_proves_nothing(
-    request: pytest.FixtureRequest, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_of_an_upload_proves_nothing(request, tmp_path, kind, monkeypatch):
     monkeypatch.setattr(parts, "RESUME_BYTES", 0)
     source = open_store(f"{tmp_path}/source")
     target = bucket(request, kind, tmp_path, "target")
@@ -258,7 +244,7 @@ class Late(DelegatingStore):
         return self.inner.put(key, *arguments, **more)
 
 
-def test_what_ends_after_a_stop_is_not_recorded() -> None:
+def test_what_ends_after_a_stop_is_not_recorded():
     name = uuid.uuid4().hex
     source, target = open_store(f"memory://{name}-source"), open_store(f"memory://{name}")
     infos = [source.put(f"k{number}", b"data") for number in range(3)]

@@ -25,7 +25,7 @@ from larder.store.base import ObjectInfo, Reader, Store
 from larder.store.delegate import DelegatingStore
 from tests.support.http_server import QuietHandler, serving
 from tests.support.processes import run_python
-from tests.support.servers import S3Server, rclone_s3
+from tests.support.servers import rclone_s3
 
 pytestmark = pytest.mark.push
 
@@ -73,9 +73,7 @@ def stalled(reached: threading.Event) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("to", ["bucket", "directory"])
-def test_a_stop_waits_for_no_server(
-    rclone_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
-) -> None:
+def test_a_stop_waits_for_no_server(rclone_server, tmp_path, monkeypatch, to):
     """Within an object of 200 GB, of which the next byte never comes."""
     for name, text in rclone_server.environment.items():
         monkeypatch.setenv(name, text)
@@ -137,9 +135,7 @@ class FirstPartStalls(DelegatingStore):
 
 
 @pytest.mark.parametrize("fails", [True, *at_night(False)])
-def test_parts_that_wait_for_an_earlier_one_count_as_memory(
-    moto_server: S3Server, fails: bool
-) -> None:
+def test_parts_that_wait_for_an_earlier_one_count_as_memory(moto_server, fails):
     """To prove the copy, the parts go through MD5 in their order."""
     part_bytes, parts, memory = 5 * MIB, 10, 3
     moto_server.create_bucket("limits")
@@ -183,7 +179,7 @@ print(1024 * int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_tex
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the peak there")
-def test_the_peak_of_a_copy_between_two_buckets(tmp_path: Path) -> None:
+def test_the_peak_of_a_copy_between_two_buckets(tmp_path):
     """The interpreter and its packages take a third of it, and a half of a gigabyte is copied."""
     with rclone_s3(tmp_path / "one") as one, rclone_s3(tmp_path / "two") as two:
         for number in range(4):

@@ -31,7 +31,6 @@ from larder.manifest.sealed import StoredFile, seal
 from larder.pipeline.prepare import prepare
 from tests.support.errors import larder_error
 from tests.support.runs import run_settings
-from tests.support.servers import S3Server
 from tests.support.stores import denied, unavailable, unreadable
 
 OBJECTS = {
@@ -61,7 +60,7 @@ def own(made: Calls, *methods: str) -> list[str]:
     return sorted(key.split("/")[2].partition("-")[0] for key in keys)
 
 
-def test_everything_is_copied_once_and_the_record_says_how(lab: CopyLab) -> None:
+def test_everything_is_copied_once_and_the_record_says_how(lab):
     first, source, storage = calls(lab, lab.copy)
     assert lab.there() == contents(lab.source)
     assert (first["status"], first["copied"]["count"]) == ("copied", len(lab.there()))
@@ -78,7 +77,7 @@ def test_everything_is_copied_once_and_the_record_says_how(lab: CopyLab) -> None
     assert own(storage, "delete") == ["receipts", "work"]
 
 
-def test_without_changes_there_are_only_listings(lab: CopyLab) -> None:
+def test_without_changes_there_are_only_listings(lab):
     first = lab.copy()
     before = lab.own()
     again, source, storage = calls(lab, lab.copy)
@@ -94,7 +93,7 @@ def test_without_changes_there_are_only_listings(lab: CopyLab) -> None:
     assert lab.own() == before
 
 
-def test_what_was_altered_at_the_storage_is_copied_again(lab: CopyLab) -> None:
+def test_what_was_altered_at_the_storage_is_copied_again(lab):
     lab.copy()
     write(lab.storage, {KEY: b"x" * len(OBJECTS[KEY])})
     with opened(lab.storage) as store:
@@ -104,7 +103,7 @@ def test_what_was_altered_at_the_storage_is_copied_again(lab: CopyLab) -> None:
     assert lab.there() == contents(lab.source)
 
 
-def test_what_is_gone_from_the_source_stays_and_is_counted(lab: CopyLab) -> None:
+def test_what_is_gone_from_the_source_stays_and_is_counted(lab):
     lab.copy()
     lab.remove(KEY, "a/001.bin")
     write(lab.storage, {"mine.txt": b"somebody's"})
@@ -119,7 +118,7 @@ def test_what_is_gone_from_the_source_stays_and_is_counted(lab: CopyLab) -> None
     assert lab.copy()["gone"]["count"] == 2  # the record still has them
 
 
-def test_a_plan_writes_nothing_and_says_what_would_be_done(lab: CopyLab) -> None:
+def test_a_plan_writes_nothing_and_says_what_would_be_done(lab):
     lab.copy()
     lab.add({KEY: b"another"})
     before = lab.there(), lab.own()
@@ -133,7 +132,7 @@ def test_a_plan_writes_nothing_and_says_what_would_be_done(lab: CopyLab) -> None
     assert "1 object, 7 B to copy; 1 object differed" in "\n".join(copy_lines(plan))
 
 
-def test_globs_select_what_is_copied_and_what_is_gone(lab: CopyLab) -> None:
+def test_globs_select_what_is_copied_and_what_is_gone(lab):
     done = lab.copy(include=["a/*", "Z/**"], exclude=["**/01?.bin"])
     assert lab.there().keys() == {key for key in OBJECTS if key[0] in "aZ" and key[3] != "1"}
     assert done["objects"]["count"] == 20
@@ -146,7 +145,7 @@ def test_globs_select_what_is_copied_and_what_is_gone(lab: CopyLab) -> None:
     assert plan["status"] == "current"
 
 
-def test_a_copy_checked_by_its_size_is_checked_again_for_a_digest(tmp_path: Path) -> None:
+def test_a_copy_checked_by_its_size_is_checked_again_for_a_digest(tmp_path):
     with directories(tmp_path, {"a": b"1", "b": b"22"}) as lab:
         done = lab.copy(verify="size")
         checks = done["checks"]
@@ -158,7 +157,7 @@ def test_a_copy_checked_by_its_size_is_checked_again_for_a_digest(tmp_path: Path
         assert lab.copy(verify="size")["status"] == "current"
 
 
-def test_a_directory_has_no_folder_markers_and_a_bucket_has(tmp_path: Path) -> None:
+def test_a_directory_has_no_folder_markers_and_a_bucket_has(tmp_path):
     with buckets(OBJECTS) as lab:
         lab.copy()
         assert lab.there() == OBJECTS
@@ -169,9 +168,7 @@ def test_a_directory_has_no_folder_markers_and_a_bucket_has(tmp_path: Path) -> N
         assert down.copy(plan_only=True)["status"] == "current"
 
 
-def test_keys_that_the_storage_cannot_hold_are_refused_before_anything_is_copied(
-    tmp_path: Path,
-) -> None:
+def test_keys_that_the_storage_cannot_hold_are_refused_before_anything_is_copied(tmp_path):
     bad = {"a": b"1", "a/b": b"2", "c//d": b"3", "../e": b"4", f"{'x' * 300}": b"5", "ok": b"6"}
     with buckets(bad) as lab:
         down = CopyLab(lab.source, str(tmp_path / "down"), {})
@@ -184,9 +181,7 @@ def test_keys_that_the_storage_cannot_hold_are_refused_before_anything_is_copied
         assert down.copy(exclude=["a/*", "c/**", "../*", "xx*"])["copied"]["count"] == 2
 
 
-def test_a_run_whose_clock_is_ahead_leaves_the_work_of_others_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_clock_is_ahead_leaves_the_work_of_others_alone(tmp_path, monkeypatch):
     work, time_ns = f"{PLACE.work}due-of-another-run.parquet", time.time_ns
     with directories(tmp_path, {"a": b"1"}) as lab:
         with opened(lab.storage) as store:
@@ -223,7 +218,7 @@ def failed_copy(lab: CopyLab, **options: Any) -> tuple[RunError, dict[str, str]]
     return error, {row["key"]: row["code"] for row in rows}
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_copied(tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused_before_anything_is_copied(tmp_path):
     objects = {f"{number}.bin": os.urandom(80_000) for number in range(4)}
     with disk_of("256k", tmp_path / "disk") as disk, directories(tmp_path, objects) as lab:
         small = CopyLab(lab.source, str(disk / "copies"), lab.options)
@@ -235,7 +230,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_copied(tmp_path: Path) 
         assert small.copy()["copied"]["count"] == 2
 
 
-def test_paths_that_cannot_be_listed_are_failures_and_the_rest_is_copied(tmp_path: Path) -> None:
+def test_paths_that_cannot_be_listed_are_failures_and_the_rest_is_copied(tmp_path):
     with directories(tmp_path, {"a/1": b"1", "b/2": b"2"}) as lab:
         unlistable(lab)
         planned = lab.copy(plan_only=True)
@@ -257,9 +252,7 @@ def test_paths_that_cannot_be_listed_are_failures_and_the_rest_is_copied(tmp_pat
 
 
 @pytest.mark.parametrize("include", ["**", "[ab]*/**", "a/*"])
-def test_what_is_in_a_directory_that_cannot_be_reached_is_not_gone(
-    tmp_path: Path, include: str
-) -> None:
+def test_what_is_in_a_directory_that_cannot_be_reached_is_not_gone(tmp_path, include):
     folder, elsewhere = tmp_path / "source/a", tmp_path / "unmounted"
     with directories(tmp_path, {"a/1": b"1", "ab/2": b"2", "b/3": b"3"}) as lab:
         folder.rename(elsewhere)
@@ -279,7 +272,7 @@ def test_what_is_in_a_directory_that_cannot_be_reached_is_not_gone(
         assert lab.copy()["copied"]["count"] == 0, "their receipts stayed"
 
 
-def test_another_source_replaces_the_record_and_says_so(tmp_path: Path) -> None:
+def test_another_source_replaces_the_record_and_says_so(tmp_path):
     with directories(tmp_path, {"a.txt": b"1"}) as lab:
         lab.copy()
         write(tmp_path / "other", {"b.txt": b"2"})
@@ -292,9 +285,7 @@ def test_another_source_replaces_the_record_and_says_so(tmp_path: Path) -> None:
         assert lab.there() == {"a.txt": b"1", "b.txt": b"2"}
 
 
-def test_a_plan_names_archived_objects(
-    moto_server: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_names_archived_objects(moto_server, monkeypatch):
     """They were found out one by one, when they were copied."""
     for name, value in moto_server.environment.items():
         monkeypatch.setenv(name, value)
@@ -314,7 +305,7 @@ def test_a_plan_names_archived_objects(
     assert warning["message"].endswith(": d")
 
 
-def test_an_empty_source_is_refused(tmp_path: Path) -> None:
+def test_an_empty_source_is_refused(tmp_path):
     (tmp_path / "source").mkdir()
     with directories(tmp_path, {}) as lab:
         with larder_error("config.empty_source"):
@@ -325,7 +316,7 @@ def test_an_empty_source_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["altered", "cut", "another"])
-def test_a_damaged_record_is_an_error_that_says_what_to_do(lab: CopyLab, how: str) -> None:
+def test_a_damaged_record_is_an_error_that_says_what_to_do(lab, how):
     lab.copy()
     with opened(lab.storage) as store:
         data = bytes(store.get(PLACE.document))
@@ -345,7 +336,7 @@ def test_a_damaged_record_is_an_error_that_says_what_to_do(lab: CopyLab, how: st
         assert read_record(store, PLACE) is not None
 
 
-def test_a_listing_that_fails_is_never_used(lab: CopyLab) -> None:
+def test_a_listing_that_fails_is_never_used(lab):
     lab.copy()
     before = lab.own()
     for side in (lab.source, lab.storage):
@@ -354,7 +345,7 @@ def test_a_listing_that_fails_is_never_used(lab: CopyLab) -> None:
         assert lab.own() == before
 
 
-def test_objects_that_fail_are_listed_and_tried_again(lab: CopyLab) -> None:
+def test_objects_that_fail_are_listed_and_tried_again(lab):
     bad = {"a/003.bin", "b/011.bin"}
 
     with (
@@ -374,7 +365,7 @@ def test_objects_that_fail_are_listed_and_tried_again(lab: CopyLab) -> None:
     assert not [key for key in lab.own() if "/failures-" in key or "/work/" in key]
 
 
-def test_too_many_failures_stop_it_early_and_are_recorded(tmp_path: Path) -> None:
+def test_too_many_failures_stop_it_early_and_are_recorded(tmp_path):
     many = {f"{number:04}": b"x" for number in range(600)}
     with directories(tmp_path, many) as lab:
         settings = ["copy.max_failure_rate=0.1", "copy.concurrency=4", "runner.batch_bytes=200"]
@@ -393,7 +384,7 @@ def test_too_many_failures_stop_it_early_and_are_recorded(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("side", ["source", "storage"])
-def test_refused_access_ends_it_at_once(lab: CopyLab, side: str) -> None:
+def test_refused_access_ends_it_at_once(lab, side):
     url = getattr(lab, side)
     methods = {"source": READS, "storage": ("put", "writer", "upload", "copy_from")}
     with broken(url, *methods[side], effect=denied()), pytest.raises(StoreError) as caught:
@@ -404,7 +395,7 @@ def test_refused_access_ends_it_at_once(lab: CopyLab, side: str) -> None:
     assert lab.there() == contents(lab.source)
 
 
-def test_failures_of_a_dataset_are_listed_in_a_file_too(tmp_path: Path) -> None:
+def test_failures_of_a_dataset_are_listed_in_a_file_too(tmp_path):
     write(tmp_path / "source", {f"a/{number}.txt": b"x" for number in range(5)})
     asked = run_settings(tmp_path / "source", tmp_path / "storage", tmp_path / "out", mirror=True)
     bad = broken(str(tmp_path / "source"), "get", "open", effect=unreadable(), keys=["a/3.txt"])
@@ -419,7 +410,7 @@ def test_failures_of_a_dataset_are_listed_in_a_file_too(tmp_path: Path) -> None:
     assert prepare(asked)["status"] == "built"
 
 
-def test_failed_objects_that_are_gone_by_now_fail_no_more(lab: CopyLab) -> None:
+def test_failed_objects_that_are_gone_by_now_fail_no_more(lab):
     with broken(lab.source, *READS, effect=unavailable(), keys=[KEY]), pytest.raises(RunError):
         lab.copy()
     lab.remove(KEY)

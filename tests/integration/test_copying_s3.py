@@ -51,9 +51,7 @@ def lab_to_bucket(source: Path | str) -> CopyLab:
 
 @pytest.mark.parametrize("moment", ["send", "_complete", *at_night("_begun")])
 @pytest.mark.parametrize("how", ["interrupt", "refusal"])
-def test_a_copy_that_is_stopped_leaves_no_upload(
-    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, how: str
-) -> None:
+def test_a_copy_that_is_stopped_leaves_no_upload(server, tmp_path, monkeypatch, moment, how):
     """An upload whose completion was stopped was left behind, and paid for."""
     lab, stop = lab_to_bucket(tmp_path / "up"), threading.Event()
     lab.add({f"{n}.bin": blob(f"large{n}", LARGE_BYTES) for n in range(3)})
@@ -80,8 +78,8 @@ def test_a_copy_that_is_stopped_leaves_no_upload(
 
 @pytest.mark.parametrize("days", [0, 1])
 def test_only_uploads_of_our_own_records_are_aborted_after_a_day(
-    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int
-) -> None:
+    server, tmp_path, monkeypatch, days
+):
     monkeypatch.setattr(uploads, "UPLOAD_ABANDONED_SECONDS", 86_400.0 * (1 - days) - 60)
     lab = lab_to_bucket(tmp_path / "source")
     lab.add(OBJECTS)

@@ -84,9 +84,7 @@ def stopped(lab: CopyLab, run: Callable[[CopyLab], Any], after: int | None) -> S
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_after_a_stop_at_any_write_the_next_run_does_the_rest(
-    make: Callable[[], CopyLab], scene: str
-) -> None:
+def test_after_a_stop_at_any_write_the_next_run_does_the_rest(make, scene):
     before, run = SCENES[scene]
     whole = make()
     before(whole)
@@ -117,9 +115,7 @@ def test_after_a_stop_at_any_write_the_next_run_does_the_rest(
         assert not [key for key in lab.own() if "/receipts/" in key], where
 
 
-def test_a_copy_that_ends_while_another_runs_is_not_forgotten(
-    make: Callable[[], CopyLab],
-) -> None:
+def test_a_copy_that_ends_while_another_runs_is_not_forgotten(make):
     """Both write the record: the later one keeps what only the earlier one copied."""
     lab = make()
     meanwhile = Meanwhile()
@@ -140,9 +136,7 @@ def test_a_copy_that_ends_while_another_runs_is_not_forgotten(
         assert read_record(root, PLACE) is not None
 
 
-def test_a_manifest_that_two_runs_share_is_not_lost_if_one_is_replaced(
-    make: Callable[[], CopyLab],
-) -> None:
+def test_a_manifest_that_two_runs_share_is_not_lost_if_one_is_replaced(make):
     """Two runs wrote one manifest; a third replaces the record of the first, and deletes it."""
     for method, key in (("put", PLACE.document), ("delete", "/manifest-")):
         lab = make()
@@ -170,9 +164,7 @@ def test_a_manifest_that_two_runs_share_is_not_lost_if_one_is_replaced(
         assert lab.there() == contents(lab.source)
 
 
-def test_another_state_of_the_source_after_a_stop_is_followed(
-    make: Callable[[], CopyLab],
-) -> None:
+def test_another_state_of_the_source_after_a_stop_is_followed(make):
     whole = make()
     writes = stopped(whole, copied, None).writes
     for after in range(1, len(writes), STEP):

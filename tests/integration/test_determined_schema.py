@@ -34,6 +34,8 @@ from larder.experiments.consumers.determined.validate import (
 )
 from tests.support.errors import larder_error
 
+pytestmark = pytest.mark.push  # the wheels are downloaded
+
 RELEASE = "0.21.0"
 WITH_DATA_LAYER = "0.19.9"
 """The last release that has a data layer, and checks it."""

@@ -18,8 +18,6 @@ from determined_lab import delivered, document
 from pipeline_lab import Lab, directory_lab, png, write
 from required import read_with_frameworks
 
-from tests.support.servers import S3Server
-
 PAGE = (Path(__file__).parents[2] / "docs/how-to/experiment-configs.md").read_text()
 TABLE = b"x,y\n1,2\n3,4\n"
 ROWS = [["x", "y"], ["1", "2"], ["3", "4"]]
@@ -106,9 +104,7 @@ def test_the_trials_train_and_resume_in_a_file_system(tmp_path, submit, monkeypa
     assert [sorted(batch) for batch in trained["core"]] == [[0] * 6 + [1] * 6] * 3
 
 
-def test_every_rank_downloads_from_the_bucket(
-    rclone_server: S3Server, tmp_path, submit, monkeypatch
-):
+def test_every_rank_downloads_from_the_bucket(rclone_server, tmp_path, submit, monkeypatch):
     """Copied from another region first; then data.bucket, and a directory for each rank."""
     for name, value in rclone_server.environment.items():
         if name not in ("AWS_ENDPOINT_URL", "AWS_REGION"):

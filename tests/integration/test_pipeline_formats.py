@@ -1,11 +1,9 @@
 """Complete runs in every format: what comes out, growth, caches, and the indexes of splits."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import column_format
 import numpy as np
 import pytest
 from pipeline_lab import Lab, contents, directory_lab, write
@@ -33,14 +31,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "parquet": {"format": "parquet", "bytes": 3_000},
     "records": {"format": "records", "bytes": 1_300},
     "batches": {"format": "batches", "samples_per_shard": 4},
-    "columns": {"format": "columns", "bytes": 1_000},
 }
-
-
-@pytest.fixture(autouse=True)
-def columns() -> Iterator[None]:
-    with column_format.registered():
-        yield
 
 
 @pytest.fixture(params=FORMATS)

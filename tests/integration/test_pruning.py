@@ -51,7 +51,7 @@ def refused(lab: CopyLab, max_delete: int | None = None, **options: object) -> C
     return caught.value
 
 
-def test_a_listing_that_leaves_something_out_is_not_pruned_by(tmp_path: Path) -> None:
+def test_a_listing_that_leaves_something_out_is_not_pruned_by(tmp_path):
     with directories(tmp_path, SOURCE) as lab:
         lab.copy()
         lab.remove(*GONE)
@@ -63,7 +63,7 @@ def test_a_listing_that_leaves_something_out_is_not_pruned_by(tmp_path: Path) ->
         assert (lab.there(), lab.own()) == before
 
 
-def test_what_is_gone_from_the_source_is_deleted_and_listed(lab: CopyLab) -> None:
+def test_what_is_gone_from_the_source_is_deleted_and_listed(lab):
     lab.copy()
     lab.remove(*GONE)
     write(lab.storage, {"mine.txt": b"somebody's"})
@@ -91,14 +91,14 @@ def test_what_is_gone_from_the_source_is_deleted_and_listed(lab: CopyLab) -> Non
     assert pruned(lab)["status"] == "current"
 
 
-def test_without_anything_gone_nothing_is_written(lab: CopyLab) -> None:
+def test_without_anything_gone_nothing_is_written(lab):
     lab.copy()
     done, _, storage = calls(lab, lambda: pruned(lab))
     assert (done["status"], done["deleted"]) == ("current", {"count": 0, "bytes": 0})
     assert not {call.method for call in storage} & {"put", "upload", "delete", "writer"}
 
 
-def test_copies_from_another_source_are_not_called_those_of_this_one(tmp_path: Path) -> None:
+def test_copies_from_another_source_are_not_called_those_of_this_one(tmp_path):
     with directories(tmp_path, SOURCE) as lab:
         lab.copy()
         write(tmp_path / "second", {"c/1.bin": b"x"})
@@ -111,7 +111,7 @@ def test_copies_from_another_source_are_not_called_those_of_this_one(tmp_path: P
         assert len(second.there()) == 41
 
 
-def test_only_what_a_copy_wrote_is_deleted(lab: CopyLab) -> None:
+def test_only_what_a_copy_wrote_is_deleted(lab):
     """An object that was altered at the storage is somebody's else by now."""
     lab.copy()
     lab.remove(*GONE)
@@ -121,7 +121,7 @@ def test_only_what_a_copy_wrote_is_deleted(lab: CopyLab) -> None:
 
 
 @pytest.mark.parametrize("method", ["head", "delete"])
-def test_an_object_that_changes_after_the_listing_stays(lab: CopyLab, method: str) -> None:
+def test_an_object_that_changes_after_the_listing_stays(lab, method):
     lab.copy()
     lab.remove(*GONE)
     meanwhile = Meanwhile()
@@ -132,7 +132,7 @@ def test_an_object_that_changes_after_the_listing_stays(lab: CopyLab, method: st
     assert lab.there()[GONE[1]] == b"new"
 
 
-def test_it_is_capped(lab: CopyLab) -> None:
+def test_it_is_capped(lab):
     lab.copy()
     lab.remove(*list(SOURCE)[:5])
     error = refused(lab)
@@ -142,16 +142,14 @@ def test_it_is_capped(lab: CopyLab) -> None:
     assert pruned(lab, 5)["deleted"]["count"] == 5
 
 
-def test_globs_limit_it(lab: CopyLab) -> None:
+def test_globs_limit_it(lab):
     lab.copy()
     lab.remove(*GONE)
     assert pruned(lab, include=["b/*"], exclude=["**/19.*"])["gone"]["keys"] == ["b/07.bin"]
     assert pruned(lab)["gone"]["keys"] == ["a/03.bin", "b/19.bin"]
 
 
-def test_an_empty_source_another_source_and_no_record_are_refused(
-    lab: CopyLab, tmp_path: Path
-) -> None:
+def test_an_empty_source_another_source_and_no_record_are_refused(lab, tmp_path):
     write(lab.storage, {"mine": b"1"})
     assert "no record" in refused(lab).message
     lab.copy()
@@ -166,7 +164,7 @@ def test_an_empty_source_another_source_and_no_record_are_refused(
     assert len(lab.there()) == len(SOURCE) + 1
 
 
-def test_a_report_instead_of_a_listing_is_refused(tmp_path: Path) -> None:
+def test_a_report_instead_of_a_listing_is_refused(tmp_path):
     with directories(tmp_path, SOURCE) as lab:
         lab.copy()
         (tmp_path / "report.csv").write_text("key,size\na/00.bin,10\n")
@@ -175,7 +173,7 @@ def test_a_report_instead_of_a_listing_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("side", ["source", "storage"])
-def test_a_listing_that_fails_in_the_middle_deletes_nothing(side: str) -> None:
+def test_a_listing_that_fails_in_the_middle_deletes_nothing(side):
     many = {f"{number:05}": b"x" for number in range(2_500)}
     with buckets(many) as lab:
         lab.copy()
@@ -186,7 +184,7 @@ def test_a_listing_that_fails_in_the_middle_deletes_nothing(side: str) -> None:
         assert len(lab.there()) == 2_500
 
 
-def test_what_cannot_be_deleted_is_reported_and_tried_again(lab: CopyLab) -> None:
+def test_what_cannot_be_deleted_is_reported_and_tried_again(lab):
     lab.copy()
     lab.remove(*GONE)
     with (
@@ -199,7 +197,7 @@ def test_what_cannot_be_deleted_is_reported_and_tried_again(lab: CopyLab) -> Non
     assert pruned(lab)["gone"]["keys"] == [GONE[0]]
 
 
-def test_a_storage_that_refuses_ends_it(lab: CopyLab) -> None:
+def test_a_storage_that_refuses_ends_it(lab):
     lab.copy()
     lab.remove(*GONE)
     with broken(lab.storage, "delete", effect=denied()), pytest.raises(StoreError):

@@ -57,7 +57,7 @@ def has_changed(key: str, root: Store) -> bool:
 
 
 @pytest.mark.parametrize("damage", at_night(*DAMAGES, but=("replaced by a sibling", "removed")))
-def test_every_file_is_made_again_to_the_same_bytes(lab: Lab, damage: str) -> None:
+def test_every_file_is_made_again_to_the_same_bytes(lab, damage):
     with lab.opened_root() as root:
         files = published(root)
         version = verified(lab)["version"]
@@ -79,7 +79,7 @@ def test_every_file_is_made_again_to_the_same_bytes(lab: Lab, damage: str) -> No
         assert verified(lab)["status"] == "intact"
 
 
-def test_a_changed_source_is_refused_with_what_helps(text: Lab, root: Store) -> None:
+def test_a_changed_source_is_refused_with_what_helps(text, root):
     key = shards(root)[0]
     before = bytes(root.get(key))
     root.put(key, flipped(before))
@@ -106,7 +106,7 @@ def test_a_changed_source_is_refused_with_what_helps(text: Lab, root: Store) -> 
     assert forget_replaced(root) == [flipped(before)]
 
 
-def test_preparing_again_leaves_a_lost_sample_behind(tmp_path: Path) -> None:
+def test_preparing_again_leaves_a_lost_sample_behind(tmp_path):
     """What the refusal says: the next version takes what the source has now."""
     lab = text_lab(tmp_path)
     with lab.opened_root() as root:
@@ -118,9 +118,7 @@ def test_preparing_again_leaves_a_lost_sample_behind(tmp_path: Path) -> None:
     assert verified(lab)["status"] == "intact"
 
 
-def test_samples_that_were_packed_again_are_read_from_the_source(
-    text: Lab, root: Store, tmp_path: Path
-) -> None:
+def test_samples_that_were_packed_again_are_read_from_the_source(text, root, tmp_path):
     before = set(shards(root))
     Path(str(text.source), "a/00.txt").write_bytes(b"changed")
     text.prepare()
@@ -139,9 +137,7 @@ def test_samples_that_were_packed_again_are_read_from_the_source(
 @pytest.mark.parametrize(
     "shards_", [{"format": "recordio", "bytes": 2_000}, {"bytes": 2_000, "images": {"resize": 4}}]
 )
-def test_every_shard_is_made_again_without_the_samples_that_were_left_out(
-    tmp_path: Path, shards_: dict[str, Any]
-) -> None:
+def test_every_shard_is_made_again_without_the_samples_that_were_left_out(tmp_path, shards_):
     """Numbers of records count them; the sizes of transformed images are not those of objects."""
     objects = {f"a/{n:02}.png": b"no image" if n % 4 == 1 else png(n) for n in range(12)}
     lab = directory_lab(tmp_path, objects, shards=shards_, on_bad_sample="skip", cache=None)
@@ -165,7 +161,7 @@ def without_work(root: Store) -> None:
                 root.delete(info.key)
 
 
-def test_nothing_reads_work_once_the_segment_is_there(tmp_path: Path) -> None:
+def test_nothing_reads_work_once_the_segment_is_there(tmp_path):
     lab = directory_lab(tmp_path, images("ab", each=4))
     lab.prepare()
     with lab.opened_root() as root:
@@ -185,7 +181,7 @@ def test_nothing_reads_work_once_the_segment_is_there(tmp_path: Path) -> None:
         assert published(root) == files
 
 
-def test_a_shard_is_made_once_its_sources_are(text: Lab, root: Store) -> None:
+def test_a_shard_is_made_once_its_sources_are(text, root):
     files = published(root)
     key, shard = next(key for key in files if "/index/sources-" in key), shards(root)[0]
     root.put(key, files[key][:-1])
@@ -201,7 +197,7 @@ def test_a_shard_is_made_once_its_sources_are(text: Lab, root: Store) -> None:
         assert bytes(root.get(shard)) == bytes(root.get(key)) == b"x"
 
 
-def test_manifests_without_receipts_are_refused(text: Lab, root: Store) -> None:
+def test_manifests_without_receipts_are_refused(text, root):
     files = published(root)
     without_work(root)
     key = next(key for key in files if "/index/sources-" in key)
@@ -213,8 +209,8 @@ def test_manifests_without_receipts_are_refused(text: Lab, root: Store) -> None:
 
 @pytest.mark.parametrize("wrong", [None, b"x"])
 def test_what_nothing_else_has_is_refused_and_made_by_doing_as_the_refusal_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: bytes | None
-) -> None:
+    tmp_path, monkeypatch, wrong
+):
     """To the same bytes, except the document of a segment that versions before have, too."""
     monkeypatch.setattr(omitted, "MAX_INLINE_RANGES", 0)
     lab = grown_lab(tmp_path)
@@ -241,7 +237,7 @@ def test_what_nothing_else_has_is_refused_and_made_by_doing_as_the_refusal_says(
                 assert published(root) == files
 
 
-def test_a_lost_tag_is_never_guessed(tmp_path: Path) -> None:
+def test_a_lost_tag_is_never_guessed(tmp_path):
     """Neither if its version is lost, nor if there is only one."""
     lab = grown_lab(tmp_path, cache=None)
     with lab.opened_root() as root:
@@ -265,7 +261,7 @@ def test_a_lost_tag_is_never_guessed(tmp_path: Path) -> None:
         assert verified(lab)["version"] == older
 
 
-def test_a_tag_is_not_set_to_a_damaged_version(text: Lab, root: Store, tmp_path: Path) -> None:
+def test_a_tag_is_not_set_to_a_damaged_version(text, root, tmp_path):
     version = verified(text)["version"]
     root.delete("tags/latest.json")
     root.put(shards(root)[0], b"gone")
@@ -278,9 +274,7 @@ def test_a_tag_is_not_set_to_a_damaged_version(text: Lab, root: Store, tmp_path:
 
 
 @pytest.mark.parametrize("kind", ["/index/sources-", "/index/rows-", ".idx", "classes.json"])
-def test_exchanged_files_are_put_where_they_belong(
-    text: Lab, root: Store, tmp_path: Path, kind: str
-) -> None:
+def test_exchanged_files_are_put_where_they_belong(text, root, tmp_path, kind):
     """Also where nothing could make them again."""
     without_work(root)
     files = published(root)
@@ -293,7 +287,7 @@ def test_exchanged_files_are_put_where_they_belong(
     assert published(root) == files
 
 
-def test_what_another_version_needs_is_kept_until_that_is_repaired(text: Lab, root: Store) -> None:
+def test_what_another_version_needs_is_kept_until_that_is_repaired(text, root):
     old = verified(text)["version"]
     inventory = next(key for key in published(root) if "/manifests/objects-" in key)
     write(str(text.source), {"b/new.txt": b"new"})
@@ -310,9 +304,7 @@ def test_what_another_version_needs_is_kept_until_that_is_repaired(text: Lab, ro
     assert published(root) == files
 
 
-def test_a_kind_of_cache_that_would_differ_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kind_of_cache_that_would_differ_is_refused(tmp_path, monkeypatch):
     lab = directory_lab(tmp_path, images("a", each=3), cache={"records": "decoded"})
     lab.prepare()
     with lab.opened_root() as root:
@@ -355,9 +347,7 @@ def read_cache_digest(root: Store, key: str) -> str:
     return next(file.digest for file in document.files.values() if file.path == key)
 
 
-def test_what_is_made_with_other_bytes_does_not_stay(
-    text: Lab, root: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_made_with_other_bytes_does_not_stay(text, root, monkeypatch):
     key = shards(root)[0]
     wrong = flipped(bytes(root.get(key)))
     monkeypatch.setattr(tar, "_TIME", b"\0" + b"00000000001\0")
@@ -383,7 +373,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("shape", at_night(*SHAPES, but=("shuffle_seed", "skipped samples")))
-def test_segments_of_every_shape_are_made_again(tmp_path: Path, shape: str) -> None:
+def test_segments_of_every_shape_are_made_again(tmp_path, shape):
     """Two segments, the second with another class; every shard of both is lost."""
     fields = SHAPES[shape]
     objects = {f"{name}/{n}.png": png(n, 20, 20) for name in "ab" for n in range(6)}
@@ -403,7 +393,7 @@ def test_segments_of_every_shape_are_made_again(tmp_path: Path, shape: str) -> N
         assert published(root) == files
 
 
-def test_what_cannot_be_kept_stays(text: Lab, root: Store) -> None:
+def test_what_cannot_be_kept_stays(text, root):
     """Something is where the folder of what was replaced would be."""
     key = shards(root)[0]
     root.put(key, b"gone")
@@ -432,9 +422,7 @@ class BadSector(DelegatingStore):
 
 
 @pytest.mark.parametrize("names", [2, 1])
-def test_what_cannot_be_read_is_kept_by_a_second_name_or_stays(
-    text: Lab, root: Store, monkeypatch: pytest.MonkeyPatch, names: int
-) -> None:
+def test_what_cannot_be_read_is_kept_by_a_second_name_or_stays(text, root, monkeypatch, names):
     key, files = shards(root)[0], published(root)
     wrong = flipped(files[key])
     root.put(key, wrong)
@@ -447,9 +435,7 @@ def test_what_cannot_be_read_is_kept_by_a_second_name_or_stays(
     assert forget_replaced(root) == ([wrong] if names == 2 else [])
 
 
-def test_without_second_names_what_is_replaced_is_copied(
-    text: Lab, root: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_second_names_what_is_replaced_is_copied(text, root, monkeypatch):
     key, files = shards(root)[0], published(root)
     monkeypatch.setattr(os, "link", mock.Mock(side_effect=PermissionError(errno.EPERM, "no links")))
     root.put(key, flipped(files[key]))
@@ -458,7 +444,7 @@ def test_without_second_names_what_is_replaced_is_copied(
     assert forget_replaced(root) == [flipped(files[key])]
 
 
-def test_a_link_in_the_place_of_a_file_stays(text: Lab, root: Store, tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_a_file_stays(text, root, tmp_path):
     """Nothing is written where it leads to."""
     one, other, *_ = shards(root)
     place, target = text.folder / one, tmp_path / "of somebody else"

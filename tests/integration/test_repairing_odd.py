@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, write
+from pipeline_lab import write
 from verify_lab import (
     everything,
     findings,
@@ -35,7 +34,7 @@ def exchange(root: Store, one: str, other: str) -> None:
     root.put(other, data)
 
 
-def test_what_is_replaced_is_never_deleted(tmp_path: Path) -> None:
+def test_what_is_replaced_is_never_deleted(tmp_path):
     """It may be an object of the mirror, a tag, or a file of a segment that is being built."""
     lab = text_lab(tmp_path, mirror=True)
     write(str(lab.source), {"b/new.txt": b"new"})
@@ -52,9 +51,7 @@ def test_what_is_replaced_is_never_deleted(tmp_path: Path) -> None:
         assert verified(lab, version=version)["status"] == "intact"
 
 
-def test_what_changes_during_a_repair_is_kept(
-    text: Lab, root: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_changes_during_a_repair_is_kept(text, root, monkeypatch):
     """A repair writes nothing but what was published, whatever others do meanwhile."""
     one, *_ = shards(root)
     files, made = published(root), repair_large
@@ -70,9 +67,7 @@ def test_what_changes_during_a_repair_is_kept(
     assert forget_replaced(root) == [b"of another run"]
 
 
-def test_two_repairs_at_once_do_no_harm(
-    text: Lab, root: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_repairs_at_once_do_no_harm(text, root, monkeypatch):
     """What the other one has repaired meanwhile is not made again."""
     one, other, *_ = shards(root)
     files, made = published(root), repair_large
@@ -91,7 +86,7 @@ def test_two_repairs_at_once_do_no_harm(
     assert published(root) == files
 
 
-def test_a_copy_of_what_changes_meanwhile_is_not_published(text: Lab, root: Store) -> None:
+def test_a_copy_of_what_changes_meanwhile_is_not_published(text, root):
     one, other, *_ = shards(root)
     before, data = bytes(root.get(one)), bytes(root.get(other))
     wanted = StoredFile(one, len(data), sha256_hex(data), "shard")
@@ -107,9 +102,7 @@ def test_a_copy_of_what_changes_meanwhile_is_not_published(text: Lab, root: Stor
     assert bytes(root.get(one)) == before
 
 
-def test_nothing_is_kept_through_a_link_that_leads_out(
-    text: Lab, root: Store, tmp_path: Path
-) -> None:
+def test_nothing_is_kept_through_a_link_that_leads_out(text, root, tmp_path):
     key, outside = shards(root)[0], tmp_path / "outside"
     root.put(key, b"gone")
     outside.mkdir()
@@ -121,7 +114,7 @@ def test_nothing_is_kept_through_a_link_that_leads_out(
     assert not any(outside.iterdir())
 
 
-def test_stray_files_end_no_repair(text: Lab, root: Store) -> None:
+def test_stray_files_end_no_repair(text, root):
     segment = shards(root)[0].split("/")[1]
     stray = f"segments/{segment}/caches"
     for key in (stray, "work/replaced/.DS_Store"):
@@ -132,7 +125,7 @@ def test_stray_files_end_no_repair(text: Lab, root: Store) -> None:
     assert document["status"] == "damaged"
 
 
-def test_a_lost_latest_is_found_whatever_tag_is_asked_for(text: Lab, root: Store) -> None:
+def test_a_lost_latest_is_found_whatever_tag_is_asked_for(text, root):
     root.put("tags/stable.json", bytes(root.get("tags/latest.json")))
     root.delete("tags/latest.json")
     for repair in (False, True):

@@ -59,7 +59,7 @@ def spoil(root: Store, files: Mapping[str, bytes]) -> dict[str, bytes | None]:
     return after
 
 
-def test_a_repair_that_is_stopped_at_any_write_continues(lab: Lab) -> None:
+def test_a_repair_that_is_stopped_at_any_write_continues(lab):
     root = open_store(ROOT)
     with between():
         version = verified(lab)["version"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -48,9 +47,7 @@ def version(lab: Lab) -> str:
     "damage", at_night(*DAMAGES, but=("middle byte flipped", "truncated by one"))
 )
 @pytest.mark.push
-def test_every_damage_to_every_file_is_found(
-    lab: Lab, root: Store, version: str, damage: str
-) -> None:
+def test_every_damage_to_every_file_is_found(lab, root, version, damage):
     files = published(root)
     names = listed_files(root, version)
     suffixes = {name.rpartition(".")[2] for name in names}
@@ -67,7 +64,7 @@ def test_every_damage_to_every_file_is_found(
     assert verify(lab)["status"] == "intact"
 
 
-def test_every_version_can_be_verified_by_tag_or_id(lab: Lab, root: Store, version: str) -> None:
+def test_every_version_can_be_verified_by_tag_or_id(lab, root, version):
     ids = {key.split("/")[1] for key in published(root) if key.startswith("versions/")}
     assert len(ids) == 2
     assert verify(lab, version="latest")["version"] == version
@@ -103,9 +100,7 @@ NOT_FOREIGN = [
 
 
 @pytest.mark.parametrize("pattern", FOREIGN + NOT_FOREIGN)
-def test_foreign_files_are_named_and_never_deleted(
-    lab: Lab, root: Store, version: str, pattern: str
-) -> None:
+def test_foreign_files_are_named_and_never_deleted(lab, root, version, pattern):
     cache = next(key for key in listed_files(root, version) if key.endswith("cache.json"))
     _, segment, _, name, _ = cache.split("/")
     key = pattern.replace("SEGMENT", segment).replace("CACHE", name).replace("VERSION", version)
@@ -123,7 +118,7 @@ def test_foreign_files_are_named_and_never_deleted(
         root.delete(key)
 
 
-def test_a_part_of_it_is_a_seeded_choice(lab: Lab, root: Store, version: str) -> None:
+def test_a_part_of_it_is_a_seeded_choice(lab, root, version):
     whole = verify(lab)["read"]
 
     def requested(percent: float, seed: int) -> set[str]:
@@ -159,12 +154,12 @@ def test_a_part_of_it_is_a_seeded_choice(lab: Lab, root: Store, version: str) ->
     ],
     ids=str,
 )
-def test_parts_that_cannot_be_asked_for(lab: Lab, asked: dict[str, Any]) -> None:
+def test_parts_that_cannot_be_asked_for(lab, asked):
     with pytest.raises(ConfigError):
         verify(lab, **asked)
 
 
-def test_every_file_is_requested_once_and_nothing_is_written(lab: Lab, version: str) -> None:
+def test_every_file_is_requested_once_and_nothing_is_written(lab, version):
     recorder = Recorder()
     with between(recorder):
         assert verify(lab)["status"] == "intact"
@@ -202,7 +197,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 
-def test_a_split_that_only_its_cache_has_is_found(lab: Lab, root: Store, version: str) -> None:
+def test_a_split_that_only_its_cache_has_is_found(lab, root, version):
     key = next(key for key in listed_files(root, version) if key.endswith("segment.json"))
     with damaged(root, key, resealed(root, key, lambda plain: plain["splits"].pop("validation"))):
         messages = [row["message"] for row in verify(lab, repair=True)["findings"]]
@@ -210,9 +205,7 @@ def test_a_split_that_only_its_cache_has_is_found(lab: Lab, root: Store, version
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_figures_that_do_not_agree_are_found(
-    lab: Lab, root: Store, version: str, change: str
-) -> None:
+def test_figures_that_do_not_agree_are_found(lab, root, version, change):
     key = f"versions/{version}/version.json"
     with damaged(root, key, resealed(root, key, CHANGES[change])):
         document = verify(lab, repair=True)
@@ -236,9 +229,7 @@ INDEX_CHANGES: dict[str, tuple[Callable[[list[Any], list[Any]], object], str]] =
 
 @pytest.mark.push
 @pytest.mark.parametrize("change", INDEX_CHANGES)
-def test_an_index_that_says_something_else_is_found(
-    lab: Lab, root: Store, version: str, change: str, tmp_path: Path
-) -> None:
+def test_an_index_that_says_something_else_is_found(lab, root, version, change, tmp_path):
     """Also if all digests were made to agree."""
     alter, message = INDEX_CHANGES[change]
     key = next(key for key in listed_files(root, version) if "/index/rows-" in key)

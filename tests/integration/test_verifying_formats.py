@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import column_format
 import pytest
 from pipeline_lab import Lab, directory_lab
 from verify_lab import DAMAGES, damaged, findings, published, sibling_of, verified
@@ -18,29 +14,28 @@ pytestmark = pytest.mark.push
 OPTIONS: dict[str, dict[str, int]] = {"batches": {"samples_per_shard": 4}}
 
 
-@pytest.fixture(scope="module", params=[*FORMATS, column_format.NAME])
-def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+@pytest.fixture(scope="module", params=FORMATS)
+def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lab:
     objects = {
         f"{'ab'[number % 2]}/{number:02}.bin": bytes(range(256)) * 4 + b"%02d" % number
         for number in range(12)
     }
-    with column_format.registered():
-        made = directory_lab(
-            tmp_path_factory.mktemp("formats"),
-            objects,
-            shards={"format": request.param, **OPTIONS.get(request.param, {"bytes": 10_000})},
-            cache={"records": "encoded"},
-            validate="none",
-        )
-        made.prepare()
-        yield made
+    made = directory_lab(
+        tmp_path_factory.mktemp("formats"),
+        objects,
+        shards={"format": request.param, **OPTIONS.get(request.param, {"bytes": 10_000})},
+        cache={"records": "encoded"},
+        validate="none",
+    )
+    made.prepare()
+    return made
 
 
 def shard_files(root: Store) -> dict[str, bytes]:
     return {key: data for key, data in published(root).items() if "/shards/" in key}
 
 
-def test_every_damage_to_a_shard_is_found_and_repaired(lab: Lab) -> None:
+def test_every_damage_to_a_shard_is_found_and_repaired(lab):
     assert verified(lab)["findings"] == []
     with lab.opened_root() as root:
         files = shard_files(root)
@@ -57,7 +52,7 @@ def test_every_damage_to_a_shard_is_found_and_repaired(lab: Lab) -> None:
                     assert shard_files(root) == files
 
 
-def test_the_samples_that_are_concerned_are_named(lab: Lab) -> None:
+def test_the_samples_that_are_concerned_are_named(lab):
     with lab.opened_root() as root:
         files = shard_files(root)
         key = max(files, key=lambda key: len(files[key]))
@@ -67,7 +62,7 @@ def test_the_samples_that_are_concerned_are_named(lab: Lab) -> None:
             assert all(name.startswith(("a/", "b/")) for name in finding["samples"]["keys"])
 
 
-def test_damage_that_concerns_no_single_sample_is_told_apart(tmp_path: Path) -> None:
+def test_damage_that_concerns_no_single_sample_is_told_apart(tmp_path):
     """NumPy does not load such a batch, although Larder can read its samples."""
     lab = directory_lab(
         tmp_path,

@@ -87,7 +87,7 @@ def replaced(path: Path, make: Callable[[Path], None]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("what", REPLACED)
-def test_what_is_no_file_is_a_missing_file(lab: Lab, some: list[str], what: str) -> None:
+def test_what_is_no_file_is_a_missing_file(lab, some, what):
     for key in some:
         with replaced(lab.folder / key, REPLACED[what]):
             found = findings(verified(lab))
@@ -102,7 +102,7 @@ def test_what_is_no_file_is_a_missing_file(lab: Lab, some: list[str], what: str)
 
 
 @pytest.mark.parametrize("name", [b"shards/train/link", b"index/link", b"shards/\xff"])
-def test_what_cannot_be_listed_is_refused(lab: Lab, root: Store, version: str, name: bytes) -> None:
+def test_what_cannot_be_listed_is_refused(lab, root, version, name):
     segment = next(key for key in listed_files(root, version) if key.endswith(".tar")).split("/")[1]
     place = os.path.join(os.fsencode(lab.folder), b"segments", segment.encode(), name)
     if name.endswith(b"link"):
@@ -118,9 +118,7 @@ def test_what_cannot_be_listed_is_refused(lab: Lab, root: Store, version: str, n
     assert verified(lab)["status"] == "intact"
 
 
-def test_a_bad_sector_is_found_in_every_kind_of_file(
-    lab: Lab, root: Store, some: list[str]
-) -> None:
+def test_a_bad_sector_is_found_in_every_kind_of_file(lab, root, some):
     """A file that cannot be read is one finding; in a bucket it would be a refusal of access."""
     files = published(root)
     for key in some:
@@ -141,9 +139,7 @@ def test_a_bad_sector_is_found_in_every_kind_of_file(
 
 
 @pytest.mark.parametrize("end", [".idx", "classes.json", ".mdb"])
-def test_a_storage_that_cannot_be_written_ends_a_repair(
-    lab: Lab, root: Store, version: str, end: str
-) -> None:
+def test_a_storage_that_cannot_be_written_ends_a_repair(lab, root, version, end):
     key = next(key for key in listed_files(root, version) if key.endswith(end))
     wrong = bytes(root.get(key))[:-2]
 
@@ -176,9 +172,7 @@ ALTERED: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
 
 
 @pytest.mark.parametrize("what", ALTERED)
-def test_a_document_of_a_newer_larder_is_left_alone(
-    lab: Lab, root: Store, version: str, what: str
-) -> None:
+def test_a_document_of_a_newer_larder_is_left_alone(lab, root, version, what):
     """Its own digest is right: restoring it from that would go on for ever."""
     end, change, message = ALTERED[what]
     key = next(key for key in listed_files(root, version) if key.endswith(end))
@@ -192,7 +186,7 @@ def test_a_document_of_a_newer_larder_is_left_alone(
         assert bytes(root.get(key)) == seal(plain)
 
 
-def test_another_tag_that_is_lost_is_not_made_to_name_a_version(lab: Lab, root: Store) -> None:
+def test_another_tag_that_is_lost_is_not_made_to_name_a_version(lab, root):
     (version, *_) = {key.split("/")[1] for key in published(root) if key.startswith("versions/")}
     root.put("tags/v1.json", b"gone")
     try:
@@ -213,9 +207,7 @@ UNUSED = [
 
 
 @pytest.mark.parametrize("pattern", UNUSED)
-def test_what_another_run_left_proves_itself_and_is_no_damage(
-    lab: Lab, root: Store, version: str, pattern: str
-) -> None:
+def test_what_another_run_left_proves_itself_and_is_no_damage(lab, root, version, pattern):
     cache = next(key for key in listed_files(root, version) if key.endswith("cache.json"))
     _, segment, _, name, _ = cache.split("/")
     data = b"of the other of two runs"
@@ -234,7 +226,7 @@ def test_what_another_run_left_proves_itself_and_is_no_damage(
         root.delete(key)
 
 
-def test_a_run_that_was_stopped_before_its_source_was_touched_is_no_damage(tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_before_its_source_was_touched_is_no_damage(tmp_path):
     """Its inventory stays beside that of the run that published the version."""
     lab = grown_lab(tmp_path, cache=None)
     with lab.opened_root() as root:
@@ -250,7 +242,7 @@ def test_a_run_that_was_stopped_before_its_source_was_touched_is_no_damage(tmp_p
         assert document["status"] == "intact", document["findings"]
 
 
-def test_a_dataset_whose_first_run_was_stopped_has_no_version(tmp_path: Path) -> None:
+def test_a_dataset_whose_first_run_was_stopped_has_no_version(tmp_path):
     """Wherever it was stopped before version.json was there."""
     fields = {"cache": None, "validate": "none", "mirror": False}
     lab = directory_lab(tmp_path, {"a/0.txt": b"0", "b/1.txt": b"1"}, **fields)

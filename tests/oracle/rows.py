@@ -117,6 +117,20 @@ def _row(**options: Any) -> Row:
     return valid({**DEFAULTS, **options})
 
 
+FRAMEWORKS_FIXED: tuple[Row, ...] = (
+    _row(consumer="torch", order="full", workers=2, leave="again"),
+    _row(consumer="torch workers", order="full", rank="1/2", leave="again"),
+    _row(consumer="torch workers", order="full", bad=True, batch="12", decode="yes"),
+    _row(consumer="persistent", order="full", leave="again"),
+    _row(consumer="stateful", form="decoded", order="window", leave="again"),
+    _row(consumer="tf", order="full", rank="1/2", map="crop"),
+    _row(consumer="keras", order="full", batch="12"),
+    _row(consumer="torch workers", form="plain decoded", by="sample", length=25, order="full"),
+    _row(consumer="keras", form="plain decoded", by="batch", length=9, order="full"),
+)
+"""The rows of every push that frameworks read."""
+
+
 FIXED: tuple[Row, ...] = (
     _row(),
     _row(order="full", rank="1/2", leave="again"),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import column_format
 import pytest
 from history_model import (
     CLASSES,
@@ -134,7 +133,6 @@ class Run:
                 stack.enter_context(mock.patch.object(where, name, value))
             defaults = read_manifest.__kwdefaults__
             stack.enter_context(mock.patch.dict(defaults, {"batch_rows": rows}))
-            stack.enter_context(column_format.registered())
             self._most = segments
             state, past = history.first, []
             self._step(state, Step(()), set())

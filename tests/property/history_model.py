@@ -41,7 +41,7 @@ OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "bytes": (4_000, 7_000, 12_000, 150_000_000),
     "shuffle_seed": (None, 1, 2),
     "count_min": (None, None, None, 3),
-    "format": ("webdataset", "webdataset", "columns", "tfrecord", "parquet"),
+    "format": ("webdataset", "webdataset", "tfrecord", "parquet"),
 }
 SHAPE = ("bytes", "shuffle_seed", "count_min", "format")
 INPUTS = tuple(name for name in OPTIONS if name not in ("mirror", "mode", "removals"))

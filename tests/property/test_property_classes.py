@@ -263,7 +263,7 @@ def planned(
 @example(Given("rows parquet", ["-1", "0", "1"], [], [], None, True))
 @example(Given("folder", [*map(str, range(12))], [], [], None, False))
 @example(Given("folder and file", ["ant", "bee"], ["cat"], ["0", "1"], None, False))
-def test_every_class_has_the_number_of_the_page(case: Given) -> None:
+def test_every_class_has_the_number_of_the_page(case):
     published: list[str] = []
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)

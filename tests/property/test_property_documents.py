@@ -170,7 +170,7 @@ FREE = {"classes", "fields", "features", "validate", "split_rule", "format", "se
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_texts_that_lead_elsewhere_are_refused(document: Any) -> None:
+def test_texts_that_lead_elsewhere_are_refused(document):
     """In the place of every text, below it, and in the place of the name of every split."""
     plain = json.loads(seal(document))
     for path in paths(plain):

@@ -1,9 +1,7 @@
 """A shard that is packed from old shards is the shard that is packed from the source."""
 
 import uuid
-from collections.abc import Iterator
 
-import column_format
 import pyarrow as pa
 import pytest
 from format_options import RAGGED, use
@@ -19,7 +17,7 @@ from tests.support.memory import MemoryStore, forget
 from tests.support.packing import places_of, planned
 from tests.support.sample_orders import Content, order_samples, with_packed
 
-FORMAT = st.sampled_from([*RAGGED, column_format.NAME])
+FORMAT = st.sampled_from(RAGGED)
 LABEL = st.none() | st.integers(-(2**31), 2**31 - 1)
 SPLIT = st.sampled_from(["train", "validation"])
 
@@ -40,12 +38,6 @@ contents = st.lists(
     unique_by=lambda content: content.key,
 )
 reading = st.tuples(st.sampled_from([1, 3]), st.sampled_from([200, 20_000, 1 << 24]))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def formats() -> Iterator[None]:
-    with column_format.registered():
-        yield
 
 
 def in_splits(order: pa.RecordBatch, places: list[int]) -> pa.RecordBatch:

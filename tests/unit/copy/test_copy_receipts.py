@@ -17,6 +17,7 @@ from larder.jobs.results import Totals
 from larder.store import open_store
 from larder.store.base import ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
+from tests.support.locks import ToldLock
 from tests.support.processes import wait_until
 from tests.support.stores import FaultyStore, RecordingStore, unavailable
 
@@ -165,6 +166,7 @@ def test_no_set_begins_while_one_is_written_and_another_is_full(root, sets):
             super().sync()
 
     with sets(Slow(root)) as divided:
+        divided._writing = writes = ToldLock()
         objects = divided.divide(infos(*[5] * 6), 0)
         first = [next(objects) for _ in "abc"]
         for info in first:
@@ -181,8 +183,7 @@ def test_no_set_begins_while_one_is_written_and_another_is_full(root, sets):
 
         taking = threading.Thread(target=take)
         taking.start()
-        wait_until(lambda: bool(begun))
-        taking.join(0.2)  # in which another one would begin
+        wait_until(lambda: writes.waited_for.is_set() or not taking.is_alive())
         assert begun == ["d"]
         synced.set()
         taking.join()

@@ -4,7 +4,6 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,7 +38,7 @@ def test_every_consumer_has_a_page_and_goldens():
 
 
 @pytest.mark.parametrize("kind", CONSUMERS)
-def test_every_delivery_is_advised_and_explained(kind: str):
+def test_every_delivery_is_advised_and_explained(kind):
     """In the golden table it is the first choice of some facts, unless it has to be asked for."""
     asked_for = {"determined": {"data_layer"}}.get(kind, set())
     rows = re.findall(rf"^\| {kind} [^|]*\| (\w+) \|", (GOLDEN / "advice.md").read_text(), re.M)
@@ -56,9 +55,7 @@ DATASETS, CLUSTERS = (
 
 @pytest.mark.parametrize("dataset", DATASETS)
 @pytest.mark.parametrize("cluster", [*CLUSTERS, "kubernetes, kubeflow"])
-def test_every_shipped_dataset_works_with_every_shipped_cluster(
-    dataset: str, cluster: str, delivered: Any
-):
+def test_every_shipped_dataset_works_with_every_shipped_cluster(dataset, cluster, delivered):
     name, _, kind = cluster.partition(", ")
     variables = ("LARDER_SOURCE", "LARDER_STORAGE", "IMAGENET_SOURCE")
     environ = {variable: f"s3://{variable.lower()}/of-it" for variable in variables}
@@ -82,7 +79,7 @@ def test_every_shipped_dataset_works_with_every_shipped_cluster(
 @pytest.mark.parametrize(
     ("kind", "name"), [("croissant", "croissant.json"), ("json", "dataset.json")]
 )
-def test_descriptions_are_as_they_were(kind: str, name: str, delivered: Any):
+def test_descriptions_are_as_they_were(kind, name, delivered):
     version, contents = delivered("s3://bucket/team/")
     shards = {
         split: [

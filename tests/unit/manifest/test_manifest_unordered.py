@@ -12,7 +12,7 @@ from larder.manifest.query import Stream
 from larder.manifest.sort import aligned_all
 
 
-def test_rows_out_of_order_are_damage() -> None:
+def test_rows_out_of_order_are_damage():
     schema = pa.schema([("key", pa.string())])
     batch = pa.RecordBatch.from_pylist([{"key": key} for key in "cba"], schema=schema)
     with pytest.raises(DamageError) as caught:

@@ -2,7 +2,6 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import column_format
 import pyarrow as pa
 import pytest
 from format_options import RAGGED, use
@@ -23,14 +22,7 @@ from tests.support.packing import pack as packed_into
 from tests.support.sample_orders import Content, order_samples, with_packed
 from tests.support.stores import FaultyStore, NoGets, RecordingStore, unreadable
 
-NAMES = [*RAGGED, column_format.NAME]
 WHOLE = 1 << 24
-
-
-@pytest.fixture(autouse=True)
-def formats() -> Iterator[None]:
-    with column_format.registered():
-        yield
 
 
 @pytest.fixture
@@ -240,7 +232,7 @@ def with_bad(order: pa.RecordBatch, messages: dict[str, str]) -> pa.RecordBatch:
     return order.set_column(at, order.schema.field(at), pa.array(found, pa.string()))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", RAGGED)
 @pytest.mark.parametrize(("concurrency", "memory_bytes"), [(1, WHOLE), (4, 800)])
 def test_a_sample_that_was_bad_is_left_out_without_being_read(
     source, target, name, concurrency, memory_bytes

@@ -2,7 +2,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from column_format import Columns
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -42,11 +41,13 @@ def test_numbers_go_on_from_the_segments_before():
 
 def test_a_total_in_names_is_the_end_of_the_segment():
     ends = totals(train=[400, 400, 400], test=[400])
-    plans = plan_shards(ends, 800, "d", Columns(), first_shards={"train": 950})
+    parquet = shard_format("parquet")
+    target_bytes = 800 + parquet.empty_bytes
+    plans = plan_shards(ends, target_bytes, "d", parquet, first_shards={"train": 950})
     assert [(plan.name, plan.index) for plan in plans] == [
-        ("d-train-00950-of-00952.cols", 950),
-        ("d-train-00951-of-00952.cols", 951),
-        ("d-test-00000-of-00001.cols", 0),
+        ("d-train-00950-of-00952.parquet", 950),
+        ("d-train-00951-of-00952.parquet", 951),
+        ("d-test-00000-of-00001.parquet", 0),
     ]
 
 

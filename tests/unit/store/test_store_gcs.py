@@ -300,9 +300,7 @@ def test_an_upload_whose_last_answer_was_lost_is_done(gcs):
     assert gcs.contents["bucket", "p/k"] == DATA
 
 
-def test_an_upload_waits_as_long_as_it_is_told(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_waits_as_long_as_it_is_told(gcs, monkeypatch):
     busy = Say.error(429, "slow down", "rateLimitExceeded", Retry_After="2")
     gcs.fault = once(busy, when=is_chunk)
     slept: list[float] = []

@@ -11,7 +11,7 @@ from larder.store.base import ObjectInfo
 from larder.store.buckets import list_pages
 
 
-def test_tokens_that_alternate_between_empty_pages_are_refused() -> None:
+def test_tokens_that_alternate_between_empty_pages_are_refused():
     following = {"": "a", "a": "b", "b": "a"}
     reads = count()
 
@@ -24,7 +24,7 @@ def test_tokens_that_alternate_between_empty_pages_are_refused() -> None:
     assert caught.value.code == "store.refused"
 
 
-def test_empty_pages_with_ever_new_tokens_are_refused() -> None:
+def test_empty_pages_with_ever_new_tokens_are_refused():
     reads = count(1)
 
     def read(token: str) -> tuple[list[ObjectInfo], str]:

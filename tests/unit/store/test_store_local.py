@@ -18,6 +18,8 @@ from larder.errors import (
 )
 from larder.store.local.store import LocalStore
 from tests.support.errors import code_of
+from tests.support.locks import ToldLock
+from tests.support.processes import wait_until
 from tests.support.stores import keys_of
 
 
@@ -363,13 +365,15 @@ def test_a_sync_waits_for_what_another_thread_is_syncing(root, monkeypatch):
     """Or the receipt of its batch would be durable before the file is."""
     store = LocalStore(root)
     store.put("a", b"x", sync=False)
+    syncing = ToldLock()
+    monkeypatch.setattr(store._unsynced, "_syncing", syncing)
     other = threading.Thread(target=store.sync)
     early: list[bool] = []
 
     def slow(handle: int) -> None:
         if not early:
             other.start()
-            other.join(0.1)
+            wait_until(lambda: syncing.waited_for.is_set() or not other.is_alive())
             early.append(not other.is_alive())
 
     monkeypatch.setattr(os, "fsync", slow)

@@ -61,7 +61,7 @@ def test_an_unusable_profile(profiles, url, profile):
     assert "\n" not in str(caught.value)
 
 
-def test_no_credentials_at_all(no_keys: None, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_credentials_at_all(no_keys, url, monkeypatch):
     monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")  # a server on this machine needs no such word
     asked: list[object] = []
     metadata = "botocore.utils.InstanceMetadataFetcher.retrieve_iam_role_credentials"

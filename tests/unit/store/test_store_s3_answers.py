@@ -356,7 +356,7 @@ def test_a_listing_that_does_not_end():
 
 
 @pytest.mark.timeout(60)
-def test_a_stop_reaches_the_parts_of_a_stream() -> None:
+def test_a_stop_reaches_the_parts_of_a_stream():
     """A stop waited until all repetitions of a part had failed."""
     with scripted_s3(BEGUN, Say.error(503, "SlowDown")) as script:
         interrupt, store = Interrupt(), opened(script)
@@ -369,7 +369,7 @@ def test_a_stop_reaches_the_parts_of_a_stream() -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_stream_that_fails_does_not_wait_for_its_parts() -> None:
+def test_a_stream_that_fails_does_not_wait_for_its_parts():
     """Its upload was aborted only when all parts on their way had ended."""
     with scripted_s3(BEGUN, Say(200, seconds=NEVER), Say(204)) as script:
         with opened(script).writer("k") as writer:

@@ -32,9 +32,7 @@ def test_a_stream_that_is_stopped_leaves_no_upload(request, name):
 
 @pytest.mark.push
 @pytest.mark.parametrize("name", ["moto_server", "radosgw_server", "rclone_server"])
-def test_a_stream_that_the_server_assembles_wrongly_is_removed(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_stream_that_the_server_assembles_wrongly_is_removed(request, monkeypatch, name):
     server: S3Server = request.getfixturevalue(name)
     server.create_bucket("wrong")
     store = S3Store("wrong", "p", Access(endpoint=server.endpoint, region=server.region))

@@ -1,7 +1,5 @@
 """The limit on bytes per second: what counts, and who shares it."""
 
-from pathlib import Path
-
 import pytest
 
 from larder.config.models.copying import CopyConfig
@@ -25,7 +23,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int]]:
     return asked
 
 
-def test_every_byte_counts_however_it_is_read_or_written(tmp_path: Path, taken):
+def test_every_byte_counts_however_it_is_read_or_written(tmp_path, taken):
     limits = CopyConfig(max_bytes_per_second=RATE)
     store = open_location(Location(url=str(tmp_path / "store")), limits=limits)
     store.put("put", DATA)
