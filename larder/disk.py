@@ -120,7 +120,7 @@ def _is_running(draft: Path) -> bool | None:
     state, *numbers = status.rpartition(b")")[2].split()
     begun_seconds = int(numbers[18]) / os.sysconf("SC_CLK_TCK") - time.clock_gettime(_SINCE_START)
     if written_seconds < time.time() + begun_seconds - 2 and not is_on_network(draft.parent):
-        return False  # it was written before: another process has the number of the one that ended
+        return False  # it was written before that process began, which has a number of before
     return state not in b"ZX"  # killed, and nobody has asked yet
 
 
