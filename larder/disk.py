@@ -207,9 +207,9 @@ def removed_if_abandoned(draft: Path) -> bool:
     except FileNotFoundError:
         return True
     try:
-        is_running = _is_running(draft)
+        is_running, folder = _is_running(draft), draft.parent
         if is_running is None:
-            is_running = is_on_network(draft.parent) or not locks_exclude(draft.parent)
+            is_running = _is_locked(handle) or is_on_network(folder) or not locks_exclude(folder)
         if is_running or _is_locked(handle):
             return False
         draft.unlink(missing_ok=True)

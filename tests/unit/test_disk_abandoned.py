@@ -53,3 +53,10 @@ def test_a_link_in_the_place_of_a_workshop_leads_to_nothing_that_is_removed(tmp_
     link.symlink_to(folder)
     remove_abandoned(os.fsencode(tmp_path), tmp_path.stat().st_mtime)
     assert (folder / "lock").exists()
+
+
+def test_nothing_is_tried_out_in_the_workshop_of_a_living_process(tmp_path, monkeypatch):
+    with workshop(tmp_path) as folder:
+        monkeypatch.setattr(disk, "locks_exclude", lambda folder: pytest.fail("it writes there"))
+        remove_abandoned(os.fsencode(tmp_path), tmp_path.stat().st_mtime)
+        assert folder.exists()
