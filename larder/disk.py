@@ -139,7 +139,7 @@ def _is_running(draft: Path) -> bool | None:
     state, *numbers = status.rpartition(b")")[2].split()
     begun_seconds = int(numbers[18]) / os.sysconf("SC_CLK_TCK") - time.clock_gettime(_SINCE_START)
     if written_seconds < time.time() + begun_seconds - 2 and not is_on_network(draft.parent):
-        return False  # it was written before: another process has the number of the one that ended
+        return False  # it was written before that process began, which has a number of before
     return state not in b"ZX"  # killed, and nobody has asked yet
 
 
@@ -226,9 +226,9 @@ def removed_if_abandoned(draft: Path) -> bool:
     except FileNotFoundError:
         return True
     try:
-        is_running = _is_running(draft)
+        is_running, folder = _is_running(draft), draft.parent
         if is_running is None:
-            is_running = is_on_network(draft.parent) or not locks_exclude(draft.parent)
+            is_running = _is_locked(handle) or is_on_network(folder) or not locks_exclude(folder)
         if is_running or _is_locked(handle):
             return False
         draft.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a killed builder of a cached function leaves goes, though nobody builds that cache again."""
+"""Files of a killed builder of a cached function go, though the cache is not built again."""
 
 import os
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def remove(storage: Path, cache_dir: Path) -> None:
 
 
 def left(folder: Path) -> list[str]:
-    """What is neither the cache nor a lock or lease of it."""
+    """List temporary files, but for locks."""
     found = (each for each in folder.iterdir() if each.name.startswith(".larder-tmp-"))
     return [each.name for each in found if not each.name.endswith(".lock")]
 

@@ -1,4 +1,4 @@
-"""What killed processes leave in a directory, and when it is certain that they have ended."""
+"""Files of killed processes, and when it is certain that these have ended."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ from larder.disk import open_draft, remove_abandoned, removed_if_abandoned, work
 def test_a_draft_that_is_older_than_the_process_of_its_number_is_abandoned(
     is_remote, tmp_path, monkeypatch
 ):
-    """The time of a network file system is that of another machine."""
+    """A network file system has the time of another machine."""
     monkeypatch.setattr(disk, "is_on_network", lambda folder: is_remote)
     name, handle = open_draft(os.fsencode(tmp_path))
     (path,) = tmp_path.iterdir()
@@ -28,7 +28,7 @@ def test_a_draft_that_is_older_than_the_process_of_its_number_is_abandoned(
 
 
 def test_a_workshop_that_is_taken_for_an_abandoned_one_is_made_again(tmp_path, monkeypatch):
-    """Its lock is there a moment before it is locked."""
+    """A lock exists a moment before it is locked."""
     taken = []
 
     def flock(handle: int, operation: int, real: object = fcntl.flock) -> None:
@@ -53,3 +53,10 @@ def test_a_link_in_the_place_of_a_workshop_leads_to_nothing_that_is_removed(tmp_
     link.symlink_to(folder)
     remove_abandoned(os.fsencode(tmp_path), tmp_path.stat().st_mtime)
     assert (folder / "lock").exists()
+
+
+def test_nothing_is_tried_out_in_the_workshop_of_a_living_process(tmp_path, monkeypatch):
+    with workshop(tmp_path) as folder:
+        monkeypatch.setattr(disk, "locks_exclude", lambda folder: pytest.fail("it writes there"))
+        remove_abandoned(os.fsencode(tmp_path), tmp_path.stat().st_mtime)
+        assert folder.exists()
