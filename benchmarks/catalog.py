@@ -5,7 +5,7 @@
     python -m benchmarks.catalog [--files-scale 1] [--runs 5] [--directory DIR] [--json]
 
 The history is invented, and published with the functions of the library: each version has twelve
-segments, of which one is new, and packs some samples again. Shards have names and no content. Each
+segments, one of them new, and packs some samples again. Shards have names and no content. Each
 command is a process, as a user starts it. The limits are for two cores and a local disk.
 """
 
@@ -54,7 +54,7 @@ COMMANDS = {
     "clean": (["clean", "d", "--keep", "3", "--plan"], 3.0),
     "trace": (["trace", "d", "again/000"], 10.0),
 }
-"""What is asked, and how many seconds it may take."""
+"""Commands, and the most seconds that each may take."""
 
 
 def put_segment(root: Store, number: int, folder: Path) -> SegmentDocument:
@@ -114,7 +114,7 @@ def put_version(root: Store, segments: Sequence[SegmentDocument], before: str | 
 
 
 def seconds_of(storage: Path, command: Sequence[str]) -> float:
-    """How long a command takes."""
+    """Time a command."""
     start = perf_counter()
     asked = [sys.executable, "-m", "larder.cli.main", *command, "--storage", str(storage), "--json"]
     subprocess.run(asked, check=True, stdout=subprocess.DEVNULL)

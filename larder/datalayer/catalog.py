@@ -77,8 +77,8 @@ def remove_caches(
 ) -> dict[str, Any]:
     """Remove the caches of a dataset's version, or one of them; returns the JSON document.
 
-    ``force`` removes a cache that machines have leases of, unless a process has its file open, or
-    this machine's copy of it.
+    ``force`` disregards the leases of machines. A cache stays if a process has its file open, or
+    the copy on this machine.
 
     Raises:
         ConfigError: ``cache.missing``; ``cache.in_use``, and then none is removed; or the storage
@@ -118,9 +118,9 @@ def _documents(root: Place) -> Iterator[tuple[dict[str, Any], ObjectInfo]]:
 
 
 def _users(place: Place, now_us: int, stack: ExitStack, force: bool = False) -> list[str]:
-    """Who uses a cache; until the end of the stack, no process can open one that nobody does.
+    """Users of a cache. Without any, no process can open it until the end of the stack.
 
-    ``force`` asks whether a process here has a copy open, instead of who has a lease.
+    ``force`` looks for processes here with an open copy, and disregards leases.
     """
     users = [
         f"{each.lease.holder} until {format_time(each.until_us)}"

@@ -78,7 +78,7 @@ def from_plain(kind: type[Value], plain: Any) -> Value:
 
 
 class _InvalidError(ValueError):
-    """What is wrong with a value, and where it is."""
+    """An invalid value, and its path in the document."""
 
     def __init__(self, message: str, path: str = "") -> None:
         super().__init__(f"{path} {message}")

@@ -168,8 +168,8 @@ class Claim:
         """Write the lease, again if it exists; SupersededError (``version.cleaned``): a clean
         deletes what it names, or has deleted it.
 
-        With an ``etag``, only the lease with that is written again: PreconditionError or
-        NotFoundError: it was replaced or dropped. It stays if nobody knows what a clean deletes.
+        Given an ``etag``, replace only the lease with that etag: PreconditionError or NotFoundError
+        if it was replaced or dropped. Only a refusal deletes a lease that is renewed.
         """
         with published_file_errors():
             info = root.put(layout.lease_key(self.name), seal(self.lease), if_match=etag)
@@ -224,8 +224,8 @@ def renew_configs(root: Store, version: str, now_us: int) -> None:
     """Write the leases of a version's configs again that are older than a day, as far as they are
     there; or are younger than now, by this machine's clock.
 
-    A lease that somebody drops or writes meanwhile stays dropped, or as it was written. On a store
-    that does not keep this condition, of two that write at the same moment the second one wins.
+    A lease that is dropped or written meanwhile is left as it is. Without conditional writes, the
+    second of two writers at the same moment wins.
     Refused as `Claim.take`, and where the storage may not be listed and written.
     """
     for info in listed(root, f"{layout.LEASES_PREFIX}{CONFIG}"):

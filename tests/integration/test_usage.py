@@ -16,9 +16,7 @@ from larder.versions import layout
 
 @pytest.fixture
 def lab(tmp_path):
-    """Two versions with caches, of which the second has no validation; what a killed run left; and
-    a file of a user in a segment.
-    """
+    """Two versions with caches, the second without validation; drafts of a killed run; a note."""
     lab = directory_lab(tmp_path, images("ac", 4), cache={"records": "encoded"})
     lab.prepare(splits={"train": "a/**", "validation": "c/**"})
     lab.add({"a/new.png": png(50)})

@@ -1,4 +1,4 @@
-"""Leases that somebody drops or writes while a reader renews them."""
+"""Leases that are dropped or written while a reader renews them."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_what_others_do_with_a_lease_meanwhile_holds(leased, call, act, left):
 
 
 def test_a_refusal_deletes_no_lease_of_another(leased):
-    """A clean deletes the version, and somebody writes the lease anew before that is seen."""
+    """A clean deletes the version, and the lease is written anew before that is seen."""
     meanwhile, tombstone = Meanwhile(), Tombstone((f"versions/{VERSION}",), "cleaner")
     leased.put(layout.tombstone_key("0"), seal(tombstone))
     meanwhile.before("delete", KEY, lambda: lengthen(leased))
