@@ -1,4 +1,4 @@
-"""Bounds on memory, on work under way for stages that read ahead, and on keys."""
+"""Bounds on keys, on what others wrote and Larder reads, on memory, and on work under way."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ repeats the head of the request, at most 8 KiB, up to four times.
 """
 
 XML_BYTES = 16 * 1024**2
-"""The longest XML of a store. A listing of 1,000 keys of 1,024 bytes, each of them written as
-``&quot;``, with 1 KiB of other fields for each key, has 7.2 MB.
+"""The longest XML of a store. A listing of 1,000 keys of 1,024 bytes has 7.2 MB if each byte is
+written as ``&quot;``, and each key has 1 KiB of other fields.
 """
 
 XML_TAGS = 200_000
@@ -37,8 +37,8 @@ bytes of memory.
 
 DOCUMENT_BYTES = 64 * 1024**2
 """The longest JSON document, or page of a listing. A version of a million classes with names of 60
-bytes fits, and so does a page of GCS: 1,000 objects with names of 1 KiB and metadata of 8 KiB, each
-byte of which may be written as ``\\u0001``, have 56 MB.
+bytes fits. So does a page of GCS: 1,000 objects with names of 1 KiB and metadata of 8 KiB have
+56 MB if each byte is written as ``\\u0001``.
 """
 
 JSON_VALUES = 4_000_000
@@ -47,13 +47,13 @@ values take 288 MB. A million classes have a million commas, and three more in e
 """
 
 PARQUET_LEAST_BYTES = 64 * 1024**2
-"""The memory that the values of any manifest may take: that of a row group, which is held as a
-whole, of 65,536 rows with keys of 1,000 bytes.
+"""The memory that the values of any manifest may take. A row group, which is held as a whole, takes
+as much if it has 65,536 rows with keys of 1,000 bytes.
 """
 
 PARQUET_EXPANSION = 512
 """The further memory for each byte of a manifest. Keys of 3,900 bytes that differ in a number are
-stored in 8 to 13 bytes each, with the other columns 1:350; text in tables is rarely beyond 1:50.
+stored in 8 to 13 bytes: 1:350 with the other columns. Text in tables is rarely beyond 1:50.
 """
 
 DIMENSIONS = 32

@@ -27,7 +27,7 @@ _MOST_DEPTH = 4
 _INTEGERS, _BINARY, _STRUCT = (4, 5, 6), 8, 12
 _DICTIONARY = 2
 _DESCRIBED = {0: (5, 2), 2: (7, 2), 3: (8, 4)}
-"""By type of page, the field of its header that describes it, and in there that of its encoding."""
+"""By type of page, the field that describes the page, and in there the field of the encoding."""
 
 _PLAIN, _REFERRING = {0, 3, 4, 5, 6, 9}, {2, 8}
 """Encodings whose values take the page and a few bytes each, and encodings of a dictionary."""
