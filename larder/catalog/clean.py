@@ -38,7 +38,7 @@ from larder.store.own_files import published_file_errors
 from larder.units import format_bytes, format_count
 from larder.versions import layout
 from larder.versions.leases import NamedTombstone, Tombstone, read_tombstones, store_now_us
-from larder.versions.publish import probe_conditions
+from larder.versions.publish import Conditions, probe_conditions
 
 SHOWN_LINES = 10
 
@@ -194,22 +194,42 @@ def clean_units(plan: CleanPlan, *, progress: Progress) -> tuple[Totals, dict[st
         (waiting if policy.grace_us else ripe).append(_announce(root, plan.due))
     totals = plan.totals(plan.unused(ripe)) + plan.copies
     progress.start(STAGE, objects=totals.count, bytes=totals.bytes)
-    deleted, threads = Totals(), place.cluster.copy_.concurrency
-    for each in ripe:
-        sweep = Sweep(root, place.dataset, each, plan.reasons, plan.in_use.young, threads, progress)
-        sweep.run(plan.now_us, conditions)
-        deleted += sweep.done
+    deleted = _sweep(plan, root, ripe, conditions, progress)
     if plan.copies.count:
         needed = read_needed(root, plan.now_us)
         copies = _unread(plan.settings, root, needed.named, needed, plan.now_us)
         unread = (copy.info for copy in copies if copy.may_go)
         while infos := list(islice(unread, AT_ONCE)):
-            deleted += delete_objects(root, infos, threads, progress)
+            deleted += delete_objects(root, infos, place.cluster.copy_.concurrency, progress)
     UploadRecords(root, MIRROR.uploads).abort_orphans()
     if not policy.grace_us and not read_needed(root, plan.now_us).running:
         _remove_temporary(root)
     progress.finish(STAGE)
     return deleted, _announced(plan, waiting)
+
+
+def _sweep(
+    plan: CleanPlan,
+    root: Store,
+    ripe: Sequence[NamedTombstone],
+    conditions: Conditions,
+    progress: Progress,
+) -> Totals:
+    """Execute tombstones together: one may name a segment, and another its last version."""
+    if not ripe:
+        return Totals()
+    place, young = plan.settings.place, plan.in_use.young
+    threads = place.cluster.copy_.concurrency
+    sweeps = [
+        Sweep(root, place.dataset, each, plan.reasons, young, threads, progress) for each in ripe
+    ]
+    for sweep in sweeps:
+        sweep.begin(conditions)
+    needed = read_needed(root, plan.now_us)
+    gone = {version for sweep in sweeps for version in sweep.delete_versions(needed)}
+    for sweep in sweeps:
+        sweep.delete_units(needed, gone)
+    return sum((sweep.done for sweep in sweeps), Totals())
 
 
 def _remove_temporary(root: Store) -> None:

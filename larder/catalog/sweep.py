@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 
 from larder.catalog.due import InUse
-from larder.catalog.holdings import document_of, larders_files, read_needed
+from larder.catalog.holdings import Needed, document_of, larders_files
 from larder.errors import NotFoundError, PreconditionError, SupersededError
 from larder.jobs.results import Totals
 from larder.manifest.sealed import seal
@@ -70,34 +70,42 @@ class Sweep:
         self._progress = progress
         self._data = seal(replace(tombstone.tombstone, cleaner=secrets.token_hex(8)))
 
-    def run(self, now_us: int, conditions: Conditions) -> None:
-        """Write into the tombstone that this clean deletes, read what is needed, delete the rest.
+    def begin(self, conditions: Conditions) -> None:
+        """Write into the tombstone that this clean deletes.
 
-        What this clean keeps or others need stays, and is no longer announced. SupersededError:
-        another clean has taken the tombstone over.
+        SupersededError: another clean has taken the tombstone over, here and below.
         """
-        key, tombstone, info = self._tombstone
+        key, _, info = self._tombstone
         try:
             with published_file_errors():
                 etag = info.etag if conditions.if_match else None
                 self._root.put(key, self._data, if_match=etag)
         except (PreconditionError, NotFoundError):
             raise self._taken_over() from None
-        needed = read_needed(self._root, now_us)
-        gone = [
+
+    def delete_versions(self, needed: Needed) -> set[str]:
+        """Delete the documents of versions that may go, and return the IDs."""
+        gone = {
             version
             for version in needed.named
-            if f"versions/{version}" in tombstone.prefixes
+            if f"versions/{version}" in self._tombstone.tombstone.prefixes
             and version not in needed.versions
             and not self._reasons.get(version, "published since")
-        ]
-        self._delete(self._documents(f"versions/{version}" for version in gone))
+        }
+        self._delete(self._documents(f"versions/{version}" for version in sorted(gone)))
+        return gone
+
+    def delete_units(self, needed: Needed, gone: set[str]) -> None:
+        """Delete what is left, once the documents of all versions that go are deleted.
+
+        What this clean keeps or others need stays, and is no longer announced.
+        """
         in_use = replace(InUse.of(needed, needed.named.keys() - gone), young=self._young)
-        for prefix in tombstone.prefixes:
+        for prefix in self._tombstone.tombstone.prefixes:
             if not in_use.has(prefix):
                 self._delete_unit(prefix)
         self._check()
-        self._root.delete(key)
+        self._root.delete(self._tombstone.key)
 
     def _documents(self, prefixes: Iterable[str]) -> list[ObjectInfo]:
         infos = []
