@@ -43,6 +43,7 @@ from larder.progress import Progress, TimedProgress
 from larder.samples.columns import column_texts
 from larder.store import object_url
 from larder.store.etags import are_equal
+from larder.store.own_files import not_kept
 from larder.units import format_bytes, format_count, format_seconds
 
 SHOWN_KEYS = 1_000
@@ -187,6 +188,8 @@ def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
     progress.start("prune", objects=plan.sums.gone.count, bytes=plan.sums.gone.bytes)
     key = plan.state.place.file("pruned", plan.gone.sha256)
     written = put_named(root, key, plan.gone, "pruned")
+    if (kept_bytes := root.head(key).size_bytes) != written.bytes:
+        raise not_kept(object_url(root.url, key), written.bytes, kept_bytes)
     done, kept, failures, certain = Totals(), 0, Failures(), True
 
     def delete(row: tuple[str, int, str]) -> Failure | bool | None:

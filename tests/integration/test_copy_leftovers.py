@@ -2,13 +2,15 @@
 
 import os
 import time
+from functools import partial
 
 import pytest
 from copy_lab import broken, buckets, directories
 from test_pruning import pruned
 
-from larder.errors import NotFoundError, PreconditionError, StoreError
-from tests.support.stores import Fail, denied
+from larder.errors import LarderError, NotFoundError, PreconditionError, StoreError
+from tests.support.runs import between
+from tests.support.stores import Fail, LosingStore, denied
 
 
 @pytest.mark.parametrize("days", [6, 8])
@@ -37,6 +39,19 @@ def test_a_copy_that_a_store_denies_to_have_is_pruned_once_it_is_listed(error):
         lab.copy()
         lab.remove("b")
         with broken(lab.storage, "head", effect=Fail(error), keys=["b"]):
+            pruned(lab, 1)
+        assert sorted(lab.there()) == ["a", "b"]
+        pruned(lab, 1)
+        assert sorted(lab.there()) == ["a"]
+
+
+@pytest.mark.parametrize("kept_bytes", [None, 10])
+def test_nothing_is_pruned_if_its_list_is_lost(kept_bytes):
+    with buckets({"a": b"a", "b": b"b"}) as lab:
+        lab.copy()
+        lab.remove("b")
+        losing = partial(LosingStore, is_lost=lambda key: "/pruned-" in key, kept_bytes=kept_bytes)
+        with between(losing), pytest.raises(LarderError):
             pruned(lab, 1)
         assert sorted(lab.there()) == ["a", "b"]
         pruned(lab, 1)
