@@ -53,7 +53,7 @@ as much if it has 65,536 rows with keys of 1,000 bytes.
 
 PARQUET_EXPANSION = 512
 """The further memory for each byte of a manifest. Keys of 3,900 bytes that differ in a number are
-stored in 8 to 13 bytes: 1:350 with the other columns. Text in tables is rarely beyond 1:50.
+stored in 8 to 13 bytes: 1:350 with the other columns.
 """
 
 DIMENSIONS = 32

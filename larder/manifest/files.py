@@ -214,7 +214,7 @@ def read_manifest(
         lengths = _group_lengths(path, file.metadata)
         last_row = _last_row(path, sum(lengths), first_row, rows)
         groups, skipped = _row_groups(lengths, first_row, last_row)
-        check_pages(raw, file.metadata, groups)
+        check_pages(raw, groups)
         names = list(columns) if columns is not None else schema.names
         row = skipped
         missing = last_row - first_row

@@ -12,6 +12,7 @@ https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -23,14 +24,19 @@ _HEADER_BYTES = 64 << 10
 """More than a header with the four longest statistics, of 4 KiB each, has."""
 
 _FOOTER_BYTES = 1 << 20
-_MOST_DEPTH = 4
-_INTEGERS, _BINARY, _STRUCT = (4, 5, 6), 8, 12
+_MOST_DEPTH = 8
+_BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 3, 4, 5, 6, 7, 8, 9, 10, 12
 _DICTIONARY = 2
 _DESCRIBED = {0: (5, 2), 2: (7, 2), 3: (8, 4)}
 """By type of page, the field that describes the page, and in there the field of the encoding."""
 
 _PLAIN, _REFERRING = {0, 3, 4, 5, 6, 9}, {2, 8}
 """Encodings whose values take the page and a few bytes each, and encodings of a dictionary."""
+
+_BYTE_ARRAY, _UNCOMPRESSED, _ZSTD = 6, 0, 6
+
+_Fields = dict[tuple[int, int], Any]
+"""Numbers, structs and lists of structs, by the number and the type of the field."""
 
 
 def check_footer(file: BinaryIO) -> None:
@@ -43,57 +49,60 @@ def check_footer(file: BinaryIO) -> None:
         raise BoundError(f"{message}, at most {_FOOTER_BYTES + most_bytes:,} may be")
 
 
-def check_metadata(metadata: Any) -> None:
-    """Refuse columns of texts that unpack, by the metadata, to more than any text does."""
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for chunk in map(group.column, range(group.num_columns)):
-            stored_bytes, size_bytes = chunk.total_compressed_size, chunk.total_uncompressed_size
-            most_bytes = PARQUET_LEAST_BYTES + PARQUET_EXPANSION * stored_bytes
-            if chunk.physical_type == "BYTE_ARRAY" and size_bytes > most_bytes:
-                message = f"{stored_bytes:,} bytes of column {chunk.path_in_schema}"
-                raise BoundError(f"{message} unpack to {size_bytes:,}")
+def check_pages(file: BinaryIO, groups: Iterable[int]) -> None:
+    """Refuse row groups whose values take more memory than a file of this length may have.
 
-
-def check_pages(file: BinaryIO, metadata: Any, groups: Iterable[int]) -> None:
-    """Refuse row groups whose values take more memory than a file of this length may have."""
+    The footer is not read by pyarrow, which ends the process where a column has no metadata.
+    """
     size_bytes = file.seek(0, 2)
     most_bytes = PARQUET_LEAST_BYTES + PARQUET_EXPANSION * size_bytes
     taken_bytes = 0
-    for group in groups:
-        for column in range(metadata.num_columns):
-            for page_bytes in _decoded(file, metadata.row_group(group).column(column)):
+    try:
+        row_groups = _footer(file)[4, _LIST]
+        for chunk in chain.from_iterable(row_groups[group][1, _LIST] for group in groups):
+            for page_bytes in _decoded(file, chunk[3, _STRUCT]):
                 taken_bytes += page_bytes
                 if taken_bytes > most_bytes:
                     message = f"the values in its {size_bytes:,} bytes take {taken_bytes:,} or more"
                     raise BoundError(f"{message}, at most {most_bytes:,} may be")
+    except (LookupError, TypeError):
+        raise ValueError("its footer, or the header of a page, is not one of a manifest") from None
 
 
-def _decoded(file: BinaryIO, chunk: Any) -> Iterator[int]:
+def _footer(file: BinaryIO) -> _Fields:
+    end = file.seek(-8, 2)
+    footer_bytes = int.from_bytes(file.read(4), "little")
+    file.seek(max(0, end - footer_bytes))
+    return _fields(file.read(footer_bytes))[0]
+
+
+def _decoded(file: BinaryIO, chunk: _Fields) -> Iterator[int]:
     """Yield the memory that the pages of a column chunk take, before a dictionary is unpacked."""
-    start, left, longest = chunk.data_page_offset, chunk.num_values, 0
-    end = start + chunk.total_compressed_size
-    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:  # as pyarrow does
-        start, end = chunk.dictionary_page_offset, end - start + chunk.dictionary_page_offset
+    start, left, longest = chunk[9, _I64], chunk[5, _I64], 0
+    end = start + chunk[7, _I64]
+    dictionary = chunk.get((11, _I64), 0)
+    if 0 < dictionary < start:  # as pyarrow does
+        start, end = dictionary, end - start + dictionary
     while start < end and left > 0:
         file.seek(start)
-        try:
-            header, length = _fields(file.read(min(_HEADER_BYTES, end - start)))
-            kind, size_bytes, stored_bytes = header[1], header[2], header[3]
-            described, encoded = _DESCRIBED[kind]
-            values, encoding = header[described][1], header[described][encoded]
-            if min(values, size_bytes, stored_bytes) < 0 or encoding not in _PLAIN | _REFERRING:
-                raise LookupError
-        except (LookupError, TypeError):
-            raise ValueError("the header of a page is not one of a manifest") from None
+        header, length = _fields(file.read(min(_HEADER_BYTES, end - start)))
+        kind, size_bytes, stored_bytes = (header[number, _I32] for number in (1, 2, 3))
+        described, encoded = _DESCRIBED[kind]
+        page = header[described, _STRUCT]
+        values, encoding = page[1, _I32], page[encoded, _I32]
+        if min(values, size_bytes, stored_bytes) < 0 or encoding not in _PLAIN | _REFERRING:
+            raise LookupError
         yield size_bytes
         if kind != _DICTIONARY:
             left -= values
             yield values * (1 + longest * (encoding in _REFERRING))
-        elif chunk.physical_type == "BYTE_ARRAY":
+        elif chunk[1, _I32] == _BYTE_ARRAY:
             file.seek(start + length)
             data = file.read(stored_bytes)
-            if chunk.compression != "UNCOMPRESSED":
-                data = pa.Codec(chunk.compression.lower()).decompress(data, size_bytes, True)
+            if chunk[4, _I32] == _ZSTD:
+                data = pa.Codec("zstd").decompress(data, size_bytes, True)
+            elif chunk[4, _I32] != _UNCOMPRESSED:
+                raise LookupError
             longest = _longest(data)
         start += length + stored_bytes
 
@@ -112,23 +121,47 @@ def _longest(data: bytes) -> int:
     return longest
 
 
-def _fields(data: bytes, at: int = 0, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """The numbers and structs of a struct by their field, and where the struct ends."""
-    fields: dict[int, Any] = {}
-    field = 0
+def _fields(data: bytes, at: int = 0, depth: int = 0) -> tuple[_Fields, int]:
+    """Read a struct, and find where it ends; LookupError if it is none, or repeats a field."""
+    fields: _Fields = {}
+    number = 0
     while head := data[at]:
-        kind, field, at = head & 15, field + (head >> 4), at + 1
-        if kind == _STRUCT and depth < _MOST_DEPTH:
-            fields[field], at = _fields(data, at, depth + 1)
-        elif kind in _INTEGERS:
-            number, at = _varint(data, at)
-            fields[field] = (number >> 1) ^ -(number & 1)
-        elif kind == _BINARY:
-            length, at = _varint(data, at)
-            at += length
-        elif kind > 2 or head < 16:  # nothing follows 1 and 2, which are true and false
+        kind, number, at = head & 15, number + (head >> 4), at + 1
+        if head < 16 or (number, kind) in fields:
             raise LookupError
+        if kind > 2:  # nothing follows 1 and 2, which are true and false
+            value, at = _value(kind, data, at, depth)
+            if value is not None:
+                fields[number, kind] = value
     return fields, at + 1
+
+
+def _value(kind: int, data: bytes, at: int, depth: int) -> tuple[Any, int]:
+    """Read a number, a struct or a list of structs; None in place of other values."""
+    if kind == _STRUCT and depth < _MOST_DEPTH:
+        return _fields(data, at, depth + 1)
+    if kind in (_I16, _I32, _I64):
+        number, at = _varint(data, at)
+        return (number >> 1) ^ -(number & 1), at
+    if kind == _BINARY:
+        length, at = _varint(data, at)
+        return None, at + length
+    if kind in (_BYTE, _DOUBLE):
+        return None, at + (1 if kind == _BYTE else 8)
+    if kind not in (_LIST, _SET) or depth == _MOST_DEPTH:
+        raise LookupError
+    count, of, at = data[at] >> 4, data[at] & 15, at + 1
+    if count == 15:
+        count, at = _varint(data, at)
+    if count > len(data) - at:
+        raise LookupError
+    of = _BYTE if of in (1, 2) else of
+    structs = []
+    for _ in range(count):
+        value, at = _value(of, data, at, depth + 1)
+        if of == _STRUCT:
+            structs.append(value)
+    return structs, at
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

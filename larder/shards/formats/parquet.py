@@ -31,7 +31,6 @@ import pyarrow.parquet as pq
 from larder.config.shape import FormatOptions, Layout
 from larder.disk import disk_errors, limit_error
 from larder.errors import ConfigError, DamageError, Failure, ObjectError
-from larder.manifest.pages import check_metadata
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.samples.naming import LABEL_EXT
@@ -227,7 +226,6 @@ class ParquetReader(Closing):
             self._parquet = pq.ParquetFile(
                 pa.PythonFile(file, "r"), page_checksum_verification=True, pre_buffer=False
             )
-            check_metadata(self._parquet.metadata)
             groups = range(self._parquet.num_row_groups)
             self._rows = [self._parquet.metadata.row_group(group).num_rows for group in groups]
             self._ends = np.array(list(accumulate(self._rows)), np.int64)

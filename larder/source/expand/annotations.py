@@ -37,7 +37,6 @@ from larder.manifest.digest import canonical_json
 from larder.manifest.extent_columns import extent_etags
 from larder.manifest.extents import in_own
 from larder.manifest.files import read_manifest
-from larder.manifest.pages import check_metadata
 from larder.manifest.query import Stream
 from larder.manifest.schemas import table
 from larder.manifest.sort import sort
@@ -316,7 +315,6 @@ def _lines(file: io.TextIOWrapper, key: str) -> Generator[_Row]:
 def _parquet_rows(path: Path, key: str) -> Generator[_Row]:
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
-            check_metadata(file.metadata)
             names = file.schema_arrow.names
             if len(set(names)) < len(names):
                 raise ConfigError("config.annotations", "two columns with one name", where=key)

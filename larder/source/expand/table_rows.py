@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 from larder.config.models.locations import FORMATS, RowFormat, Rows
 from larder.manifest.digest import canonical_json
 from larder.manifest.extents import in_object, in_own
-from larder.manifest.pages import check_metadata
 from larder.samples.columns import Flags, column_flags
 from larder.source.expand.annotations import csv_header, default_delimiter, text_file
 from larder.source.expand.archives import COMPRESSED
@@ -207,7 +206,6 @@ def write_parquet_rows(
             buffer_size=_BUFFER_BYTES,
             page_checksum_verification=True,
         ) as file:
-            check_metadata(file.metadata)
             taken = _taken_columns(file.schema_arrow, columns, named, where)
             number = 0
             for batch in file.iter_batches(batch_size=_batch_rows(file.metadata)):
