@@ -63,7 +63,7 @@ DOCUMENTS: list[Any] = [
             SegmentUse(S, {"train": OmittedRows(3, ((0, 1), (4, 6)))}, C),
             SegmentUse(T, {"train": OmittedRows(9, (), 0, 9)}),
         ),
-        splits={"train": SplitFacts(1, 3, 10, (f"{SHARDS}/p-{{0..1}}", f"{SHARDS}/p-3"))},
+        splits={"train": SplitFacts(4, 3, 10, (f"{SHARDS}/p-{{0..1}}", f"{SHARDS}/p-3"))},
         classes=("a", "ü"),
         files=(StoredFile(f"versions/{V}/a", 1, "0" * 64, "samples"),),
         cache=CacheFacts("encoded", {"train": (FILE, FILE)}),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from larder.cache.record import Codec, empty_columns
+from larder.cache.record import Codec, Places, empty_columns
 from larder.cache.schema import Field, RecordSchema
 from larder.datalayer.document import FORMAT, LayerCache, LayerFile
 from larder.datalayer.elements import Leaf
@@ -57,8 +57,10 @@ def test_a_record_of_another_shape_is_damage():
     schema = RecordSchema((Field("a", "int64", (None,)), Field("b", "int64", (None,))))
     record = Codec(schema).encode({"a": np.arange(3), "b": np.arange(1)})
     columns = empty_columns([Field("a", "int64", (None,)), Field("b", "int64", (3,))], 2)
+    number = np.array([0])
+    places = Places(np.frombuffer(record, np.uint8), number, number, number + len(record))
     with larder_error("damage.record"):
-        Codec(schema).reader(columns)(record, 0, len(record), 0, 0)
+        Codec(schema).read_rows(columns, number, places, check=False)
 
 
 def test_a_split_has_a_sample_in_each_shard():
