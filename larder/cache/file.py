@@ -170,7 +170,7 @@ class CacheFileReader:
             raise IndexError(f"record {index} of {records}")
         number = index % records
         with self._naming():
-            record = self._record(number)
+            record = self._groups.record(number)
             if self._check_records:
                 self._codec.check(record, number)
             return self._codec.decode(record, number)
@@ -197,7 +197,7 @@ class CacheFileReader:
         digest = ContentDigest(self.schema)
         with self._naming():
             for number in range(len(self)):
-                record = self._record(number)
+                record = self._groups.record(number)
                 self._codec.check(record, number)
                 digest.add(record)
         if digest.hexdigest() != self._facts.digest:
@@ -216,12 +216,7 @@ class CacheFileReader:
     def __reduce__(self) -> tuple[object, ...]:
         return _reopen, (self.path, self._facts, self._check_records)
 
-    def _record(self, number: int) -> Buffer:
-        assert self.close.alive, "the cache file is closed"
-        return self._groups.record(number)
-
     def _places(self, indices: Sequence[int] | Array) -> Places:
-        assert self.close.alive, "the cache file is closed"
         records, numbers = self._facts.records, np.asarray(indices, np.int64)
         outside = (numbers < -records) | (numbers >= records)
         if outside.any():
@@ -232,6 +227,8 @@ class CacheFileReader:
     @contextmanager
     def _naming(self) -> Iterator[None]:
         """Name the file in errors of its records."""
+        if not self.close.alive:  # its memory may be that of something else
+            raise ValueError(f"the cache file is closed: {self.path}")
         try:
             yield
         except DamageError as error:
@@ -280,10 +277,10 @@ def _address(value: Buffer) -> int:
     return int(np.frombuffer(value, np.uint8).ctypes.data)
 
 
-def _bytes_at(address: int, size_bytes: int) -> Array:
+def _bytes_at(address: int, size_bytes: int) -> memoryview:
     """View memory from an address on; the view does not keep it."""
     place = {"data": (address, True), "shape": (size_bytes,), "typestr": "|u1", "version": 3}
-    return np.asarray(SimpleNamespace(__array_interface__=place))
+    return np.asarray(SimpleNamespace(__array_interface__=place)).data
 
 
 def _reopen(path: Path, facts: CacheFileFacts, check_records: bool) -> CacheFileReader:
