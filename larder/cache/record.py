@@ -265,7 +265,9 @@ class Codec:
         end = 0
         for slot in self._slots:
             column = columns.get(slot.name)
-            if slot.optional or not isinstance(column, np.ndarray) or column.dtype != slot.dtype:
+            if not isinstance(column, np.ndarray) or not column.flags.c_contiguous:
+                return None
+            if slot.optional or column.dtype != slot.dtype:
                 return None
             dims, rows = _open_dims(slot, column.shape[1:]), _rows(column)
             begin = end + len(dims)

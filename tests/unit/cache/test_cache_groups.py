@@ -9,7 +9,7 @@ import pytest
 from larder.cache.build import build_file
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.group import Groups, group_ends, group_value, groups_value
-from larder.cache.record import Codec
+from larder.cache.record import Codec, empty_columns
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import DamageError
 from tests.support.errors import larder_error
@@ -86,6 +86,18 @@ def test_a_report_of_damage_may_show_all_variables(tmp_path, closed, stacked):
         reader.close()
     report = "".join(TracebackException.from_exception(caught.value, capture_locals=True).format())
     assert "places" in report
+
+
+def test_columns_of_any_strides_are_filled(tmp_path):
+    with cache_file(tmp_path) as reader:
+        (wanted,) = empty_columns(reader.schema.fields, 9).values()
+        reader.read_into({"x": wanted}, range(9), range(9))
+        for column in (
+            np.zeros((9, 4, 3), "i8").transpose(0, 2, 1),
+            np.zeros((9, 3, 8))[:, :, ::2],
+        ):
+            reader.read_into({"x": column}, range(9), range(9))
+            np.testing.assert_array_equal(column, wanted)
 
 
 def test_a_closed_file_is_not_read(tmp_path):
