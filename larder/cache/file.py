@@ -169,7 +169,7 @@ class CacheFileReader:
         if not -records <= index < records:
             raise IndexError(f"record {index} of {records}")
         number = index % records
-        with self._naming():
+        with self._reading():
             record = self._groups.record(number)
             if self._check_records:
                 self._codec.check(record, number)
@@ -188,14 +188,14 @@ class CacheFileReader:
             IndexError: The record does not exist.
             DamageError: ``damage.record``.
         """
-        with self._naming():
+        with self._reading():
             places = self._places(indices)
             self._codec.read_rows(columns, np.asarray(rows), places, check=self._check_records)
 
     def verify(self) -> None:
         """Read and check every record, and compare the content digest with the published one."""
         digest = ContentDigest(self.schema)
-        with self._naming():
+        with self._reading():
             for number in range(len(self)):
                 record = self._groups.record(number)
                 self._codec.check(record, number)
@@ -225,15 +225,19 @@ class CacheFileReader:
         return self._groups.places(numbers)
 
     @contextmanager
-    def _naming(self) -> Iterator[None]:
-        """Name the file in errors of its records."""
-        if not self.close.alive:  # its memory may be that of something else
-            raise ValueError(f"the cache file is closed: {self.path}")
+    def _reading(self) -> Iterator[None]:
+        """Keep the file open, also if another thread closes it, and name it in errors."""
+        with _LOCK:
+            if not self.close.alive:
+                raise ValueError(f"the cache file is closed: {self.path}")
+            self._file.users += 1
         try:
             yield
         except DamageError as error:
             error.where = f"{self.path}, {error.where}"
             raise
+        finally:
+            release(self._file)
 
     def _read_schema(self) -> tuple[RecordSchema, Array, int]:
         """With the numbers of records up to the end of each group, and an address before which

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 from traceback import TracebackException
+from typing import Any
 
 import numpy as np
 import pytest
 
 from larder.cache.build import build_file
-from larder.cache.file import CacheFileReader, open_file
+from larder.cache.file import _OPEN, CacheFileReader, open_file
 from larder.cache.group import Groups, group_ends, group_value, groups_value
 from larder.cache.record import Codec, empty_columns
 from larder.cache.schema import Field, RecordSchema
@@ -98,6 +99,19 @@ def test_columns_of_any_strides_are_filled(tmp_path):
         ):
             reader.read_into({"x": column}, range(9), range(9))
             np.testing.assert_array_equal(column, wanted)
+
+
+def test_a_file_that_is_closed_while_it_is_read_is_read_to_the_end(tmp_path):
+    class Column(list):
+        def __setitem__(self, *item: Any) -> None:
+            reader.close()
+            super().__setitem__(*item)
+
+    reader = cache_file(tmp_path)
+    column = Column([None] * 9)
+    reader.read_into({"x": column}, range(9), range(9))
+    assert [value[0, 0] for value in column] == [-7 - n for n in range(9)]
+    assert not _OPEN
 
 
 def test_a_closed_file_is_not_read(tmp_path):
