@@ -125,9 +125,10 @@ class Groups:
     def record(self, number: int) -> memoryview:
         """Find one record, in less time than several take."""
         group = int(self._ends.searchsorted(number, "right"))
-        if not self._begins[group]:
+        known = self._known[:, group]
+        if not known[0]:
             self._note(group, number)
-        begin, length, size = (int(each[group]) for each in self._known)
+        begin, length, size = known.tolist()
         rank = number - int(self._firsts[group])
         start, stop = rank * size, (rank + 1) * size
         if not size:
