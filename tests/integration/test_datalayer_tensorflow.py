@@ -75,5 +75,5 @@ def test_a_builder_may_return_a_dataset(read):
 
 def test_the_benchmark_runs(read):
     names = [name for name in read["benchmark"] if not name.endswith(", CPU")]
-    works = ("build", "first opening", "tf.data", "torch", "numpy")
+    works = ("build", "first opening", "tf.data", "torch", "numpy", "numpy, stacked")
     assert names == [f"{work}, 10 kB" for work in works]
