@@ -10,14 +10,14 @@ from larder.errors import StoreError
 
 
 def test_a_disk_that_is_full_between_a_workshop_and_its_lock_leaves_nothing(tmp_path, monkeypatch):
-    real = open
+    real = os.open
 
     def full(path: Any, *more: Any) -> Any:
         if str(path).endswith("/lock"):
             raise OSError(28, "No space left on device")
         return real(path, *more)
 
-    monkeypatch.setattr("builtins.open", full)
+    monkeypatch.setattr("os.open", full)
     with pytest.raises(StoreError) as caught, workshop(tmp_path / "parent"):
         pass
     assert caught.value.code == "store.full"
