@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from larder.cache.build import build_file
-from larder.cache.file import _OPEN, CacheFileReader, open_file
+from larder.cache.file import CacheFileReader, open_file
 from larder.cache.group import Groups, group_ends, group_value, groups_value
 from larder.cache.record import Codec, empty_columns
 from larder.cache.schema import Field, RecordSchema
+from larder.disk import unused
 from larder.errors import DamageError
 from tests.support.errors import larder_error
 
@@ -111,7 +112,8 @@ def test_a_file_that_is_closed_while_it_is_read_is_read_to_the_end(tmp_path):
     column = Column([None] * 9)
     reader.read_into({"x": column}, range(9), range(9))
     assert [value[0, 0] for value in column] == [-7 - n for n in range(9)]
-    assert not _OPEN
+    with unused(reader.path) as is_closed:
+        assert is_closed
 
 
 def test_a_closed_file_is_not_read(tmp_path):
