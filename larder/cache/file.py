@@ -169,8 +169,8 @@ class CacheFileReader:
         if not -records <= index < records:
             raise IndexError(f"record {index} of {records}")
         number = index % records
-        with self._naming():
-            record = self._record(number)
+        with self._reading():
+            record = self._groups.record(number)
             if self._check_records:
                 self._codec.check(record, number)
             return self._codec.decode(record, number)
@@ -188,16 +188,16 @@ class CacheFileReader:
             IndexError: The record does not exist.
             DamageError: ``damage.record``.
         """
-        with self._naming():
+        with self._reading():
             places = self._places(indices)
             self._codec.read_rows(columns, np.asarray(rows), places, check=self._check_records)
 
     def verify(self) -> None:
         """Read and check every record, and compare the content digest with the published one."""
         digest = ContentDigest(self.schema)
-        with self._naming():
+        with self._reading():
             for number in range(len(self)):
-                record = self._record(number)
+                record = self._groups.record(number)
                 self._codec.check(record, number)
                 digest.add(record)
         if digest.hexdigest() != self._facts.digest:
@@ -216,12 +216,7 @@ class CacheFileReader:
     def __reduce__(self) -> tuple[object, ...]:
         return _reopen, (self.path, self._facts, self._check_records)
 
-    def _record(self, number: int) -> Buffer:
-        assert self.close.alive, "the cache file is closed"
-        return self._groups.record(number)
-
     def _places(self, indices: Sequence[int] | Array) -> Places:
-        assert self.close.alive, "the cache file is closed"
         records, numbers = self._facts.records, np.asarray(indices, np.int64)
         outside = (numbers < -records) | (numbers >= records)
         if outside.any():
@@ -230,13 +225,19 @@ class CacheFileReader:
         return self._groups.places(numbers)
 
     @contextmanager
-    def _naming(self) -> Iterator[None]:
-        """Name the file in errors of its records."""
+    def _reading(self) -> Iterator[None]:
+        """Keep the file open, also if another thread closes it, and name it in errors."""
+        with _LOCK:
+            if not self.close.alive:
+                raise ValueError(f"the cache file is closed: {self.path}")
+            self._file.users += 1
         try:
             yield
         except DamageError as error:
             error.where = f"{self.path}, {error.where}"
             raise
+        finally:
+            release(self._file)
 
     def _read_schema(self) -> tuple[RecordSchema, Array, int]:
         """With the numbers of records up to the end of each group, and an address before which
@@ -280,10 +281,10 @@ def _address(value: Buffer) -> int:
     return int(np.frombuffer(value, np.uint8).ctypes.data)
 
 
-def _bytes_at(address: int, size_bytes: int) -> Array:
+def _bytes_at(address: int, size_bytes: int) -> memoryview:
     """View memory from an address on; the view does not keep it."""
     place = {"data": (address, True), "shape": (size_bytes,), "typestr": "|u1", "version": 3}
-    return np.asarray(SimpleNamespace(__array_interface__=place))
+    return np.asarray(SimpleNamespace(__array_interface__=place)).data
 
 
 def _reopen(path: Path, facts: CacheFileFacts, check_records: bool) -> CacheFileReader:

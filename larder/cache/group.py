@@ -18,7 +18,7 @@ from typing import Final
 import google_crc32c
 import numpy as np
 
-from larder.cache.record import Array, Buffer, Places, damage
+from larder.cache.record import Array, Buffer, Places, damage, gathered
 from larder.errors import DamageError
 
 GROUP_BYTES: Final = 100_000
@@ -69,9 +69,11 @@ def groups_value(ends: Sequence[int], place: str) -> bytes:
 def group_ends(value: Buffer, place: str) -> Array:
     """What `groups_value` was made of."""
     table = np.frombuffer(value, np.uint8)[:-_CHECKSUM_BYTES]
-    if value[len(table) :] != _checksum(table, place) or len(table) % 8:
-        raise DamageError("damage.record", "the numbers of records of the groups are damaged")
-    return table.copy().view("<i8")
+    if value[len(table) :] == _checksum(table, place) and len(table) % 8 == 0:
+        ends = table.copy().view("<i8")
+        if (ends == np.maximum.accumulate(np.maximum(ends, 0))).all():
+            return ends
+    raise DamageError("damage.record", "the numbers of records of the groups are damaged")
 
 
 class Groups:
@@ -86,7 +88,7 @@ class Groups:
     """
 
     def __init__(
-        self, ends: Array, memory: Array, look_up: _LookUp, record_bytes: int | None
+        self, ends: Array, memory: memoryview, look_up: _LookUp, record_bytes: int | None
     ) -> None:
         self._ends = ends
         self._counts = np.diff(ends, prepend=0)
@@ -114,9 +116,8 @@ class Groups:
         stops = starts + sizes
         if not sizes.all():
             differ = np.flatnonzero(sizes == 0)
-            words = np.ndarray(len(self._memory) - 3, "<u4", self._memory, 0, 1)
             at = (begins + lengths + 4 * ranks)[differ]
-            starts[differ], stops[differ] = words[at], words[at + 4]
+            starts[differ], stops[differ] = gathered(self._memory, at, 8).view("<u4").T
         places = Places(self._memory, numbers, begins + starts, begins + stops)
         places.check((starts > stops) | (stops > lengths), _OUTSIDE)
         return places
@@ -124,22 +125,23 @@ class Groups:
     def record(self, number: int) -> memoryview:
         """Find one record, in less time than several take."""
         group = int(self._ends.searchsorted(number, "right"))
-        if not self._begins[group]:
+        known = self._known[:, group]
+        if not known[0]:
             self._note(group, number)
-        begin, length, size = (int(each[group]) for each in self._known)
+        begin, length, size = known.tolist()
         rank = number - int(self._firsts[group])
         start, stop = rank * size, (rank + 1) * size
         if not size:
             start, stop = np.ndarray(2, "<u4", self._memory, begin + length + 4 * rank).tolist()
         if not start <= stop <= length:
             raise damage(_OUTSIDE, number)
-        return self._memory.data[begin + start : begin + stop]
+        return self._memory[begin + start : begin + stop]
 
     def _note(self, group: int, number: int) -> None:
         begin, length = self._look_up(group, number)
         count, size = int(self._counts[group]), self._record_bytes
-        if begin < 0 or begin + length > len(self._memory):
-            raise damage("its group is longer than the file", number)
+        if begin < 0 or not 0 < length <= len(self._memory) - begin:
+            raise damage("its group is not in the file", number)
         if size is None and count > 1:
             length -= (count + 1) * 4
             if length < 0:

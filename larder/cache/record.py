@@ -111,19 +111,21 @@ class _Slot:
 
 
 class Places(NamedTuple):
-    """Records in a memory: their numbers, and the places where each begins and ends."""
+    """Records in a memory: their numbers, and the places where each begins and ends.
 
-    memory: Array
+    The memory is no array: what shows a variable, as for a traceback, would read one.
+    """
+
+    memory: memoryview
     numbers: Array
     starts: Array
     stops: Array
 
     def records(self) -> Iterator[tuple[int, memoryview]]:
         """Yield the number and the bytes of each record."""
-        data = self.memory.data
         columns = (column.tolist() for column in (self.numbers, self.starts, self.stops))
         for number, start, stop in zip(*columns, strict=True):
-            yield number, data[start:stop]
+            yield number, self.memory[start:stop]
 
     def check(self, wrong: Array, message: str) -> None:
         """Refuse the first record of which something is wrong."""
@@ -146,27 +148,26 @@ class _Span(NamedTuple):
     end: int
     rows: Array
 
-    def fill(self, rows: Array, memory: Array, starts: Array) -> None:
+    def fill(self, rows: Array, memory: memoryview, starts: Array) -> None:
         """Copy the elements of records, which start at these bytes of a memory, into some rows."""
         width, starts = self.end - self.begin, starts + self.begin
         if width <= _GATHERED_BYTES:
-            values, most = _strided(memory, width), _PIECE_BYTES // max(1, width)
+            most = _PIECE_BYTES // max(1, width)
             for first in range(0, len(rows), most):
                 some = slice(first, first + most)
-                self.rows[rows[some]] = values[starts[some]]
+                self.rows[rows[some]] = gathered(memory, starts[some], width)
             return
         out: Any = self.rows.reshape(-1)
-        data: Any = memory
         if width < _PIECE_BYTES:
-            # A slice of a memoryview costs a third, but other threads wait while it is copied.
-            out, data = out.data, data.data
+            out = out.data  # which costs a third, but other threads wait while it is copied
         for to, start in zip((rows * width).tolist(), starts.tolist(), strict=True):
-            out[to : to + width] = data[start : start + width]
+            out[to : to + width] = memory[start : start + width]
 
 
-def _strided(memory: Array, width: int) -> Array:
-    """View a memory as rows of bytes, one from each place on."""
-    return np.ndarray((len(memory) - width + 1, width), np.uint8, memory, 0, (1, 1))
+def gathered(memory: memoryview, starts: Array, width: int) -> Array:
+    """Copy the bytes from each of some places on, to a row each."""
+    every: Array = np.ndarray((len(memory) - width + 1, width), np.uint8, memory, 0, (1, 1))
+    return every[starts]
 
 
 class Codec:
@@ -244,12 +245,13 @@ class Codec:
         places.check(stops - starts != length, _ODD)
         for span in spans:
             if span.dims:
-                dims = _strided(memory, len(span.dims))[starts + (span.begin - len(span.dims))]
+                size = len(span.dims)
+                dims = gathered(memory, starts + (span.begin - size), size)
                 places.check((dims != np.frombuffer(span.dims, np.uint8)).any(axis=1), _ODD)
             span.fill(rows, memory, starts)
         if check:  # what was copied
-            at = _strided(memory, _CHECKSUM.size)[starts + spans[-1].end]
-            wanted = at.view(_CHECKSUM.format)[:, 0].tolist()
+            checksums = gathered(memory, starts + spans[-1].end, _CHECKSUM.size)
+            wanted = checksums.view(_CHECKSUM.format)[:, 0].tolist()
             for row, number, checksum in zip(rows.tolist(), numbers.tolist(), wanted, strict=True):
                 crc = self._place_crc ^ number
                 for span in spans:
@@ -263,7 +265,9 @@ class Codec:
         end = 0
         for slot in self._slots:
             column = columns.get(slot.name)
-            if slot.optional or not isinstance(column, np.ndarray) or column.dtype != slot.dtype:
+            if not isinstance(column, np.ndarray) or not column.flags.c_contiguous:
+                return None
+            if slot.optional or column.dtype != slot.dtype:
                 return None
             dims, rows = _open_dims(slot, column.shape[1:]), _rows(column)
             begin = end + len(dims)
@@ -279,13 +283,11 @@ class Codec:
             if column is None or span is None:
                 continue
             offset, shape = span
+            if isinstance(column, np.ndarray) and column.shape[1:] != shape:
+                raise damage(_ODD, number)  # numpy would repeat a shorter value
             view: Array = np.ndarray(shape, slot.dtype, record, offset)
-            if isinstance(column, list):
-                column[row] = view.copy()
-            elif column.shape[1:] == shape:  # numpy would repeat a shorter value
-                column[row] = view
-            else:
-                raise damage(_ODD, number)
+            column[row] = view.copy() if isinstance(column, list) else view
+            del view  # a traceback would keep it for longer than the file is open
 
     def check(self, record: Buffer, number: int = 0) -> None:
         """Compare a record with its checksum (``damage.record``), as the one with that number."""

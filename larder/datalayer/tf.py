@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from operator import index
 from typing import Any
 
 import tensorflow as tf
@@ -138,7 +139,7 @@ def dataset_of(
 
     def batch(batch_size: Any, drop_remainder: bool = False, *_: Any, **__: Any) -> Any:
         """As of the dataset, without taking apart what was read together."""
-        size = int(batch_size)
+        size = index(batch_size)
         if size <= 0:
             return type(dataset).batch(dataset, size)  # which refuses it
         batches = count if drop_remainder else count + size - 1

@@ -255,10 +255,7 @@ def disturbed(cell: tuple[str, str, str], site: Site, server: Server | None, at:
         pytest.param(
             *cell,
             id="-".join(cell),
-            marks=[
-                pytest.mark.push if cell in CHOSEN else pytest.mark.nightly,
-                *([WEAK] if cell[0] == "prune" and cell[2] == "weak etags" else []),
-            ],
+            marks=pytest.mark.push if cell in CHOSEN else pytest.mark.nightly,
         )
         for cell in CELLS
     ],

@@ -9,6 +9,7 @@ import runpy
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -138,8 +139,10 @@ def batches(open_again: Callable[[], Any]) -> dict[str, Any]:
 
 
 def batch_of_none(dataset: Any) -> str:
-    """How a batch size of 0 is refused."""
+    """How a batch size of 0 is refused; one of 2.5 is, too."""
     try:
+        with suppress(TypeError):
+            return str(dataset.batch(2.5))
         dataset.batch(0)
     except tf.errors.InvalidArgumentError as error:
         return str(error)

@@ -81,7 +81,7 @@ def test_records_come_back(case):
         decoded = codec.decode(memoryview(record))
         assert_same(decoded, values, schema)
         assert codec.encode(decoded, number) == record
-        memory = np.frombuffer(record, np.uint8)
+        memory = memoryview(record)
         places = Places(memory, *np.array([[number], [0], [len(record)]]))
         codec.read_rows(columns, np.array([number]), places, check=True)
     for number, values in enumerate(rows):
@@ -141,7 +141,7 @@ def test_groups_are_consecutive_and_large(sizes):
         assert size >= GROUP_BYTES or following is None or len(following[0]) >= GROUP_BYTES
         assert bytes(group_value(group, is_fixed=True)) == b"".join(group)
         value = group_value(group, is_fixed=False)
-        memory, place = np.frombuffer(b"before" + value, np.uint8), (len(b"before"), len(value))
+        memory, place = memoryview(b"before" + value), (len(b"before"), len(value))
         groups = Groups(np.array([len(group)]), memory, lambda *_, place=place: place, None)
         places = groups.places(np.arange(len(group)))
         assert [record for _, record in places.records()] == group

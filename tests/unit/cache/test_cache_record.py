@@ -66,7 +66,7 @@ def test_damage_is_found_where_all_records_are_of_one_shape():
     columns = empty_columns([Field("grid", "uint16", (3, 2)), Field("label", "int8")], 2)
 
     def read(record: bytes) -> None:
-        memory = np.frombuffer(record, np.uint8)
+        memory = memoryview(record)
         places = Places(memory, *np.array([[4], [0], [len(record)]]))
         codec.read_rows(columns, np.array([1]), places, check=True)
 
