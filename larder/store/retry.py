@@ -22,6 +22,7 @@ from larder.errors import (
 )
 from larder.store.base import (
     AHEAD,
+    PIECE_BYTES,
     BucketPrefix,
     Buffer,
     Contents,
@@ -36,6 +37,7 @@ from larder.store.base import (
     Writer,
 )
 from larder.store.delegate import BytesReader, DelegatingStore
+from larder.store.etags import read_listed
 from larder.store.interrupt import interrupted_by
 
 if TYPE_CHECKING:
@@ -135,7 +137,8 @@ class RetryStore(DelegatingStore):
                 del left[0]
                 yield data
         except RetryableError:
-            yield from super().get_each(left)
+            for key, size_bytes, etag in left:
+                yield read_listed(self, key, size_bytes, etag, PIECE_BYTES)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """Continues after the last good page."""
