@@ -174,7 +174,7 @@ def probe_storage(root: Store, prefix: str) -> None:
         with permission(root, "storage", "get"):
             content = root.get(key)
         with permission(root, "storage", "list"):
-            probes = {info.key: info.modified_us for page in root.list(prefix) for info in page}
+            probes = {info.key: info for page in root.list(prefix) for info in page}
     finally:
         with permission(root, "storage", "delete"):
             root.delete(key)
@@ -183,6 +183,6 @@ def probe_storage(root: Store, prefix: str) -> None:
         hint = "check the endpoint, and that nothing else deletes objects there"
         where = object_url(root.url, key)
         raise StoreError("store.refused", message, where=where, hint=hint)
-    for other, modified_us in probes.items():
-        if probes[key] - modified_us > _ABANDONED_US:
-            root.delete(other)
+    for other in probes.values():
+        if probes[key].clock_us - other.modified_us > _ABANDONED_US:
+            root.delete(other.key)
