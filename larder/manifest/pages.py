@@ -51,7 +51,8 @@ def check_metadata(metadata: Any) -> None:
             most_bytes = PARQUET_LEAST_BYTES + PARQUET_EXPANSION * stored_bytes
             if chunk.physical_type == "BYTE_ARRAY" and size_bytes > most_bytes:
                 message = f"{stored_bytes:,} bytes of column {chunk.path_in_schema}"
-                raise BoundError(f"{message} unpack to {size_bytes:,}")
+                message = f"{message} unpack to {size_bytes:,}, as no text does"
+                raise BoundError(f"{message}: write it with smaller row groups, or a dictionary")
 
 
 def check_pages(file: BinaryIO, metadata: Any, groups: Iterable[int]) -> None:
