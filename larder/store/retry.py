@@ -55,13 +55,13 @@ class RetryPolicy:
     retry at the same time).
 
     Attributes:
-        attempts: Maximum number of attempts, at least 1.
+        attempts: Maximum number of attempts, at least 1. Twelve take 45 seconds, on average.
         first_delay_seconds: Maximum pause after the first failure.
         deadline_seconds: How long after the start of the first attempt the last one should have
             ended: none starts that would end later if it took as long as the one before.
     """
 
-    attempts: int = 8
+    attempts: int = 12
     first_delay_seconds: float = 0.25
     most_delay_seconds: float = 15.0
     deadline_seconds: float = GIVE_UP_SECONDS

@@ -191,3 +191,15 @@ def test_the_pause_is_random():
         RetryStore(faults, policy).get("k")
     assert drawn == [(0.0, 0.25), (0.0, 0.5), (0.0, 1.0), (0.0, 2.0)]
     assert clock.slept == [0.125, 0.25, 0.5]
+
+
+def test_a_store_that_recovers_after_some_time_is_waited_for(layers):
+    """With pauses of the average length; eight tries, as before, took 15 seconds."""
+    clock = layers.clock
+    policy = RetryPolicy(
+        sleep=clock.sleep, clock=lambda: clock.now, uniform=lambda low, high: (low + high) / 2
+    )
+    layers.store.put("k", b"data")
+    layers.faults.add("get", unavailable(), times=10)
+    assert RetryStore(layers.faults, policy).get("k") == b"data"
+    assert 30 < clock.now < 60
