@@ -26,6 +26,7 @@ from larder.copy.threads import Pace, work_off
 from larder.errors import Failure, FatalError, LarderError, ObjectError, RetryableError
 from larder.progress import Progress
 from larder.store.base import PIECE_BYTES, ObjectInfo, Store
+from larder.store.etags import read_listed
 from larder.store.interrupt import INTERRUPTED, Interrupt, interrupted_by
 
 WAKE_SECONDS = 0.1
@@ -265,7 +266,7 @@ class _Batch:
     def _copy_next(self, info: ObjectInfo, contents: Iterator[bytes]) -> None:
         data = next(contents, None)
         if data is None:  # one before it could not be read
-            data = self._source.get(info.key, if_match=info.etag)
+            data = read_listed(self._source, info.key, info.size_bytes, info.etag)
         self._done(info, copy_content(self._way(info), data, None, self._limits))
 
     def _way(self, info: ObjectInfo) -> ObjectCopy:

@@ -14,7 +14,7 @@ from larder.copy.proof import Content, CopiedObject, ObjectCopy, crc32c_of, know
 from larder.errors import NotFoundError, ObjectError
 from larder.manifest.digest import format_crc32c
 from larder.store.base import ObjectInfo
-from larder.store.etags import StreamCheck, changed, is_md5
+from larder.store.etags import StreamCheck, changed, is_md5, open_listed
 
 WHOLE_BYTES = 8 * 1024**2
 """Up to this size, an object is held in memory as a whole."""
@@ -42,7 +42,8 @@ def copy_object(
 
 
 def _copy_whole(way: ObjectCopy, limits: CopyLimits) -> CopiedObject:
-    with way.source.open(way.info.key, if_match=way.info.etag or None) as reader:
+    info = way.info
+    with open_listed(way.source, info.key, info.size_bytes, info.etag) as reader:
         data = b"".join(reader)
     return copy_content(way, data, reader.info, limits)
 
@@ -125,7 +126,7 @@ def _copy_stream(way: ObjectCopy, limits: CopyLimits, ready: Callable[[], None])
     source, info = way.source, way.info
     check = StreamCheck(source, info.key, info.etag, info.size_bytes)
     with (
-        source.open(info.key, if_match=info.etag or None) as reader,
+        open_listed(source, info.key, info.size_bytes, info.etag) as reader,
         way.target.writer(way.key, like=reader.info, sync=False) as writer,
     ):
         for buffer in reader:

@@ -336,7 +336,7 @@ class Readable(Protocol):
 
         Args:
             objects: Key, size in bytes and etag (or empty) of each, as it was listed. The size may
-                be wrong.
+                be wrong, if that is by less than `PIECE_BYTES`.
             ahead: So many requests are in progress, at most, in stores that send several at once.
         """
         del ahead

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import google_crc32c
 
 from larder.errors import ObjectError, PreconditionError
-from larder.store.base import Readable
+from larder.store.base import Readable, Reader
 from larder.store.etag_trust import EtagTrust
 from larder.store.keys import object_url
 
@@ -59,6 +59,27 @@ def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError
         message = "it changed since it was listed, but has the same size"
     hint = "run again when nothing writes to the source"
     return PreconditionError("object.changed", message, where=where, hint=hint)
+
+
+def open_listed(
+    store: Readable, key: str, size_bytes: int, etag: str, spare_bytes: int = 0
+) -> Reader:
+    """Open an object as it was listed; its etag may be empty. ``object.changed``, and nothing is
+    read, if the store says that it is longer, by more than ``spare_bytes``.
+    """
+    reader = store.open(key, if_match=etag or None)
+    if reader.info.size_bytes > size_bytes + spare_bytes:
+        reader.close()
+        raise changed(object_url(store.url, key), size_bytes, reader.info.size_bytes)
+    return reader
+
+
+def read_listed(
+    store: Readable, key: str, size_bytes: int, etag: str, spare_bytes: int = 0
+) -> bytes:
+    """The bytes of an object that is opened as it was listed: see `open_listed`."""
+    with open_listed(store, key, size_bytes, etag, spare_bytes) as reader:
+        return b"".join(reader)
 
 
 def checked_crc32c(store: Readable, key: str, etag: str, listed_bytes: int, data: bytes) -> int:

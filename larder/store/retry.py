@@ -22,6 +22,7 @@ from larder.errors import (
 )
 from larder.store.base import (
     AHEAD,
+    PIECE_BYTES,
     BucketPrefix,
     Buffer,
     Contents,
@@ -36,6 +37,7 @@ from larder.store.base import (
     Writer,
 )
 from larder.store.delegate import BytesReader, DelegatingStore
+from larder.store.etags import read_listed
 from larder.store.interrupt import interrupted_by
 
 if TYPE_CHECKING:
@@ -53,13 +55,13 @@ class RetryPolicy:
     retry at the same time).
 
     Attributes:
-        attempts: Maximum number of attempts, at least 1.
+        attempts: Maximum number of attempts, at least 1. Twelve take 45 seconds, on average.
         first_delay_seconds: Maximum pause after the first failure.
         deadline_seconds: How long after the start of the first attempt the last one should have
             ended: none starts that would end later if it took as long as the one before.
     """
 
-    attempts: int = 8
+    attempts: int = 12
     first_delay_seconds: float = 0.25
     most_delay_seconds: float = 15.0
     deadline_seconds: float = GIVE_UP_SECONDS
@@ -135,7 +137,8 @@ class RetryStore(DelegatingStore):
                 del left[0]
                 yield data
         except RetryableError:
-            yield from super().get_each(left)
+            for key, size_bytes, etag in left:
+                yield read_listed(self, key, size_bytes, etag, PIECE_BYTES)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """Continues after the last good page."""

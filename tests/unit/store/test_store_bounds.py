@@ -4,7 +4,7 @@ import pytest
 from scripted_s3 import Say, scripted_s3
 from socket_server import served
 
-from larder.bounds import DOCUMENT_BYTES, JSON_VALUES, XML_BYTES, XML_TAGS
+from larder.bounds import DOCUMENT_BYTES, JSON_VALUES, XML_BYTES, XML_TAGS, parse_bounded
 from larder.errors import RetryableError
 from larder.manifest.sealed import unseal
 from larder.store import RetryPolicy, open_store
@@ -90,3 +90,12 @@ def test_a_document_of_too_many_values_is_not_parsed():
     with larder_error("damage.manifest", "d.json") as caught:
         unseal(b"[" + b"[]," * JSON_VALUES + b"[]]", "d.json")
     assert f"{JSON_VALUES:,}" in caught.value.message
+
+
+def test_commas_in_strings_are_no_values():
+    """GCS lists the metadata of a thousand objects: 8 KiB each, which may be lists of numbers."""
+    text = (
+        '{"items":[' + ",".join(['{"metadata":{"boxes":"' + '\\"1,' * 4_100 + '"}}'] * 1_000) + "]}"
+    )
+    items = parse_bounded(text.encode())["items"]
+    assert sum(each["metadata"]["boxes"].count(",") for each in items) > JSON_VALUES

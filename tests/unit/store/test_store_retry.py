@@ -68,7 +68,8 @@ def test_a_call_is_repeated(layers, method):
 
 def test_several_objects_are_read_one_by_one_after_a_failure(layers):
     objects = [(key, 4, layers.store.put(key, b"data").etag) for key in ("k", "l", "m")]
-    layers.faults.add("get", unavailable(), times=3)
+    layers.faults.add("get", unavailable())
+    layers.faults.add("open", unavailable(), times=2)
     assert list(layers.store.get_each(objects)) == [b"data"] * 3
     assert layers.clock.slept == [1.0, 2.0]
 
@@ -190,3 +191,15 @@ def test_the_pause_is_random():
         RetryStore(faults, policy).get("k")
     assert drawn == [(0.0, 0.25), (0.0, 0.5), (0.0, 1.0), (0.0, 2.0)]
     assert clock.slept == [0.125, 0.25, 0.5]
+
+
+def test_a_store_that_recovers_after_some_time_is_waited_for(layers):
+    """With pauses of the average length; eight tries, as before, took 15 seconds."""
+    clock = layers.clock
+    policy = RetryPolicy(
+        sleep=clock.sleep, clock=lambda: clock.now, uniform=lambda low, high: (low + high) / 2
+    )
+    layers.store.put("k", b"data")
+    layers.faults.add("get", unavailable(), times=10)
+    assert RetryStore(layers.faults, policy).get("k") == b"data"
+    assert 30 < clock.now < 60
