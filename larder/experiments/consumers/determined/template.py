@@ -28,8 +28,12 @@ def slots_of(template: Mapping[str, Any]) -> int | None:
 
 def has_own_image(template: Mapping[str, Any]) -> bool:
     """Whether ``environment.image`` names an image that may have Python 3.10."""
-    image = _field(template, "environment", "image")
-    return bool(image) and not _OLD_IMAGE.search(str(image))
+    return bool(_field(template, "environment", "image")) and not has_old_image(template)
+
+
+def has_old_image(template: Mapping[str, Any]) -> bool:
+    """Whether ``environment.image`` names an image of Determined with Python 3.9 or older."""
+    return _OLD_IMAGE.search(str(_field(template, "environment", "image"))) is not None
 
 
 def _field(template: Mapping[str, Any], section: str, key: str) -> Any:
