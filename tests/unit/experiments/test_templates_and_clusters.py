@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from larder.experiments.consumers.determined.config import render
 from larder.experiments.consumers.kubernetes import config_files
 from tests.support.errors import larder_error
 from tests.unit.experiments import test_kubernetes as kubernetes
@@ -125,3 +126,16 @@ def test_the_step_that_downloads_has_a_task_on_each_node_whatever_the_job_has(tm
     (_, first), (_, second) = slurm.steps(text, tmp_path, SLURM_NTASKS_PER_GPU="1")
     assert "SLURM_NTASKS_PER_GPU" not in first
     assert second["SLURM_NTASKS_PER_GPU"] == "1"
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_determined_refuses_another_region_or_endpoint_in_the_pod(name, delivered, cluster):
+    env = [{"name": name, "value": OTHERS[name]}]
+    containers = [{"name": "sidecar", "env": env}]
+    template = {"environment": {"pod_spec": {"spec": {"containers": containers}}}}
+    here = cluster("s3://bucket/", storage=ACCESS)
+    render(template, *delivered("s3://bucket/"), here)
+    containers.append({"name": "determined-container", "env": env})
+    with larder_error("config.template", "t.yaml") as caught:
+        render(template, *delivered("s3://bucket/"), here, where="t.yaml")
+    assert "environment.pod_spec.spec.containers.1.env.0" in caught.value.message
