@@ -104,8 +104,8 @@ class Facts:
         only: Deliveries that have what the cluster file asks of them; all if it is empty.
         sharded: Whether each node gets a part of the shards.
         slots: How many processes train together by Determined's template; None if it does not say.
-        own_image: Whether it names an image that may have Python 3.10, and old_image, one of
-            Determined's that has not.
+        own_image: Whether it names an image that may have Python 3.10.
+        old_image: Whether it names an image of Determined with Python 3.9 or older.
     """
 
     consumer: str
@@ -152,7 +152,7 @@ class Facts:
 
     @property
     def without_larder(self) -> bool:
-        """Whether Larder does not run in the template's image, or in those of the release."""
+        """Whether Larder does not run in the image of the template, or of the release."""
         is_old = self.old_image or self.release < FIRST_WITH_LARDER
         return self.consumer == "determined" and is_old
 
