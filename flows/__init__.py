@@ -3,4 +3,5 @@
 import sys
 
 if sys.version_info < (3, 11):  # which lacks what flows import
-    sys.exit("error[config.missing_package]: flows need Python 3.11 or newer")
+    print("error[config.missing_package]: flows need Python 3.11 or newer", file=sys.stderr)
+    sys.exit(2)

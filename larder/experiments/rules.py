@@ -104,7 +104,8 @@ class Facts:
         only: Deliveries that have what the cluster file asks of them; all if it is empty.
         sharded: Whether each node gets a part of the shards.
         slots: How many processes train together by Determined's template; None if it does not say.
-        own_image: Whether it names an image that is not Determined's.
+        own_image: Whether it names an image that may have Python 3.10.
+        old_image: Whether it names an image of Determined with Python 3.9 or older.
     """
 
     consumer: str
@@ -137,6 +138,7 @@ class Facts:
     sharded: bool = False
     slots: int | None = None
     own_image: bool = False
+    old_image: bool = False
     nodes: Nodes = field(default_factory=Nodes)
 
     @property
@@ -150,13 +152,15 @@ class Facts:
 
     @property
     def without_larder(self) -> bool:
-        """Whether Larder does not run in the images of the release."""
-        return self.consumer == "determined" and self.release < FIRST_WITH_LARDER
+        """Whether Larder does not run in the image of the template, or of the release."""
+        is_old = self.old_image or self.release < FIRST_WITH_LARDER
+        return self.consumer == "determined" and is_old
 
     @property
     def downloader(self) -> str:
         if self.without_larder:
-            return "A startup hook without Larder, as the default image has Python 3.9 or older,"
+            image = "the template's image" if self.old_image else "the default image"
+            return f"A startup hook without Larder, as {image} has Python 3.9 or older,"
         return _DOWNLOADERS.get(self.consumer, "A startup hook")
 
     @property
@@ -253,7 +257,8 @@ def fired_rules(facts: Facts, limits: Limits) -> Iterator[Fired]:
     yield from _from_bucket(facts, limits)
     yield from _caches(facts)
     if facts.without_larder:
-        text = "Larder needs Python 3.10, and the default image of that release has 3.9 or older: "
+        image = "the template's image" if facts.old_image else "the default image of that release"
+        text = f"Larder needs Python 3.10, and {image} has 3.9 or older: "
         text += "the template's own" if facts.own_image else "an environment.image of the template"
         text += " has to have both."
         for name in BY_LARDER:
@@ -419,7 +424,7 @@ def _caches(facts: Facts) -> Iterator[Fired]:
     else:
         text = "Larder's cache, by dataset and version, takes the place of the data layer."
         yield Fired("note", "cache", "D6", text)
-    if (0, 19, 9) < facts.release < FIRST_WITH_LARDER:
+    if facts.without_larder and facts.release > (0, 19, 9):
         text = "Determined ignores data_layer since release 0.19.10, and Larder does not run there."
         yield Fired("refuse", "data_layer", "D6", text)
     else:

@@ -17,7 +17,7 @@ from larder.config.urls import parse_url
 from larder.copy.prices import egress_usd_per_gb, estimate_cost
 from larder.copy.site import Site, distance
 from larder.experiments.advice import Choices, advise
-from larder.experiments.consumers.determined.template import has_own_image, slots_of
+from larder.experiments.consumers.determined.template import has_old_image, has_own_image, slots_of
 from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import Advice
 from larder.experiments.rules import Facts, Fired
@@ -80,6 +80,7 @@ def choices(
         sharded=consumer.sharded,
         slots=slots_of(template),
         own_image=has_own_image(template),
+        old_image=has_old_image(template),
         nodes=cluster.nodes,
     )
     return advise(facts, consumer.limits)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -92,9 +92,8 @@ def config_files(
     _check_nodes(config, cluster, where)
     access = bucket_access(cluster, volume.path) if volume.name == _CACHE else {}
     access = {name: value.replace("$", "$$") for name, value in access.items()}
-    in_the_way = partial(_in_the_way, volume, access)
     conflicts = _without_conflicts(
-        config, pod, container, in_the_way, Conflicts(where, delivered.replaces)
+        config, pod, container, volume, access, Conflicts(where, delivered.replaces)
     )
     present = [each.get("name") for each in variables if isinstance(each, dict)]
     added = [{"name": name, "value": access[name]} for name in access if name not in present]
@@ -125,10 +124,16 @@ def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
 def _check_nodes(config: dict[str, Any], cluster: Cluster, where: str) -> None:
     """Refuse another number of nodes, or of pods of a Job, than the cluster file has."""
     spec, nodes = config["spec"], cluster.nodes.count
+    place, asked = "spec.parallelism", nodes
     if config["kind"] == "TrainJob":
-        asked = spec["trainer"].setdefault("numNodes", nodes)
-    else:
-        asked = spec.get("parallelism", 1) if config["kind"] == "Job" else nodes
+        place, trainer = "spec.trainer.numNodes", spec["trainer"]
+        if trainer.get("numNodes") is None:
+            trainer["numNodes"] = nodes
+        asked = trainer["numNodes"]
+    elif config["kind"] == "Job":
+        asked = 1 if spec.get("parallelism") is None else spec["parallelism"]
+    if not isinstance(asked, int) or isinstance(asked, bool):
+        raise refused(f"{place} must be a whole number", where, "fix the template")
     if asked != nodes:
         raise node_count_refusal(asked, cluster, where)
 
@@ -137,10 +142,12 @@ def _without_conflicts(
     config: Mapping[str, Any],
     pod: Mapping[str, Any],
     container: Mapping[str, Any],
-    in_the_way: Callable[[Any], bool],
+    volume: _Volume,
+    access: Mapping[str, str],
     conflicts: Conflicts,
 ) -> Conflicts:
     """Take what is in the way out of the template, or refuse it."""
+    in_the_way = partial(_in_the_way, volume, access)
     if config["kind"] == "TrainJob":
         for key in ("trainer", "runtimePatches", "podTemplateOverrides"):
             conflicts.drop(pod.get(key), f"spec.{key}", in_the_way)
@@ -148,8 +155,8 @@ def _without_conflicts(
             conflicts.drop_key(pod["initializer"], "dataset", "spec.initializer.")
     else:
         place = "spec" if config["kind"] == "Pod" else "spec.template.spec"
-        for key in ("volumes", "initContainers"):
-            conflicts.drop(pod.get(key), f"{place}.{key}", in_the_way)
+        for key in ("volumes", "initContainers"):  # which may use a bucket elsewhere
+            conflicts.drop(pod.get(key), f"{place}.{key}", partial(_in_the_way, volume, {}))
         conflicts.drop(container, f"{place}.containers.0", in_the_way)
     conflicts.check()
     return conflicts

@@ -38,7 +38,8 @@ _DIRECTIVE = "#SBATCH"
 _SHELL = re.compile(r"#!.*[/\s](?:ba|da|k|z)?sh(?:\s.*)?")
 _NODES = re.compile(r"\s(?:--nodes(?:=|\s+)|-N\s*)(\S+)")
 _LAUNCH = re.compile(r"(?:(?:exec|time)\s+|\w+=\S*\s+)*(?:srun|mpirun|mpiexec|torchrun)\b")
-_SET = re.compile(r"""(?<![\w${])((?:AWS|LARDER)_\w+)\+?=("[^"]*"|'[^']*'|[^\s;&|]*)""")
+_SET = re.compile(r"""(?<![\w${])((?:AWS|LARDER)_\w+)\+?=("[^"]*"|'[^']*'|[^\s;&|,)]*)""")
+_USED = re.compile(r"\$\{?(\w+)\}?")
 _ONLY_SET = re.compile(r"""\s*(?:export\s+)?\w+=(?:"[^"`(\\]*"|'[^']*'|[\w./:@%+,-]*)\s*""")
 # srun takes the job's --ntasks-per-gpu from the variable, and refuses it beside --ntasks-per-node.
 _ONCE_A_NODE = (
@@ -106,11 +107,9 @@ def _without_conflict(
 ) -> str:
     """The line, or one that does nothing if it only names another version, region or endpoint."""
     line, previous = lines[number], lines[number - 1]
-    names = [
-        name
-        for name, value in ([] if _is_comment(line) else _SET.findall(line))
-        if is_stale(name) or overrides(name, value.strip("'\""), access)
-    ]
+    is_read = line.startswith(_DIRECTIVE) or not _is_comment(line)
+    sets = _SET.findall(line) if is_read else []
+    names = [name for name, value in sets if _is_other(name, value.strip("'\""), access)]
     if not names:
         return line
     conflicts.places.extend(f"line {number + 1}: {name}" for name in names)
@@ -118,6 +117,14 @@ def _without_conflict(
         message = f"line {number + 1} sets {names[0]}, but not that alone"
         raise refused(message, conflicts.where, "remove that from the line")
     return ":"
+
+
+def _is_other(name: str, value: str, access: Mapping[str, str]) -> bool:
+    """Whether a variable that a line sets names another version, region or endpoint."""
+    used = _USED.fullmatch(value)
+    if used and used[1] == name:  # passed on to a container, or printed
+        return False
+    return is_stale(name) or overrides(name, access.get(used[1], value) if used else value, access)
 
 
 def _end_of_directives(lines: Sequence[str]) -> int:

@@ -47,7 +47,7 @@ def facts_of(text: str) -> Facts:
     nodes: dict[str, Any] = {}
     for word in words:
         name, _, value = word.partition("=")
-        if name in ("unlisted", "sharded", "own_image"):
+        if name in ("unlisted", "sharded", "own_image", "old_image"):
             given[name] = True
         elif name == "kept":
             nodes["downloads"] = Downloads(host_path="/scratch", container_path="/larder")

@@ -1,10 +1,13 @@
 """Rule D7: what each release of Determined can use in the image that it runs by default."""
 
+from dataclasses import replace
+
 import pytest
 
 from larder.experiments.advice import advise
-from larder.experiments.consumers.determined.template import has_own_image
-from larder.experiments.delivery import BY_LARDER
+from larder.experiments.consumers.determined.config import config_files
+from larder.experiments.consumers.determined.template import has_old_image, has_own_image
+from larder.experiments.delivery import BY_LARDER, Advice
 from tests.unit.experiments.test_advice import Limits, facts_of
 
 # By release, as in its master/pkg/schemas/expconf/const.go: pytorch-tensorflow-cpu is built from
@@ -47,4 +50,26 @@ def test_advice_needs_no_newer_python_than_the_image_has(release):
     ],
 )
 def test_an_image_that_may_have_python_3_10_counts_as_ones_own(image, own):
-    assert has_own_image({"environment": {"image": image}}) == own
+    template = {"environment": {"image": image}}
+    assert has_own_image(template) == own
+    assert has_old_image(template) == (bool(image) and not own)
+
+
+def test_an_old_image_of_the_template_counts_in_any_release():
+    choices = advise(facts_of("determined 2GB/14 cache=2GB release=0.38.1 old_image"), Limits())
+    possible = {each.delivery for each in choices.options if each.possible}
+    assert not possible & {*BY_LARDER, "data_layer"}
+    first = choices.choose("auto", where="")
+    assert first.delivery == "download"
+    assert "the template's image has Python 3.9 or older" in first.deciding.sentence
+
+
+def test_the_config_of_an_old_image_does_without_larder(delivered, cluster, template):
+    version, contents = delivered("s3://team/shared")
+    version = replace(version, delivery=Advice("download", "Because."))
+    image = "determinedai/environments:py-3.9-pytorch-1.12-tf-2.11-cpu-0.31.0"
+    template["environment"] = {"image": image}
+    emitted = config_files(template, version, contents, cluster("s3://team/shared"))
+    config, hook = emitted[:2]
+    assert "Training code reads data.splits" in config.text
+    assert "import larder" not in hook.text

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from larder.experiments.consumers.determined.config import render
 from larder.experiments.consumers.kubernetes import config_files
 from tests.support.errors import larder_error
 from tests.unit.experiments import test_kubernetes as kubernetes
@@ -47,12 +48,42 @@ def test_kubernetes_refuses_another_region_or_endpoint(kind, name):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("line", ["export {}={}", "{}='{}' srun true", "srun --export=ALL,{}={} x"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "export {}={}",
+        "{}='{}' srun true",
+        "srun --export=ALL,{}={} x",
+        "#SBATCH --export=ALL,{}={}",
+    ],
+)
 def test_slurm_refuses_another_region_or_endpoint(name, line):
     script = f"#!/bin/bash\n{line.format(name, OTHERS[name])}\nsrun true\n"
     with larder_error("config.template", "t.sh") as caught:
         slurm.emitted("stream", "s3://bucket/", BUCKET, script)
     assert f"line 2: {name}" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun --export=ALL,AWS_REGION=us-west-2,OTHER=1 true",
+        "(AWS_REGION=us-west-2)",
+        'echo "AWS_REGION=${AWS_REGION} LARDER_LOCATION=$LARDER_LOCATION"',
+        "docker run --env AWS_REGION=$AWS_DEFAULT_REGION image",
+    ],
+)
+def test_slurm_keeps_a_line_that_passes_on_what_the_job_has(line):
+    text, _ = slurm.emitted("stream", "s3://bucket/", BUCKET, f"#!/bin/bash\n{line}\nsrun true\n")
+    assert line in text
+
+
+def test_an_init_container_of_one_s_own_may_use_another_region():
+    template, _ = job("Job")
+    others = [{"name": name, "value": value} for name, value in OTHERS.items()]
+    spec = template["spec"]["template"]["spec"]
+    spec["initContainers"] = [{"name": "code", "image": "x", "env": others}]
+    assert "eu-west-1" in emitted(template)
 
 
 def test_the_cluster_s_own_region_and_endpoint_may_stand_in_a_template():
@@ -76,6 +107,18 @@ def test_a_number_that_is_left_open_is_that_of_the_cluster_file():
     assert "numNodes: 3" in emitted(job("TrainJob")[0], 3)
     with larder_error("config.invalid_experiment"):  # a Job has one pod
         emitted(job("Job")[0], 3)
+    assert "numNodes: 3" in emitted(job("TrainJob", numNodes=None)[0], 3)
+
+
+@pytest.mark.parametrize("asked", ["3", 3.0, True, [3]])
+@pytest.mark.parametrize(
+    ("kind", "field", "place"),
+    [("Job", "parallelism", "spec"), ("TrainJob", "numNodes", "spec.trainer")],
+)
+def test_a_number_of_nodes_is_a_whole_number(kind, field, place, asked):
+    with larder_error("config.template", "t.yaml") as caught:
+        emitted(job(kind, **{field: asked})[0], 3)
+    assert f"{place}.{field} must be a whole number" in caught.value.message
 
 
 def test_the_step_that_downloads_has_a_task_on_each_node_whatever_the_job_has(tmp_path):
@@ -83,3 +126,16 @@ def test_the_step_that_downloads_has_a_task_on_each_node_whatever_the_job_has(tm
     (_, first), (_, second) = slurm.steps(text, tmp_path, SLURM_NTASKS_PER_GPU="1")
     assert "SLURM_NTASKS_PER_GPU" not in first
     assert second["SLURM_NTASKS_PER_GPU"] == "1"
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_determined_refuses_another_region_or_endpoint_in_the_pod(name, delivered, cluster):
+    env = [{"name": name, "value": OTHERS[name]}]
+    containers = [{"name": "sidecar", "env": env}]
+    template = {"environment": {"pod_spec": {"spec": {"containers": containers}}}}
+    here = cluster("s3://bucket/", storage=ACCESS)
+    render(template, *delivered("s3://bucket/"), here)
+    containers.append({"name": "determined-container", "env": env})
+    with larder_error("config.template", "t.yaml") as caught:
+        render(template, *delivered("s3://bucket/"), here, where="t.yaml")
+    assert "environment.pod_spec.spec.containers.1.env.0" in caught.value.message

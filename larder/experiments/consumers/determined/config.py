@@ -23,7 +23,7 @@ from larder.experiments.consumers.determined.hook import (
 )
 from larder.experiments.consumers.determined.inline import INLINE, inline_mark
 from larder.experiments.consumers.determined.mounts import bind, check_patterns, normal, under
-from larder.experiments.consumers.determined.template import Template
+from larder.experiments.consumers.determined.template import Template, has_old_image
 from larder.experiments.consumers.determined.validate import (
     determined_keys,
     release_number,
@@ -89,7 +89,8 @@ def config_files(
     config = render(template, delivered, contents, cluster, where=where, replaced=replaced)
     validate(config, cluster.consumer.release, where=where)
     source = f" from {where}" if where else ""
-    with_larder = release_number(cluster.consumer.release) >= FIRST_WITH_LARDER
+    has_release = release_number(cluster.consumer.release) >= FIRST_WITH_LARDER
+    with_larder = has_release and not has_old_image(template)
     opens = with_larder or delivered.delivery.delivery in BY_LARDER
     header = (
         f"Made by Larder{source} for the cluster {cluster.name}; rewritten by every run.",

@@ -28,8 +28,12 @@ def slots_of(template: Mapping[str, Any]) -> int | None:
 
 def has_own_image(template: Mapping[str, Any]) -> bool:
     """Whether ``environment.image`` names an image that may have Python 3.10."""
-    image = _field(template, "environment", "image")
-    return bool(image) and not _OLD_IMAGE.search(str(image))
+    return bool(_field(template, "environment", "image")) and not has_old_image(template)
+
+
+def has_old_image(template: Mapping[str, Any]) -> bool:
+    """Whether ``environment.image`` names an image of Determined with Python 3.9 or older."""
+    return _OLD_IMAGE.search(str(_field(template, "environment", "image"))) is not None
 
 
 def _field(template: Mapping[str, Any], section: str, key: str) -> Any:
@@ -93,13 +97,14 @@ class Template:
             self.conflicts.drop(self.config.get(key), key, partial(_in_the_way, path))
 
     def add_variables(self, variables: Mapping[str, str]) -> None:
-        """Add environment variables, to each list of a map by device."""
+        """Add environment variables, to each list of a map by device; a pod sets no others."""
         for name, value in variables.items():
             if "$" in value or not value.isprintable():
                 message = f"{name} would be {value!r}, in which Determined replaces $"
                 hint = "use a path or a URL without $ and control characters"
                 raise ConfigError("config.path", message, where="the cluster file", hint=hint)
         environment = self._section("environment", dict)
+        self._drop_from_pod(environment.get("pod_spec"), variables)
         present = environment.get("environment_variables")
         place = "environment.environment_variables"
         if not isinstance(present, dict):
@@ -110,6 +115,14 @@ class Template:
             devices.remove("cuda")
         for device in devices:
             self._add_to_list(present, device, f"{place}.{device}", variables)
+
+    def _drop_from_pod(self, pod: Any, variables: Mapping[str, str]) -> None:
+        spec = pod.get("spec") if isinstance(pod, dict) else None
+        containers = spec.get("containers") if isinstance(spec, dict) else None
+        for number, container in enumerate(containers if isinstance(containers, list) else []):
+            if _is_container(container):
+                place = f"environment.pod_spec.spec.containers.{number}.env"
+                self.conflicts.drop(container.get("env"), place, partial(_sets_other, variables))
 
     def _add_to_list(
         self, inside: dict[str, Any], key: str, place: str, variables: Mapping[str, str]
@@ -151,6 +164,10 @@ def _in_the_way(path: str, entry: Any) -> bool:
 def _differs(name: str, value: str, entry: Any) -> bool:
     other, _, set_to = str(entry).partition("=")
     return overrides(other, set_to, {name: value})
+
+
+def _sets_other(variables: Mapping[str, str], entry: Any) -> bool:
+    return isinstance(entry, dict) and overrides(entry.get("name"), entry.get("value"), variables)
 
 
 def _target(entry: Mapping[str, Any], key: str) -> str | None:
