@@ -119,5 +119,5 @@ def test_text_in_a_table_is_not_refused_for_its_compression(tmp_path):
     assert chunk.total_uncompressed_size > 50 * chunk.total_compressed_size
     pages.check_metadata(pq.read_metadata(path))
     path = written(tmp_path / "b.parquet", labels([LONG]))
-    with pytest.raises(ValueError, match="column key.*smaller row groups"):
+    with pytest.raises(ValueError, match=r"column key.*smaller row groups"):
         pages.check_metadata(pq.read_metadata(path))
