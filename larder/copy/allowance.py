@@ -126,11 +126,14 @@ class FailureRate:
             self._ended += 1
             self._in_a_row = 0
 
-    def failed(self, failure: Failure) -> None:
+    def failed(self, failure: Failure, *, is_last: bool = False) -> None:
+        """Count a failure; ``is_last`` if all others were begun: the last ones are those that
+        failed before, so of them any number may fail in a row.
+        """
         with self._lock:
             self._ended += 1
             self._failures.append(failure)
-            if failure.code == _UNAVAILABLE_CODE:
+            if failure.code == _UNAVAILABLE_CODE and not is_last:
                 self._in_a_row += 1
             self._reason = self._reason or self._decide()
 

@@ -120,6 +120,7 @@ class _Batch:
         self._interrupt, self._brief = interrupt, Interrupt(interrupt, _FIRST_SECONDS)
         self._again: deque[_Work] = deque()
         self._failing_since = math.inf
+        self._all_begun = False
         self._lock = threading.Lock()
         reads_ahead = source.features.reads_ahead and target.features.local_path
         self.takes_several = reads_ahead and not limits.adopt
@@ -147,6 +148,7 @@ class _Batch:
                 yield partial(self._try, info, partial(self.server_side.copy, info))
             yield from self.server_side.due_checks()
             yield from self.again(pace)
+        self._all_begun = True
 
     def _together(self, objects: Iterable[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
         """The objects, in groups of those that are copied in one step.
@@ -325,7 +327,7 @@ class _Batch:
         """Record that an object fails, and raise the error if there are too many."""
         failure = Failure.of(info.key, error)
         failures = self._limits.failures
-        failures.failed(failure)
+        failures.failed(failure, is_last=self._all_begun)
         self._failed(info.key)
         if isinstance(error, RetryableError):
             self._unavailable = error

@@ -247,7 +247,8 @@ _FRACTION = re.compile(r"(?<=:\d\d)\.(\d+)")
 def time_of(text: str | None) -> int:
     """Parse a time of ISO 8601 or RFC 1123, UTC if it has no zone: microseconds since 1970 UTC.
 
-    `UNKNOWN_US` without a text; ValueError if it is no time, as a day alone.
+    `UNKNOWN_US` without a text, and for 1970 and before, such as the year 1 of Go: a server that
+    has no time may say one of these. ValueError if it is no time, as a day alone.
     """
     if not (text := (text or "").strip()):
         return UNKNOWN_US
@@ -261,7 +262,7 @@ def time_of(text: str | None) -> int:
         moment = parsedate_to_datetime(_FRACTION.sub("", text))
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
-    return (moment - _EPOCH) // _MICROSECOND
+    return (moment - _EPOCH) // _MICROSECOND if moment > _EPOCH else UNKNOWN_US
 
 
 def size_of(text: str) -> int:

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
-from larder.errors import DamageError, PreconditionError, StoreError
+from larder.bounds import DOCUMENT_BYTES
+from larder.errors import DamageError, FatalError, PreconditionError, StoreError
 from larder.manifest.sealed import MAKE_AGAIN, seal, unseal
 from larder.store import object_url
 from larder.store.base import Store
@@ -84,6 +85,10 @@ def _published(
     if check := how.get("check"):
         check()
     data = seal(document)
+    if len(data) > DOCUMENT_BYTES:
+        message = f"it would have {len(data):,} bytes, and is read up to {DOCUMENT_BYTES:,}"
+        hint = "make larger shards, which are fewer, or several datasets"
+        raise FatalError("run.limit", message, where=object_url(store.url, key), hint=hint)
     with published_file_errors(), suppress(PreconditionError):
         store.put(key, data, if_absent=how.get("if_absent", True))
     if (published := read()) is None:

@@ -27,7 +27,7 @@ import google_crc32c
 
 from larder.config.urls import Access
 from larder.errors import LarderError, NotFoundError, ObjectError, StoreError
-from larder.store.base import Buffer, ObjectInfo
+from larder.store.base import UNKNOWN_US, Buffer, ObjectInfo
 from larder.store.buckets import Bucket, RenewedKeys, SharedAccounts, connections
 from larder.store.calls import Call, connection_errors
 from larder.store.etags import is_weak
@@ -168,9 +168,9 @@ class S3Bucket(Bucket[S3Account]):
 
     def clock_us(self) -> int:
         """The server's time, microseconds since 1970 UTC; 0 if it does not say."""
-        date = self._described().get("date")
         with suppress(ValueError):
-            return time_us(date) if date else 0
+            now_us = time_us(self._described().get("date"))
+            return 0 if now_us == UNKNOWN_US else now_us
         return 0
 
     def _described(self) -> Mapping[str, str]:

@@ -121,6 +121,14 @@ def test_a_store_that_keeps_failing_stops_it_sooner():
     assert found.reason, "no decision is taken back"
 
 
+def test_what_is_left_of_a_batch_may_fail_in_a_row():
+    """It is tried again at the end, after everything that succeeds."""
+    found = rate(1000, UNAVAILABLE - 1, DOWN)
+    for _ in range(UNAVAILABLE):
+        found.failed(DOWN, is_last=True)
+    assert not found.reason
+
+
 def test_a_success_ends_the_row_and_other_failures_do_not():
     found = rate(0, UNAVAILABLE - 1, DOWN)
     found.succeeded()

@@ -98,6 +98,8 @@ SECOND_US = 1_795_243_289_000_000
         ("Sat Nov 21 06:41:29 2026", SECOND_US),
         ("", UNKNOWN_US),
         (None, UNKNOWN_US),
+        ("0001-01-01T00:00:00Z", UNKNOWN_US),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", UNKNOWN_US),
     ],
 )
 def test_times_of_several_forms(text, expected_us):
