@@ -1,16 +1,10 @@
-"""Bounds on keys, on what others wrote and Larder reads, on memory, and on work under way."""
+"""Bounds on keys, on what stores, documents and files may claim, and on memory."""
 
 from __future__ import annotations
 
 import json
 import re
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
-from contextlib import contextmanager
-from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 MAX_KEY_BYTES = 1024
 """The longest key of S3 and GCS, bytes of UTF-8."""
@@ -77,8 +71,6 @@ TABLES_BYTES = 1024**3
 BATCH_SAMPLES = 100_000
 """Maximum number of samples in a batch."""
 
-_LEAST_READ_AHEAD_BYTES = 8 * 1024**2
-
 
 class BoundError(ValueError):
     """A size exceeds its bound; the message names both."""
@@ -99,99 +91,3 @@ def parse_bounded(data: bytes) -> Any:
     if values > JSON_VALUES:
         raise BoundError(f"it has {values:,} values, a document at most {JSON_VALUES:,}")
     return json.loads(data)
-
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-def batches_at_once(workers: int, memory_bytes: int) -> int:
-    """How many batches may run at once, at least 1: each needs the memory of a stream."""
-    return min(workers, max(1, memory_bytes // STREAM_BYTES))
-
-
-def read_ahead_bytes(share_bytes: int, *, local: bool) -> int:
-    """How many bytes of its share of the memory a batch of shards may read ahead; ``local`` if they
-    are written to a directory, not to an object store.
-    """
-    if local:
-        return max(1, share_bytes)
-    return max(_LEAST_READ_AHEAD_BYTES, share_bytes - WRITER_BYTES)
-
-
-class ByteBudget:
-    """A bound on bytes in memory over all threads; first come, first served.
-
-    A request larger than the whole budget waits until all of it is free, so no request waits
-    for ever.
-    """
-
-    def __init__(self, total_bytes: int) -> None:
-        self.total_bytes = total_bytes
-        self._free = total_bytes
-        self._queue: deque[object] = deque()
-        self._changed = threading.Condition()
-
-    def acquire(self, size_bytes: int) -> int:
-        """Wait for ``size_bytes`` and take them; returns the value to pass to `release`."""
-        taken = min(size_bytes, self.total_bytes)
-        ticket = object()
-        with self._changed:
-            self._queue.append(ticket)
-            try:
-                self._changed.wait_for(lambda: self._queue[0] is ticket and self._free >= taken)
-                self._free -= taken
-            finally:
-                self._queue.remove(ticket)
-                self._changed.notify_all()
-        return taken
-
-    def try_acquire(self, size_bytes: int) -> int | None:
-        """Take ``size_bytes`` like `acquire`, or return None if it would have to wait."""
-        taken = min(size_bytes, self.total_bytes)
-        with self._changed:
-            if self._queue or self._free < taken:
-                return None
-            self._free -= taken
-        return taken
-
-    def release(self, taken: int) -> None:
-        with self._changed:
-            self._free += taken
-            self._changed.notify_all()
-
-    @contextmanager
-    def holding(self, size_bytes: int) -> Iterator[None]:
-        taken = self.acquire(size_bytes)
-        try:
-            yield
-        finally:
-            self.release(taken)
-
-
-@cache
-def decoding_budget(memory_bytes: int) -> ByteBudget:
-    """The bound on the memory of decoded images over all threads of this process: callers with the
-    same number share it. An image that needs more is decoded alone.
-    """
-    return ByteBudget(memory_bytes)
-
-
-def map_ahead(
-    executor: Executor, function: Callable[[Item], Result], items: Iterable[Item], *, window: int
-) -> Iterator[Result]:
-    """``map(function, items)`` in order, with at most ``window`` calls running or waiting.
-
-    An exception of a call is raised in its turn; calls that have not started are then cancelled.
-    """
-    pending: deque[Future[Result]] = deque()
-    try:
-        for item in items:
-            pending.append(executor.submit(function, item))
-            if len(pending) >= window:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        for future in pending:
-            future.cancel()

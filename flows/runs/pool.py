@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows.runs.configure import CONNECT_SECONDS, runner_refusal
-from larder.bounds import batches_at_once
+from larder.budgets import batches_at_once
 from larder.cli.command import Operation
 from larder.config.models.locations import Location
 from tasks.elsewhere import first_object, see_object

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.cache.record import Value
 from larder.config.shape import MAX_PIXELS, ImageShape
 from larder.samples.images import (

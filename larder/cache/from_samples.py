@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.cache.build import build_file
 from larder.cache.decoding import HINT, Making, OpenedImage, ToDecode, in_order, open_picture
 from larder.cache.fields import (

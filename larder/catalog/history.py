@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
-from larder.bounds import map_ahead
+from larder.budgets import map_ahead
 from larder.catalog.holdings import (
     READERS,
     Holdings,

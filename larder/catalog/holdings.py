@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from larder.bounds import map_ahead
+from larder.budgets import map_ahead
 from larder.errors import DamageError
 from larder.names import ID, SPLIT_REGEX
 from larder.store.base import ObjectInfo, Store

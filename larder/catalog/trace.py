@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.bounds import map_ahead
+from larder.budgets import map_ahead
 from larder.catalog.history import check_dataset, dates_of
 from larder.catalog.holdings import READERS, readers
 from larder.catalog.place import Place

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.config.models.copying import CopyConfig
 from larder.config.urls import GIVE_UP_SECONDS
 from larder.copy.uploads import UploadRecords
@@ -77,7 +77,7 @@ class CopyLimits:
 class Buffers:
     """Buffers of one size; larger ones are made on request, and not kept. Thread-safe.
 
-    As many are kept as were ever in use at the same time, so a `larder.bounds.ByteBudget` that is
+    As many are kept as were ever in use at the same time, so a `larder.budgets.ByteBudget` that is
     held for each of them bounds their memory too.
     """
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from larder.bounds import map_ahead
+from larder.budgets import map_ahead
 from larder.copy.compare import CopyState, compared, not_listed, read_state
 from larder.copy.copy_settings import CopySettings
 from larder.copy.difference import without

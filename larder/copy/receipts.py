@@ -19,7 +19,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from larder.bounds import map_ahead
+from larder.budgets import map_ahead
 from larder.copy.proof import CopiedObject
 from larder.copy.record import CopyPlace
 from larder.errors import LarderError, NotFoundError

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from larder.bounds import map_ahead
+from larder.budgets import map_ahead
 from larder.config.shape import Transform
 from larder.errors import ObjectError
 from larder.manifest.digest import format_crc32c

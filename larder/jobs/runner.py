@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any, Protocol
 
-from larder.bounds import batches_at_once
+from larder.budgets import batches_at_once
 from larder.config.models.copying import CopyConfig, RunnerConfig
 from larder.errors import ConfigError
 from larder.jobs.crew import Crew, map_stopping
@@ -19,7 +19,7 @@ from larder.progress import CancellableProgress, Progress, TimedProgress
 def workers(runner: RunnerConfig, limits: CopyConfig) -> int:
     """Number of concurrent batches: ``runner.workers``, or one per core, as far as memory allows.
 
-    See `larder.bounds.batches_at_once`.
+    See `larder.budgets.batches_at_once`.
     """
     return batches_at_once(runner.workers or usable_cores(), limits.memory)
 

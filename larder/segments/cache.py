@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from larder.bounds import decoding_budget, map_ahead
+from larder.budgets import decoding_budget, map_ahead
 from larder.cache.file import open_file
 from larder.cache.from_builder import built_records, built_schema
 from larder.cache.from_samples import CacheInput, EncodedRecord, build_samples, encoded_records

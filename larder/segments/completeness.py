@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
 
-from larder.bounds import map_ahead
+from larder.budgets import map_ahead
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress

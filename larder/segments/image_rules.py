@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from larder.bounds import decoding_budget, read_ahead_bytes
+from larder.budgets import decoding_budget, read_ahead_bytes
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
 from larder.config.shape import ImageOptions, Transform

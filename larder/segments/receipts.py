@@ -23,7 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from larder.bounds import map_ahead
+from larder.budgets import map_ahead
 from larder.disk import disk_errors, scratch
 from larder.errors import DamageError, FatalError
 from larder.manifest.digest import canonical_json, sha256_hex

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 
-from larder.bounds import map_ahead
+from larder.budgets import map_ahead
 from larder.cache.file import open_file
 from larder.cache.record import CacheFileFacts
 from larder.disk import disk_errors, scratch, workshop

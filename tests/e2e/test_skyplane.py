@@ -9,7 +9,7 @@ import boto3
 import pytest
 from required import need_system
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.config.models.copying import Skyplane
 from larder.config.urls import Access
 from larder.copy.allowance import CopyLimits

@@ -15,7 +15,7 @@ import pytest
 from copy_lab import batch
 from required import at_push
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.copy import parts, uploads
 from larder.copy.allowance import CopyLimits
 from larder.copy.proof import CopiedObject

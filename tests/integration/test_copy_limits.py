@@ -15,7 +15,7 @@ import pytest
 from copy_lab import batch
 from required import at_night
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.copy.allowance import Buffers, CopyLimits
 from larder.copy.proof import CopiedObject
 from larder.errors import FatalError, ObjectError

@@ -7,7 +7,7 @@ import pytest
 from copy_lab import batch
 from pipeline_lab import Lab, images, opened, png, reach
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.copy.allowance import CopyLimits
 from larder.copy.proof import CopiedObject
 from tests.support.errors import larder_error

@@ -2,7 +2,7 @@
 
 import threading
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 
 
 class WatchedBudget(ByteBudget):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.bounds import ByteBudget, map_ahead
+from larder.budgets import ByteBudget, map_ahead
 
 
 @given(st.lists(st.integers(0, 150), max_size=40))

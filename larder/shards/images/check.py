@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import IO, Final, Literal, get_args
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.config.shape import MAX_PIXELS, Transform
 from larder.jobs.pool import ProcessPool
 from larder.samples.decoders import IMAGES_ONLY, Decoders, kind_of

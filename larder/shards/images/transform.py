@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.config.shape import Transform
 from larder.samples.images import (
     NotStoredError,

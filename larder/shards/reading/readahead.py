@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.machine import usable_cores
 from larder.shards.images.check import Validation
 from larder.shards.model import PlannedSample

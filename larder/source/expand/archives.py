@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.bounds import map_ahead
+from larder.budgets import map_ahead
 from larder.errors import ObjectError
 from larder.manifest.extents import in_object
 from larder.samples.columns import Flags, column_flags

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.bounds import map_ahead
+from larder.budgets import map_ahead
 from larder.errors import ConfigError, Failure, Failures, ObjectError
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.query import Stream

@@ -11,7 +11,7 @@ from cache_shelf import Shelf
 from image_files import saved
 from PIL import Image
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.from_samples import build_samples
 from larder.cache.schema import Field

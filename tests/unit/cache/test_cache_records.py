@@ -9,7 +9,7 @@ from cache_shelf import Shelf
 from image_files import saved
 from PIL import Image
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.cache.decoding import Making, ToDecode, in_order
 from larder.cache.fields import field_name
 from larder.cache.file import CacheFileReader, open_file

@@ -5,7 +5,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.copy.allowance import CopyLimits
 from larder.copy.engine import copy_batch
 from larder.copy.object import WHOLE_BYTES, copy_content, copy_object

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.copy.allowance import CopyLimits
 from larder.copy.engine import copy_batch
 from larder.progress import NullProgress

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.copy.allowance import CopyLimits
 from larder.copy.engine import copy_batch
 from larder.errors import Failure, RetryableError

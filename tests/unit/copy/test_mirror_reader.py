@@ -9,7 +9,7 @@ from itertools import chain
 import pyarrow as pa
 import pytest
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.copy.allowance import CopyLimits
 from larder.copy.mirror_reader import Copies, FirstOf, KnownCopy, Mirror, Unconditional
 from larder.copy.object import copy_object

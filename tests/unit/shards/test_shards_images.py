@@ -11,7 +11,7 @@ import pytest
 from image_files import saved
 from PIL import Image
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.config.shape import decoder_uses
 from larder.errors import NotFoundError, ObjectError
 from larder.samples.decoders import Decoders

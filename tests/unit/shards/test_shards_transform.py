@@ -11,7 +11,7 @@ import pytest
 from image_files import Array, png_chunk, png_of, saved
 from PIL import Image, ImageCms
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.config.shape import Transform
 from larder.jobs.pool import ProcessPool, shared_pool
 from larder.shards.images.check import ImageRules, stored_image

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from scripted_s3 import Say, scripted_s3
 
-from larder.bounds import ByteBudget
+from larder.budgets import ByteBudget
 from larder.catalog.due import Policy, kept_versions
 from larder.catalog.holdings import Holdings, Needed, Unit
 from larder.config.urls import Access
