@@ -46,7 +46,7 @@ from larder.catalog.usage import usage, usage_lines
 from larder.config.load import load_template
 from larder.errors import LarderError
 from larder.experiments.consumers.registry import CONSUMERS as REGISTRY
-from larder.jobs import crew
+from larder.jobs import crew, manifests
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
 from larder.pipeline.emit import emit
@@ -124,6 +124,7 @@ def area(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "tmp").mkdir(parents=True)
     with (
         mock.patch.object(tempfile, "tempdir", str(folder / "tmp")),
+        mock.patch.object(manifests._manifests, "_folder", None),  # not that of earlier tests
         mock.patch.dict(
             os.environ,
             {"LARDER_CACHE_DIR": str(folder / "cache"), "MPLCONFIGDIR": str(folder / "tmp")},

@@ -44,7 +44,7 @@ from verify_lab import verified
 
 import larder
 from larder.errors import LarderError
-from larder.jobs import crew
+from larder.jobs import crew, manifests
 from larder.store.delegate import DelegatingStore
 from tests.support import memory
 from tests.support.runs import between
@@ -242,6 +242,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
     (area / "tmp").mkdir()
     with (
         mock.patch.object(tempfile, "tempdir", str(area / "tmp")),
+        mock.patch.object(manifests._manifests, "_folder", None),  # not that of earlier tests
         mock.patch.dict(os.environ, {"LARDER_CACHE_DIR": str(area / "cache")}),
         mock.patch.object(os, "fsync"),
         between(),
