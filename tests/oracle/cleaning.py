@@ -83,8 +83,8 @@ class Oracle:
         if unit in self.needed(policy, now):
             return "stays"
         segment = unit.partition("/caches/")[0]
-        if segment != unit and self.fate(segment, policy, now) == "goes":
-            return "goes"
+        if segment != unit and (fate := self.fate(segment, policy, now)) != "stays":
+            return fate  # what a segment has goes with it
         if policy.grace == 0 or self.surely.get(unit, now) <= now - policy.grace:
             return "goes"
         is_ripe = any(time <= now - policy.grace for time in self.maybe.get(unit, ()))
