@@ -1,7 +1,6 @@
 """A lock that tells when a thread has to wait for it."""
 
 import threading
-from types import TracebackType
 
 
 class ToldLock:
@@ -25,10 +24,5 @@ class ToldLock:
     def __enter__(self) -> None:
         self.acquire()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
