@@ -242,6 +242,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 _FRACTION = re.compile(r"(?<=:\d\d)\.(\d+)")
+_OFFSET = re.compile(r"([+-]\d\d)(\d\d)$")
 
 
 def time_of(text: str | None) -> int:
@@ -254,10 +255,11 @@ def time_of(text: str | None) -> int:
         return UNKNOWN_US
     if len(text) <= len("YYYY-MM-DD"):
         raise ValueError("a day without a time")
-    # Python 3.10 reads neither Z nor fractions of other lengths than 3 and 6 digits.
+    # Python 3.10 reads neither Z nor +0100 nor fractions of other lengths than 3 and 6 digits.
     iso = _FRACTION.sub(lambda match: f".{match[1][:6]:0<6}", text)
+    iso = _OFFSET.sub(r"\1:\2", re.sub("[Zz]$", "+00:00", iso))
     try:
-        moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", iso))
+        moment = datetime.fromisoformat(iso)
     except ValueError:
         moment = parsedate_to_datetime(_FRACTION.sub("", text))
     if moment.tzinfo is None:

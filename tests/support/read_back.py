@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import larder
+from larder.store.buckets import time_of
 
 directory, bucket, folder = sys.argv[1:]
 
@@ -43,6 +44,7 @@ def main() -> None:
     warmed = subprocess.run(warm, check=True, capture_output=True, text=True)
     assert digits(warmed.stdout.strip()) == keys
     assert [int(each) for each in squares()] == [n * n for n in range(10)]
+    assert time_of("2026-11-21T07:41:29+0100") == time_of("2026-11-21T06:41:29Z")
     if sys.version_info < (3, 11):
         refused = subprocess.run(
             [warm[0], "prepare", "--dataset", "digits"], capture_output=True, text=True
