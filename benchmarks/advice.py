@@ -35,7 +35,7 @@ from benchmarks.copying.delay import delayed
 from benchmarks.harness import apart, arguments_parser, document, say, settle, table
 from larder.config.models.cluster import Limits, Nodes
 from larder.experiments.advice import advise
-from larder.experiments.rules import Facts
+from larder.experiments.facts import Facts
 from larder.pipeline.prepare import prepare
 from larder.readers.data import Data
 from tests.support.runs import run_settings
