@@ -13,10 +13,12 @@ GB = 1_000_000_000
 DOWNLOADS_AT_ONCE = 8
 """Objects of a download that are under way together, with Larder; SageMaker does not say."""
 OPENING_REQUESTS = 6
-"""What a reader asks for before its first sample: a tag, the version, indexes, part of a shard."""
+"""Requests of a reader before its first sample: tag, version, indexes, part of a shard."""
 
 SPAN_BYTES = 8 << 20
 """Bytes of a shard that `larder.readers` reads with one request."""
+GAP_BYTES = 64 << 10
+"""Bytes between two samples up to which it reads both with one request."""
 
 _SHARDS_ALONE = frozenset({"file", "fast_file", "pipe", "data_layer"})
 """Deliveries without the caches of a version."""
@@ -28,11 +30,11 @@ Distance = Literal["beside", "away", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the rules know.
+    """Facts that the rules know.
 
     Attributes:
-        deliveries: Those that the consumer has.
-        bytes, objects, samples: Of the shards that the version lists.
+        deliveries: The deliveries of the consumer.
+        bytes, objects, samples: Totals of the shards that the version lists.
         target_bytes: Size of a shard that the dataset file asks for.
         omitted: Samples in these shards that the version omits.
         unlisted: Whether beside these shards there are others, which the version does not list.
@@ -41,9 +43,9 @@ class Facts:
         storage, source: ``aws``, ``gcp`` or ``server`` for a bucket, ``file`` for a directory.
         from_source: How far the storage is from the source, and to_nodes, how far the nodes are
             from the storage.
-        source_usd_per_gb: Price of a GB (10^9 bytes) from the source to the nodes; None if it is
-            not known. usd_per_gb is that from the storage, usd_per_request that of reading an
-            object there.
+        source_usd_per_gb, usd_per_gb: Price of a GB (10^9 bytes) from the source, and from the
+            storage, to the nodes; None if it is not known.
+        usd_per_request: Price of reading an object of the storage.
         file_systems: What the storage is in, if it is a directory: ``efs``, ``fsx``, ``claim``.
         prefixes: How many prefixes the shards have, one for each split of each segment.
         split_objects, prefix_objects: How many shards the split, and the prefix, with the fewest
@@ -146,7 +148,7 @@ class Facts:
 
     @property
     def copy_bytes(self) -> int:
-        """What a copy of the version has: its caches, too."""
+        """Bytes of a copy of the version, with its caches."""
         return self.bytes + (self.cache_bytes or 0)
 
     @property
@@ -187,7 +189,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What readers take from the storage with a delivery, as a test with a server counts it.
+    """Bytes and requests of a delivery, which a test compares with those that a server sends.
 
     Attributes:
         startup_seconds: Until a node has its first sample.

@@ -12,7 +12,7 @@ from typing import Literal
 
 from larder.config.models.cluster import Limits
 from larder.experiments.delivery import BY_LARDER, MAX_CHANNELS
-from larder.experiments.facts import GB, Facts, traffic
+from larder.experiments.facts import GAP_BYTES, GB, Facts, traffic
 from larder.units import format_bytes, format_count, format_seconds
 
 IDEAL_BYTES = 150_000_000
@@ -266,7 +266,24 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
         yield Fired("refuse", "download", "D2", text)
     if facts.downloads_cache("stream"):
         yield from _cache_first(facts)
-    elif facts.fits(facts.bytes) is False:
+    else:
+        yield from _streams(facts, limits, doubt)
+    text = f"{facts.downloader} downloads {size} on each node, in about {format_seconds(seconds)}"
+    start = "container" if facts.in_containers else "job"
+    text += ", once for all trials" if facts.kept else f", each time that a {start} starts"
+    effect: Effect = "note" if doubt else "prefer"
+    yield Fired(effect, "download", "D2", f"{text}: {doubt or 'little beside training'}.")
+    reads = _READS.get(facts.consumer, _IN_PLACE)
+    if facts.downloads_cache("bucket"):
+        reads = "larder.open().loader() downloads its cache once for all processes of a node."
+    yield Fired("prefer", "bucket", "D4", f"The data is in the cluster's own bucket: {reads}")
+    if facts.consumer == "determined":
+        yield from _ranks(facts)
+
+
+def _streams(facts: Facts, limits: Limits, doubt: str) -> Iterator[Fired]:
+    """Compare streaming with a download, about which there may be a doubt."""
+    if facts.fits(facts.bytes) is False:
         yield Fired("prefer", "stream", "D5", "The shards do not fit the disk of a node.")
     elif facts.fits(facts.bytes) is None and facts.bytes > limits.large_bytes:
         text = f"nodes.disk_bytes does not say that {format_bytes(facts.bytes)} fit a node's disk."
@@ -280,17 +297,12 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
     else:
         text = "Training starts at once and needs no disk, but every epoch reads the bucket."
         yield Fired("note", "stream", "D5", text)
-    text = f"{facts.downloader} downloads {size} on each node, in about {format_seconds(seconds)}"
-    start = "container" if facts.in_containers else "job"
-    text += ", once for all trials" if facts.kept else f", each time that a {start} starts"
-    effect: Effect = "note" if doubt else "prefer"
-    yield Fired(effect, "download", "D2", f"{text}: {doubt or 'little beside training'}.")
-    reads = _READS.get(facts.consumer, _IN_PLACE)
-    if facts.downloads_cache("bucket"):
-        reads = "larder.open().loader() downloads its cache once for all processes of a node."
-    yield Fired("prefer", "bucket", "D4", f"The data is in the cluster's own bucket: {reads}")
-    if facts.consumer == "determined":
-        yield from _ranks(facts)
+    ranks = facts.nodes.count * facts.nodes.ranks
+    sample_bytes = facts.bytes // max(facts.samples, 1)
+    if ranks > 1 and 0 < sample_bytes < GAP_BYTES:
+        text = f"Samples of {format_bytes(sample_bytes)} are small: in a shuffled order, ranks also"
+        text += f" read the gaps between theirs, up to {ranks} times the bytes that are counted."
+        yield Fired("note", "stream", "D5", text)
 
 
 def _cache_first(facts: Facts) -> Iterator[Fired]:

@@ -92,7 +92,7 @@ def choices(
 
 
 def _nodes(cluster: Cluster, storage: Site) -> Site:
-    """Where the nodes are, as far as the cluster file says."""
+    """Return the place of the nodes by the cluster file; SageMaker's are on AWS."""
     provider, is_sagemaker = cluster.nodes.provider, cluster.consumer.kind == "sagemaker"
     region = cluster.nodes.region.lower() if cluster.nodes.region else None
     if is_sagemaker and storage.provider != "file":
