@@ -130,7 +130,10 @@ def _location(facts: Facts) -> Iterator[Fired]:
             text = f"To copy costs {once:,.2f} USD once; to read the source {reads:g} times would"
             yield Fired("note", "", "L3", f"{text} cost {once * reads:,.2f} USD.")
     if facts.in_bucket and facts.to_nodes == "beside":
-        text = "The nodes are in the region of the storage, where reading is fast and free."
+        text = "The nodes are in the region of the storage, where reading is fast"
+        text += (
+            ". What its server charges is not known." if facts.usd_per_gb is None else " and free."
+        )
         yield Fired("note", "", "L2", text)
     elif facts.in_bucket and facts.to_nodes == "unknown" and facts.storage == "server":
         text = "How near the storage's server is, and what it charges, is not known. If it is near,"
@@ -356,7 +359,7 @@ def _doubt(facts: Facts, limits: Limits, size_bytes: float) -> str:
 
 def _host_paths(facts: Facts) -> Iterator[Fired]:
     """Say where a cluster may refuse the pods: with hostPath, for a mount or for downloads."""
-    if facts.consumer not in ("kubernetes", "kubeflow"):
+    if facts.consumer not in ("kubernetes", "kubeflow") and "claim" not in facts.file_systems:
         return
     text = "It is a hostPath, which Pod Security refuses at its levels baseline and restricted:"
     if not facts.in_bucket:
@@ -364,7 +367,7 @@ def _host_paths(facts: Facts) -> Iterator[Fired]:
         yield Fired("note", "bind_mount", "K2", ways)
     if facts.kept:
         text = text.replace("It", "nodes.downloads", 1)
-        for name in ("download", "stream") if facts.in_bucket else ("download",):
+        for name in ("download", "stream", "bucket", "cache") if facts.in_bucket else ("download",):
             yield Fired("note", name, "K2", f"{text} there, leave it out.")
 
 

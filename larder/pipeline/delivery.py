@@ -53,7 +53,8 @@ def choices(
     to_nodes, is_server = distance(storage, nodes), storage.provider == "server"
     if is_server and to_nodes == "beside" and not (storage.region and nodes.region):
         to_nodes = "unknown"  # the server may be anywhere
-    is_priced = to_nodes == "beside" or not is_server
+    is_near = to_nodes == "beside" and cluster.nodes.provider == "on-premises"
+    is_priced = is_near or not is_server
     facts = Facts(
         consumer=consumer.kind,
         deliveries=consumer_of(cluster).DELIVERIES,

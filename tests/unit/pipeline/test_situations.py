@@ -1,4 +1,4 @@
-"""What is advised in 48 situations of teams, as people who know them have judged it."""
+"""What is advised in 49 situations of teams, as people who know them have judged it."""
 
 import math
 from pathlib import Path
@@ -96,6 +96,8 @@ SITUATIONS: list[tuple[str, float, dict, dict, str, float, str]] = [
      training(90), "bucket", 2 * TB, FAR),
     ("local", 2 * TB, WASABI | {"nodes.provider": "on-premises"}, training(90), "bucket", 2 * TB,
      NOT_NEAR),
+    ("local", 2 * TB, WASABI | {"nodes.region": "eu-central-1"}, training(90), "bucket", 2 * TB,
+     "What its server charges is not known"),
     (AWS, 150 * GB, {"nodes.region": "null"}, training(90), "bucket", 150 * GB, "charged"),
     (AWS, 20 * GB, NVME, training(0.5, 600, trials=64), "download", 20 * GB, "little beside"),
     ("kubernetes", 2 * TB, KUBEFLOW, training(), "stream", 2 * TB, "disk_bytes does not say"),
