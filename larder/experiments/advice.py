@@ -71,7 +71,8 @@ class Choices:
                 "config.invalid_value", message, where="experiment.delivery", hint=hint
             )
         if not possible:
-            reasons = "; ".join(f"{each.delivery}: {_reasons(each)}" for each in self.options)
+            refused = [option for option in self.options if not option.possible]
+            reasons = "; ".join(f"{each.delivery}: {_reasons(each)}" for each in refused)
             message, hint = f"no delivery is possible: {reasons}", "change one of these"
             raise ConfigError("config.invalid_value", message, where=where, hint=hint)
         chosen = next((each for each in self.options if each.delivery == requested), possible[0])
