@@ -51,6 +51,7 @@ class Facts:
         split_objects, prefix_objects: How many shards the split, and the prefix, with the fewest
             has; None if that is not known.
         only: Deliveries that have what the cluster file asks of them; all if it is empty.
+        apart: Whether nodes.downloads is apart from a storage directory: neither is in the other.
         sharded: Whether each node gets a part of the shards.
         slots: How many processes train together by Determined's template; None if it does not say.
         own_image: Whether it names an image that may have Python 3.10.
@@ -84,6 +85,7 @@ class Facts:
     split_objects: int | None = None
     prefix_objects: int | None = None
     only: frozenset[str] = frozenset()
+    apart: bool = True
     sharded: bool = False
     slots: int | None = None
     own_image: bool = False

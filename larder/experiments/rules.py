@@ -205,6 +205,11 @@ def _copied(facts: Facts, limits: Limits) -> Iterator[Fired]:
         text += " takes an image with Larder." if facts.kept else ", set nodes.downloads."
         yield Fired("refuse", "download", "D2", text)
         return
+    if not facts.apart:
+        text = "nodes.downloads and the storage directory are one inside the other, on the nodes or"
+        text += " in containers: set it to a disk and a path of its own."
+        yield Fired("refuse", "download", "D2", text)
+        return
     size_bytes = facts.copy_bytes
     copy_seconds = facts.download_seconds(size_bytes, facts.objects)
     mounted, copied = traffic(facts, "bind_mount"), traffic(facts, "download")

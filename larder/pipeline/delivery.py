@@ -83,6 +83,7 @@ def choices(
         split_objects=min(splits.values(), default=None),
         prefix_objects=min(prefixes.values(), default=None),
         only=_only(consumer),
+        apart=_apart(cluster),
         sharded=consumer.sharded,
         slots=slots_of(template),
         own_image=has_own_image(template),
@@ -108,14 +109,31 @@ def _nodes(cluster: Cluster, storage: Site) -> Site:
 
 
 def _file_systems(cluster: Cluster) -> frozenset[str]:
-    path = PurePosixPath(normpath(parse_url(cluster.storage.url).rest))
+    path = parse_url(cluster.storage.url).rest
     claims = [
         "claim"
         for mount in cluster.nodes.mounts
-        if mount.claim and path.is_relative_to(normpath(mount.host_path))
+        if mount.claim and _is_inside(path, mount.host_path)
     ]
     file_system = cluster.consumer.file_system
     return frozenset([*claims, file_system.type] if file_system else claims)
+
+
+def _apart(cluster: Cluster) -> bool:
+    """Return whether nodes.downloads and the storage are apart, on nodes and in containers."""
+    downloads, storage = cluster.nodes.downloads, normpath(parse_url(cluster.storage.url).rest)
+    if downloads is None:
+        return True
+    pairs = [(storage, downloads.host_path)]
+    if cluster.consumer.kind != "slurm":  # its step copies on the node
+        mounts = [mount for mount in cluster.nodes.mounts if _is_inside(storage, mount.host_path)]
+        seen = [mount.container_path for mount in mounts] or [storage]
+        pairs += [(path, downloads.container_path) for path in seen]
+    return not any(_is_inside(one, other) or _is_inside(other, one) for one, other in pairs)
+
+
+def _is_inside(path: str, directory: str) -> bool:
+    return PurePosixPath(normpath(path)).is_relative_to(normpath(directory))
 
 
 def _only(consumer: Consumer) -> frozenset[str]:
