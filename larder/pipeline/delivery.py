@@ -51,8 +51,10 @@ def choices(
     nodes = _nodes(cluster, storage)
     of_one = estimate_cost(storage, nodes, size_bytes=0, objects=1, written=0)
     to_nodes, is_server = distance(storage, nodes), storage.provider == "server"
-    if is_server and to_nodes == "beside" and not (storage.region and nodes.region):
-        to_nodes = "unknown"  # the server may be anywhere
+    if is_server and consumer.kind != "sagemaker":  # a server may be anywhere, also in a cloud
+        is_known = storage.region and nodes.region
+        is_same = storage.region == nodes.region
+        to_nodes = "unknown" if not is_known else "beside" if is_same else "away"
     is_near = to_nodes == "beside" and cluster.nodes.provider == "on-premises"
     is_priced = is_near or not is_server
     facts = Facts(
