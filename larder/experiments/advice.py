@@ -58,12 +58,9 @@ class Choices:
                 not, or the consumer does not have it.
         """
         names = [option.delivery for option in self.options]
-        # The data layer caches what a function makes, so it has to be named.
-        possible = [
-            option
-            for option in self.options
-            if option.possible and (option.delivery != "data_layer" or requested == "data_layer")
-        ]
+        unasked = {"data_layer"} - {requested}  # caches of functions: auto does not take it
+        possible = [option for option in self.options if option.possible]
+        possible = [option for option in possible if option.delivery not in unasked]
         if requested not in ("auto", *names):
             message = f"the consumer has no delivery {requested}"
             hint = f"set it to auto, or to one of {', '.join(names)}"
@@ -74,6 +71,8 @@ class Choices:
             refused = [option for option in self.options if not option.possible]
             reasons = "; ".join(f"{each.delivery}: {_reasons(each)}" for each in refused)
             message, hint = f"no delivery is possible: {reasons}", "change one of these"
+            if len(refused) < len(names):
+                hint += ", or name data_layer, for functions that it caches"
             raise ConfigError("config.invalid_value", message, where=where, hint=hint)
         chosen = next((each for each in self.options if each.delivery == requested), possible[0])
         if not chosen.possible:

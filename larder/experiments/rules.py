@@ -72,7 +72,7 @@ _NOT_ALL = "a trial ends before it has read everything"
 _WAYS = ("download", "stream")
 _IN_PLACE = "training reads it there."
 _READS = {
-    "determined": "larder.open().download(DIRECTORY) copies it once for all processes of a node.",
+    "determined": "larder.open().copy_to(DIRECTORY) copies it once for all processes of a node.",
     "croissant": "mlcroissant downloads it from there.",
 }
 _MACHINES = {"aws": "AWS", "gcp": "Google Cloud"}
@@ -137,7 +137,8 @@ def _location(facts: Facts) -> Iterator[Fired]:
         yield Fired("note", "", "L2", text)
     elif facts.in_bucket and facts.to_nodes == "unknown" and facts.storage == "server":
         text = "How near the storage's server is, and what it charges, is not known. If it is near,"
-        yield Fired("note", "", "L2", f"{text} give nodes.region and storage.region one name.")
+        text += " set storage.region to its region, and nodes.region to the same."
+        yield Fired("note", "", "L2", text)
     elif facts.in_bucket and facts.to_nodes == "unknown":
         text = "nodes.region does not say where the nodes are: elsewhere, reading is charged."
         yield Fired("note", "", "L2", text)
@@ -308,8 +309,8 @@ def _streams(facts: Facts, limits: Limits, doubt: str) -> Iterator[Fired]:
     ranks = facts.nodes.count * facts.nodes.ranks
     sample_bytes = facts.bytes // max(facts.samples, 1)
     if ranks > 1 and 0 < sample_bytes < GAP_BYTES:
-        text = f"Samples of {format_bytes(sample_bytes)} are small: in a shuffled order, ranks also"
-        text += f" read the gaps between theirs, up to {ranks} times the bytes that are counted."
+        text = f"Samples of {format_bytes(sample_bytes)} are small: ranks also read the gaps"
+        text += f" between theirs, up to {ranks} times the bytes that are counted."
         yield Fired("note", "stream", "D5", text)
 
 
@@ -320,9 +321,11 @@ def _cache_first(facts: Facts) -> Iterator[Fired]:
     text = "larder.open().loader() reads the version's cache, which each node downloads first:"
     text += f" {format_bytes(size_bytes)}"
     if facts.fits(size_bytes) is False:
-        text += " do not fit the disk of a node. With cache: null, it would read the shards."
+        text += " do not fit the disk of a node. To read the shards, set cache: null and prepare."
     else:
-        text += f", in about {seconds}. With cache: null, it would read the shards, and at once."
+        text += (
+            f", in about {seconds}. To read the shards, and at once, set cache: null and prepare."
+        )
     for name in ("stream", "bucket"):
         yield Fired("refuse" if facts.fits(size_bytes) is False else "note", name, "V3", text)
 

@@ -59,15 +59,10 @@ def published(request, tmp_path_factory) -> tuple[Counting, Path]:
 
 def train(delivery: str, node: int, place: Path) -> None:
     """Do on a node what training does with a delivery."""
-    data = larder.open("s3://bucket/larder/d", cache_dir=place / "cache")
-    ranks = range(node * RANKS, (node + 1) * RANKS)
-    if delivery == "download":
-        data = larder.open(str(data.copy_to(place)))
-    if delivery == "files":
-        for _ in ranks:
-            data.download(place / "shards")
-        return
-    for rank in ranks:
+    for rank in range(node * RANKS, (node + 1) * RANKS):
+        data = larder.open("s3://bucket/larder/d", cache_dir=place / "cache")
+        if delivery == "download":
+            data = larder.open(data.copy_to(place))
         loader = data.loader("train", batch_size=16, shuffle=True, rank=rank, world=NODES * RANKS)
         read = [len(batch["key"]) for _ in range(EPOCHS) for batch in loader]
         assert sum(read) == EPOCHS * SAMPLES // (NODES * RANKS)
@@ -108,7 +103,8 @@ def test_a_server_sends_what_advice_counts(
         assert (delivery, version.cache) == ("cache", None)
         return
     # Without a cache, code for Determined's bucket downloads the shards, to a place of its own.
-    is_files = (consumer, delivery) == ("determined", "bucket") and version.cache is None
+    is_copied = (consumer, delivery) == ("determined", "bucket") and version.cache is None
+    reads = "download" if is_copied else delivery
     before = server.sent_bytes
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "key")
@@ -116,8 +112,8 @@ def test_a_server_sends_what_advice_counts(
         monkeypatch.setenv("AWS_ENDPOINT_URL", served.endpoint)
         for trial in range(TRIALS):
             for node in range(NODES):
-                place = tmp_path / f"{node}-{0 if downloads and not is_files else trial}"
-                train("files" if is_files else delivery, node, place)
+                place = tmp_path / f"{node}-{0 if downloads and not is_copied else trial}"
+                train(reads, node, place)
     assert server.sent_bytes - before == pytest.approx(advised.moved_bytes, rel=0.05)
     kept_bytes = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     assert kept_bytes == pytest.approx(advised.disk_bytes, rel=0.05, abs=100_000)

@@ -86,7 +86,7 @@ def config_files(
         metadata["generateName"] = f"{job_name(delivered)}-"
     downloads = delivered.delivery.delivery == "download"
     if downloads and kind == "TrainJob":
-        hint = "set experiment.delivery to stream"
+        hint = "set experiment.delivery to stream, or for a directory to bind_mount or volume"
         raise refused("a TrainJob has no containers of its own that download first", where, hint)
     root, volume = _place(delivered, cluster)
     pod, container, variables = _parts(config, where)

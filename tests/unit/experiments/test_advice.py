@@ -158,3 +158,11 @@ def test_the_dataset_file_names_every_delivery(kind):
     deliveries = CONSUMERS[kind].DELIVERIES
     assert deliveries
     assert set(deliveries) < set(get_args(Experiment.model_fields["delivery"].annotation))
+
+
+def test_the_data_layer_is_not_taken_by_itself_but_named_as_a_way_out():
+    choices = advise(facts_of("determined 2TB/13000 disk=500GB release=0.19.9"), Limits())
+    with pytest.raises(ConfigError) as caught:
+        choices.choose("auto", where="")
+    assert "name data_layer" in caught.value.hint
+    assert choices.choose("data_layer", where="").delivery == "data_layer"

@@ -26,7 +26,10 @@ def test_it_is_refused_where_the_disk_is_too_small(kind, requested, disk_bytes):
     if disk_bytes == 99 * GB:
         with larder_error("config.invalid_value") as caught:
             chosen(dataset, target, offered)
-        assert "100 GB do not fit the disk of a node. With cache: null" in caught.value.message
+        assert (
+            "100 GB do not fit the disk of a node. To read the shards, set cache: null"
+            in caught.value.message
+        )
         assert "data_layer" not in caught.value.message
         return
     assert chosen(dataset, target, offered).delivery in ("stream", "bucket")
