@@ -69,7 +69,6 @@ python -m timeit -n 1 -r 1 -s 'from larder import Shuffle, open' \
 
 _TOO_LONG = "too long beside training"
 _NOT_ALL = "a trial ends before it has read everything"
-_WAYS = ("download", "stream")
 _IN_PLACE = "training reads it there."
 _READS = {
     "determined": "larder.open().copy_to(DIRECTORY) copies it once for all processes of a node.",
@@ -149,12 +148,10 @@ def _storage_beside_nodes(facts: Facts) -> str:
     nodes = facts.nodes
     provider = "aws" if facts.consumer == "sagemaker" else nodes.provider or ""
     place = "a directory or a server" if provider == "on-premises" else "a bucket"
-    if provider in _MACHINES or nodes.region:
-        place += f" in {_MACHINES.get(provider, '')} {nodes.region or ''}".replace(
-            "  ", " "
-        ).rstrip()
+    region = " ".join(filter(None, (_MACHINES.get(provider), nodes.region)))
+    place += f" in {region}" if region else " there"
     text = f"Put the storage beside the nodes first: set storage.url to {place}, and copy"
-    text += " or prepare the dataset there. From here, every reading is slower"
+    text += " or prepare the dataset to it. Until then, every reading is slower"
     if facts.usd_per_gb:
         copy_usd = facts.usd_per_gb * facts.copy_bytes / GB
         return f"{text}, and charged; a copy costs {copy_usd:,.2f} USD once."
@@ -317,17 +314,14 @@ def _streams(facts: Facts, limits: Limits, doubt: str) -> Iterator[Fired]:
 def _cache_first(facts: Facts) -> Iterator[Fired]:
     """Say what a loader downloads before its first batch; the disk of a node has to hold it."""
     size_bytes = facts.cache_bytes or 0
-    seconds = format_seconds(facts.download_seconds(size_bytes, 1))
+    fits, seconds = facts.fits(size_bytes), format_seconds(facts.download_seconds(size_bytes, 1))
     text = "larder.open().loader() reads the version's cache, which each node downloads first:"
     text += f" {format_bytes(size_bytes)}"
-    if facts.fits(size_bytes) is False:
-        text += " do not fit the disk of a node. To read the shards, set cache: null and prepare."
-    else:
-        text += (
-            f", in about {seconds}. To read the shards, and at once, set cache: null and prepare."
-        )
+    text += " do not fit the disk of a node" if fits is False else f", in about {seconds}"
+    text += ", if the disk holds it" if fits is None else ""
+    text += ". To read the shards instead, set cache: null and prepare."
     for name in ("stream", "bucket"):
-        yield Fired("refuse" if facts.fits(size_bytes) is False else "note", name, "V3", text)
+        yield Fired("refuse" if fits is False else "note", name, "V3", text)
 
 
 def _ranks(facts: Facts) -> Iterator[Fired]:
@@ -347,13 +341,13 @@ def _ranks(facts: Facts) -> Iterator[Fired]:
 
 def _doubt(facts: Facts, limits: Limits, size_bytes: float) -> str:
     """Why a download is not known to be short beside training; empty if it is."""
-    fits = facts.fits(size_bytes)
+    fits, of_sagemaker = facts.fits(size_bytes), facts.consumer == "sagemaker"
     if fits is False:
         return "it does not fit"
     # SageMaker's volume has the size that is needed; what could be submitted with code fits any.
-    if fits is None and facts.consumer != "sagemaker" and size_bytes > limits.context_bytes:
+    if fits is None and not of_sagemaker and size_bytes > limits.context_bytes:
         return "nodes.disk_bytes does not say that it fits"
-    download, stream = ("file", "fast_file") if facts.consumer == "sagemaker" else _WAYS
+    download, stream = ("file", "fast_file") if of_sagemaker else ("download", "stream")
     is_less = traffic(facts, stream).moved_bytes < traffic(facts, download).moved_bytes
     if facts.epochs < 1 and is_less:
         return _NOT_ALL
@@ -369,14 +363,13 @@ def _host_paths(facts: Facts) -> Iterator[Fired]:
     """Say where a cluster may refuse the pods: with hostPath, for a mount or for downloads."""
     if facts.consumer not in ("kubernetes", "kubeflow") and "claim" not in facts.file_systems:
         return
-    text = "It is a hostPath, which Pod Security refuses at its levels baseline and restricted:"
+    text = "a hostPath, which Pod Security refuses at its levels baseline and restricted: there,"
     if not facts.in_bucket:
-        ways = f"{text} there, put the data on a claim (nodes.mounts[].claim)."
+        ways = f"It is {text} put the data on a claim (nodes.mounts[].claim)."
         yield Fired("note", "bind_mount", "K2", ways)
     if facts.kept:
-        text = text.replace("It", "nodes.downloads", 1)
         for name in ("download", "stream", "bucket", "cache") if facts.in_bucket else ("download",):
-            yield Fired("note", name, "K2", f"{text} there, leave it out.")
+            yield Fired("note", name, "K2", f"nodes.downloads is {text} leave it out.")
 
 
 def _caches(facts: Facts) -> Iterator[Fired]:

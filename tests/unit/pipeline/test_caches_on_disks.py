@@ -27,7 +27,7 @@ def test_it_is_refused_where_the_disk_is_too_small(kind, requested, disk_bytes):
         with larder_error("config.invalid_value") as caught:
             chosen(dataset, target, offered)
         assert (
-            "100 GB do not fit the disk of a node. To read the shards, set cache: null"
+            "100 GB do not fit the disk of a node. To read the shards instead, set cache: null"
             in caught.value.message
         )
         assert "data_layer" not in caught.value.message
