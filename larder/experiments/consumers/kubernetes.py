@@ -248,7 +248,7 @@ def _in_the_way(volume: _Volume, access: Mapping[str, str], entry: Any) -> bool:
     if not isinstance(entry, dict):
         return False
     name, path = entry.get("name"), entry.get("mountPath")
-    ours = name == volume.name or entry.get("manager") == _MANAGER
+    ours = name in (volume.name, _DATA) or entry.get("manager") == _MANAGER
     other = overrides(name, entry.get("value"), access)
     return ours or other or is_stale(entry) or hides(path, volume.path)
 
