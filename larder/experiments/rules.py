@@ -390,7 +390,7 @@ def _caches(facts: Facts) -> Iterator[Fired]:
 
 def _sagemaker(facts: Facts, limits: Limits) -> Iterator[Fired]:
     if facts.storage != "aws" or facts.to_nodes == "away":
-        text = "SageMaker reads buckets of S3 in its own region only."
+        text = "SageMaker reads buckets of S3 in its own region only: set storage.url to one there."
         for name in ("file", "fast_file", "pipe"):
             yield Fired("refuse", name, "L1", text)
     yield from _file_systems(facts)
