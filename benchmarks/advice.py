@@ -129,13 +129,8 @@ def first_record(data: Data, folder: str) -> Any:
 
 
 def downloaded(data: Data, folder: str) -> Any:
-    """All shards, indexes and caches, as the startup hook does it."""
+    """All shards, indexes and caches, as the startup hook and code for `bucket` do it."""
     data.copy_to(f"{folder}/storage")
-
-
-def shards_downloaded(data: Data, folder: str) -> Any:
-    """All shards, as training code does it with the delivery bucket."""
-    data.download(f"{folder}/shards")
 
 
 def timed(read: Callable[[Data, str], Any], url: str) -> float:
@@ -154,8 +149,8 @@ CASES: Sequence[tuple[str, str, str, str, Callable[[Data, str], Any]]] = (
     ("large", "bucket", "download", "sequential", downloaded),
     ("small", "bucket", "download", "sequential", downloaded),
     ("cached", "bucket", "download", "sequential", downloaded),
-    ("large", "bucket", "bucket", "sequential", shards_downloaded),
-    ("small", "bucket", "bucket", "sequential", shards_downloaded),
+    ("large", "bucket", "bucket", "sequential", downloaded),
+    ("small", "bucket", "bucket", "sequential", downloaded),
     ("large", "bucket", "stream", "sequential", first_batch),
     ("small", "bucket", "stream", "sequential", first_batch),
     ("large", "bucket", "stream", "random", one_sample),
