@@ -35,7 +35,7 @@ from benchmarks.copying.delay import delayed
 from benchmarks.harness import apart, arguments_parser, document, say, settle, table
 from larder.config.models.cluster import Limits, Nodes
 from larder.experiments.advice import advise
-from larder.experiments.rules import Facts
+from larder.experiments.facts import Facts
 from larder.pipeline.prepare import prepare
 from larder.readers.data import Data
 from tests.support.runs import run_settings
@@ -129,15 +129,8 @@ def first_record(data: Data, folder: str) -> Any:
 
 
 def downloaded(data: Data, folder: str) -> Any:
-    """All shards, indexes and caches, as the startup hook does it."""
+    """All shards, indexes and caches, as the startup hook and code for `bucket` do it."""
     data.copy_to(f"{folder}/storage")
-
-
-def downloaded_by_boto3(data: Data, folder: str) -> Any:
-    """All shards, one after the other, as Determined's guide does it."""
-    client = boto3.client("s3")
-    for number, shard in enumerate(data.shards("train")):
-        client.download_file(BUCKET, shard.removeprefix(f"s3://{BUCKET}/"), f"{folder}/{number}")
 
 
 def timed(read: Callable[[Data, str], Any], url: str) -> float:
@@ -156,12 +149,13 @@ CASES: Sequence[tuple[str, str, str, str, Callable[[Data, str], Any]]] = (
     ("large", "bucket", "download", "sequential", downloaded),
     ("small", "bucket", "download", "sequential", downloaded),
     ("cached", "bucket", "download", "sequential", downloaded),
-    ("large", "bucket", "bucket", "sequential", downloaded_by_boto3),
-    ("small", "bucket", "bucket", "sequential", downloaded_by_boto3),
+    ("large", "bucket", "bucket", "sequential", downloaded),
+    ("small", "bucket", "bucket", "sequential", downloaded),
     ("large", "bucket", "stream", "sequential", first_batch),
     ("small", "bucket", "stream", "sequential", first_batch),
     ("large", "bucket", "stream", "random", one_sample),
     ("cached", "bucket", "cache", "random", first_record),
+    ("cached", "bucket", "stream", "sequential", first_batch),
     ("large", "directory", "bind_mount", "sequential", first_batch),
     ("large", "directory", "bind_mount", "random", one_sample),
     ("cached", "directory", "cache", "random", first_record),

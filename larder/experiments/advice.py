@@ -12,13 +12,8 @@ from dataclasses import dataclass
 
 from larder.config.models.cluster import Limits
 from larder.errors import ConfigError
-from larder.experiments.rules import GB, Facts, Fired, fired_rules
-
-OPENING_REQUESTS = 6
-"""What a reader asks for before its first sample: a tag, the version, indexes, part of a shard."""
-
-_DOWNLOADS = frozenset({"download", "file", "bucket", "data_layer"})
-_STREAMS = frozenset({"stream", "fast_file", "pipe", "bucket"})
+from larder.experiments.facts import GB, Facts, traffic
+from larder.experiments.rules import Fired, fired_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +58,9 @@ class Choices:
                 not, or the consumer does not have it.
         """
         names = [option.delivery for option in self.options]
+        unasked = {"data_layer"} - {requested}  # caches of functions: auto does not take it
         possible = [option for option in self.options if option.possible]
+        possible = [option for option in possible if option.delivery not in unasked]
         if requested not in ("auto", *names):
             message = f"the consumer has no delivery {requested}"
             hint = f"set it to auto, or to one of {', '.join(names)}"
@@ -71,8 +68,11 @@ class Choices:
                 "config.invalid_value", message, where="experiment.delivery", hint=hint
             )
         if not possible:
-            reasons = "; ".join(f"{each.delivery}: {_reasons(each)}" for each in self.options)
+            refused = [option for option in self.options if not option.possible]
+            reasons = "; ".join(f"{each.delivery}: {_reasons(each)}" for each in refused)
             message, hint = f"no delivery is possible: {reasons}", "change one of these"
+            if len(refused) < len(names):
+                hint += ", or name data_layer, for functions that it caches"
             raise ConfigError("config.invalid_value", message, where=where, hint=hint)
         chosen = next((each for each in self.options if each.delivery == requested), possible[0])
         if not chosen.possible:
@@ -105,44 +105,9 @@ def advise(facts: Facts, limits: Limits) -> Choices:
 
 
 def _option(facts: Facts, delivery: str, fired: tuple[Fired, ...]) -> Option:
-    size_bytes, disk_bytes, starts = facts.node_bytes, 0.0, facts.starts
-    if delivery == "download":
-        size_bytes = facts.download_bytes
-    elif delivery == "inline":
-        size_bytes = facts.copy_bytes
-    if delivery in ("download", "cache") and facts.kept:
-        starts = facts.nodes.count
-    opening = facts.seconds(0, OPENING_REQUESTS)
-    moved = size_bytes * facts.reads
-    requests: float = 0
-    startup = opening
-    if delivery in _DOWNLOADS and facts.consumer != "json":
-        startup, disk_bytes = opening + facts.download_seconds(size_bytes), size_bytes
-        moved, requests = size_bytes * starts, facts.node_objects * starts
-        if delivery == "bucket" and facts.consumer == "determined":
-            # As in Determined's guide: each rank for itself, one by one, its head, then all of it.
-            ranks = facts.nodes.ranks
-            moved, disk_bytes, requests = moved * ranks, disk_bytes * ranks, requests * 2 * ranks
-            startup = opening + facts.seconds(size_bytes * ranks, 2 * facts.objects)
-    elif delivery == "inline":  # unpacked twice in every container
-        startup, disk_bytes = opening + facts.seconds(2 * size_bytes, 0), 2 * size_bytes
-        moved = size_bytes * starts
-    elif delivery == "cache" and facts.in_bucket:
-        cache_bytes = facts.cache_bytes or 0
-        startup, disk_bytes = opening + facts.seconds(cache_bytes, 1), cache_bytes
-        moved, requests = cache_bytes * starts, starts
-    elif delivery in _STREAMS:
-        first = facts.object_bytes
-        if facts.access == "random":
-            first = facts.bytes / max(facts.samples, 1)
-        startup = opening + facts.seconds(
-            first, facts.objects / 1000 if delivery == "fast_file" else 0
-        )
-        requests = facts.reads * (
-            facts.node_objects if facts.access == "sequential" else facts.samples * facts.share
-        )
-    usd = None
+    taken, usd = traffic(facts, delivery), None
     if facts.usd_per_gb is not None:
-        charged = size_bytes if delivery == "inline" else moved  # it is read once, by emit
-        usd = requests * facts.usd_per_request + facts.usd_per_gb * charged / GB
-    return Option(delivery, fired, startup, moved, usd, disk_bytes)
+        # Data that is submitted with code is read once, when the config is emitted.
+        charged = facts.copy_bytes if delivery == "inline" else taken.moved_bytes
+        usd = taken.requests * facts.usd_per_request + facts.usd_per_gb * charged / GB
+    return Option(delivery, fired, taken.startup_seconds, taken.moved_bytes, usd, taken.disk_bytes)

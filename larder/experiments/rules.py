@@ -1,4 +1,4 @@
-"""Facts about a dataset and a cluster, and the rules that follow, each with its source. Pure.
+"""The rules that follow from facts about a dataset and a cluster, each with its source. Pure.
 
 Where the sources contradict each other, the sentence says what holds, and
 docs/how-to/choosing-a-delivery.md why.
@@ -7,20 +7,18 @@ docs/how-to/choosing-a-delivery.md why.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from larder.config.models.cluster import Limits, Nodes
-from larder.experiments.delivery import BY_LARDER, FIRST_WITH_LARDER, MAX_CHANNELS
+from larder.config.models.cluster import Limits
+from larder.experiments.delivery import BY_LARDER, MAX_CHANNELS
+from larder.experiments.facts import GAP_BYTES, GB, Facts, traffic
 from larder.units import format_bytes, format_count, format_seconds
 
-GB = 1_000_000_000
 IDEAL_BYTES = 150_000_000
 """Of a shard."""
 INDEX_BYTES = 200
 """Of a sample, in the indexes beside shards: more than most have."""
-DOWNLOADS_AT_ONCE = 8
-"""Objects of a download that are under way together, with Larder; SageMaker does not say."""
 
 _PREPARE = "Determined: Prepare Data"
 _SKYPLANE = "Skyplane: Faster Training Data Loading"
@@ -40,12 +38,13 @@ SOURCES = {
     "S8": f"inferred from S2 and S5; {_SAGEMAKER}",
     **dict.fromkeys(("S9", "S10"), f"{_SAGEMAKER}; {_API}"),
     "K1": "Kubernetes: Persistent Volumes",
+    "K2": "Kubernetes: Pod Security Standards",
     "V1": "Larder: versions that omit samples",
     "V2": f"Larder: shards that are listed no longer; {_SAGEMAKER}",
+    "V3": "Larder: its loader reads the cache of a version",
 }
 """Where each rule is from. L: location, D: Determined, S: SageMaker, K: Kubernetes, V: versions."""
 
-Distance = Literal["beside", "away", "unknown"]
 Effect = Literal["prefer", "refuse", "note"]
 
 _FILE_SYSTEMS = {
@@ -69,166 +68,15 @@ python -m timeit -n 1 -r 1 -s 'from larder import Shuffle, open' \
 'for batch in open().loader("SPLIT", batch_size=256, shuffle=Shuffle("full")): pass'"""
 
 _TOO_LONG = "too long beside training"
+_NOT_ALL = "a trial ends before it has read everything"
 _IN_PLACE = "training reads it there."
 _READS = {
-    "determined": "each process that trains downloads it from there.",
+    "determined": "larder.open().copy_to(DIRECTORY) copies it once for all processes of a node.",
     "croissant": "mlcroissant downloads it from there.",
 }
+_MACHINES = {"aws": "AWS", "gcp": "Google Cloud"}
 
-_DOWNLOADERS = {"kubernetes": "An init container", "slurm": "A step of the job"}
 _BARE_SHARDS = frozenset({"file", "fast_file", "pipe"})
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What the rules know.
-
-    Attributes:
-        deliveries: Those that the consumer has.
-        bytes, objects, samples: Of the shards that the version lists.
-        target_bytes: Size of a shard that the dataset file asks for.
-        omitted: Samples in these shards that the version omits.
-        unlisted: Whether beside these shards there are others, which the version does not list.
-        cache_bytes: Size of the cache; None if there is none.
-        access, epochs, trials, training_seconds, context_bytes: As in the dataset file.
-        storage, source: ``aws``, ``gcp`` or ``server`` for a bucket, ``file`` for a directory.
-        from_source: How far the storage is from the source, and to_nodes, how far the nodes are
-            from the storage.
-        source_usd_per_gb: Price of a GB (10^9 bytes) from the source to the nodes; None if it is
-            not known. usd_per_gb is that from the storage, usd_per_request that of reading an
-            object there.
-        file_systems: What the storage is in, if it is a directory: ``efs``, ``fsx``, ``claim``.
-        prefixes: How many prefixes the shards have, one for each split of each segment.
-        split_objects, prefix_objects: How many shards the split, and the prefix, with the fewest
-            has; None if that is not known.
-        only: Deliveries that have what the cluster file asks of them; all if it is empty.
-        sharded: Whether each node gets a part of the shards.
-        slots: How many processes train together by Determined's template; None if it does not say.
-        own_image: Whether it names an image that may have Python 3.10.
-        old_image: Whether it names an image of Determined with Python 3.9 or older.
-    """
-
-    consumer: str
-    deliveries: tuple[str, ...]
-    bytes: int
-    objects: int
-    samples: int = 0
-    target_bytes: int = 0
-    omitted: int = 0
-    unlisted: bool = False
-    cache_bytes: int | None = None
-    release: tuple[int, ...] = (0, 38)
-    access: Literal["sequential", "random"] = "sequential"
-    epochs: float = 1
-    trials: int = 1
-    training_seconds: float | None = None
-    context_bytes: int | None = None
-    storage: str = "aws"
-    source: str = "aws"
-    from_source: Distance = "beside"
-    to_nodes: Distance = "beside"
-    source_usd_per_gb: float | None = 0.0
-    usd_per_gb: float | None = 0.0
-    usd_per_request: float = 0.0
-    file_systems: frozenset[str] = frozenset()
-    prefixes: int = 0
-    split_objects: int | None = None
-    prefix_objects: int | None = None
-    only: frozenset[str] = frozenset()
-    sharded: bool = False
-    slots: int | None = None
-    own_image: bool = False
-    old_image: bool = False
-    nodes: Nodes = field(default_factory=Nodes)
-
-    @property
-    def in_bucket(self) -> bool:
-        return self.storage != "file"
-
-    @property
-    def in_containers(self) -> bool:
-        """Whether the consumer starts the containers that train."""
-        return self.consumer in ("determined", "kubernetes", "kubeflow")
-
-    @property
-    def without_larder(self) -> bool:
-        """Whether Larder does not run in the image of the template, or of the release."""
-        is_old = self.old_image or self.release < FIRST_WITH_LARDER
-        return self.consumer == "determined" and is_old
-
-    @property
-    def downloader(self) -> str:
-        if self.without_larder:
-            image = "the template's image" if self.old_image else "the default image"
-            return f"A startup hook without Larder, as {image} has Python 3.9 or older,"
-        return _DOWNLOADERS.get(self.consumer, "A startup hook")
-
-    @property
-    def uncertain(self) -> frozenset[str]:
-        """Deliveries that may not work in the user's own image: they have to be named."""
-        return BY_LARDER if self.without_larder and self.own_image else frozenset()
-
-    @property
-    def starts(self) -> int:
-        """Containers that start: one on each node, for each trial."""
-        return self.trials * self.nodes.count
-
-    @property
-    def reads(self) -> float:
-        """How often training reads the dataset."""
-        return self.epochs * self.starts
-
-    @property
-    def object_bytes(self) -> float:
-        """The mean size of a shard."""
-        return self.bytes / self.objects if self.objects else 0.0
-
-    @property
-    def share(self) -> float:
-        """The part of the dataset that a node reads."""
-        return 1 / self.nodes.count if self.sharded else 1
-
-    @property
-    def node_bytes(self) -> float:
-        return self.bytes * self.share
-
-    @property
-    def kept(self) -> bool:
-        """Whether a node keeps what it has downloaded from trial to trial."""
-        return self.nodes.downloads is not None
-
-    @property
-    def copy_bytes(self) -> int:
-        """What a copy of the version has: its caches, too."""
-        return self.bytes + (self.cache_bytes or 0)
-
-    @property
-    def download_bytes(self) -> int:
-        """A copy, or what a hook without Larder copies: the shards."""
-        return self.bytes if self.without_larder else self.copy_bytes
-
-    @property
-    def node_objects(self) -> float:
-        return self.objects * self.share
-
-    def channel_objects(self, delivery: str) -> int:
-        """The shards of the channel with the fewest."""
-        fewest = self.prefix_objects if delivery == "fast_file" else self.split_objects
-        return self.objects if fewest is None else fewest
-
-    def fits(self, size_bytes: float) -> bool | None:
-        """Whether it fits the disk of a node; None if the size of that is not known."""
-        disk_bytes = self.nodes.disk_bytes
-        return None if disk_bytes is None else size_bytes <= disk_bytes
-
-    def seconds(self, size_bytes: float, requests: float) -> float:
-        nodes = self.nodes
-        return size_bytes / nodes.bytes_per_second + requests * nodes.request_seconds
-
-    def download_seconds(self, size_bytes: float) -> float:
-        """Of several objects at once: waiting for some goes on while others arrive."""
-        waiting = self.node_objects / DOWNLOADS_AT_ONCE
-        return max(self.seconds(size_bytes, 0), self.seconds(0, waiting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +101,11 @@ def fired_rules(facts: Facts, limits: Limits) -> Iterator[Fired]:
         yield from _sagemaker(facts, limits)
         return
     yield from _context(facts, limits)
+    if not facts.in_bucket:
+        yield from _copied(facts, limits)
     yield from _mounts(facts)
     yield from _from_bucket(facts, limits)
+    yield from _host_paths(facts)
     yield from _caches(facts)
     if facts.without_larder:
         image = "the template's image" if facts.old_image else "the default image of that release"
@@ -268,22 +119,43 @@ def fired_rules(facts: Facts, limits: Limits) -> Iterator[Fired]:
 
 
 def _location(facts: Facts) -> Iterator[Fired]:
+    if facts.in_bucket and facts.to_nodes == "away":
+        yield Fired("prefer", "", "L1", _storage_beside_nodes(facts))
     if facts.from_source == "away":
-        text = "The source is far away: preparing copies it once, to be read beside the nodes."
+        text = "The source is far from the storage, to which preparing copies it once."
         yield Fired("note", "", "L1", text)
         if facts.source_usd_per_gb:
             once, reads = facts.source_usd_per_gb * facts.bytes / GB, facts.reads
             text = f"To copy costs {once:,.2f} USD once; to read the source {reads:g} times would"
             yield Fired("note", "", "L3", f"{text} cost {once * reads:,.2f} USD.")
-    if facts.in_bucket and facts.to_nodes == "away":
-        text = "The nodes are far from the storage: reading is slower, and charged every time."
-        yield Fired("note", "", "L1", text)
-    elif facts.in_bucket and facts.to_nodes == "beside":
-        text = "The nodes are in the region of the storage, where reading is fast and free."
+    if facts.in_bucket and facts.to_nodes == "beside":
+        text = "The nodes are in the region of the storage, where reading is fast"
+        text += (
+            ". What its server charges is not known." if facts.usd_per_gb is None else " and free."
+        )
         yield Fired("note", "", "L2", text)
-    elif facts.in_bucket:
+    elif facts.in_bucket and facts.to_nodes == "unknown" and facts.storage == "server":
+        text = "How near the storage's server is, and what it charges, is not known. If it is near,"
+        text += " set storage.region to its region, and nodes.region to the same."
+        yield Fired("note", "", "L2", text)
+    elif facts.in_bucket and facts.to_nodes == "unknown":
         text = "nodes.region does not say where the nodes are: elsewhere, reading is charged."
         yield Fired("note", "", "L2", text)
+
+
+def _storage_beside_nodes(facts: Facts) -> str:
+    """Return Skyplane's own advice, with the price of following it."""
+    nodes = facts.nodes
+    provider = "aws" if facts.consumer == "sagemaker" else nodes.provider or ""
+    place = "a directory or a server" if provider == "on-premises" else "a bucket"
+    region = " ".join(filter(None, (_MACHINES.get(provider), nodes.region)))
+    place += f" in {region}" if region else " there"
+    text = f"Put the storage beside the nodes first: set storage.url to {place}, and copy"
+    text += " or prepare the dataset to it. Until then, every reading is slower"
+    if facts.usd_per_gb:
+        copy_usd = facts.usd_per_gb * facts.copy_bytes / GB
+        return f"{text}, and charged; a copy costs {copy_usd:,.2f} USD once."
+    return f"{text}, and may be charged."
 
 
 def _version(facts: Facts) -> Iterator[Fired]:
@@ -324,6 +196,41 @@ def _context(facts: Facts, limits: Limits) -> Iterator[Fired]:
         yield Fired("prefer", "inline", "D1", text)
 
 
+def _copied(facts: Facts, limits: Limits) -> Iterator[Fired]:
+    """Copy a directory to a disk of each node, which pays where the file system is slow."""
+    if facts.without_larder or not facts.kept:
+        text = "The storage is a directory, not a bucket: to copy it to a disk of each node"
+        text += " takes an image with Larder." if facts.kept else ", set nodes.downloads."
+        yield Fired("refuse", "download", "D2", text)
+        return
+    if not facts.apart:
+        text = "nodes.downloads and the storage directory are one inside the other, on the nodes or"
+        text += " in containers: set it to a disk and a path of its own."
+        yield Fired("refuse", "download", "D2", text)
+        return
+    size_bytes = facts.copy_bytes
+    copy_seconds = facts.download_seconds(size_bytes, facts.objects)
+    mounted, copied = traffic(facts, "bind_mount"), traffic(facts, "download")
+    read_seconds = facts.seconds(mounted.moved_bytes / facts.nodes.count, 0)
+    seconds = format_seconds(copy_seconds)
+    text = f"{facts.downloader} copies {format_bytes(size_bytes)} to each node, in about {seconds}"
+    text += ", once for all trials"
+    training_seconds = facts.trials * (facts.training_seconds or 0)
+    if facts.fits(size_bytes) is False:
+        text = f"{format_bytes(size_bytes)} do not fit the disk of a node."
+        yield Fired("refuse", "download", "D2", text)
+    elif copied.moved_bytes >= mounted.moved_bytes:
+        text += ": to read the data in place moves no more."
+        yield Fired("note", "download", "D2", text)
+    elif facts.fits(size_bytes) is None:
+        text += ": nodes.disk_bytes does not say that it fits."
+        yield Fired("note", "download", "D2", text)
+    else:
+        is_short = copy_seconds <= limits.download_fraction * max(training_seconds, read_seconds)
+        text += f". To read it in place takes a node {format_seconds(read_seconds)} at least."
+        yield Fired("prefer" if is_short else "note", "download", "D2", text)
+
+
 def _mounts(facts: Facts) -> Iterator[Fired]:
     claimed = "claim" in facts.file_systems and not facts.in_bucket
     if claimed:
@@ -351,24 +258,43 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
     """Download it first, or read it as training goes."""
     if not facts.in_bucket:
         text = "The storage is a directory, not a bucket."
-        for name, rule in {"download": "D2", "bucket": "D4", "stream": "D5"}.items():
+        for name, rule in {"bucket": "D4", "stream": "D5"}.items():
             yield Fired("refuse", name, rule, text)
         return
     size_bytes = facts.download_bytes
-    size, seconds = format_bytes(size_bytes), facts.download_seconds(size_bytes)
-    doubt = _doubt(facts, limits, size_bytes)
+    seconds = facts.download_seconds(size_bytes, facts.objects)
+    size, doubt = format_bytes(size_bytes), _doubt(facts, limits, size_bytes)
     if facts.fits(size_bytes) is False:
         text = f"{size} do not fit the disk of a node."
         yield Fired("refuse", "download", "D2", text)
     if facts.consumer == "slurm" and not facts.kept:
         text = "A node of Slurm has no directory for a download: set nodes.downloads."
         yield Fired("refuse", "download", "D2", text)
+    if facts.downloads_cache("stream"):
+        yield from _cache_first(facts)
+    else:
+        yield from _streams(facts, limits, doubt)
+    text = f"{facts.downloader} downloads {size} on each node, in about {format_seconds(seconds)}"
+    start = "container" if facts.in_containers else "job"
+    text += ", once for all trials" if facts.kept else f", each time that a {start} starts"
+    effect: Effect = "note" if doubt else "prefer"
+    yield Fired(effect, "download", "D2", f"{text}: {doubt or 'little beside training'}.")
+    reads = _READS.get(facts.consumer, _IN_PLACE)
+    if facts.downloads_cache("bucket"):
+        reads = "larder.open().loader() downloads its cache once for all processes of a node."
+    yield Fired("prefer", "bucket", "D4", f"The data is in the cluster's own bucket: {reads}")
+    if facts.consumer == "determined":
+        yield from _ranks(facts)
+
+
+def _streams(facts: Facts, limits: Limits, doubt: str) -> Iterator[Fired]:
+    """Compare streaming with a download, about which there may be a doubt."""
     if facts.fits(facts.bytes) is False:
         yield Fired("prefer", "stream", "D5", "The shards do not fit the disk of a node.")
     elif facts.fits(facts.bytes) is None and facts.bytes > limits.large_bytes:
         text = f"nodes.disk_bytes does not say that {format_bytes(facts.bytes)} fit a node's disk."
         yield Fired("prefer", "stream", "D5", text)
-    elif facts.epochs < 1:
+    elif doubt == _NOT_ALL:
         text = "A trial ends before it has read everything: streaming moves less."
         yield Fired("prefer", "stream", "D5", text)
     elif doubt == _TOO_LONG:
@@ -377,43 +303,73 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
     else:
         text = "Training starts at once and needs no disk, but every epoch reads the bucket."
         yield Fired("note", "stream", "D5", text)
-    text = f"{facts.downloader} downloads {size} on each node, in about {format_seconds(seconds)}"
-    start = "container" if facts.in_containers else "job"
-    text += ", once for all trials" if facts.kept else f", each time that a {start} starts"
-    effect: Effect = "note" if doubt else "prefer"
-    yield Fired(effect, "download", "D2", f"{text}: {doubt or 'little beside training'}.")
-    reads = _READS.get(facts.consumer, _IN_PLACE)
-    yield Fired("prefer", "bucket", "D4", f"The data is in the cluster's own bucket: {reads}")
-    if facts.consumer != "determined":
-        return
-    processes = facts.nodes.count * facts.nodes.ranks
+    ranks = facts.nodes.count * facts.nodes.ranks
+    sample_bytes = facts.bytes // max(facts.samples, 1)
+    if ranks > 1 and 0 < sample_bytes < GAP_BYTES:
+        text = f"Samples of {format_bytes(sample_bytes)} are small: ranks also read the gaps"
+        text += f" between theirs, up to {ranks} times the bytes that are counted."
+        yield Fired("note", "stream", "D5", text)
+
+
+def _cache_first(facts: Facts) -> Iterator[Fired]:
+    """Say what a loader downloads before its first batch; the disk of a node has to hold it."""
+    size_bytes = facts.cache_bytes or 0
+    fits, seconds = facts.fits(size_bytes), format_seconds(facts.download_seconds(size_bytes, 1))
+    text = "larder.open().loader() reads the version's cache, which each node downloads first:"
+    text += f" {format_bytes(size_bytes)}"
+    text += " do not fit the disk of a node" if fits is False else f", in about {seconds}"
+    text += ", if the disk holds it" if fits is None else ""
+    text += ". To read the shards instead, set cache: null and prepare."
+    for name in ("stream", "bucket"):
+        yield Fired("refuse" if fits is False else "note", name, "V3", text)
+
+
+def _ranks(facts: Facts) -> Iterator[Fired]:
+    """Count what each process of a node would download by the code of Determined's guide."""
+    ranks, processes = facts.nodes.ranks, facts.nodes.count * facts.nodes.ranks
     if facts.slots and facts.slots != processes:
-        text = (
-            f"The template has {format_count(facts.slots, 'slot')}, but nodes.count x nodes.ranks"
-        )
-        text += f" is {processes}, for which bytes and disk are counted: correct one of them."
+        slots = format_count(facts.slots, "slot")
+        text = f"The template has {slots}, but nodes.count x nodes.ranks is {processes}:"
+        yield Fired("note", "bucket", "D4", f"{text} correct one of them.")
+    if ranks > 1:
+        text = "By the code of Determined's guide, each process downloads for itself:"
+        text += f" {format_bytes(facts.bytes * ranks)} on each node."
         yield Fired("note", "bucket", "D4", text)
-    if facts.fits(facts.bytes * facts.nodes.ranks) is False:
-        text = "The shards do not fit the disk of a node"
-        text += f", {facts.nodes.ranks} times." if facts.nodes.ranks > 1 else "."
-        yield Fired("refuse", "bucket", "D4", text)
+    if facts.fits(facts.bytes) is False and not facts.downloads_cache("bucket"):
+        yield Fired("refuse", "bucket", "D4", "The shards do not fit the disk of a node.")
 
 
 def _doubt(facts: Facts, limits: Limits, size_bytes: float) -> str:
     """Why a download is not known to be short beside training; empty if it is."""
-    fits = facts.fits(size_bytes)
+    fits, of_sagemaker = facts.fits(size_bytes), facts.consumer == "sagemaker"
     if fits is False:
         return "it does not fit"
     # SageMaker's volume has the size that is needed; what could be submitted with code fits any.
-    if fits is None and facts.consumer != "sagemaker" and size_bytes > limits.context_bytes:
+    if fits is None and not of_sagemaker and size_bytes > limits.context_bytes:
         return "nodes.disk_bytes does not say that it fits"
-    if facts.epochs < 1:
-        return "a trial ends before it has read everything"
+    download, stream = ("file", "fast_file") if of_sagemaker else ("download", "stream")
+    is_less = traffic(facts, stream).moved_bytes < traffic(facts, download).moved_bytes
+    if facts.epochs < 1 and is_less:
+        return _NOT_ALL
     if facts.training_seconds is None:
         return "experiment.training_seconds does not say how long training takes"
     trials = facts.trials if facts.kept else 1
     most = limits.download_fraction * trials * facts.training_seconds
-    return "" if facts.download_seconds(size_bytes) <= most else _TOO_LONG
+    seconds = facts.download_seconds(size_bytes, facts.objects * facts.share)
+    return "" if seconds <= most else _TOO_LONG
+
+
+def _host_paths(facts: Facts) -> Iterator[Fired]:
+    """Say where a cluster may refuse the pods: with hostPath, for a mount or for downloads."""
+    if facts.consumer not in ("kubernetes", "kubeflow") and "claim" not in facts.file_systems:
+        return
+    text = "a hostPath, which Pod Security refuses at its levels baseline and restricted: there,"
+    if not facts.in_bucket:
+        ways = f"It is {text} put the data on a claim (nodes.mounts[].claim)."
+        yield Fired("note", "bind_mount", "K2", ways)
+    if facts.kept:
+        for name in ("download", "stream", "bucket", "cache") if facts.in_bucket else ("download",):
+            yield Fired("note", name, "K2", f"nodes.downloads is {text} leave it out.")
 
 
 def _caches(facts: Facts) -> Iterator[Fired]:
@@ -434,7 +390,7 @@ def _caches(facts: Facts) -> Iterator[Fired]:
 
 def _sagemaker(facts: Facts, limits: Limits) -> Iterator[Fired]:
     if facts.storage != "aws" or facts.to_nodes == "away":
-        text = "SageMaker reads buckets of S3 in its own region only."
+        text = "SageMaker reads buckets of S3 in its own region only: set storage.url to one there."
         for name in ("file", "fast_file", "pipe"):
             yield Fired("refuse", name, "L1", text)
     yield from _file_systems(facts)
@@ -452,7 +408,8 @@ def _divided(facts: Facts, delivery: str) -> str:
     objects, nodes = facts.channel_objects(delivery), facts.nodes.count
     can = "cannot" if objects < nodes else "can"
     shards = format_count(objects, "shard")
-    return f"ShardedByS3Key {can} divide the {shards} of a channel among {nodes} nodes."
+    text = f"ShardedByS3Key {can} divide the {shards} of a channel among {nodes} nodes"
+    return f"{text}: set shards.count_min: {nodes}." if objects < nodes else f"{text}."
 
 
 def _file_systems(facts: Facts) -> Iterator[Fired]:
@@ -478,7 +435,7 @@ def _by_size(facts: Facts, limits: Limits) -> Iterator[Fired]:
     if facts.fits(facts.node_bytes) is False:
         yield Fired("refuse", "file", "S11", f"{size} do not fit the volume.")
     doubt = _doubt(facts, limits, facts.node_bytes)
-    if small and (facts.training_seconds is None or not doubt) and facts.epochs >= 1:
+    if small and (facts.training_seconds is None or not doubt) and doubt != _NOT_ALL:
         text = f"{size} are little: File mode downloads them, and any order reads fast."
         yield Fired("prefer", "file", "S3", text)
     elif small:
@@ -486,7 +443,8 @@ def _by_size(facts: Facts, limits: Limits) -> Iterator[Fired]:
         yield Fired("note", "file", "S3", text)
     else:
         doubt = "that is large" if large else doubt
-        seconds = format_seconds(facts.download_seconds(facts.node_bytes))
+        objects = facts.objects * facts.share
+        seconds = format_seconds(facts.download_seconds(facts.node_bytes, objects))
         text = f"File mode downloads {size} first, in about {seconds}"
         text += f": {doubt or 'little beside training'}."
         yield Fired("note" if doubt else "prefer", "file", "S4", text)

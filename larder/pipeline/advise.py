@@ -55,9 +55,9 @@ def advise_lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield "  delivery    possible    start-up    moved        USD     disk"
     for option in delivery["options"]:
         yield _option_line(option, first=option["delivery"] == delivery["kind"])
+    yield from _rule_lines("all", delivery["notes"])
     for option in delivery["options"]:
         yield from _rule_lines(option["delivery"], option["rules"])
-    yield from _rule_lines("all", delivery["notes"])
 
 
 def _option_line(option: Mapping[str, Any], *, first: bool) -> str:

@@ -20,7 +20,8 @@ from larder.experiments.advice import Choices, advise
 from larder.experiments.consumers.determined.template import has_old_image, has_own_image, slots_of
 from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import Advice
-from larder.experiments.rules import Facts, Fired
+from larder.experiments.facts import Facts
+from larder.experiments.rules import Fired
 from larder.jobs.results import Totals
 from larder.pipeline.settings import Settings
 from larder.versions import layout
@@ -49,6 +50,13 @@ def choices(
     source, storage = Site.of(dataset.source), Site.of(cluster.storage)
     nodes = _nodes(cluster, storage)
     of_one = estimate_cost(storage, nodes, size_bytes=0, objects=1, written=0)
+    to_nodes, is_server = distance(storage, nodes), storage.provider == "server"
+    if is_server and consumer.kind != "sagemaker":  # a server may be anywhere, also in a cloud
+        is_known = storage.region and nodes.region
+        is_same = storage.region == nodes.region
+        to_nodes = "unknown" if not is_known else "beside" if is_same else "away"
+    is_near = to_nodes == "beside" and cluster.nodes.provider == "on-premises"
+    is_priced = is_near or not is_server
     facts = Facts(
         consumer=consumer.kind,
         deliveries=consumer_of(cluster).DELIVERIES,
@@ -68,15 +76,16 @@ def choices(
         storage=storage.provider,
         source=source.provider,
         from_source="beside" if source.provider == "file" else distance(source, storage),
-        to_nodes=distance(storage, nodes),
+        to_nodes=to_nodes,
         source_usd_per_gb=egress_usd_per_gb(source, nodes),
-        usd_per_gb=egress_usd_per_gb(storage, nodes),
+        usd_per_gb=egress_usd_per_gb(storage, nodes) if is_priced else None,
         usd_per_request=of_one.requests_usd,
         file_systems=_file_systems(cluster),
         prefixes=len(prefixes),
         split_objects=min(splits.values(), default=None),
         prefix_objects=min(prefixes.values(), default=None),
         only=_only(consumer),
+        apart=_apart(cluster),
         sharded=consumer.sharded,
         slots=slots_of(template),
         own_image=has_own_image(template),
@@ -87,27 +96,46 @@ def choices(
 
 
 def _nodes(cluster: Cluster, storage: Site) -> Site:
-    """Where the nodes are, as far as the cluster file says."""
-    provider = cluster.nodes.provider
+    """Return the place of the nodes by the cluster file; SageMaker's are on AWS."""
+    provider, is_sagemaker = cluster.nodes.provider, cluster.consumer.kind == "sagemaker"
     region = cluster.nodes.region.lower() if cluster.nodes.region else None
+    if is_sagemaker and storage.provider != "file":
+        provider = "aws"
     if provider == "on-premises" and storage.priced:
         return Site("file")
     if provider in ("aws", "gcp") and provider != storage.provider:
         return Site(provider, region)
-    if region is None and (not storage.priced or cluster.consumer.kind == "sagemaker"):
+    if region is None and is_sagemaker:
         return storage
     return replace(storage, region=region, bucket="")
 
 
 def _file_systems(cluster: Cluster) -> frozenset[str]:
-    path = PurePosixPath(normpath(parse_url(cluster.storage.url).rest))
+    path = parse_url(cluster.storage.url).rest
     claims = [
         "claim"
         for mount in cluster.nodes.mounts
-        if mount.claim and path.is_relative_to(normpath(mount.host_path))
+        if mount.claim and _is_inside(path, mount.host_path)
     ]
     file_system = cluster.consumer.file_system
     return frozenset([*claims, file_system.type] if file_system else claims)
+
+
+def _apart(cluster: Cluster) -> bool:
+    """Return whether nodes.downloads and the storage are apart, on nodes and in containers."""
+    downloads, storage = cluster.nodes.downloads, normpath(parse_url(cluster.storage.url).rest)
+    if downloads is None:
+        return True
+    pairs = [(storage, downloads.host_path)]
+    if cluster.consumer.kind != "slurm":  # its step copies on the node
+        mounts = [mount for mount in cluster.nodes.mounts if _is_inside(storage, mount.host_path)]
+        seen = [mount.container_path for mount in mounts] or [storage]
+        pairs += [(path, downloads.container_path) for path in seen]
+    return not any(_is_inside(one, other) or _is_inside(other, one) for one, other in pairs)
+
+
+def _is_inside(path: str, directory: str) -> bool:
+    return PurePosixPath(normpath(path)).is_relative_to(normpath(directory))
 
 
 def _only(consumer: Consumer) -> frozenset[str]:
@@ -122,6 +150,7 @@ def _only(consumer: Consumer) -> frozenset[str]:
 def version_choices(settings: Settings, version: VersionDocument) -> Choices:
     splits = version.splits.values()
     omitted = sum(each.omitted for each in splits)
+    cached = [*chain.from_iterable(map(version.cache_files, version.splits))]
     return choices(
         settings.dataset,
         settings.cluster,
@@ -130,7 +159,7 @@ def version_choices(settings: Settings, version: VersionDocument) -> Choices:
         samples=sum(each.samples for each in splits),
         omitted=omitted,
         unlisted=version.omitted > omitted,
-        cache_bytes=version.cache.bytes if version.cache else None,
+        cache_bytes=sum(each.bytes for each in cached) if cached else None,
         patterns=chain.from_iterable(each.patterns for each in splits),
     )
 
@@ -152,9 +181,12 @@ def split_prefixes(
 def chosen(dataset: Dataset, cluster: Cluster, offered: Choices) -> Advice:
     """The delivery of a config; ConfigError if the one that is requested is not possible."""
     option = offered.choose(dataset.experiment.delivery, where=cluster.storage.url)
-    omitted = [note.sentence for note in offered.notes if note.rule == "V1"]
-    sentence = " ".join([*omitted, option.deciding.sentence])
-    return Advice(option.delivery, sentence, shards=not omitted)
+    first = [
+        note.sentence for note in offered.notes if note.rule == "V1" or note.effect == "prefer"
+    ]
+    sentence = " ".join([*first, option.deciding.sentence])
+    shards = all(note.rule != "V1" for note in offered.notes)
+    return Advice(option.delivery, sentence, shards)
 
 
 def delivery_document(dataset: Dataset, cluster: Cluster, offered: Choices) -> dict[str, Any]:

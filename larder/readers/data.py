@@ -544,8 +544,8 @@ class Data:
             return shuffle
         # A cache decides alone: whether shards are local takes the index of every segment, which
         # has to have the samples that are shuffled.
-        cached = self._is_cached(samples.split)
-        at_once = cached or (reading.keep is None and samples.has_shards_local)
+        cached = self._document.cache_files(samples.split)
+        at_once = bool(cached) or (reading.keep is None and samples.has_shards_local)
         return replace(shuffle, kind=shuffle.kind or ("full" if at_once else "window"))
 
     def _source(
@@ -554,7 +554,7 @@ class Data:
         """What the samples of a split are read from by number: of its parts those that are decoded,
         with the version's masks, or handed over; and only if all names exist.
         """
-        cache = self._document.cache if self._is_cached(samples.split) else None
+        cache = self._document.cache if self._document.cache_files(samples.split) else None
         source: ShardSource | CacheSource = ShardSource(samples)
         if cache is not None:
             once, always = check == "once", check == "always"
@@ -569,9 +569,6 @@ class Data:
             source = source.of(decoding.reads(source.names))
         return source, decoding
 
-    def _is_cached(self, split: str) -> bool:
-        return self._document.cache is not None and split in self._document.cache.splits
-
     def _split(self, split: str) -> SplitFacts:
         if split not in self._document.splits:
             raise ConfigError(
@@ -584,8 +581,9 @@ class Data:
 
     def _files(self, split: str) -> tuple[CacheFile, ...]:
         self._split(split)
-        cached = self._document.cache.splits if self._document.cache else {}
-        if not cached.get(split):
+        files = self._document.cache_files(split)
+        if not files:
+            cached = self._document.cache.splits if self._document.cache else {}
             hint = (
                 f"the splits with a cache are: {_listed(cached)}"
                 if cached
@@ -593,7 +591,7 @@ class Data:
             )
             message = f"there is no cache of split {split!r}"
             raise ConfigError("cache.missing", message, where=self._where, hint=hint)
-        return cached[split]
+        return files
 
     def _omitted(self, store: Store, split: str) -> dict[str, Omitted]:
         """By segment, the rows of a split that are omitted."""

@@ -276,6 +276,10 @@ class VersionDocument:
     def files_of(self, role: str) -> tuple[StoredFile, ...]:
         return tuple(entry for entry in self.files if entry.role == role)
 
+    def cache_files(self, split: str) -> tuple[CacheFile, ...]:
+        """Return the cache files that readers read a split from; none: they read its shards."""
+        return self.cache.splits.get(split, ()) if self.cache else ()
+
     @property
     def omitted(self) -> int:
         """Number of rows of its segments that are omitted."""

@@ -68,18 +68,19 @@ class Nodes(Model):
     )
     downloads: Annotated[Downloads | None, OrNull] = Field(
         None,
-        description="a directory on every node where downloads are kept from trial to trial; null: "
-        "each trial downloads into its own container",
+        description="a directory on every node, on a disk of its own, where downloads and copies "
+        "of a storage directory are kept from trial to trial; null: each trial downloads into its "
+        "own container",
     )
     count: Whole = Field(
-        1, ge=1, le=1_000_000, description="number of nodes that read the dataset for a trial"
+        1, ge=1, le=1_000_000, description="number of nodes that train together in a trial"
     )
     ranks: Whole = Field(
         1,
         ge=1,
         le=1_000,
-        description="number of processes that train on each node: of what the delivery bucket of "
-        "Determined downloads, each has its own copy",
+        description="number of processes that train on each node; by the code of Determined's "
+        "guide, each downloads a copy of its own",
     )
     provider: Annotated[Literal["aws", "gcp", "on-premises"] | None, OrNull] = Field(
         None, description="whose machines the nodes are; null: the provider of the storage"

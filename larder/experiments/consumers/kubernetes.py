@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from larder.config.models.cluster import Cluster
+from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import bind, check_patterns, hides
 from larder.experiments.consumers.template import (
@@ -85,7 +86,7 @@ def config_files(
         metadata["generateName"] = f"{job_name(delivered)}-"
     downloads = delivered.delivery.delivery == "download"
     if downloads and kind == "TrainJob":
-        hint = "set experiment.delivery to stream"
+        hint = "set experiment.delivery to stream, or for a directory to bind_mount or volume"
         raise refused("a TrainJob has no containers of its own that download first", where, hint)
     root, volume = _place(delivered, cluster)
     pod, container, variables = _parts(config, where)
@@ -99,13 +100,18 @@ def config_files(
     added = [{"name": name, "value": access[name]} for name in access if name not in present]
     variables += added
     if downloads:
-        warming = _warming(container, delivered.location, volume)
+        location, mounted = delivered.location, list[_Volume]()
+        if parse_url(delivered.storage_url).is_directory:
+            storage, of_storage = _mounted(delivered, cluster)
+            location, mounted = f"{storage}/versions/{delivered.version}", [of_storage]
+        warming = _warming(container, location, volume, mounted)
         section(pod, "initContainers", list, where).append(warming)
+        section(pod, "volumes", list, where).extend(map(_entry, mounted))
     variables += [_variable(*each) for each in addresses(delivered, contents, root)]
     if kind == "TrainJob":
         section(pod, "runtimePatches", list, where).append(_patch(volume))
     else:
-        section(pod, "volumes", list, where).append({"name": volume.name, **volume.source})
+        section(pod, "volumes", list, where).append(_entry(volume))
         section(container, "volumeMounts", list, where).append(volume.mount)
     problems = [*_problems(config)]
     if problems:
@@ -124,7 +130,7 @@ def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
 def _check_nodes(config: dict[str, Any], cluster: Cluster, where: str) -> None:
     """Refuse another number of nodes, or of pods of a Job, than the cluster file has."""
     spec, nodes = config["spec"], cluster.nodes.count
-    place, asked = "spec.parallelism", nodes
+    place, asked = "spec.parallelism", 1  # node of a Pod
     if config["kind"] == "TrainJob":
         place, trainer = "spec.trainer.numNodes", spec["trainer"]
         if trainer.get("numNodes") is None:
@@ -178,7 +184,8 @@ def _mounted(delivered: DeliveredVersion, cluster: Cluster) -> tuple[str, _Volum
     """The dataset's root in the container, and the volume that has it."""
     where = f"cluster {cluster.name}: nodes.mounts"
     binding = bind(delivered.storage_url, cluster.nodes.mounts, where=where)
-    if (binding.claim is None) == (delivered.delivery.delivery == "volume"):
+    named = {"volume": False, "bind_mount": True}.get(delivered.delivery.delivery)
+    if named is (binding.claim is not None):
         hint = "set claim in nodes.mounts for the delivery volume, and only for that"
         raise ConfigError("config.invalid_value", "unusable mount", where=where, hint=hint)
     claim = {"claimName": binding.claim, "readOnly": binding.read_only}
@@ -201,12 +208,19 @@ def _cache_volume(cluster: Cluster) -> _Volume:
     return _Volume(_CACHE, downloads.container_path, False, source)
 
 
-def _warming(container: Mapping[str, Any], location: str, volume: _Volume) -> dict[str, Any]:
+def _entry(volume: _Volume) -> dict[str, Any]:
+    return {"name": volume.name, **volume.source}
+
+
+def _warming(
+    container: Mapping[str, Any], location: str, volume: _Volume, mounted: Sequence[_Volume]
+) -> dict[str, Any]:
     """An init container that downloads the version, in the image of the one that trains."""
     fields = ("image", "imagePullPolicy", "envFrom", "env", "securityContext")
     shared = {name: copy.deepcopy(container[name]) for name in fields if name in container}
     command = ["larder", "warm", location.replace("$", "$$"), "--to", volume.path]
-    return {"name": volume.name, **shared, "command": command, "volumeMounts": [volume.mount]}
+    mounts = [each.mount for each in (volume, *mounted)]
+    return {"name": volume.name, **shared, "command": command, "volumeMounts": mounts}
 
 
 def _variable(name: str, value: str) -> dict[str, Any]:
@@ -234,7 +248,7 @@ def _in_the_way(volume: _Volume, access: Mapping[str, str], entry: Any) -> bool:
     if not isinstance(entry, dict):
         return False
     name, path = entry.get("name"), entry.get("mountPath")
-    ours = name == volume.name or entry.get("manager") == _MANAGER
+    ours = name in (volume.name, _DATA) or entry.get("manager") == _MANAGER
     other = overrides(name, entry.get("value"), access)
     return ours or other or is_stale(entry) or hides(path, volume.path)
 
@@ -242,7 +256,7 @@ def _in_the_way(volume: _Volume, access: Mapping[str, str], entry: Any) -> bool:
 def _patch(volume: _Volume) -> dict[str, Any]:
     """A patch of the runtime of a TrainJob: its own fields have no volumes."""
     container = {"name": _NODE, "volumeMounts": [volume.mount]}
-    pod = {"volumes": [{"name": volume.name, **volume.source}], "containers": [container]}
+    pod = {"volumes": [_entry(volume)], "containers": [container]}
     job = {"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}
     runtime = {"template": {"spec": {"replicatedJobs": [job]}}}
     return {"manager": _MANAGER, "trainingRuntimeSpec": runtime}

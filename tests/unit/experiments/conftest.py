@@ -7,7 +7,7 @@ from larder.config.models.cluster import Cluster, Limits
 from larder.config.urls import parse_url
 from larder.experiments.advice import advise
 from larder.experiments.delivery import Advice, DeliveredSplit, DeliveredVersion, VersionContents
-from larder.experiments.rules import Facts
+from larder.experiments.facts import Facts
 
 VERSION = "0123456789abcdef0123456789abcdef"
 SHARDS = "segments/5eed/shards"

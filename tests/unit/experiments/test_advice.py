@@ -11,7 +11,8 @@ from larder.config.models.dataset import Experiment
 from larder.errors import ConfigError
 from larder.experiments.advice import advise
 from larder.experiments.consumers.registry import CONSUMERS
-from larder.experiments.rules import SOURCES, Facts
+from larder.experiments.facts import Facts
+from larder.experiments.rules import SOURCES
 from larder.units import format_bytes, format_seconds, parse_bytes
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "advice.md"
@@ -134,10 +135,10 @@ def test_a_source_that_may_be_on_a_file_system_is_said_to_need_no_copy():
 
 def test_nodes_share_samples_that_are_read_at_random():
     facts = facts_of("sagemaker 150GB/1000 access=random nodes=10")
-    for sharded, requests in ((True, 10**6), (False, 10**7)):
+    for sharded in (True, False):
         described = replace(facts, samples=10**6, usd_per_request=1e-6, sharded=sharded)
         options = {each.delivery: each for each in advise(described, Limits()).options}
-        assert options["fast_file"].usd == pytest.approx(requests / 10**6)
+        assert options["fast_file"].usd == pytest.approx(1)
 
 
 def test_a_channel_needs_a_shard_for_each_node():
@@ -157,3 +158,11 @@ def test_the_dataset_file_names_every_delivery(kind):
     deliveries = CONSUMERS[kind].DELIVERIES
     assert deliveries
     assert set(deliveries) < set(get_args(Experiment.model_fields["delivery"].annotation))
+
+
+def test_the_data_layer_is_not_taken_by_itself_but_named_as_a_way_out():
+    choices = advise(facts_of("determined 2TB/13000 disk=500GB release=0.19.9"), Limits())
+    with pytest.raises(ConfigError) as caught:
+        choices.choose("auto", where="")
+    assert "name data_layer" in caught.value.hint
+    assert choices.choose("data_layer", where="").delivery == "data_layer"

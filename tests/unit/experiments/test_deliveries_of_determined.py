@@ -54,6 +54,7 @@ SITUATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "inline": (DIRECTORY, "inline", {}),
     "download": (BUCKET, "download", {"storage": SERVER}),
     "download-kept": (BUCKET, "download", nodes(downloads=DOWNLOADS)),
+    "download-directory": (DIRECTORY, "download", nodes(mounts=[MOUNT], downloads=DOWNLOADS)),
     "bind-mount": (DIRECTORY, "bind_mount", nodes(mounts=[MOUNT])),
     "volume": (DIRECTORY, "volume", nodes(mounts=[MOUNT])),
     "bucket": (BUCKET, "bucket", {"storage": SERVER}),

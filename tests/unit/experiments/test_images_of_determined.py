@@ -46,6 +46,9 @@ def test_advice_needs_no_newer_python_than_the_image_has(release):
         ("determinedai/pytorch-tensorflow-cpu:0.33.0", False),
         ("determinedai/environments:py-3.10-pytorch-2.0-cpu-0.31.0", True),
         ("determinedai/pytorch-ngc:0.38.1", True),
+        ("determinedai/environments:rocm-5.0-pytorch-1.10-tf-2.7-rocm-622d512", False),
+        ("determinedai/environments:rocm-5.6-pytorch-1.3-tf-2.10-rocm-mpich-0736b6d", False),
+        ("determinedai/pytorch-infinityhub-dev:622d512", True),
         ("registry.example.com/training:1", True),
     ],
 )

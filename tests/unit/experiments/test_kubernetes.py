@@ -70,6 +70,10 @@ CASES: dict[str, tuple[str, tuple[str, str, dict[str, Any]]]] = {
     "job-volume": ("kubernetes", MOUNTED),
     "job-stream": ("kubernetes", BUCKET),
     "job-download": ("kubernetes", ("s3://bucket/team/", "download", BUCKET[2])),
+    "job-download-claim": (
+        "kubernetes",
+        ("/mnt/data/team", "download", {"nodes": {"mounts": [CLAIM], **DOWNLOADS}}),
+    ),
     "pod-host-path": ("Pod", ("/srv/data", "bind_mount", {})),
     "trainjob-volume": ("kubeflow", MOUNTED),
     "trainjob-stream": ("kubeflow", (*BUCKET[:2], {**BUCKET[2], "nodes": DOWNLOADS})),
@@ -120,12 +124,12 @@ def test_kubernetes_and_kubeflow_accept_what_is_emitted():
     assert {path.stem for path in GOLDEN.glob("*.yaml")} == set(CASES)
     right = [loaded((GOLDEN / f"{name}.yaml").read_text()) for name in CASES]
     wrong = copy.deepcopy(right)
-    for config in wrong[:4]:
+    for config in wrong[:5]:
         spec = config["spec"] if config["kind"] == "Pod" else config["spec"]["template"]["spec"]
         spec["volumes"][0]["persistentVolumeClaims"] = {}
-    for config in wrong[4:]:
+    for config in wrong[5:]:
         config["spec"]["runtimePatches"][0]["owner"] = "x"
-    assert read_by_others(VALIDATE, right + wrong) == [True] * 6 + [False] * 6
+    assert read_by_others(VALIDATE, right + wrong) == [True] * 7 + [False] * 7
 
 
 def test_a_container_is_told_of_a_list_of_shards_where_there_is_one():

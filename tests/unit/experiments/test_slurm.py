@@ -24,6 +24,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mount": ("bind_mount", "/mnt/data/team", {"nodes": {"count": 2}}),
     "stream": ("stream", "s3://bucket/team/", {}),
     "download": ("download", "s3://bucket/team/", {"nodes": {"count": 2, **DOWNLOADS}}),
+    "download-directory": ("download", "/mnt/data/team", {"nodes": {"count": 2, **DOWNLOADS}}),
 }
 SCRIPT = "#!/bin/bash\n#SBATCH --nodes=1\nsrun true\n"
 

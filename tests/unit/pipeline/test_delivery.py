@@ -56,7 +56,7 @@ def test_it_follows_from_the_storage_and_shards_with_omitted_samples_are_not_nam
     for omitted in (0, 1):
         advice = decide(requested, storage_url, omitted)
         assert (advice.delivery, advice.shards) == (delivery, not omitted)
-        assert ("larder.open" in advice.sentence) == omitted
+        assert ("the version omits" in advice.sentence) == omitted
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_regions_and_prices_follow_from_both_files(source, nodes, rules, dollars
     document = delivery_document(dataset, cluster, offered(dataset, cluster, shards, 10**6))
     assert [note["rule"] for note in document["notes"]] == rules
     (bucket,) = (each for each in document["options"] if each["delivery"] == "bucket")
-    requests = 2 * 4 * 1_000 * 0.0000004
+    requests = 4 * 1_000 * 0.0000004
     if dollars is None:
         assert bucket["usd"] is None
         assert "nodes.region does not say" in document["notes"][0]["sentence"]
@@ -187,3 +187,21 @@ def test_code_and_data_are_submitted_together_if_both_are_small():
     for size_bytes, first in ((98_594_716, "inline"), (98_594_721, "bucket")):
         found = offered(dataset, cluster, Totals(1, size_bytes))
         assert chosen(dataset, cluster, found).delivery == first
+
+
+@pytest.mark.parametrize(
+    ("of_server", "of_nodes", "expected"),
+    [
+        ("eu-central-1", "eu-central-1", "What its server charges is not known"),
+        ("eu-central-1", "us-east-1", "Put the storage beside the nodes first"),
+        (None, "us-east-1", "How near the storage's server is"),
+        ("eu-central-1", None, "How near the storage's server is"),
+    ],
+)
+@pytest.mark.parametrize("provider", ["aws", "gcp", None])
+def test_where_a_server_is_its_region_says(of_server, of_nodes, expected, provider):
+    storage = {"url": "s3://storage/", "endpoint": "https://s3.example.com", "region": of_server}
+    nodes = {"provider": provider, "region": of_nodes}
+    dataset, target = models(storage, {}, {"url": "/source"}, nodes=nodes)
+    (note,) = delivery_document(dataset, target, offered(dataset, target))["notes"]
+    assert expected in note["sentence"]

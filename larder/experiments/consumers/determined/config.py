@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def config_files(
     hook = ""
     if delivered.delivery.delivery == "download":
         directory, endpoint = _downloads(cluster), cluster.storage.access.endpoint or ""
-        hook = startup_hook(delivered, directory)
+        hook = startup_hook(replace(delivered, location=_location(delivered, cluster)), directory)
         if not with_larder:
             hook = hook_without_larder(delivered, directory, _shard_files(contents), endpoint)
     files = (
@@ -205,11 +206,13 @@ def placed(
     if delivery == "inline":
         root = f"{INLINE}/{_folder(delivered)}"
     elif parse_url(delivered.storage_url).is_directory:
+        if delivery == "download":
+            _add_downloads(merged, cluster)
         root = _mounted(merged, delivered, cluster)
     else:
         root, address = delivered.root.rstrip("/"), _bucket(merged, delivered, cluster)
-        if delivery == "download":
-            root = f"{_downloads(cluster)}/{_folder(delivered)}"
+    if delivery == "download":
+        root = f"{_downloads(cluster)}/{_folder(delivered)}"
     check_patterns(root, where=f"cluster {cluster.name}")
     if "://" not in root:
         address = {"path": root, **address}
@@ -258,12 +261,26 @@ def _bucket(merged: Template, delivered: DeliveredVersion, cluster: Cluster) -> 
         variables = {"AWS_DEFAULT_REGION": access.region, "AWS_ENDPOINT_URL": access.endpoint}
     # The data layer mounts them itself.
     if downloads and not (delivered.delivery.delivery == "data_layer" and _has_data_layer(cluster)):
-        merged.add_mount(downloads.host_path, normal(downloads.container_path), read_only=False)
+        _add_downloads(merged, cluster)
         variables[_CACHE_DIR] = f"{normal(downloads.container_path)}/cache"
     if wanted := {name: value for name, value in variables.items() if value}:
         merged.add_variables(wanted)
     address = {"bucket": root.bucket, "prefix": f"{root.prefix}/"}
     return {**address, "endpoint": access.endpoint} if access.endpoint else address
+
+
+def _add_downloads(merged: Template, cluster: Cluster) -> None:
+    if cluster.nodes.downloads:
+        host_path = cluster.nodes.downloads.host_path
+        merged.add_mount(host_path, _downloads(cluster), read_only=False)
+
+
+def _location(delivered: DeliveredVersion, cluster: Cluster) -> str:
+    """The version as a container sees it in the storage."""
+    if not parse_url(delivered.storage_url).is_directory:
+        return delivered.location
+    mount = bind(delivered.storage_url, cluster.nodes.mounts)
+    return f"{mount.data_path}/{_rest(delivered.location, delivered.storage_url)}"
 
 
 def _downloads(cluster: Cluster) -> str:

@@ -1,0 +1,22 @@
+"""A Pod is on one node: a cluster file with several needs another template."""
+
+import copy
+
+import pytest
+
+from larder.experiments.consumers.kubernetes import config_files
+from tests.support.errors import larder_error
+from tests.unit.experiments.test_kubernetes import BUCKET, POD, cluster, contents, place
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_pod_trains_on_one_node(nodes):
+    url, delivery, options = BUCKET
+    here = cluster(url, {"count": nodes}, **options)
+    given = copy.deepcopy(POD), place(url, delivery), contents(), here
+    if nodes == 1:
+        assert config_files(*given)
+        return
+    with larder_error("config.invalid_experiment") as caught:
+        config_files(*given)
+    assert "nodes.count of the cluster file is 2" in caught.value.message
