@@ -6,12 +6,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pipeline_lab import DECODED, Lab, directory_lab, flip, png, reach, write
+from pipeline_lab import (
+    DECODED,
+    Lab,
+    directory_lab,
+    flip,
+    images,
+    objects_of,
+    png,
+    reach,
+    write,
+)
 from required import at_night
 
 from larder.errors import DamageError, ObjectError
 from larder.shards.reading import fetch
+from tests.support.errors import larder_error
 from tests.support.runs import between
 from tests.support.stores import KeyStop, Recorder, Stopped, StoppingStore, keys_of
 
@@ -99,6 +112,24 @@ def test_caches_of_a_published_version_are_not_read_again(tmp_path):
     write(str(lab.source), {"a/zz.png": png(7)})
     _, calls = lab.recorded()
     assert not [key for key in calls.keys("open", "get") if key.endswith(".mdb")]
+
+
+def test_a_receipt_that_says_less_than_its_shard_is_refused_and_then_made_again(tmp_path):
+    """tests/unit/segments/test_receipt_check.py has every alteration."""
+    lab = directory_lab(tmp_path, **FIELDS)
+    cut_off(lab)
+    path = min(lab.folder.glob("segments/*/work/shards/train/*.parquet"))
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    rows[-1]["bad"] = "bad"
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), path, write_page_checksum=True)
+    with larder_error("damage.manifest") as caught:
+        lab.prepare()
+    assert caught.value.where.endswith(str(path))
+    assert not lab.files("version.json")
+    path.unlink()
+    lab.prepare()
+    assert objects_of(lab.only()) == images()
 
 
 def test_of_several_receipts_of_a_shard_the_one_that_matches_its_object_counts(

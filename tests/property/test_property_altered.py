@@ -24,13 +24,15 @@ from required import nightly
 import larder
 from larder.jobs.runner import InlineRunner
 from larder.manifest.sealed import seal
+from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.readers.data import Data
+from larder.store import open_store
 from larder.verify.findings import DamagedError
 from larder.verify.run import VerifySettings, verify
 from larder.versions.arrays import array_header, read_array, read_directory, write_archive
 from larder.versions.index import BLOCKS, NONE, checksum
-from tests.support.runs import labelled_root
+from tests.support.runs import run_settings
 
 SAMPLES = 12
 Packed = dict[str, dict[str, bytes]]
@@ -286,8 +288,19 @@ def version(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Version:
     for number in range(SAMPLES):
         key, data = f"{'ab'[number % 2]}/{number:02}", random.Random(number).randbytes(150 + number)
         packed[key] = {"bin": data, "cls": b"%d" % (number % 2)}
-    objects = {f"{key}.bin": parts["bin"] for key, parts in packed.items()}
-    settings, root = labelled_root(folder, request.param, objects)
+    source = open_store(str(folder / "source"))
+    for key, parts in packed.items():
+        source.put(f"{key}.bin", parts["bin"])
+    settings = run_settings(
+        folder / "source",
+        folder / "storage",
+        folder,
+        labels={"from": "folder"},
+        shards={"format": request.param, "bytes": 8_000},
+        validate="none",
+    )
+    prepare(settings)
+    (root,) = (path.parent for path in folder.glob("storage/**/versions"))
     whole = Version(settings, root, packed)
     assert whole.is_intact()
     assert whole.read() == packed
