@@ -155,11 +155,6 @@ def test_an_endpoint_of_the_environment(place, name, side, monkeypatch):
     assert (caught.value.code, "canary" in str(caught.value)) == ("config.secret", False)
 
 
-def profile(path: Path, values: Mapping[str, str]) -> None:
-    lines = "".join(f"{key} = {value}\n" for key, value in values.items())
-    path.write_text(f"[profile planted]\naws_access_key_id = canaryId\n{lines}")
-
-
 @pytest.mark.parametrize(
     "call",
     [

@@ -86,26 +86,6 @@ def test_one_percent_more_writes_one_percent(tmp_path, shuffle_seed, cache):
         assert sum(map(len, published.samples.values())) == 2_080
 
 
-@pytest.mark.parametrize("mirror", [True, *at_night(False)])
-def test_manifests_of_a_growth_take_60_bytes_an_object(tmp_path, mirror):
-    """And the record of a mirror 50 more."""
-
-    def images(first: int, stop: int) -> dict[str, bytes]:
-        folders = (f"n{1_440_764 + 2_741 * (number % 1_000):08d}" for number in range(first, stop))
-        return {
-            f"train/{folder}/{folder}_{number}.bin": blob(str(number), 100)
-            for number, folder in enumerate(folders, first)
-        }
-
-    fields = {"labels": LABELS, "shards": {"bytes": 1_000_000}, "mirror": mirror}
-    with field(tmp_path, images(0, 20_000), **fields) as lab:
-        lab.run()
-        lab.add(images(20_000, 20_200))
-        grown = lab.run()
-        assert grown.document["segments"]["total"] == 2
-        assert grown.written("documents") <= (60 + 50 * mirror) * 20_200
-
-
 # Samples removed, changed, relabelled
 
 
@@ -313,25 +293,6 @@ def test_the_figures_of_a_plan_are_those_of_the_run(tmp_path, mirror):
             assert new["samples"] == growth["packed"]["count"] + growth["read"]["count"]
             packed += growth["packed"]["count"]
         assert packed > 20
-
-
-@pytest.mark.parametrize(("removals", "other"), [("repack", "omit"), ("omit", "repack")])
-@pytest.mark.parametrize("what", ["removed", "changed"])
-def test_what_the_other_policy_would_do_is_what_it_does(tmp_path, removals, other, what):
-    with numbered(tmp_path) as lab:
-        lab.run()
-        change(lab, what)
-        told = lab.planned(growth={"removals": removals}).document["growth"]
-        does = lab.planned(growth={"removals": other}).document["growth"]
-        assert (told["removals"], told["other"]["removals"]) == (removals, other)
-        assert (does["removals"], does["other"]["removals"]) == (other, removals)
-        said = told["other"]
-        assert said["packed"]["count"] == does["packed"]["count"]
-        assert abs(said["packed"]["bytes"] - does["packed"]["bytes"]) <= 2 * TAR_END
-        assert said["unlisted"] == does["unlisted"] == (2 if other == "repack" else 0)
-        assert said["omitted"] == (3 if other == "omit" else 0)
-        if other == "omit":
-            assert does["omitted"] == said["omitted"]
 
 
 # Compaction

@@ -37,31 +37,6 @@ def place(server: S3Server, kind: str) -> dict[str, str]:
     return {"url": f"s3://pipeline/{uuid.uuid4().hex[:12]}/{kind} side", **reach(server)}
 
 
-@pytest.fixture
-def lab(server: S3Server, tmp_path: Path) -> Lab:
-    source = place(server, "source")
-    write(**source, objects=images())
-    return Lab(source, place(server, "local"), tmp_path / "out", {**DECODED, "mirror": True})
-
-
-def test_from_bucket_to_bucket(lab, tmp_path):
-    first = lab.prepare()
-    assert first["copied"]["count"] == 15
-    lab.only()
-    in_directory = directory_lab(tmp_path / "directory", **DECODED)
-    assert in_directory.prepare()["digest"] == first["digest"]
-
-    before = listing(**lab.storage)
-    second = lab.prepare()
-    assert (second["status"], second["version"]) == ("reused", first["version"])
-    assert listing(**lab.storage) == before
-
-    data = open_latest(lab.storage, tmp_path / "cache")
-    assert data.version == first["version"]
-    with data.cache("validation", verify=True) as cache:
-        assert [record["key"] for record in cache] == ["c/00", "c/01", "c/02", "c/03"]
-
-
 OBJECTS = images(each=8)
 ADDED = {"a/01.png": png(9), "d/00.png": png(50), "c/08.png": png(51)}
 GROWN = OBJECTS | ADDED
@@ -128,7 +103,10 @@ def test_a_growth_and_a_compaction(server, tmp_path, removals, mirror):
     assert lab.compact()["status"] == lab.prepare()["status"] == "reused"
 
 
-def test_uploads_that_killed_runs_have_left_are_aborted(lab, server, monkeypatch):
+def test_uploads_that_killed_runs_have_left_are_aborted(server, tmp_path, monkeypatch):
+    source = place(server, "source")
+    write(**source, objects=images())
+    lab = Lab(source, place(server, "local"), tmp_path / "out", {**DECODED, "mirror": True})
     prefix = lab.storage["url"].removeprefix("s3://pipeline/")
     client = server.client()
     for key in ("larder/d/segments/5eed/shards/train/d-train-000000.tar", "larder/other/x", "x"):
