@@ -11,7 +11,6 @@ from required import at_push
 
 import larder
 from larder.store.base import Store
-from larder.versions import layout
 from tests.support.runs import between
 from tests.support.stores import EncryptedStore, Recorder, RecordingStore
 
@@ -140,26 +139,6 @@ def test_an_old_version_stays_open_while_the_source_moves_on(tmp_path):
     assert (third["shards"]["samples"], third["copied"]["count"]) == (11, 0)
     assert third["cache"]["records"] == 11
     assert set(lab.check()) == {first["version"], second["version"], third["version"]}
-
-
-def test_a_rebuilt_source_that_changes_back_leads_to_the_old_version(tmp_path):
-    lab = memory_lab(tmp_path, name="rebuilt", cache={}, growth={"mode": "rebuild"})
-    with between():
-        first = lab.prepare()
-        write(str(lab.source), {"a/00.png": png(77)})
-        second = lab.prepare()
-        write(str(lab.source), images())
-        third, recorder = lab.recorded()
-        fourth, quiet = lab.recorded()
-    assert second["version"] != first["version"] == third["version"] == fourth["version"]
-    assert third["status"] == fourth["status"] == "reused"
-    moved, recorded = sorted(kept_writes(recorder))
-    assert moved == "tags/latest.json"
-    assert recorded.startswith(layout.runs_prefix(first["version"]))
-    assert quiet.writes == []
-    data = larder.open("memory://rebuilt/larder/d")
-    assert data.version == first["version"]
-    lab.check()
 
 
 @pytest.mark.push

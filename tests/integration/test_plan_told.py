@@ -114,25 +114,6 @@ def test_a_plan_refuses_what_the_run_refuses_of_an_existing_version(tmp_path):
         assert codes[0] == codes[1]
 
 
-def test_annotation_entries_that_fit_no_sample_are_warned_of_if_samples_are_kept(tmp_path):
-    entries = b'{"file_name": "/a/00.png", "text": "x"}\n{"file_name": "a/01.png", "text": "y"}\n'
-    lab = directory_lab(tmp_path, images() | {"x.jsonl": entries})
-    annotations = {"files": "x.jsonl", "columns": {"txt": "text"}}
-    samples = {"annotations": annotations, "missing": "keep"}
-    splits = {"train": "*/**"}
-    assert messages(lab.plan(samples=samples, splits=splits), "unused_entries")
-    skipped = lab.plan(samples={**samples, "missing": "skip"}, splits=splits)
-    assert messages(skipped, "unused_entries") == []
-
-
-def test_masks_that_are_not_there_are_warned_of(tmp_path):
-    lab = directory_lab(tmp_path, images() | {"a/00.seg.png": png(1)})
-    wrong = lab.plan(shards={"images": {"resize": 4, "masks": ["seg", "seg.png", "mask"]}})
-    assert messages(wrong, "unused_parts")
-    right = lab.plan(shards={"images": {"resize": 4, "masks": ["seg"]}})
-    assert messages(right, "unused_parts") == []
-
-
 def test_classes_that_look_alike_or_have_no_samples_are_warned_of(tmp_path):
     keys = ["train/dog/1", "train/Dog/2", "train/caf\u00e9/3", "train/cafe\u0301/3"]
     keys += ["val/dog/5", "val/cat/6"]
@@ -169,38 +150,3 @@ def test_a_run_says_that_it_moved_the_tag_back(tmp_path):
     assert back["moved_from"] == second["version"]
     assert second["version"] in as_text(run_lines(back))
     assert lab.prepare()["moved_from"] is None
-
-
-COCO = json.dumps(
-    {
-        "images": [{"id": 1, "file_name": "a/00.png", "width": 9, "height": 7}],
-        "annotations": [{"image_id": 1, "category_id": 1, "bbox": [1, 1, 7, 5]}],
-        "categories": [{"id": 1, "name": "cat"}],
-    }
-).encode()
-ROWS = b'{"file_name": "a/00.png", "text": "x"}\n'
-FILES = {"files": "x.json", "part": "boxes.json"}
-RESIZED = {"images": {"resize": 4}}
-SHAPED = {"records": "decoded", "images": {"resize": [4, 4]}}
-
-
-@pytest.mark.parametrize(
-    ("annotations", "shards", "cache", "warned"),
-    [
-        (FILES, RESIZED, None, True),
-        ({**FILES, "files": "X.JSON"}, RESIZED, None, True),
-        ({**FILES, "format": "coco"}, RESIZED, None, True),
-        (FILES, {}, SHAPED, True),
-        (FILES, {}, {"records": "decoded"}, False),
-        (FILES, {"images": {"quality": 80}}, None, False),
-        ({**FILES, "part": None, "columns": {"txt": "width"}}, RESIZED, None, False),
-        ({**FILES, "files": "x.jsonl"}, RESIZED, None, False),
-    ],
-)
-def test_a_plan_warns_of_boxes_that_are_not_scaled(tmp_path, annotations, shards, cache, warned):
-    lab = directory_lab(tmp_path, images() | {"x.json": COCO, "X.JSON": COCO, "x.jsonl": ROWS})
-    samples = {"annotations": annotations, "missing": "keep"}
-    fields = {"samples": samples, "shards": shards, "cache": cache, "labels": None}
-    document = lab.plan(**fields)
-    codes = [warning["code"] for warning in document["warnings"]]
-    assert ("source_pixels" in codes) == warned
