@@ -42,12 +42,6 @@ def tar_keys(data: bytes) -> Iterator[str]:
             yield name.rpartition(".")[0]
 
 
-def untouched(costs: Costs) -> None:
-    """Nothing was copied, packed or cached, nor read from where samples are."""
-    assert costs.wrote("shards", "caches", "mirror") == []
-    assert costs.opened("source", "mirror", "shards", "caches") == []
-
-
 # One percent more
 
 
@@ -175,38 +169,6 @@ def test_what_a_change_packs_again(tmp_path, what, removals, mirror):
 
 
 # What leaves shards alone
-
-
-def test_a_cache_that_is_turned_on_or_off_leaves_the_shards_alone(tmp_path):
-    with field(tmp_path, blobs(60, 2_000), **SMALL, validate="decode") as lab:
-        lab.run()
-        lab.add(blobs(20, 2_000, first=60))
-        first = lab.run(cache=None)
-        shards = list(shards_of(lab, first.document["version"]))
-
-        on = lab.run(cache=ENCODED)
-        assert on.document["status"] == "built"
-        assert on.document["segments"] == {"total": 2, "new": 0, "omitted": 0}
-        assert on.wrote("shards", "mirror") == on.opened("source", "mirror") == []
-        assert len(on.wrote("caches")) == 2
-        assert {key: on.opened("shards").count(key) for key in shards} == dict.fromkeys(shards, 1)
-        assert on.read("shards") <= on.document["shards"]["bytes"]
-        assert on.written("caches") <= 4_096 * 80 + 2 * 16_384
-
-        for fields in ({"cache": None}, {"cache": ENCODED}):
-            turned = lab.run(**fields)
-            assert turned.document["segments"]["new"] == 0
-            untouched(turned)
-            written = {key for key in turned.wrote() if "/runs/" not in key}
-            assert all(key.startswith(("tags/", "leases/")) for key in written)
-        assert turned.document["version"] == on.document["version"]
-
-        # Another kind: its files are made once; the first kind's remain.
-        other = lab.run(cache={"records": "decoded"})
-        assert other.wrote("shards", "mirror") == other.opened("source", "mirror") == []
-        back = lab.run(cache=ENCODED)
-        untouched(back)
-        lab.check()
 
 
 # Planning
