@@ -182,20 +182,6 @@ def test_a_tag_that_moves_right_before_it_is_written(race, first):
 
 
 @pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
-def test_a_tag_that_is_deleted_in_the_meantime_is_made_again(race):
-    race.run()
-    race.change({"a/01.png": png(90)})
-
-    def delete() -> None:
-        with race.lab.opened_root() as store:
-            store.delete(TAG)
-
-    document = race.run(HEAD, delete, restarts=1)
-    assert race.lab.tag.version == document["version"]
-    race.check()
-
-
-@pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
 def test_a_run_that_is_superseded_every_time_ends_with_an_error(race):
     meanwhile, told, numbers = Meanwhile(), Told(), iter(range(99))
 

@@ -1,3 +1,4 @@
+import pickle
 import shutil
 from pathlib import Path
 
@@ -94,6 +95,8 @@ def test_the_mistakes_of_both_files_are_listed_at_once():
         ("config.unknown_key", "--set cluster.runer"),
         ("config.invalid_value", "--set cluster.copy.concurrency"),
     ]
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert list(map(str, again.problems)) == list(map(str, caught.value.problems))
     with pytest.raises(ProblemsError) as caught:
         load_settings("filess", "lokal", config_dir=CONFIGS, environ={})
     assert [problem.code for problem in caught.value.problems] == [
