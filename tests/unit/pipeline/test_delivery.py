@@ -10,7 +10,6 @@ from larder.experiments.advice import Choices
 from larder.experiments.delivery import Advice
 from larder.jobs.results import Totals
 from larder.pipeline.delivery import choices, chosen, delivery_document
-from tests.support.errors import larder_error
 
 DELIVERIES = [
     ("auto", "/mnt/data", "bind_mount"),
@@ -57,20 +56,6 @@ def test_it_follows_from_the_storage_and_shards_with_omitted_samples_are_not_nam
         advice = decide(requested, storage_url, omitted)
         assert (advice.delivery, advice.shards) == (delivery, not omitted)
         assert ("larder.open" in advice.sentence) == omitted
-
-
-@pytest.mark.parametrize(
-    ("requested", "storage_url"),
-    [
-        ("bind_mount", "s3://bucket/"),
-        ("bucket", "file:///mnt/data/"),
-        ("fast_file", "/mnt/data"),
-    ],
-)
-def test_impossible_choices_are_refused(requested, storage_url):
-    with larder_error("config.invalid_value") as caught:
-        decide(requested, storage_url)
-    assert caught.value.where in (storage_url, "experiment.delivery")
 
 
 WEST = {"region": "us-west-2"}
