@@ -22,8 +22,7 @@ from pipeline_lab import (
 )
 from required import at_night
 
-from larder.errors import DamageError, ObjectError
-from larder.shards.reading import fetch
+from larder.errors import DamageError
 from tests.support.errors import larder_error
 from tests.support.runs import between
 from tests.support.stores import KeyStop, Recorder, Stopped, StoppingStore, keys_of
@@ -130,30 +129,6 @@ def test_a_receipt_that_says_less_than_its_shard_is_refused_and_then_made_again(
     path.unlink()
     lab.prepare()
     assert objects_of(lab.only()) == images()
-
-
-def test_of_several_receipts_of_a_shard_the_one_that_matches_its_object_counts(
-    tmp_path, monkeypatch
-):
-    """A rerun decodes an image that the killed run could not: the shard has other samples now."""
-    runner = {"runner": {"workers": 1}}
-    lab = directory_lab(
-        tmp_path,
-        **{**FIELDS, "cache": None, "on_bad_sample": "skip", "mirror": False, "cluster": runner},
-    )
-    check, bad = fetch.check_decodable, "a/01.png"
-
-    def strict(ext: str, data: Any, mode: Any, *, where: str, **rules: Any) -> Any:
-        if where == bad:
-            raise ObjectError("sample.undecodable", "an older Pillow cannot", where=where)
-        return check(ext, data, mode, where=where, **rules)
-
-    monkeypatch.setattr(fetch, "check_decodable", strict)
-    cut_off(lab, "-000002.tar")
-    monkeypatch.setattr(fetch, "check_decodable", check)
-    lab.file("*train-000000.tar").unlink()
-    assert lab.prepare()["skipped"] == 0
-    lab.check()
 
 
 def test_touched_files_are_read_once_and_kept(tmp_path):
