@@ -113,14 +113,14 @@ def test_caches_of_a_published_version_are_not_read_again(tmp_path):
     assert not [key for key in calls.keys("open", "get") if key.endswith(".mdb")]
 
 
-def test_a_receipt_that_says_less_than_its_shard_is_refused_and_then_made_again(tmp_path):
+def test_a_receipt_of_other_objects_is_refused_and_then_made_again(tmp_path):
     """tests/unit/segments/test_receipt_check.py has every alteration."""
     lab = directory_lab(tmp_path, **FIELDS)
     cut_off(lab)
     path = min(lab.folder.glob("segments/*/work/shards/train/*.parquet"))
     table = pq.read_table(path)
     rows = table.to_pylist()
-    rows[-1]["bad"] = "bad"
+    rows[0]["parts"][-1]["etag"] = "other"
     pq.write_table(pa.Table.from_pylist(rows, table.schema), path, write_page_checksum=True)
     with larder_error("damage.manifest") as caught:
         lab.prepare()

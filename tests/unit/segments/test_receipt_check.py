@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import pyarrow as pa
 import pytest
+from google_crc32c import value as checksum
 
 from larder.errors import DamageError
 from larder.manifest.files import write_manifest
@@ -25,7 +25,7 @@ def sample(key: str, place: Place, part: Place | None = None, bad: str | None = 
     offset, length = part or (None, 10)
     made = {"ext": "bin", "source": f"{key}.bin", "etag": "e", "offset": offset, "length": length}
     row = {"key": key, "offset": place[0], "length": place[1], "label": 0, "bad": bad}
-    label = {"ext": "cls", "length": 1, "crc32c": google_crc32c.value(b"0")}
+    label = {"ext": "cls", "length": 1, "crc32c": checksum(b"0")}
     return {**row, "parts": [{**made, "crc32c": 0}, *([] if bad else [label])]}
 
 
@@ -98,6 +98,9 @@ ALTERATIONS: dict[str, Callable[[list[Row]], Any]] = {
     "rows exchanged": lambda rows: rows.reverse(),
     "another key": lambda rows: rows[0].update(key="zzz"),
     "another label": lambda rows: rows[0].update(label=1),
+    "another label, with its checksum": lambda rows: rows[0].update(
+        label=1, parts=[rows[0]["parts"][0], {**rows[0]["parts"][1], "crc32c": checksum(b"1")}]
+    ),
     "moved": lambda rows: rows[0].update(offset=4),
     "longer": lambda rows: rows[1].update(length=5),
     "a part less": lambda rows: rows[0]["parts"].pop(0),
