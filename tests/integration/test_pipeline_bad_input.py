@@ -16,7 +16,6 @@ import larder
 from larder.errors import CODES, FatalError, LarderError
 from larder.jobs.results import RefusedError, RunError
 from larder.pipeline.advise import advise
-from larder.pipeline.prepare import prepare
 from larder.store.base import ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
 from tests.support.errors import larder_error
@@ -133,20 +132,6 @@ def test_images_that_cannot_be_decoded_are_all_named(tmp_path, validate, named):
     assert set(found) >= named
 
 
-def test_images_without_bytes_are_refused_before_anything_is_copied(tmp_path):
-    objects = images() | EMPTY | {"c/01.seg.JPEG": b"", "c/01.txt": b""}
-    lab = directory_lab(tmp_path, objects, validate="header", cache=None)
-    error = refused(lab)
-    assert status(error) == ("sample.empty", 2)
-    assert isinstance(error, RefusedError)
-    assert [failure.key for failure in error.report.failures] == ["b/00.png", "c/01.seg.JPEG"]
-    assert error.report.failed == 2
-    assert not (tmp_path / "local").exists()
-    with pytest.raises(RefusedError):
-        lab.plan()
-    assert lab.prepare(on_bad_sample="skip")["skipped"] == 2
-
-
 @pytest.mark.parametrize("batch_bytes", at_push(1, 10**9))
 def test_images_that_are_left_out(tmp_path, batch_bytes):
     """The others are in the shards that were planned for them, and the cache agrees."""
@@ -246,49 +231,65 @@ def test_a_disk_that_is_really_full(tmp_path, filled):
         lab.check()
 
 
-# Keys
+# Objects that are refused by name
+
+LONG = "k" * 996 + ".txt"
+REFUSED: dict[str, tuple[dict[str, bytes], dict[str, Any], str, list[str]]] = {
+    "images without bytes": (
+        images() | EMPTY | {"c/01.seg.JPEG": b"", "c/01.txt": b""},
+        {"validate": "header", "cache": None},
+        "sample.empty",
+        ["b/00.png", "c/01.seg.JPEG"],
+    ),
+    "keys that a file cannot have": (
+        {LONG: b"1", "a/b.txt": b"2", "a/b.txt/c.txt": b"3"},
+        {"labels": None, "cache": None, "on_bad_key": "skip", "mirror": True},
+        "config.bad_key",
+        ["a/b.txt/c.txt", LONG],
+    ),
+    "two images of a sample that would be one field of the cache": (
+        images() | {"a/00.jpg": png(7), "b/01.jpg": png(8), "b/01.seg.png": png(9)},
+        {},
+        "cache.schema",
+        ["a/00", "b/01"],
+    ),
+}
 
 
-def test_a_key_that_a_file_cannot_have(tmp_path):
-    long = "k" * 996 + ".txt"
-    write("memory://long", {long: b"1", "a/b.txt": b"2", "a/b.txt/c.txt": b"3"})
-    fields = {"labels": None, "cache": None, "on_bad_key": "skip", "mirror": True}
-    lab = replace(directory_lab(tmp_path, {}, **fields), source="memory://long")
+@pytest.mark.parametrize("what", REFUSED)
+def test_objects_are_refused_before_anything_is_copied(tmp_path, what):
+    objects, fields, code, keys = REFUSED[what]
+    source = f"memory://refused-{what.partition(' ')[0]}"
+    write(source, objects)
+    lab = replace(directory_lab(tmp_path, {}, **fields), source=source)
     error = refused(lab)
-    assert status(error) == ("config.bad_key", 2)
+    assert status(error) == (code, 2)
     assert isinstance(error, RefusedError)
-    found = {failure.key: failure.code for failure in error.report.failures}
-    assert found == dict.fromkeys([long, "a/b.txt/c.txt"], "object.bad_key")
+    assert sorted(failure.key for failure in error.report.failures) == keys
     assert error.report.failed == 2
-    assert not (tmp_path / "local").exists(), "it was refused before anything was copied"
+    assert not (tmp_path / "local").exists()
     with pytest.raises(RefusedError) as caught:
         lab.plan()
     assert str(caught.value) == str(error)
-    write("memory://longer", {long: b"1"})
-    lab = directory_lab(tmp_path / "2", {}, labels=None, cache=None, mirror=False)
+
+
+def test_a_long_key_is_no_matter_if_no_file_has_it(tmp_path):
+    write("memory://longer", {LONG: b"1"})
+    lab = directory_lab(tmp_path, {}, labels=None, cache=None, mirror=False)
     lab = replace(lab, source="memory://longer")
     lab.prepare()
     assert lab.only().samples["train"][0].key == "k" * 996
 
 
-def test_two_images_of_a_sample_that_would_be_one_field_of_the_cache(tmp_path):
-    objects = images() | {"a/00.jpg": png(7), "b/01.jpg": png(8), "b/01.seg.png": png(9)}
-    lab = directory_lab(tmp_path, objects)
-    error = refused(lab)
-    assert status(error) == ("cache.schema", 2)
-    assert isinstance(error, RefusedError)
-    assert [failure.key for failure in error.report.failures] == ["a/00", "b/01"]
-    assert not (tmp_path / "local").exists(), "it was refused before anything was copied"
-    with pytest.raises(RefusedError):
-        lab.plan()
+def test_an_old_segment_may_not_fit_into_the_cache(tmp_path):
+    lab = directory_lab(tmp_path, images() | {"a/00.jpg": png(7)})
     assert lab.prepare(cache={"records": "encoded"})["shards"]["samples"] == 12
     write(lab.source, {"c/02.seg.png": png(10)})
-    excluded = {"url": lab.source, "exclude": ["**/*.jpg"]}
-    grown = Lab(excluded, lab.storage, lab.output, lab.fields).settings()
-    with pytest.raises(FatalError) as caught:  # the old segment still has the samples as they were
-        prepare(grown)
+    grown = replace(lab, source={"url": lab.source, "exclude": ["**/*.jpg"]})
+    with pytest.raises(FatalError) as caught:  # it still has the samples as they were
+        grown.prepare()
     assert status(caught.value) == ("cache.schema", 1)
-    assert prepare(replace(grown, compact=True))["cache"]["records"] == 12
+    assert grown.compact()["cache"]["records"] == 12
 
 
 # The dataset file
