@@ -105,12 +105,12 @@ def test_a_setting_or_a_variable_decides_about_the_provider(tmp_path):
     assert refusals(tmp_path, missing) == ["missing_variable environment variable not set"]
 
 
-@pytest.mark.parametrize(
-    "bucket",
-    ["abc", "a-b_c.d", "0ab", "gcp-public-data-landsat", "www.example.com", f"{'a' * 63}.b"],
-)
-def test_names_of_gcs_buckets(bucket, tmp_path):
-    assert source(tmp_path, f"{{url: 'gs://{bucket}/p'}}").url == f"gs://{bucket}/p"
+def test_names_of_gcs_buckets(tmp_path):
+    for bucket in ("abc", "a-b_c.d", "0ab", "gcp-public-data-landsat", f"{'a' * 63}.b"):
+        assert source(tmp_path, f"{{url: 'gs://{bucket}/p'}}").url == f"gs://{bucket}/p"
+    for bucket in ("", "ab", "Upper", "-ab", "ab-", ".ab", "a b", "a,b", "äbc"):
+        refused = refusals(tmp_path, f"{{url: 'gs://{bucket}/p'}}")
+        assert refused == ["unsupported_url source.url"], bucket
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,6 @@ def test_names_of_gcs_buckets(bucket, tmp_path):
 def test_references_of_s3(key, value, tmp_path):
     found = source(tmp_path, f"{{url: 's3://bucket', {key}: '{value}'}}")
     assert getattr(found, key) == value
-
-
-@pytest.mark.parametrize("bucket", ["", "ab", "Upper", "-ab", "ab-", ".ab", "a b", "a,b", "äbc"])
-def test_other_names_of_gcs_buckets_are_refused(bucket, tmp_path):
-    assert refusals(tmp_path, f"{{url: 'gs://{bucket}/p'}}") == ["unsupported_url source.url"]
 
 
 def test_a_project_may_be_a_number(tmp_path):
