@@ -169,17 +169,13 @@ def test_the_environment_is_that_of_the_process(config_dir, monkeypatch):
 
 def test_templates(config_dir):
     (config_dir / "experiments/deep/t.yaml").write_text("lr: 1.0e-3\nentrypoint: run ${X}\n")
-    (config_dir / "experiments/list.yaml").write_text("- a\n")
     (config_dir / "experiments/date.yaml").write_text("a: 2026-13-01\n")
-    (config_dir / "experiments/open.yaml").write_text("a: [\n")
     (config_dir / "secret.yaml").write_text("a: 1\n")
     value = load_template(config_dir, "deep/t.yaml")
     assert value == {"lr": 0.001, "entrypoint": "run ${X}"}
     for name, code in (
         ("../secret.yaml", "template"),
         ("lists.yaml", "template"),
-        ("list.yaml", "template"),
-        ("open.yaml", "invalid_yaml"),
         ("date.yaml", "invalid_yaml"),
     ):
         with larder_error(f"config.{code}"):
