@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,7 +14,6 @@ import pytest
 from image_files import saved
 from PIL import Image
 
-from larder.errors import DamageError
 from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
 from larder.segments.stores import root_url
@@ -163,11 +161,6 @@ class Lab:
         with between(lambda store: StoppingStore(store, stop)), suppress(Stopped):
             return self.prepare(**more)
         return None
-
-    def do_as_it_says(self, error: DamageError) -> None:
-        """Delete the documents that the hint names."""
-        for key in re.findall(r"(?:segments|versions)/[\w/]+\.json", error.hint):
-            (self.folder / key).unlink(missing_ok=True)
 
     @property
     def root(self) -> str:

@@ -1,12 +1,12 @@
-"""Growth in small: what random histories have found, one test for each."""
+"""Growth in small: what random histories have found, one case for each."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import DOCUMENT, Lab, opened, png, shard_names, write
+from pipeline_lab import DOCUMENT, Lab, opened, png, shard_names
 from required import at_push
 
 from larder.growth import content_check
@@ -15,77 +15,54 @@ from larder.versions.runs import read_runs
 from tests.support.checker import Published
 from tests.support.memory import forget
 from tests.support.runs import between
+from tests.support.stores import keys_of
 
-TEXTS = {f"t/a/{number}.txt": b"%d" % number * 400 for number in range(4)}
 BAD = b"this is not an image"
+TEXTS = {f"t/a/{number}.txt": b"%d" % number * 400 for number in range(4)}
+MORE = {f"t/a/{at}{number}.txt": b"%d" % number * 400 for number in range(9) for at in (0, 10)}
+SIX = {f"{name}/{number}.txt": b"%d" % number for name in "ab" for number in range(3)}
+GROWN = {key: data for key, data in SIX.items() if key != "a/1.txt"}
+GROWN |= {"a/7.txt": b"new", "b/0.txt": b"other"}
 
 
-class Source:
-    """A source with a storage; what it should have is written, the rest is deleted."""
-
-    def __init__(self, folder: Path, kind: str = "directory", **fields: Any) -> None:
-        source, storage = f"{folder}/source", f"{folder}/local"
-        if kind == "memory":
-            source, storage = "memory://growth-source", "s3://memory-growth-local/x"
-            forget("growth-source")
-            forget("growth-local")
-        self.lab = Lab(source, storage, folder / "out", {"on_bad_sample": "skip", **fields})
-        self._keys: set[str] = set()
-
-    def prepare(
-        self, objects: Mapping[str, bytes], *, compact: bool = False, **more: Any
-    ) -> DOCUMENT:
-        write(str(self.lab.source), objects)
-        with opened(str(self.lab.source)) as store:
-            for key in self._keys - objects.keys():
-                store.delete(key)
-        self._keys = set(objects)
-        with between():
-            return self.lab.compact(**more) if compact else self.lab.prepare(**more)
-
-    def check(self) -> dict[str, Published]:
-        """Everything that is published, checked."""
-        return self.lab.check()
+@pytest.fixture(autouse=True)
+def in_memory() -> Iterator[None]:
+    with between():
+        yield
+    forget("growth-source")
+    forget("growth-local")
 
 
-def assert_compacted(
-    tmp_path: Path, source: Source, objects: Mapping[str, bytes], **more: Any
-) -> None:
-    """A compaction gives what a first build gives, and the next one has nothing to do."""
-    document = source.prepare(objects, compact=True, **more)
-    first = Source(tmp_path / "first", **source.lab.fields)
-    expected = first.prepare(objects, **more)
-    assert document["digest"] == expected["digest"]
-    (published,) = first.check().values()
-    assert shard_names(source.check()[document["version"]]) == shard_names(published)
-    again = source.prepare(objects, compact=True, **more)
-    assert (again["version"], again["status"]) == (document["version"], "reused")
+def lab_of(folder: Path, kind: str = "directory", **fields: Any) -> Lab:
+    source, storage = f"{folder}/source", f"{folder}/local"
+    if kind == "memory":
+        source, storage = "memory://growth-source", "s3://memory-growth-local/x"
+    return Lab(source, storage, folder / "out", {"on_bad_sample": "skip", **fields})
+
+
+def prepare(
+    lab: Lab, objects: Mapping[str, bytes], *, compact: bool = False, **more: Any
+) -> DOCUMENT:
+    """Run when the source has these objects and no others."""
+    lab.add(objects)
+    with opened(str(lab.source)) as store:
+        lab.remove(*(key for key in keys_of(store) if key not in objects))
+    return lab.compact(**more) if compact else lab.prepare(**more)
 
 
 @pytest.mark.parametrize("kind", ["directory", *at_push("memory")])
 def test_a_version_counts_the_bad_samples_that_are_there(tmp_path, kind):
     """The record of a bad sample stays in its segment; the version ID says which ones apply."""
-    bad = {**TEXTS, "t/a/bad.png": BAD}
-    source = Source(tmp_path, kind, mirror=False)
-    states = [bad, TEXTS, bad, {**TEXTS, "t/a/bad.png": png(1)}, TEXTS, bad]
-    found = [source.prepare(objects) for objects in states]
-    assert [document["skipped"] for document in found] == [1, 0, 1, 0, 0, 1]
+    bad, good = {**TEXTS, "t/a/bad.png": BAD}, {**TEXTS, "t/a/bad.png": png(1)}
+    lab = lab_of(tmp_path, kind, mirror=False)
+    found = [prepare(lab, objects) for objects in (bad, TEXTS, good)]
+    found += [prepare(lab, TEXTS, on_bad_sample="fail"), prepare(lab, bad)]
+    assert [document["skipped"] for document in found] == [1, 0, 0, 0, 1]
     versions = [document["version"] for document in found]
-    assert versions[1] == versions[4], "the same samples, and none left out"
-    assert versions[0] == versions[2] == versions[5]
+    assert (versions[1], versions[0]) == (versions[3], versions[4])
     assert len(set(versions)) == 3
-    checked = source.check()
-    assert [checked[version].version.skipped for version in versions] == [1, 0, 1, 0, 0, 1]
-
-
-def test_records_count_also_while_bad_samples_are_not_skipped(tmp_path):
-    bad = {**TEXTS, "t/a/bad.png": BAD}
-    source = Source(tmp_path)
-    versions = [
-        source.prepare(objects, **fields)["version"]
-        for objects, fields in ((bad, {}), (TEXTS, {"on_bad_sample": "fail"}), (bad, {}))
-    ]
-    assert versions[0] == versions[2] != versions[1]
+    checked = lab.check()
+    assert [checked[version].version.skipped for version in versions] == [1, 0, 0, 0, 1]
 
 
 @pytest.mark.parametrize("most_bytes", [content_check.MAX_CHECKED_BYTES, *at_push(10)])
@@ -94,46 +71,38 @@ def test_a_sample_that_is_bad_in_another_way_is_planned_alike_everywhere(
 ):
     """A file system does not tell whether its content has changed; a bucket does."""
     monkeypatch.setattr(content_check, "MAX_CHECKED_BYTES", most_bytes)
-    shards = {"bytes": 5_000}
     states = [{"t/a/1.png": BAD, **TEXTS}, {"t/a/1.png": BAD[::-1], **TEXTS, **MORE}]
     digests = []
     for kind in ("directory", "memory"):
-        source = Source(tmp_path / kind, kind, shards=shards)
-        found = [source.prepare(objects) for objects in states]
+        lab = lab_of(tmp_path / kind, kind, shards={"bytes": 5_000})
+        found = [prepare(lab, objects) for objects in states]
         assert [document["skipped"] for document in found] == [1, 1]
         digests.append([document["digest"] for document in found])
     assert digests[0] == digests[1]
 
 
 def test_a_run_says_what_changed_as_its_plan_does(tmp_path):
-    source = Source(tmp_path, labels={"from": "folder"})
-    objects = {f"{name}/{number}.txt": b"%d" % number for name in "ab" for number in range(3)}
-    first = source.prepare(objects)
-    assert first["growth"]["previous"] is None
-    assert first["growth"]["samples"]["added"] == 6
+    lab = lab_of(tmp_path, labels={"from": "folder"})
+    first = prepare(lab, SIX)
+    assert (first["growth"]["previous"], first["growth"]["samples"]["added"]) == (None, 6)
     assert not [line for line in run_lines(first) if "changes" in line]
-    grown = {**objects, "a/7.txt": b"new", "b/0.txt": b"other"}
-    del grown["a/1.txt"]
-    second = source.prepare(grown)
+    second = prepare(lab, GROWN)
     assert second["growth"]["previous"] == first["version"]
     counts = {name: count for name, count in second["growth"]["samples"].items() if count}
     assert counts == {"unchanged": 4, "added": 1, "changed": 1, "removed": 1}
     row = "  changes  1 added, 1 changed, 1 removed, 4 unchanged, since version "
     assert f"{row}{first['version']}" in run_lines(second)
-    again = source.lab.prepare()
+    again = lab.prepare()
     assert again["growth"] is None
     assert run_lines(again)
 
 
 def test_a_run_that_publishes_or_moves_the_tag_is_recorded(tmp_path):
-    source = Source(tmp_path, "memory", labels={"from": "folder"}, growth={"removals": "omit"})
-    objects = {f"{name}/{number}.txt": b"%d" % number for name in "ab" for number in range(3)}
-    grown = {**objects, "a/7.txt": b"new", "b/0.txt": b"other"}
-    del grown["a/1.txt"]
-    first, second = source.prepare(objects)["version"], source.prepare(grown)["version"]
-    assert source.prepare(grown)["status"] == "reused", "which is not recorded"
-    source.prepare(objects, growth={"mode": "rebuild"})  # back to the first
-    with between(), source.lab.opened_root() as root:
+    lab = lab_of(tmp_path, "memory", labels={"from": "folder"}, growth={"removals": "omit"})
+    first, second = prepare(lab, SIX)["version"], prepare(lab, GROWN)["version"]
+    assert prepare(lab, GROWN)["status"] == "reused", "which is not recorded"
+    prepare(lab, SIX, growth={"mode": "rebuild"})  # back to the first
+    with lab.opened_root() as root:
         (prepared,) = read_runs(root, second)
         made, again = read_runs(root, first)
     assert (made.previous, made.before, made.after) == (None, None, first)
@@ -147,57 +116,41 @@ def test_a_run_that_publishes_or_moves_the_tag_is_recorded(tmp_path):
     assert "larder-data" in prepared.packages
 
 
-MORE = {f"t/a/0{number}.txt": b"%d" % number * 400 for number in range(9)} | {
-    f"t/a/10{number}.txt": b"%d" % number * 400 for number in range(9)
+ONE, OTHER = {"t/a/1.txt": b"1" * 900}, {"t/a/2.txt": b"2" * 900}
+CUT = {**TEXTS, "t/a/cut.png": png(1)[:-30]}
+SMALL: dict[str, Any] = {"shards": {"bytes": 4_000}}
+STATES: dict[str, list[tuple[Mapping[str, bytes], dict[str, Any]]]] = {
+    # Its shards are numbered from where those of the first segment ended.
+    "a segment that is not the first": [(ONE, SMALL), (ONE | OTHER, SMALL), (OTHER, SMALL)],
+    # Its shards would be cut in other places without the bad sample.
+    "a bad sample": [({**TEXTS, "t/a/00.png": BAD}, SMALL), (TEXTS, SMALL)],
+    "another count_min": [(TEXTS, {"shards": {"count_min": number}}) for number in (4, 2)],
+    # The header of the image is right, but it cannot be decoded.
+    "a weaker check": [(CUT, {}), (CUT, {"validate": "decode"})],
 }
 
 
 @pytest.mark.push
-def test_a_single_segment_that_is_not_the_first_one_is_compacted(tmp_path):
-    """Its shards are numbered from where those of the first one ended."""
-    source = Source(tmp_path, shards={"bytes": 4_000})
-    first, second = {"t/a/1.txt": b"1" * 900}, {"t/a/2.txt": b"2" * 900}
-    source.prepare(first)
-    source.prepare(first | second)
-    source.prepare(second)
-    assert_compacted(tmp_path, source, second)
-
-
-@pytest.mark.push
-def test_a_segment_that_was_planned_with_a_bad_sample_is_compacted(tmp_path):
-    """The shards would be cut in other places without it."""
-    source = Source(tmp_path, shards={"bytes": 4_000})
-    source.prepare({**TEXTS, "t/a/00.png": BAD})
-    source.prepare(TEXTS)
-    assert_compacted(tmp_path, source, TEXTS)
-
-
-@pytest.mark.push
-def test_a_segment_of_another_count_min_is_compacted(tmp_path):
-    source = Source(tmp_path)
-    source.prepare(TEXTS, shards={"count_min": 4})
-    source.prepare(TEXTS, shards={"count_min": 2})
-    assert_compacted(tmp_path, source, TEXTS, shards={"count_min": 2})
-
-
-@pytest.mark.push
-def test_a_compaction_checks_images_that_were_checked_more_weakly(tmp_path):
-    """Its header is an image's, but it cannot be decoded."""
-    source = Source(tmp_path)
-    objects = {**TEXTS, "t/a/cut.png": png(1)[:-30]}
-    source.prepare(objects)
-    source.prepare(objects, validate="decode")
-    assert_compacted(tmp_path, source, objects, validate="decode")
+@pytest.mark.parametrize("states", STATES.values(), ids=STATES)
+def test_a_single_segment_of_another_shape_is_compacted_to_a_first_build(tmp_path, states):
+    lab, fresh = lab_of(tmp_path), lab_of(tmp_path / "first")
+    for objects, fields in states:
+        prepare(lab, objects, **fields)
+    document = prepare(lab, objects, compact=True, **fields)
+    assert document["digest"] == prepare(fresh, objects, **fields)["digest"]
+    assert shard_names(lab.check()[document["version"]]) == shard_names(fresh.only())
+    again = prepare(lab, objects, compact=True, **fields)
+    assert (again["version"], again["status"]) == (document["version"], "reused")
 
 
 def test_a_shard_of_bad_samples_alone_is_no_reason_to_pack_again(tmp_path):
     """With ``shards.count_min``, it counts as one that a first build cannot have either."""
     large, small = b"1" * 4_000, b"2" * 100
     objects = {"t/a/1.txt": large, "t/a/2.png": BAD * 200, "t/a/3.txt": small, "t/a/4.txt": small}
-    source = Source(tmp_path, shards={"count_min": 3})
-    first = source.prepare(objects)
+    lab = lab_of(tmp_path, shards={"count_min": 3})
+    first = prepare(lab, objects)
     assert (first["shards"]["count"], first["shards"]["samples"]) == (2, 3)
-    touched = source.prepare(objects)
+    touched = prepare(lab, objects)
     assert (touched["version"], touched["status"]) == (first["version"], "reused")
 
 
@@ -207,45 +160,34 @@ def texts(classes: str, numbers: range) -> dict[str, bytes]:
     }
 
 
-def splits(fraction: float = 0.25, **more: Any) -> dict[str, Any]:
-    fractions = {"train": 1 - fraction, "validation": fraction}
-    return {"by": "hash", "seed": 7, "fractions": fractions, "stratify": True, **more}
-
-
 def split_of(published: Published) -> dict[str, str]:
     return {each.key: split for split, found in published.samples.items() for each in found}
 
 
-def by_class(found: dict[str, str]) -> dict[str, Counter[str]]:
-    return {
-        name: Counter(split for key, split in found.items() if key.startswith(name))
-        for name in sorted({key[0] for key in found})
-    }
-
-
-FIELDS: dict[str, Any] = {
-    "labels": {"from": "folder"},
-    "shards": {"bytes": 8_000},
-    "splits": splits(),
-}
+def by_class(found: dict[str, str], name: str) -> Counter[str]:
+    return Counter(split for key, split in found.items() if key.startswith(name))
 
 
 @pytest.mark.push
 @pytest.mark.parametrize("kind", ["directory", "memory"])
 def test_growth_packs_only_new_samples_and_fills_up_the_classes(tmp_path, kind):
-    source = Source(tmp_path, kind, **FIELDS)
-    document = source.prepare(texts("ab", range(8)))
-    first = split_of(source.check()[document["version"]])
-    assert by_class(first) == {name: Counter(train=6, validation=2) for name in "ab"}
-    document = source.prepare(texts("ab", range(12)) | texts("c", range(4)))
-    grown = source.check()[document["version"]]
+    fractions = {"train": 0.75, "validation": 0.25}
+    splits = {"by": "hash", "seed": 7, "fractions": fractions, "stratify": True}
+    fields = {"labels": {"from": "folder"}, "shards": {"bytes": 8_000}, "splits": splits}
+    lab = lab_of(tmp_path, kind, **fields)
+    document = prepare(lab, texts("ab", range(8)))
+    first = split_of(lab.check()[document["version"]])
+    assert by_class(first, "a") == by_class(first, "b") == Counter(train=6, validation=2)
+    objects = texts("ab", range(12)) | texts("c", range(4))
+    document = prepare(lab, objects)
+    grown = lab.check()[document["version"]]
     found = split_of(grown)
     assert {key: found[key] for key in first} == first
-    assert by_class(found)["a"] == by_class(found)["b"] == Counter(train=9, validation=3)
-    assert by_class(found)["c"] == Counter(train=3, validation=1)
+    assert by_class(found, "a") == by_class(found, "b") == Counter(train=9, validation=3)
+    assert by_class(found, "c") == Counter(train=3, validation=1)
     assert len(grown.version.segments) == 2
     assert grown.version.omitted == 0, "a sample was moved"
-    compacted = source.prepare(texts("ab", range(12)) | texts("c", range(4)), compact=True)
-    again = source.check()[compacted["version"]]
+    compacted = prepare(lab, objects, compact=True)
+    again = lab.check()[compacted["version"]]
     assert len(again.version.segments) == 1
     assert split_of(again) == found

@@ -42,12 +42,6 @@ def tar_keys(data: bytes) -> Iterator[str]:
             yield name.rpartition(".")[0]
 
 
-def untouched(costs: Costs) -> None:
-    """Nothing was copied, packed or cached, nor read from where samples are."""
-    assert costs.wrote("shards", "caches", "mirror") == []
-    assert costs.opened("source", "mirror", "shards", "caches") == []
-
-
 # One percent more
 
 
@@ -84,26 +78,6 @@ def test_one_percent_more_writes_one_percent(tmp_path, shuffle_seed, cache):
         assert grown.document["segments"]["total"] == 5
         published = lab.latest(grown.document)
         assert sum(map(len, published.samples.values())) == 2_080
-
-
-@pytest.mark.parametrize("mirror", [True, *at_night(False)])
-def test_manifests_of_a_growth_take_60_bytes_an_object(tmp_path, mirror):
-    """And the record of a mirror 50 more."""
-
-    def images(first: int, stop: int) -> dict[str, bytes]:
-        folders = (f"n{1_440_764 + 2_741 * (number % 1_000):08d}" for number in range(first, stop))
-        return {
-            f"train/{folder}/{folder}_{number}.bin": blob(str(number), 100)
-            for number, folder in enumerate(folders, first)
-        }
-
-    fields = {"labels": LABELS, "shards": {"bytes": 1_000_000}, "mirror": mirror}
-    with field(tmp_path, images(0, 20_000), **fields) as lab:
-        lab.run()
-        lab.add(images(20_000, 20_200))
-        grown = lab.run()
-        assert grown.document["segments"]["total"] == 2
-        assert grown.written("documents") <= (60 + 50 * mirror) * 20_200
 
 
 # Samples removed, changed, relabelled
@@ -197,38 +171,6 @@ def test_what_a_change_packs_again(tmp_path, what, removals, mirror):
 # What leaves shards alone
 
 
-def test_a_cache_that_is_turned_on_or_off_leaves_the_shards_alone(tmp_path):
-    with field(tmp_path, blobs(60, 2_000), **SMALL, validate="decode") as lab:
-        lab.run()
-        lab.add(blobs(20, 2_000, first=60))
-        first = lab.run(cache=None)
-        shards = list(shards_of(lab, first.document["version"]))
-
-        on = lab.run(cache=ENCODED)
-        assert on.document["status"] == "built"
-        assert on.document["segments"] == {"total": 2, "new": 0, "omitted": 0}
-        assert on.wrote("shards", "mirror") == on.opened("source", "mirror") == []
-        assert len(on.wrote("caches")) == 2
-        assert {key: on.opened("shards").count(key) for key in shards} == dict.fromkeys(shards, 1)
-        assert on.read("shards") <= on.document["shards"]["bytes"]
-        assert on.written("caches") <= 4_096 * 80 + 2 * 16_384
-
-        for fields in ({"cache": None}, {"cache": ENCODED}):
-            turned = lab.run(**fields)
-            assert turned.document["segments"]["new"] == 0
-            untouched(turned)
-            written = {key for key in turned.wrote() if "/runs/" not in key}
-            assert all(key.startswith(("tags/", "leases/")) for key in written)
-        assert turned.document["version"] == on.document["version"]
-
-        # Another kind: its files are made once; the first kind's remain.
-        other = lab.run(cache={"records": "decoded"})
-        assert other.wrote("shards", "mirror") == other.opened("source", "mirror") == []
-        back = lab.run(cache=ENCODED)
-        untouched(back)
-        lab.check()
-
-
 # Planning
 
 
@@ -313,25 +255,6 @@ def test_the_figures_of_a_plan_are_those_of_the_run(tmp_path, mirror):
             assert new["samples"] == growth["packed"]["count"] + growth["read"]["count"]
             packed += growth["packed"]["count"]
         assert packed > 20
-
-
-@pytest.mark.parametrize(("removals", "other"), [("repack", "omit"), ("omit", "repack")])
-@pytest.mark.parametrize("what", ["removed", "changed"])
-def test_what_the_other_policy_would_do_is_what_it_does(tmp_path, removals, other, what):
-    with numbered(tmp_path) as lab:
-        lab.run()
-        change(lab, what)
-        told = lab.planned(growth={"removals": removals}).document["growth"]
-        does = lab.planned(growth={"removals": other}).document["growth"]
-        assert (told["removals"], told["other"]["removals"]) == (removals, other)
-        assert (does["removals"], does["other"]["removals"]) == (other, removals)
-        said = told["other"]
-        assert said["packed"]["count"] == does["packed"]["count"]
-        assert abs(said["packed"]["bytes"] - does["packed"]["bytes"]) <= 2 * TAR_END
-        assert said["unlisted"] == does["unlisted"] == (2 if other == "repack" else 0)
-        assert said["omitted"] == (3 if other == "omit" else 0)
-        if other == "omit":
-            assert does["omitted"] == said["omitted"]
 
 
 # Compaction

@@ -13,11 +13,10 @@ from unittest import mock
 import pytest
 from golden_identities import assert_golden
 from pipeline_lab import memory_lab
-from required import at_night, at_push
+from required import at_push
 
 from larder.shards.formats import FORMATS
 from larder.shards.formats.webdataset import WebDataset
-from larder.versions import identity
 from tests.support.runs import between
 
 OBJECTS = {
@@ -94,14 +93,6 @@ CASES: list[Any] = [
         ({"shards": {**BASE["shards"], "shuffle_seed": 1}}, ALL),
         ({"source": {"exclude": ["c/00.*", "c/01.*"]}}, ALL),
     ),
-    *at_night(
-        ({"splits": {"test": "?/00.*", "train": "**"}}, {"inputs"}),
-        ({"shards": {**BASE["shards"], "count_min": 1}}, {"inputs"}),
-        ({"splits": {"test": "*/00.*", "train": "**", "none": "none/**"}}, {"inputs", "version"}),
-        ({"shards": {"bytes": 6_001}}, SHAPE),
-        ({"shards": {**BASE["shards"], "count_min": 8}}, ALL),
-        ({"labels": {**LABELS, "classes": ["c", "b", "a"]}}, ALL),
-    ),
 ]
 
 
@@ -113,16 +104,6 @@ def test_a_field_changes_the_identities_that_it_must(shelf, base, fields, change
 
 class _NewTar(WebDataset):
     version = 2
-
-
-def test_formats_that_are_not_in_use_change_nothing(shelf, base):
-    with mock.patch.dict(FORMATS, {"newer": _NewTar}):
-        assert first_build(shelf) == base
-    plain = first_build(shelf, cache=None)
-    with mock.patch.object(identity.cache_id, "__kwdefaults__", {"version": 99}):
-        assert first_build(shelf, cache=None) == plain
-        found = first_build(shelf)
-    assert {name for name in ALL if found[name] != base[name]} == {"cache", "version"}
 
 
 def test_a_newer_version_of_the_format_in_use_makes_other_segments_of_the_same_inputs(shelf, base):

@@ -2,33 +2,36 @@
 
 import itertools
 import json
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, write
+from pipeline_lab import directory_lab, images
 from sample_names import split_key
 
 GLOBS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 HASH = {"by": "hash", "seed": 7, "fractions": {"train": 0.6, "validation": 0.4}}
 VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "splits by globs": {"splits": GLOBS},
-    "splits by hash": {"splits": HASH},
-    "a split without samples": {"splits": {"train": "**", "validation": "nothing/**"}},
-    "mirrored": {"mirror": True},
-    "shuffled": {"shards": {"bytes": 8_000, "shuffle_seed": 7}, "splits": GLOBS},
-    "without labels": {"labels": None},
-    "bytes as they are in the cache": {"cache": {"records": "encoded"}},
-    "not looked into": {"validate": "none", "cache": None},
+    "hashed, shuffled, without labels, mirrored": {
+        "splits": HASH,
+        "shards": {"bytes": 8_000, "shuffle_seed": 7},
+        "labels": None,
+        "mirror": True,
+    },
+    "a split without samples, not looked into": {
+        "splits": {"train": "**", "validation": "nothing/**"},
+        "validate": "none",
+        "cache": None,
+    },
     "labels in a file": {
         "splits": GLOBS,
         "labels": {"from": "folder", "files": {"validation": "labels.txt"}},
-        "source": {"include": ["*/*"]},
+        "cache": {"records": "encoded"},
     },
 }
 LABELS: dict[str, dict[str, int]] = {
-    "without labels": {},
+    "hashed, shuffled, without labels, mirrored": {},
     "labels in a file": {"a": 0, "b": 1, "c/00": 3, "c/01": 2, "c/02": 3, "c/03": 2},
 }
 CONCURRENCY = {
@@ -46,20 +49,12 @@ def expected(objects: dict[str, bytes]) -> dict[str, dict[str, bytes]]:
     return samples
 
 
-def lab_of(folder: Path, variant: str, **fields: Any) -> tuple[Lab, dict[str, bytes]]:
-    fields = {**VARIANTS[variant], **fields}
-    source = fields.pop("source", {})
-    lab = directory_lab(folder, **fields)
-    write(lab.source, {"labels.txt": b"00 late\n01.png early\n02 late\nc/03.png early\n"})
-    lab = Lab(
-        {"url": lab.source, "include": ["*/*"], **source}, lab.storage, lab.output, lab.fields
-    )
-    return lab, images()
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_is_published_is_what_was_in_the_source(tmp_path, variant):
-    lab, objects = lab_of(tmp_path, variant)
+    objects, fields = images(), VARIANTS[variant]
+    lab = directory_lab(tmp_path, objects, **fields)
+    lab.add({"labels.txt": b"00 late\n01.png early\n02 late\nc/03.png early\n"})
+    lab = replace(lab, source={"url": lab.source, "include": ["*/*"]})
     document = lab.prepare(cluster=CONCURRENCY)
     published = lab.only()
     in_shards = {
@@ -74,7 +69,7 @@ def test_what_is_published_is_what_was_in_the_source(tmp_path, variant):
     assert document["status"] == "built"
     assert document["digest"] == published.version.digest
     assert document["objects"] == {"count": 15, "bytes": sum(map(len, objects.values()))}
-    assert document["copied"]["count"] == (15 if variant == "mirrored" else 0)
+    assert document["copied"]["count"] == (15 if "mirror" in fields else 0)
     assert document["shards"]["samples"] == 12
     assert document["shards"]["count"] == len(published.shards)
     assert document["failures"] == []

@@ -6,12 +6,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pipeline_lab import DECODED, Lab, directory_lab, flip, png, reach, write
+from pipeline_lab import (
+    DECODED,
+    Lab,
+    directory_lab,
+    flip,
+    images,
+    objects_of,
+    png,
+    reach,
+    write,
+)
 from required import at_night
 
-from larder.errors import DamageError, ObjectError
-from larder.shards.reading import fetch
+from larder.errors import DamageError
+from tests.support.errors import larder_error
 from tests.support.runs import between
 from tests.support.stores import KeyStop, Recorder, Stopped, StoppingStore, keys_of
 
@@ -101,28 +113,22 @@ def test_caches_of_a_published_version_are_not_read_again(tmp_path):
     assert not [key for key in calls.keys("open", "get") if key.endswith(".mdb")]
 
 
-def test_of_several_receipts_of_a_shard_the_one_that_matches_its_object_counts(
-    tmp_path, monkeypatch
-):
-    """A rerun decodes an image that the killed run could not: the shard has other samples now."""
-    runner = {"runner": {"workers": 1}}
-    lab = directory_lab(
-        tmp_path,
-        **{**FIELDS, "cache": None, "on_bad_sample": "skip", "mirror": False, "cluster": runner},
-    )
-    check, bad = fetch.check_decodable, "a/01.png"
-
-    def strict(ext: str, data: Any, mode: Any, *, where: str, **rules: Any) -> Any:
-        if where == bad:
-            raise ObjectError("sample.undecodable", "an older Pillow cannot", where=where)
-        return check(ext, data, mode, where=where, **rules)
-
-    monkeypatch.setattr(fetch, "check_decodable", strict)
-    cut_off(lab, "-000002.tar")
-    monkeypatch.setattr(fetch, "check_decodable", check)
-    lab.file("*train-000000.tar").unlink()
-    assert lab.prepare()["skipped"] == 0
-    lab.check()
+def test_a_receipt_of_other_objects_is_refused_and_then_made_again(tmp_path):
+    """tests/unit/segments/test_receipt_check.py has every alteration."""
+    lab = directory_lab(tmp_path, **FIELDS)
+    cut_off(lab)
+    path = min(lab.folder.glob("segments/*/work/shards/train/*.parquet"))
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    rows[0]["parts"][-1]["etag"] = "other"
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), path, write_page_checksum=True)
+    with larder_error("damage.manifest") as caught:
+        lab.prepare()
+    assert caught.value.where.endswith(str(path))
+    assert not lab.files("version.json")
+    path.unlink()
+    lab.prepare()
+    assert objects_of(lab.only()) == images()
 
 
 def test_touched_files_are_read_once_and_kept(tmp_path):

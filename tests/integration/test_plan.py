@@ -1,10 +1,11 @@
-"""The contents of a plan: statistics, exclusions and warnings, as lines and as a document."""
+"""What a plan says, as lines and as a document, and that the run says and refuses the same."""
 
 import gc
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ import webdataset as wds
 from pipeline_lab import Lab, directory_lab, images, png, write
 
 import larder
+from larder.cli.prepare import PREPARE
+from larder.errors import ConfigError
 from larder.pipeline.planning.plan_report import plan_lines
 from larder.pipeline.prepare import prepare
 from larder.pipeline.run_report import run_lines
 from larder.pipeline.settings import load_settings
-from tests.support.runs import TEMPLATE, run_settings
+from tests.support.runs import TEMPLATE, between, run_settings
+from tests.support.stores import UnconditionalStore
 
 REPOSITORY = Path(__file__).parents[2]
 CONFIGS = REPOSITORY / "configs"
@@ -26,15 +30,19 @@ EIGHT = {**TEMPLATE, "resources": {"slots_per_trial": 8}}
 
 def lines(document: dict[str, Any]) -> list[str]:
     found = plan_lines(document)
-    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert json.dumps(document, allow_nan=False)
     for line in found:
         assert len(line) <= 80 or " " not in line.strip(), line
     return found
 
 
+def as_text(found: Iterable[str]) -> str:
+    """Lines as one, however they are cut."""
+    return " ".join(" ".join(found).split())
+
+
 def text(document: dict[str, Any]) -> str:
-    """The lines as one, however they are cut."""
-    return " ".join(" ".join(lines(document)).split())
+    return as_text(lines(document))
 
 
 def warnings(document: dict[str, Any]) -> dict[str, str]:
@@ -98,36 +106,72 @@ def test_parts_and_classes(tmp_path):
     assert directory_lab(tmp_path / "2", labels=None).plan()["classes"] is None
 
 
-def test_samples_without_a_part_that_others_have(tmp_path):
-    """Three of twelve have a json; one has no png."""
-    lab = directory_lab(tmp_path)
-    assert "uneven_samples" in warnings(lab.plan())
-    write(lab.source, {f"{name}/{n:02}.json": b"{}" for name in "abc" for n in range(1, 4)})
-    assert "uneven_samples" not in warnings(lab.plan())
-    write(lab.source, {"d/00.json": b"{}"})
-    assert "uneven_samples" in warnings(lab.plan())
+COCO = json.dumps(
+    {
+        "images": [{"id": 1, "file_name": "a/00.png", "width": 9, "height": 7}],
+        "annotations": [{"image_id": 1, "category_id": 1, "bbox": [1, 1, 7, 5]}],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+).encode()
+ENTRIES = b'{"file_name": "/a/00.png", "text": "x"}\n{"file_name": "a/01.png", "text": "y"}\n'
+BOXES = {"files": "x.json", "part": "boxes.json"}
+TEXTS = {"files": "x.jsonl", "columns": {"txt": "text"}}
+RESIZED = {"images": {"resize": 4}}
+EVERY_JSON = {f"{name}/{number:02}.json": b"{}" for name in "abc" for number in range(4)}
 
 
-def with_workers(**hyperparameters: Any) -> dict[str, Any]:
+def boxed(annotations: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Samples with annotations, of which there need not be any."""
+    samples = {"annotations": annotations, "missing": "keep"}
+    return {"samples": samples, "labels": None, "cache": None, **fields}
+
+
+def looped(**hyperparameters: Any) -> dict[str, Any]:
+    """A template with eight slots, and with workers of a loader."""
     return {**EIGHT, "hyperparameters": hyperparameters}
 
 
 @pytest.mark.parametrize(
-    ("template", "shards", "few"),
+    ("code", "objects", "fields", "warned"),
     [
-        (TEMPLATE, {}, True),
-        (EIGHT, {}, True),
-        (with_workers(workers={"type": "const", "val": 8}), {"bytes": 1}, True),
-        (with_workers(num_workers=3), {"count_min": 2}, True),
-        (EIGHT, {"samples_per_shard": 1}, False),
-        (EIGHT, {"bytes": 1}, False),
-        (EIGHT, {"count_min": 8}, False),
-        ({**TEMPLATE, "resources": {"slots_per_trial": 0}}, {"count_min": 2}, False),
+        ("uneven_samples", {}, {}, True),
+        ("uneven_samples", EVERY_JSON, {}, False),
+        ("uneven_samples", {**EVERY_JSON, "d/00.json": b"{}"}, {}, True),
+        ("few_shards", {}, {"template": TEMPLATE, "shards": {}}, True),
+        ("few_shards", {}, {"template": looped(workers={"val": 8}), "shards": {"bytes": 1}}, True),
+        ("few_shards", {}, {"template": looped(num_workers=3), "shards": {"count_min": 2}}, True),
+        ("few_shards", {}, {"template": EIGHT, "shards": {"count_min": 2}}, True),
+        ("few_shards", {}, {"template": EIGHT, "shards": {"samples_per_shard": 1}}, False),
+        ("few_shards", {}, {"template": EIGHT, "shards": {"count_min": 8}}, False),
+        ("unused_entries", {"x.jsonl": ENTRIES}, boxed(TEXTS), True),
+        ("unused_parts", {}, {"shards": {"images": {"resize": 4, "masks": ["seg"]}}}, True),
+        (
+            "unused_parts",
+            {"a/00.seg.png": png(1)},
+            {"shards": {"images": {"resize": 4, "masks": ["seg"]}}},
+            False,
+        ),
+        ("source_pixels", {"x.json": COCO}, boxed(BOXES, shards=RESIZED), True),
+        (
+            "source_pixels",
+            {"X.JSON": COCO},
+            boxed({**BOXES, "files": "X.JSON"}, shards=RESIZED),
+            True,
+        ),
+        (
+            "source_pixels",
+            {"x.json": COCO},
+            boxed(BOXES, cache={"records": "decoded", "images": {"resize": [4, 4]}}),
+            True,
+        ),
+        ("source_pixels", {"x.json": COCO}, boxed(BOXES, cache={"records": "decoded"}), False),
+        ("source_pixels", {"x.json": COCO}, boxed(BOXES, shards={"images": {"quality": 8}}), False),
+        ("source_pixels", {"x.jsonl": ENTRIES}, boxed(TEXTS, shards=RESIZED), False),
     ],
 )
-def test_fewer_shards_than_readers(tmp_path, template, shards, few):
-    found = warnings(directory_lab(tmp_path, shards=shards).plan(template=template))
-    assert ("few_shards" in found) is few
+def test_a_plan_warns_only_with_a_reason(tmp_path, code, objects, fields, warned):
+    lab = directory_lab(tmp_path, images() | objects, splits={"train": "*/**"})
+    assert (code in warnings(lab.plan(**fields))) is warned
 
 
 def test_the_shipped_templates_need_as_many_shards_as_their_loaders_read(tmp_path):
@@ -145,32 +189,14 @@ def test_the_shipped_templates_need_as_many_shards_as_their_loaders_read(tmp_pat
     assert "validation has 1 shard; resnet50.yaml has 64 readers" in " ".join(found)
 
 
-@pytest.mark.push
-def test_count_min_packs_nothing_again_unless_it_needs_more_shards(tmp_path):
-    lab = directory_lab(tmp_path)
-    first = lab.prepare()
-    count = first["shards"]["count"]
-    for least in (1, count):
-        again = lab.prepare(shards={"bytes": 6_000, "count_min": least})
-        assert (again["version"], again["segments"]["new"]) == (first["version"], 0)
-        assert again["shards"]["reused"] == count
-    other = lab.prepare(shards={"bytes": 6_000, "count_min": count + 1})
-    assert other["version"] != first["version"]
-    assert other["shards"]["count"] > count
-    same = lab.prepare(shards={"bytes": 6_000, "count_min": other["shards"]["count"]})
-    assert same["version"] == other["version"], "the size of the shards is what counts"
-
-
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
 def test_the_dataset_files_leaves_out_what_is_not_a_sample(tmp_path):
     """An arbitrary folder: the bundled file accepts it, and lists what it left out."""
-    source = tmp_path / "source"
     odd = {".DS_Store": b"\0", "README": b"read", "b/.DS_Store": b"\0", "b/Makefile": b"all:"}
-    write(source, {"1.txt": b"one", "b/2.jpg": b"any bytes", "b/2.json": b"{}"} | odd)
+    write(tmp_path / "source", {"1.txt": b"one", "b/2.jpg": b"any bytes", "b/2.json": b"{}"} | odd)
     settings = load_settings(
         "files",
         config_dir=CONFIGS,
-        settings=[f"source.url={source}", f"cluster.storage.url={tmp_path / 'storage'}"],
+        settings=[f"source.url={tmp_path}/source", f"cluster.storage.url={tmp_path}/storage"],
         output=tmp_path / "out",
         environ={},
     )
@@ -179,12 +205,6 @@ def test_the_dataset_files_leaves_out_what_is_not_a_sample(tmp_path):
     document = prepare(settings)
     assert (document["shards"]["samples"], document["skipped"]) == (2, 4)
     assert any("skipped  4" in line for line in run_lines(document))
-    data = larder.open(str(tmp_path / "storage/larder/files@latest"))
-    found = as_webdataset_reads(data.shards("train"))
-    assert {key: set(parts) for key, parts in found.items()} == {
-        "1": {"txt"},
-        "b/2": {"jpg", "json"},
-    }
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
@@ -221,3 +241,136 @@ def test_the_tutorial_does_what_it_says(tmp_path, monkeypatch, capsys):
     assert "('cat', 'dog')" in printed
     assert "pets-train-000000.tar" in printed
     assert prepare(settings)["status"] == "reused"
+
+
+# The run
+
+DOTS = {"a/img.v1.png": png(1), "a/img.v2.png": png(2)}
+
+
+def messages(document: dict[str, Any], code: str) -> list[str]:
+    return [each["message"] for each in document["warnings"] if each["code"] == code]
+
+
+def test_a_run_reports_what_its_plan_warns_of(tmp_path):
+    splits = {"train": "**", "validation": "nothing/**"}
+    lab = directory_lab(tmp_path, images() | DOTS, splits=splits)
+    planned = lab.plan()["warnings"]
+    assert {"merged_samples", "empty_split"} <= {each["code"] for each in planned}
+    document = lab.prepare()
+    assert (document["status"], document["warnings"]) == ("built", planned)
+    told = as_text(run_lines(document))
+    assert all(f"warning {each['message']}" in told for each in planned)
+    again = lab.prepare()
+    assert (again["status"], "warnings" in again) == ("reused", False)
+    assert "warning" not in as_text(run_lines(again))
+
+
+def test_a_run_says_that_the_storage_ignores_conditions_and_plans_do_from_then_on(tmp_path):
+    lab = directory_lab(tmp_path, images() | {"d/00.png": png(7), "d/01.png": png(8)})
+    with between(UnconditionalStore):
+        assert messages(lab.plan(), "unconditional_writes") == [], (
+            "a plan writes nothing to find out"
+        )
+        assert not Path(str(lab.storage)).exists()
+        (message,) = messages(lab.prepare(), "unconditional_writes")
+        write(lab.source, {"a/01.png": png(70)})
+        planned = lab.plan()
+        assert messages(planned, "unconditional_writes") == [message]
+        assert message in text(planned)
+        assert message in as_text(run_lines(lab.prepare()))
+
+
+@pytest.mark.parametrize("flag", ["--quiet", "--json"])
+def test_warnings_are_shown_on_stderr_without_a_summary(tmp_path, monkeypatch, capsys, flag):
+    write(tmp_path / "source", {"1.txt": b"x", "img.v1.txt": b"y", "img.v2.txt": b"z"})
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--dataset", "files", "--config-dir", str(CONFIGS), flag]
+    for setting in ("source.url=source", "cluster.storage.url=local"):
+        arguments += ["--set", setting]
+    assert PREPARE.main(arguments) == 0
+    told = capsys.readouterr()
+    warnings = [line for line in told.err.splitlines() if line.startswith("warning[")]
+    assert [line for line in warnings if line.startswith("warning[merged_samples]: ")]
+    if flag == "--json":
+        found = [
+            f"warning[{each['code']}]: {each['message']}"
+            for each in json.loads(told.out)["warnings"]
+        ]
+        assert found == warnings
+    else:
+        assert told.out == ""
+    assert PREPARE.main(arguments) == 0
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_a_config_that_would_be_written_is_named(tmp_path):
+    lab = directory_lab(tmp_path)
+    (config,) = lab.prepare()["configs"]
+    document = lab.plan()
+    assert (document["status"], document["configs"]) == ("reused", [])
+
+    other = {**TEMPLATE, "hyperparameters": {"lr": 1}}
+    before = Path(config).read_bytes()
+    assert lab.plan(template=other)["configs"] == [config]
+    assert Path(config).read_bytes() == before
+
+    shutil.rmtree(lab.output)
+    document = lab.plan()
+    assert (document["status"], document["configs"]) == ("reused", [config])
+    assert not lab.output.exists()
+    assert lab.prepare()["configs"] == [config]
+
+
+def test_a_plan_refuses_what_the_run_refuses_of_an_existing_version(tmp_path):
+    lab = directory_lab(tmp_path)
+    lab.prepare()
+    for more in (
+        {"experiment": {"delivery": "bucket"}},
+        {"template": {**TEMPLATE, "data": {"version": "mine"}}},
+        {"template": {"name": "x"}},
+    ):
+        codes = []
+        for command in (lab.plan, lab.prepare):
+            with pytest.raises(ConfigError) as caught:
+                command(**more)
+            codes.append((caught.value.code, str(caught.value)))
+        assert codes[0] == codes[1]
+
+
+def test_classes_that_look_alike_or_have_no_samples_are_warned_of(tmp_path):
+    keys = ["train/dog/1", "train/Dog/2", "train/caf\u00e9/3", "train/cafe\u0301/3"]
+    keys += ["val/dog/5", "val/cat/6"]
+    fields = {"splits": {"train": "train/**", "validation": "val/**"}, "validate": "none"}
+    lab = directory_lab(tmp_path, {f"{key}.txt": b"1" for key in keys}, cache=None, **fields)
+    plan = lab.plan()
+    (pairs,) = messages(plan, "twin_classes")
+    assert "'Dog' and 'dog'" in pairs
+    assert "'cafe\\u0301' and 'caf\\xe9'" in pairs
+    assert messages(plan, "two_forms")
+    train, validation = messages(plan, "empty_class")
+    assert "cat" in train
+    assert "Dog" in validation
+    include = ["train/[dD]og/*", "train/caf\u00e9/*", "val/**"]
+    selected = replace(lab, source={"url": lab.source, "include": include})
+    (message,) = messages(selected.plan(), "other_form")
+    assert "cafe\\u0301" in message
+    lab.prepare()
+    (Path(lab.source) / "val/cat/6.txt").unlink()
+    assert "no sample has the class cat" in messages(lab.plan(), "empty_class")[0]
+    with pytest.raises(ConfigError, match="Unicode form"):
+        lab.plan(labels={"from": "folder", "classes": ["Dog", "dog", "caf\u00e9"]})
+
+
+def test_a_run_says_that_it_moved_the_tag_back(tmp_path):
+    lab = directory_lab(tmp_path)
+    first = lab.prepare()
+    write(lab.source, {"a/99.png": png(9)})
+    second = lab.prepare()
+    assert (first["moved_from"], second["moved_from"]) == (None, first["version"])
+    (Path(lab.source) / "a/99.png").unlink()
+    back = lab.prepare()
+    assert (back["status"], back["version"]) == ("reused", first["version"])
+    assert back["moved_from"] == second["version"]
+    assert second["version"] in as_text(run_lines(back))
+    assert lab.prepare()["moved_from"] is None

@@ -58,20 +58,14 @@ def test_another_region_is_mirrored_and_priced(tmp_path):
         assert document["copied"]["count"] == 15
 
 
-def test_a_plan_that_costs_more_than_the_limit_is_refused(tmp_path):
-    lab = lab_of(tmp_path, "limited", EAST, {"region": "ap-east-1"})
+def test_a_plan_that_costs_more_than_the_limit_or_has_no_known_price_is_refused(tmp_path):
     with between(lambda store: Large(store) if "source" in store.url else store):
+        lab = lab_of(tmp_path, "limited", EAST, {"region": "ap-east-1"})
+        unknown = lab_of(tmp_path, "limit", {"region": "moon-base-1"}, WEST)
         lab.plan(cluster={"copy": {"max_cost_usd": 31}})
-        with larder_error("config.cost_limit"):
-            lab.plan(cluster={"copy": {"max_cost_usd": 20}})
-
-
-def test_a_limit_needs_a_known_price(tmp_path):
-    limited = {"cluster": {"copy": {"max_cost_usd": 1000}}}
-    with between():
-        lab_of(tmp_path, "known", EAST, WEST).plan(**limited)
-        with larder_error("config.cost_limit"):
-            lab_of(tmp_path, "limit", {"region": "moon-base-1"}, WEST).plan(**limited)
+        for refused, limit in ((lab, 20), (unknown, 1000)):
+            with larder_error("config.cost_limit"):
+                refused.plan(cluster={"copy": {"max_cost_usd": limit}})
 
 
 @pytest.mark.push

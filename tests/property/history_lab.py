@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from history_model import (
@@ -34,19 +33,18 @@ from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.samples.naming import LABEL_EXT
 from larder.segments import derived_files
-from larder.store import Store, open_store
+from larder.store import open_store
 from larder.verify.run import VerifySettings, verify
 from larder.versions import omitted
 from larder.versions.documents import VersionDocument
 from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
 from tests.support import checker
+from tests.support.checked_segment import SampleContent
 from tests.support.checker import Published, check_all, check_version
 from tests.support.memory import forget
 from tests.support.runs import between, forget_manifests, run_settings
 from tests.support.stores import WRITES, Recorder, Stop, Stopped, StoppingStore
-
-READS = ("open", "get", "head")
 
 
 @dataclass(frozen=True)
@@ -82,27 +80,38 @@ class Place:
         return replace(settings, compact=compact)
 
 
-class Traffic(Recorder):
-    """The calls of all stores of one run."""
+def calls(recorder: Recorder, place: Place, *methods: str) -> set[str]:
+    """The keys that a run asked for, as ``source:KEY``, or below the dataset's root."""
+    source, root = (open_store(url).url for url in (place.source, place.root))
+    urls = {
+        store.url + call.key
+        for store in recorder.stores
+        for call in store.calls
+        if call.method in methods
+    }
+    assert all(url.startswith((root, source)) for url in urls), urls
+    return {
+        url.removeprefix(root) if url.startswith(root) else "source:" + url.removeprefix(source)
+        for url in urls
+    }
 
-    def __init__(self, place: Place) -> None:
-        super().__init__()
-        self.place = place
 
-    def places(self, *methods: str) -> set[str]:
-        """Keys of the source, or below the dataset's root."""
-        source, root = (open_store(url).url for url in (self.place.source, self.place.root))
-        urls = {
-            store.url + call.key
-            for store in self.stores
-            for call in store.calls
-            if call.method in methods
-        }
-        assert all(url.startswith((root, source)) for url in urls), urls
-        return {
-            url.removeprefix(root) if url.startswith(root) else "source:" + url.removeprefix(source)
-            for url in urls
-        }
+@contextmanager
+def limited(history: History) -> Iterator[None]:
+    """The limits of a history in place of the real ones."""
+    segments, ranges, patterns, rows = history.limits
+    defaults = read_manifest.__kwdefaults__
+    assert defaults
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decision, "MAX_SEGMENTS", segments)
+        # At most MAX_SEGMENTS - 1 segments are not small, as with the real limits.
+        patch.setattr(decision, "SMALL", min(decision.SMALL, segments - 1))
+        patch.setattr(omitted, "MAX_INLINE_RANGES", ranges)
+        patch.setattr(checker, "_INLINE", ranges)
+        patch.setattr(derived_files, "MAX_PATTERNS", patterns)
+        patch.setattr(checker, "_PATTERNS", patterns)
+        patch.setitem(defaults, "batch_rows", rows)
+        yield
 
 
 @dataclass
@@ -119,21 +128,7 @@ class Run:
 
     def history(self, history: History) -> None:
         """All of it."""
-        segments, ranges, patterns, rows = history.limits
-        with ExitStack() as stack:
-            for where, name, value in (
-                (decision, "MAX_SEGMENTS", segments),
-                # At most MAX_SEGMENTS - 1 segments are not small, as with the real limits.
-                (decision, "SMALL", min(decision.SMALL, segments - 1)),
-                (omitted, "MAX_INLINE_RANGES", ranges),
-                (checker, "_INLINE", ranges),
-                (derived_files, "MAX_PATTERNS", patterns),
-                (checker, "_PATTERNS", patterns),
-            ):
-                stack.enter_context(mock.patch.object(where, name, value))
-            defaults = read_manifest.__kwdefaults__
-            stack.enter_context(mock.patch.dict(defaults, {"batch_rows": rows}))
-            self._most = segments
+        with limited(history):
             state, past = history.first, []
             self._step(state, Step(()), set())
             for step in history.steps:
@@ -150,14 +145,14 @@ class Run:
         self._write(state, touched)
         self.attempts.append(expected(state))
         before = self._current()
-        if step.stop is not None and not self._stopped(state, step):
-            step = step._replace(stop=None)
-        if step.stop is not None:
+        if step.stop is not None and self._stopped(state, step):
             if self.checks:
-                root = open_store(self.place.root)
-                check_all(root)
+                check_all(open_store(self.place.root))
             if step.abandoned:
-                self._note(state, before, step)
+                now = self._current()
+                if now is not None and (before is None or now.id != before.id):
+                    classes = self._classes(state, before, step)
+                    self.known[now.id] = (state, expected(state), classes)
                 self.digests.append(None)
                 return
         self._prepare(state, step, before)
@@ -188,35 +183,19 @@ class Run:
         """A run that is killed; false if it ended before."""
         stop = Stop(step.stop)
         forget_manifests()
-        try:
-            with between(lambda store: StoppingStore(store, stop)):
+        with suppress(LarderError), between(lambda store: StoppingStore(store, stop)):
+            try:
                 prepare(self.place.settings(state, compact=step.compact))
-        except Stopped:
-            return True
-        except LarderError:
-            return False
+            except Stopped:
+                return True
         return False
-
-    def _verify(self, version: str, state: State) -> None:
-        """What the checker accepts, `larder verify` does too."""
-        asked = VerifySettings(self.place.settings(state), version)
-        with between():
-            document = verify(asked, InlineRunner(1, StageTimes()))
-        assert (document["status"], document["version"]) == ("intact", version)
-
-    def _note(self, state: State, before: VersionDocument | None, step: Step) -> None:
-        """A run that was killed may have moved the tag."""
-        now = self._current()
-        if now is not None and (before is None or now.id != before.id):
-            classes = self._classes(state, before, step)
-            self.known[now.id] = (state, expected(state), classes)
 
     def _prepare(self, state: State, step: Step, before: VersionDocument | None) -> None:
         """A run that is not stopped."""
-        planned = self._plan(state, step) if self.checks else None
-        traffic = Traffic(self.place)
-        document = self._run(state, step, traffic)
+        planned, _ = self._run(state, step, plan_only=True) if self.checks else (None, None)
+        document, recorder = self._run(state, step)
         if document is None:
+            assert self._current() == before, "a run that fails publishes nothing"
             self.digests.append(None)
             return
         now = self._current()
@@ -231,35 +210,29 @@ class Run:
         if planned is not None and planned["status"] == "planned":
             assert planned["version"] == now.id
         published = self._check(now, state, found, classes)
-        assert len(now.segments) <= self._most, "too many segments"
+        assert len(now.segments) <= decision.MAX_SEGMENTS, "too many segments"
         if before is not None:
-            self._check_costs(state, before, found, traffic)
+            self._check_costs(state, before, found, recorder)
         self.known[now.id] = (state, found, classes)
         self._check_unchanged(state, step)
         if step.compact:
             self._check_compaction(state, now, published)
 
-    def _plan(self, state: State, step: Step) -> dict[str, Any]:
-        traffic = Traffic(self.place)
-        forget_manifests()
-        with between(traffic):
-            planned = prepare(self.place.settings(state, compact=step.compact), plan_only=True)
-        assert not traffic.places(*WRITES), "a plan writes"
-        return planned
-
-    def _run(self, state: State, step: Step, traffic: Traffic) -> dict[str, Any] | None:
-        """The document of a run; None if it fails, as it has to with a bad sample."""
-        fails = bool(expected(state).bad) and state.options["on_bad_sample"] == "fail"
+    def _run(
+        self, state: State, step: Step, *, plan_only: bool = False
+    ) -> tuple[dict[str, Any] | None, Recorder]:
+        """The document of a run, and its calls; None if it fails, as it has to with bad samples."""
         settings = self.place.settings(state, compact=step.compact)
+        fails = bool(expected(state).bad) and state.options["on_bad_sample"] == "fail"
         forget_manifests()
-        with between(traffic):
-            if not fails:
-                return prepare(settings)
-            before = self._current()
-            with pytest.raises(RunError):
-                prepare(settings)
-        assert self._current() == before, "a run that fails publishes nothing"
-        return None
+        with between(recorder := Recorder()):
+            if fails and not plan_only:
+                with pytest.raises(RunError):
+                    prepare(settings)
+                return None, recorder
+            document = prepare(settings, plan_only=plan_only)
+        assert not plan_only or not calls(recorder, self.place, *WRITES), "a plan writes"
+        return document, recorder
 
     def _same_inputs(self, state: State, before: VersionDocument) -> bool:
         then, _, _ = self.known[before.id]
@@ -280,51 +253,32 @@ class Run:
         return (*known, *sorted(found.names - set(known), key=str.encode))
 
     def _check(
-        self,
-        version: VersionDocument,
-        state: State,
-        found: Expected,
-        classes: tuple[str, ...] | None,
+        self, version: VersionDocument, state: State, found: Expected, classes: tuple[str, ...]
     ) -> Published:
         """What every reader sees is the model."""
         root = open_store(self.place.root)
         published = check_version(root, version.id)
-        self._verify(version.id, state)
-        if classes is not None:
-            assert version.classes == classes, "the numbers of classes"
+        with between():
+            asked = VerifySettings(self.place.settings(state), version.id)
+            assert verify(asked, InlineRunner(1, StageTimes()))["status"] == "intact"
+        assert version.classes == classes, "the numbers of classes"
         _same_samples(published, found)
         assert version.skipped == len(found.bad)
-        if state.options["format"] == "webdataset" and _all_tar(root, version):
-            clean = {split for split, facts in version.splits.items() if not facts.omitted}
+        patterns = [each for facts in version.splits.values() for each in facts.patterns]
+        if all(each.endswith(".tar") for each in patterns):
             read = published.read_by_pattern(root)
-            for split in clean:
-                assert read[split] == published.samples[split], "by pattern"
+            for split, facts in version.splits.items():
+                assert facts.omitted or read[split] == published.samples[split], "by pattern"
         data = larder.open(f"{self.place.root}@{version.id}", cache_dir=self.place.folder / "c")
         for split, own in published.samples.items():
             wanted = [(sample.key, sample.label, sample.parts) for sample in own]
             assert [tuple(sample) for sample in data.samples(split)] == wanted, "by index"
             if version.cache and own:
-                self._check_cache(data, split, own, version)
+                _check_cache(data, split, own, version.cache.kind)
         return published
 
-    def _check_cache(self, data: Any, split: str, own: Any, version: VersionDocument) -> None:
-        assert version.cache is not None
-        with data.cache(split, verify=True) as reader:
-            assert len(reader) == len(own), "records of the cache"
-            rows = list(reader)
-            batch = reader.batch(range(len(own)), fields=["key"])["key"]
-            for number, (record, sample) in enumerate(zip(rows, own, strict=True)):
-                assert record["key"] == sample.key == batch[number]
-                assert reader[number]["key"] == sample.key
-                if LABEL_EXT in sample.parts:
-                    assert int(record["label"]) == sample.label
-                for ext, part in sample.parts.items():
-                    decoded = version.cache.kind == "decoded" and ext == "png"
-                    if ext != LABEL_EXT and not decoded:
-                        assert bytes(record[ext]) == part, f"{sample.key}.{ext}"
-
     def _check_costs(
-        self, state: State, before: VersionDocument, found: Expected, traffic: Traffic
+        self, state: State, before: VersionDocument, found: Expected, recorder: Recorder
     ) -> None:
         """What did not change is not read or copied."""
         then_state, then, _ = self.known[before.id]
@@ -340,26 +294,26 @@ class Run:
         }
         if not self.place.in_memory:  # etags do not tell contents apart
             due |= self.rewritten
-        read = {key for key in traffic.places("open", "get") if key.startswith("source:")}
+        opened = calls(recorder, self.place, "open", "get")
+        read = {key for key in opened if key.startswith("source:")}
         read -= {f"source:{LABEL_FILE}"}
         assert read <= {f"source:{key}" for key in due}, "read without need"
-        copied = {key for key in traffic.places(*READS, *WRITES) if key.startswith("mirror/")}
+        asked = calls(recorder, self.place, "open", "get", "head", *WRITES)
+        copied = {key for key in asked if key.startswith("mirror/")}
         assert copied <= {f"mirror/{key}" for key in due}, "copied without need"
 
     def _check_unchanged(self, state: State, step: Step) -> None:
         """A run without a change writes nothing, and reads no shard."""
-        traffic = Traffic(self.place)
-        forget_manifests()
-        with between(traffic):
-            document = prepare(self.place.settings(state, compact=step.compact))
+        document, recorder = self._run(state, step)
+        assert document is not None
         assert document["status"] == "reused"
-        assert not traffic.places(*WRITES), "an unchanged run writes"
-        read = {key for key in traffic.places("open", "get") if key != f"source:{LABEL_FILE}"}
-        wrong = ("source:", "mirror/")
+        assert not calls(recorder, self.place, *WRITES), "an unchanged run writes"
+        read = calls(recorder, self.place, "open", "get") - {f"source:{LABEL_FILE}"}
         if step.compact and state.options["count_min"] and not self.place.in_memory:
             # Whether it is compact takes a plan, in which touched objects are compared.
             read -= {f"source:{key}" for key in self.rewritten}
-        assert not [key for key in read if key.startswith(wrong) or "/shards/" in key], read
+        assert not [key for key in read if key.startswith(("source:", "mirror/"))], read
+        assert not [key for key in read if "/shards/" in key], read
 
     def _check_compaction(
         self, state: State, version: VersionDocument, published: Published
@@ -367,9 +321,8 @@ class Run:
         """It equals a first build with the same order of classes, to the byte."""
         assert len(version.segments) == 1
         assert not version.omitted
-        name = "memory://again"
         forget("again")
-        place = Place(self.place.source, name, self.place.folder / "again")
+        place = Place(self.place.source, "memory://again", self.place.folder / "again")
         more: dict[str, Any] = {"mirror": False}
         if version.classes:
             labels = fields(state)["labels"] or {}
@@ -416,9 +369,17 @@ def _is_same(published: Published, found: Expected) -> bool:
     return True
 
 
-def _all_tar(root: Store, version: VersionDocument) -> bool:
-    patterns = (pattern for facts in version.splits.values() for pattern in facts.patterns)
-    return all(pattern.endswith(".tar") for pattern in patterns)
+def _check_cache(data: Any, split: str, own: Sequence[SampleContent], kind: str) -> None:
+    with data.cache(split, verify=True) as reader:
+        rows = list(reader)
+        keys = reader.batch(range(len(own)), fields=["key"])["key"]
+    assert list(keys) == [sample.key for sample in own]
+    for record, sample in zip(rows, own, strict=True):
+        assert record["key"] == sample.key
+        assert LABEL_EXT not in sample.parts or int(record["label"]) == sample.label
+        for ext, part in sample.parts.items():
+            if ext != LABEL_EXT and (ext, kind) != ("png", "decoded"):
+                assert bytes(record[ext]) == part, f"{sample.key}.{ext}"
 
 
 def _by_name(published: Published) -> Mapping[str, str]:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
-from urllib.parse import urlsplit
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -142,24 +141,3 @@ def test_any_setting_gives_a_config_error_or_valid_settings(given_settings):
     for model in (asked.dataset, asked.cluster):
         assert type(model).model_validate(model.model_dump(by_alias=True)) == model
         json.dumps(model.model_dump(), allow_nan=False).encode()
-
-
-@given(ARGUMENTS)
-@settings(deadline=None)
-def test_any_endpoint_of_the_environment_is_refused_or_works(endpoint):
-    asked, error = None, None
-    try:
-        asked = load_settings(
-            "files",
-            config_dir=CONFIGS,
-            settings=["source.url=s3://bucket/x"],
-            environ={"AWS_ENDPOINT_URL": endpoint},
-        )
-    except ConfigError as caught:
-        error = caught
-    if asked is not None:
-        found = asked.dataset.source.access.endpoint
-        assert found is None or urlsplit(found).hostname
-    else:
-        assert error is not None
-        assert error.where == "environment variable AWS_ENDPOINT_URL"

@@ -25,19 +25,12 @@ SLOW = settings(
 
 
 @pytest.mark.push
+@pytest.mark.parametrize("place", [Place.memory, Place.directory])
 @SLOW
-@given(histories())
-def test_histories_in_memory(history):
+@given(history=histories())
+def test_what_readers_see_is_what_the_source_has(place, history):
     with tempfile.TemporaryDirectory() as folder:
-        Run(Place.memory(Path(folder))).history(history)
-
-
-@pytest.mark.push
-@SLOW
-@given(histories())
-def test_histories_in_directories(history):
-    with tempfile.TemporaryDirectory() as folder:
-        Run(Place.directory(Path(folder))).history(history)
+        Run(place(Path(folder))).history(history)
 
 
 @pytest.mark.push

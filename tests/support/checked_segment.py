@@ -34,7 +34,7 @@ from larder.shards.indexes import index_files
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, CacheFile, SegmentDocument
-from larder.versions.index import SegmentIndex, Shard, read_shards
+from larder.versions.index import Shard, read_shards
 from larder.versions.publish import read_cache, read_segment
 from larder.versions.rows import INDEXED, read_rows
 
@@ -84,7 +84,6 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
             assert bad == document.skipped > 0
         rows = pa.Table.from_batches(read_rows(root, document.file("rows")), INDEXED)
         index = _index(rows, document)
-        _check_columns(root, document, rows)
         _check_sources(files["sources"], rows)
         _check_reader_indexes(root, document, rows)
         shards = _shards(root, document)
@@ -94,14 +93,6 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
     }
     _check_listing(root, segment, shards)
     return SegmentContent(document, samples, shards)
-
-
-def _check_columns(root: Store, document: SegmentDocument, rows: pa.Table) -> None:
-    """What readers get one by one is what the steps of a build read at once."""
-    expected = list(read_index(rows.to_batches()))
-    with tempfile.TemporaryDirectory() as folder:
-        columns = SegmentIndex(root, document.file("rows"), Path(folder), document.samples)
-        assert list(columns.samples(np.arange(len(expected)))) == expected
 
 
 def _check_sources(path: Path, rows: pa.Table) -> None:

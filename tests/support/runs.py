@@ -14,7 +14,6 @@ from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
 from larder.copy.copy_job import cut_batches
 from larder.jobs import manifests
-from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import Settings
 from larder.samples.order import objects_of
 from larder.store import open_store
@@ -53,31 +52,6 @@ def run_settings(
         template_name="test.yaml",
         output=output,
     )
-
-
-def labelled_root(
-    folder: Path, shard_format: str, objects: Mapping[str, bytes]
-) -> tuple[Settings, Path]:
-    """Prepare objects, whose folders are their classes, in shards of 8,000 bytes.
-
-    Returns the settings of the run, and the root of the dataset.
-    """
-    source = open_store(str(folder / "source"))
-    for key, data in objects.items():
-        source.put(key, data)
-    settings = run_settings(
-        str(folder / "source"),
-        str(folder / "storage"),
-        folder,
-        labels={"from": "folder"},
-        shards={"format": shard_format, "bytes": 8_000},
-        cache=None,
-        validate="none",
-    )
-    with between():
-        prepare(settings)
-    (root,) = (path.parent for path in folder.glob("storage/**/versions"))
-    return settings, root
 
 
 def forget_manifests() -> None:

@@ -62,15 +62,6 @@ def test_wrong_syntax(text):
         parse_settings([text])
 
 
-def test_settings_are_separated_by_their_first_key():
-    dataset, cluster = parse_settings(["a=1", "cluster.a=2", "clusters.a=3"])
-    assert [(setting.path, setting.where) for setting in dataset] == [
-        (("a",), "--set a"),
-        (("clusters", "a"), "--set clusters.a"),
-    ]
-    assert [(setting.path, setting.where) for setting in cluster] == [(("a",), "--set cluster.a")]
-
-
 @pytest.mark.parametrize("key", ["a.b", "l.0"])
 def test_a_path_through_a_value_without_keys(key):
     problems: list[ConfigError] = []

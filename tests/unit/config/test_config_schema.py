@@ -1,13 +1,15 @@
 import json
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from larder.config.json_schema import SCHEMAS, main, schema, text
+from larder.config import json_schema
+from larder.config.json_schema import SCHEMAS, main, text
 from larder.config.load import load_cluster, load_dataset, load_template
 from larder.config.models.dataset import Dataset
 from larder.config.text import read
@@ -20,6 +22,11 @@ LEAST = {"dataset": {"source": {"url": "./here"}}, "cluster": {"storage": {"url"
 ENVIRON = {"IMAGENET_SOURCE": "s3://src", "LARDER_SOURCE": "s3://src", "LARDER_STORAGE": "s3://dst"}
 
 
+@cache
+def schema(name: str) -> dict[str, Any]:
+    return json_schema.schema(SCHEMAS[name])
+
+
 def described(node: Any, path: str) -> Iterator[tuple[str, str]]:
     """Every property and every mapping of a schema, and its description."""
     yield path, node.get("description", "")
@@ -29,7 +36,7 @@ def described(node: Any, path: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_field_has_a_description(name):
-    whole = schema(SCHEMAS[name])
+    whole = schema(name)
     texts = dict(described(whole, name))
     for title, each in whole["$defs"].items():
         texts |= described(each, title)
@@ -75,7 +82,7 @@ def test_the_command_writes_only_what_differs(tmp_path, capsys):
 def test_the_schema_refuses_what_the_loader_refuses(noun, change, tmp_path):
     content = {**LEAST[noun], **change}
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(content, schema(SCHEMAS[f"{noun}.json"]))
+        jsonschema.validate(content, schema(f"{noun}.json"))
     (tmp_path / f"{noun}s").mkdir()
     (tmp_path / f"{noun}s/x.yaml").write_text(json.dumps(content))
     with pytest.raises(ConfigError):
@@ -98,13 +105,13 @@ def test_the_schema_refuses_what_the_loader_refuses(noun, change, tmp_path):
     ],
 )
 def test_valid_files_have_no_errors(change):
-    jsonschema.validate({**LEAST["dataset"], **change}, schema(SCHEMAS["dataset.json"]))
+    jsonschema.validate({**LEAST["dataset"], **change}, schema("dataset.json"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_files_fit_their_schema_before_variables_are_filled_in(path):
     name = f"{path.parent.name.removesuffix('s')}.json"
-    jsonschema.validate(read(path).value, schema(SCHEMAS[name]))
+    jsonschema.validate(read(path).value, schema(name))
     first = path.read_text().splitlines()[0]
     reference = first.removeprefix("# yaml-language-server: $schema=")
     assert (path.parent / reference).resolve() == CONFIGS / "schema" / name

@@ -13,18 +13,17 @@ from larder.config.models.cluster import Cluster, Mount
 from larder.config.models.dataset import Dataset, HashSplits
 from larder.errors import ConfigError
 
-BOOL, INT, FLOAT, STR = bool, int, float, str
 WRONG: Mapping[type, list[str]] = {
     bool: ["0", "1", "1.0", "yes", "on", "'true'", "'${ONE}'", "[true]"],
     int: ["true", "false", "7.0", "'7'", "1e1", ".nan", "'${TRUE}'", "'${POINT}'", "[7]"],
     float: ["true", "false", "'0.5'", ".nan", ".inf", "-.inf", "1" + "0" * 400, "'${TRUE}'"],
-    str: ["true", "0", "7", "1.5", "[a]", "{a: b}"],
+    str: ["true", "0", "7", "1.5"],
 }
 ENVIRON = {"ONE": "1", "TRUE": "true", "POINT": "7.0", "SEVEN": "7", "HALF": "0.5", "OFF": "false"}
 
 
 def leaves(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """The fields of a model that hold no other model, by their dotted keys."""
+    """Fields that hold no other model, by their dotted keys."""
     for name, field in model.model_fields.items():
         key = f"{prefix}{field.alias or name}"
         inner = [each for each in _types(field.annotation) if issubclass(each, BaseModel)]
@@ -66,36 +65,12 @@ FIELDS = [
     (Cluster, "nodes.mounts.read_only", bool),
     (Cluster, "nodes.mounts.host_path", str),
 ]
-BYTES = {
-    "shards.bytes",
-    "experiment.context_bytes",
-    "nodes.disk_bytes",
-    "nodes.bytes_per_second",
-    "consumer.limits.context_bytes",
-    "consumer.limits.small_bytes",
-    "consumer.limits.large_bytes",
-    "consumer.limits.object_bytes",
-    "copy.memory_bytes",
-    "copy.max_bytes_per_second",
-    "copy.skyplane.min_bytes",
-    "memory.tables_bytes",
-    "runner.batch_bytes",
-}
 LEAST = {
     "copy.memory_bytes": "SEVEN",
     "copy.give_up_seconds": "HALF",
     "memory.tables_bytes": "SEVEN",
 }
 """Fields that do not go as low as these variables."""
-MAPPINGS = {"source.rows.columns", "samples.annotations.columns"}
-LISTS = {
-    "source.include",
-    "source.exclude",
-    "source.rows.exclude",
-    "labels.classes",
-    "samples.annotations.files",
-}
-LISTS |= {"shards.images.masks", "consumer.vpc.subnets", "consumer.vpc.security_groups"}
 BESIDE = {
     "consumer": {"kind": "sagemaker"},
     "nodes.downloads": {"host_path": "/a", "container_path": "/b"},
@@ -142,12 +117,8 @@ def _flow(value: Any) -> str:
 @pytest.mark.parametrize(("model", "key", "kind"), FIELDS, ids=str)
 def test_no_value_is_accepted_as_another_type(model, key, kind, tmp_path):
     for value in WRONG[kind]:
-        if key in BYTES and value == "'7'":
-            continue  # bytes may be strings
-        if key in LISTS and value == "[a]":
-            continue
-        if key in MAPPINGS and value == "{a: b}":
-            continue
+        if value == "'7'" and "bytes" in key.rpartition(".")[2]:
+            continue  # which may be strings
         with pytest.raises(ConfigError) as caught:
             load(tmp_path, model, key, value)
         assert caught.value.code == "config.invalid_value", (value, str(caught.value))
@@ -179,12 +150,7 @@ def test_a_variable_may_have_any_value_that_the_file_could(model, key, kind, tmp
 
 
 @pytest.mark.parametrize(
-    ("model", "key"),
-    [
-        (Dataset, "shards.shuffle_seed"),
-        (Cluster, "copy.max_cost_usd"),
-        (Cluster, "storage.region"),
-    ],
+    ("model", "key"), [(Dataset, "shards.shuffle_seed"), (Cluster, "storage.region")]
 )
 def test_an_empty_variable_is_null_where_that_may_be(model, key, tmp_path):
     found: Any = load(tmp_path, model, key, "'${NOT_SET:-}'").model_dump(by_alias=True)

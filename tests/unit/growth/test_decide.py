@@ -36,112 +36,6 @@ def shape(decision: Decision) -> dict[str, list[int]]:
     return {name: np.flatnonzero(flags).tolist() for name, flags in decision.again.items()}
 
 
-@pytest.mark.parametrize("growth", [APPEND, OMIT, REBUILD])
-def test_the_first_version_is_one_segment(growth):
-    found = decide((), Changes(added=7), growth)
-    assert (found.kind, found.reason, shape(found)) == ("fresh", "this is the first version", {})
-    assert (found.policy, found.other) == (None, None)
-
-
-@pytest.mark.parametrize("growth", [APPEND, OMIT, REBUILD])
-@pytest.mark.parametrize("changes", [Changes(unchanged=10), Changes(unchanged=9, added=1)])
-def test_a_reason_for_one_segment_comes_before_all_else(growth, changes):
-    found = decide([whole("s", 100)], changes, growth, fresh="shards.bytes was 1 kB")
-    assert (found.kind, found.reason, shape(found)) == ("fresh", "shards.bytes was 1 kB", {})
-
-
-@pytest.mark.parametrize("growth", [APPEND, OMIT, REBUILD])
-def test_nothing_changed(growth):
-    """Whatever the segments are: half omitted before, too many, or small."""
-    segments = [segment("a", (10, 2, 2, 100), (10, 0, 0, 100)), whole("b", 1, 2), segment("c")]
-    found = decide(segments, Changes(unchanged=22, bad=3), growth)
-    assert (found.kind, found.reason) == ("keep", "no sample has changed")
-    assert shape(found) == {"a": [], "b": [], "c": []}
-    assert found.folded == ()
-
-
-@pytest.mark.parametrize(
-    "changes", [{"added": 1}, {"changed": 1}, {"relabelled": 1}, {"moved": 1}, {"removed": 1}]
-)
-def test_a_rebuild_packs_all_whatever_changed(changes):
-    found = decide([whole("s", 100)], Changes(unchanged=9, **changes), REBUILD)
-    assert (found.kind, found.reason) == ("fresh", "growth.mode is rebuild")
-
-
-def test_samples_are_added_to_a_new_segment():
-    found = decide([whole("a", 100, 100), whole("b", 5)], Changes(unchanged=30, added=1200), APPEND)
-    assert (found.kind, found.reason) == ("grow", "what differs goes into a new segment")
-    assert shape(found) == {"a": [], "b": []}
-    assert found.policy.packed == found.other.packed == Totals()  # type: ignore[union-attr]
-
-
-TOUCHED = [
-    segment("a", (10, 10, 9, 100), (10, 10, 10, 100), (10, 10, 0, 100), (10, 10, 10, 100)),
-    whole("b", 50),
-]
-
-
-def test_repack_packs_the_rest_of_touched_shards():
-    found = decide(TOUCHED, Changes(unchanged=39, removed=11), APPEND)
-    assert (found.kind, shape(found)) == ("grow", {"a": [0], "b": []})
-    policy, other = found.policy, found.other
-    assert (policy.removals, policy.packed) == ("repack", Totals(9, 90))
-    assert (policy.omitted, policy.shards) == (0, 2), "no row of a shard that is listed"
-    assert (other.removals, other.packed) == ("omit", Totals())
-    assert (other.omitted, other.shards) == (1, 1), "the shard without a sample is not listed"
-
-
-def test_omit_packs_nothing():
-    found = decide(TOUCHED, Changes(unchanged=39, removed=11), OMIT)
-    assert (found.kind, shape(found)) == ("grow", {"a": [], "b": []})
-    assert (found.policy.removals, found.policy.omitted) == ("omit", 1)
-    assert (found.other.removals, found.other.packed) == ("repack", Totals(9, 90))
-
-
-def test_repack_takes_over_what_omit_left():
-    """Rows that the previous version omits are like removed ones: the policy has changed."""
-    before = segment("a", (10, 7, 7, 100), *[(10, 10, 10, 100)] * 3)
-    found = decide([before], Changes(unchanged=37, added=1), APPEND)
-    assert shape(found) == {"a": [0]}
-    assert shape(decide([before], Changes(unchanged=37, added=1), OMIT)) == {"a": []}
-
-
-@pytest.mark.parametrize(("rest", "kind"), [(499, "fresh"), (500, "grow"), (501, "grow")])
-def test_more_than_half_is_packed_again_as_a_whole(rest, kind):
-    """Three of four samples of 1,000 bytes are 750; exactly half is not more."""
-    segments = [segment("a", (4, 4, 3, 1000), (9, 9, 9, rest))]
-    changes = Changes(unchanged=12, removed=1)
-    found = decide(segments, changes, APPEND)
-    assert found.kind == kind
-    assert found.policy.packed == Totals(3, 750)
-    if kind == "fresh":
-        assert found.reason == "more than half of the bytes would be packed again"
-    assert decide(segments, changes, OMIT).kind == "grow"
-
-
-def test_shards_that_were_not_listed_do_not_count_for_the_half():
-    """A segment keeps its shards when a version lists them no longer."""
-    gone: Shard = (10, 0, 0, 1_000_000)
-    segments = [segment("a", gone, (10, 10, 9, 100), (10, 10, 10, 70))]
-    assert decide(segments, Changes(unchanged=19, removed=1), APPEND).kind == "fresh"
-    assert decide(segments, Changes(unchanged=19, removed=1), OMIT).kind == "grow"
-
-
-def test_a_segment_without_a_live_sample_is_dropped():
-    segments = [whole("a", 100), segment("b", (10, 10, 0, 9)), segment("c"), whole("d", 100)]
-    for growth in (APPEND, OMIT):
-        found = decide(segments, Changes(unchanged=20, removed=10), growth)
-        assert shape(found) == {"a": [], "d": []}
-        assert found.folded == ()
-
-
-@pytest.mark.parametrize("growth", [APPEND, OMIT])
-def test_nothing_is_left(growth):
-    segments = [segment("a", (10, 10, 0, 100)), segment("b", (10, 10, 0, 100))]
-    found = decide(segments, Changes(added=20, removed=20), growth)
-    assert (found.kind, found.reason) == ("fresh", "nothing is left of the previous version")
-
-
 def many(small: int, *, first: Sequence[int] = (1000,)) -> list[SegmentState]:
     return [
         *(whole(f"large-{n}", size) for n, size in enumerate(first)),
@@ -149,64 +43,103 @@ def many(small: int, *, first: Sequence[int] = (1000,)) -> list[SegmentState]:
     ]
 
 
-ONE_MORE: dict[str, Any] = {"added": 1}
+def half(rest: int) -> list[SegmentState]:
+    """Three of four samples of 1,000 bytes are 750; the others have ``rest``."""
+    return [segment("a", (4, 4, 3, 1000), (9, 9, 9, rest))]
 
 
-def test_sixteen_segments_are_left_alone():
-    found = decide(many(14), Changes(unchanged=150, **ONE_MORE), APPEND)
-    assert (len(found.again), found.folded) == (15, ())
-    found = decide(many(15), Changes(unchanged=160, removed=1), OMIT)
-    assert (len(found.again), found.folded) == (16, ()), "there is no new one"
+def tenth(second: int) -> list[SegmentState]:
+    """Segments of 1,000 bytes together: the edge of small is at 100."""
+    return [*many(12, first=(787 - second, second, 100)), whole("edge", 101)]
 
 
-@pytest.mark.parametrize("changes", [{"added": 1}, {"changed": 1}, {"relabelled": 1}, {"moved": 1}])
-@pytest.mark.parametrize("growth", [APPEND, OMIT])
-def test_the_seventeenth_segment_takes_the_small_ones(growth, changes):
-    segments = many(15)
-    assert len(segments) == MAX_SEGMENTS
-    found = decide(segments, Changes(unchanged=160, **changes), growth)
-    assert (found.kind, shape(found)) == ("grow", {"large-0": []})
-    assert found.folded == tuple(f"small-{n}" for n in range(15))
-    reason = "what differs goes into a new segment, with those of 15 small segments"
-    assert found.reason == reason
+def kept(*names: str) -> dict[str, list[int]]:
+    return {name: [] for name in names}
 
 
-def test_a_touched_shard_makes_a_new_segment_too():
-    """A removal alone adds a segment if the rest of the shard is packed again."""
-    segments = [segment("large", (10, 10, 9, 100), *[(10, 10, 10, 100)] * 9), *many(15, first=())]
-    changes = Changes(unchanged=249, removed=1)
-    assert shape(decide(segments, changes, APPEND)) == {"large": [0]}
-    assert len(decide(segments, changes, OMIT).again) == 16
+TOUCHED = [
+    segment("a", (10, 10, 9, 100), (10, 10, 10, 100), (10, 10, 0, 100), (10, 10, 10, 100)),
+    whole("b", 50),
+]
+REMOVED = Changes(unchanged=39, removed=11)
+LEFT_OUT = [segment("a", (10, 7, 7, 100), *[(10, 10, 10, 100)] * 3)]
+"""Rows that the previous version omits are like removed ones."""
+UNLISTED = [segment("a", (10, 0, 0, 1_000_000), (10, 10, 9, 100), (10, 10, 10, 70))]
+"""A segment keeps its shards when a version lists them no longer: they do not count."""
+HALF_OMITTED = [segment("a", (10, 2, 2, 100), (10, 0, 0, 100)), whole("b", 1), segment("c")]
+LIVELESS = [whole("a", 100), segment("b", (10, 10, 0, 9)), segment("c"), whole("d", 100)]
+NOTHING_LEFT = [segment(name, (10, 10, 0, 100)) for name in "ab"]
+ROOM = [*many(14), segment("gone", (10, 10, 0, 1))]
+REST_OF_16 = [segment("large", (10, 10, 9, 100), *[(10, 10, 10, 100)] * 9), *many(15, first=())]
+LESS, MORE = Changes(unchanged=12, removed=1), Changes(unchanged=160, added=1)
+BOTH_WAYS = Changes(unchanged=150, added=1, removed=10)
+ALL, BOTH = (APPEND, OMIT, REBUILD), (APPEND, OMIT)
+NAMES = [state.id for state in many(15)]
+LARGE = ("large-1", "large-2")
+
+CASES: dict[str, tuple[Sequence[SegmentState], Changes, Sequence[Growth], str, Any]] = {
+    "the first version": ((), Changes(added=7), ALL, "fresh", {}),
+    "nothing changed": (HALF_OMITTED, Changes(unchanged=22, bad=3), ALL, "keep", kept(*"abc")),
+    "added": ([whole("a", 9), whole("b", 5)], MORE, BOTH, "grow", kept(*"ab")),
+    "removed, packed again": (TOUCHED, REMOVED, [APPEND], "grow", {"a": [0], "b": []}),
+    "removed, omitted": (TOUCHED, REMOVED, [OMIT], "grow", kept(*"ab")),
+    "omitted before, packed again": (LEFT_OUT, MORE, [APPEND], "grow", {"a": [0]}),
+    "omitted before, omitted": (LEFT_OUT, MORE, [OMIT], "grow", kept("a")),
+    "more than half": (half(499), LESS, [APPEND], "fresh", {}),
+    "half": (half(500), LESS, [APPEND], "grow", {"a": [0]}),
+    "more than half, omitted": (half(499), LESS, [OMIT], "grow", kept("a")),
+    "more than half of what is listed": (UNLISTED, LESS, [APPEND], "fresh", {}),
+    "the same, omitted": (UNLISTED, LESS, [OMIT], "grow", kept("a")),
+    "without a live sample": (LIVELESS, BOTH_WAYS, BOTH, "grow", kept(*"ad")),
+    "nothing left": (NOTHING_LEFT, BOTH_WAYS, BOTH, "fresh", {}),
+    "the sixteenth": (many(14), MORE, BOTH, "grow", kept(*NAMES[:15])),
+    "no seventeenth": (many(15), LESS, BOTH, "grow", kept(*NAMES)),
+    "room for another": (ROOM, BOTH_WAYS, BOTH, "grow", kept(*NAMES[:15])),
+    "the seventeenth": (many(15), MORE, BOTH, "grow", kept("large-0")),
+    "a rest that makes it 17": (REST_OF_16, LESS, [APPEND], "grow", {"large": [0]}),
+    "a rest that is omitted": (REST_OF_16, LESS, [OMIT], "grow", kept("large", *NAMES[1:])),
+    "a tenth is large": (tenth(100), MORE, BOTH, "grow", kept(*NAMES[:1], *LARGE, "edge")),
+    "less is small": (tenth(99), MORE, BOTH, "grow", kept(*NAMES[:1], LARGE[1], "edge")),
+    "all are small": ([whole(f"s{n}", 100) for n in range(16)], MORE, BOTH, "fresh", {}),
+    "rebuilt": ([whole("s", 100)], MORE, [REBUILD], "fresh", {}),
+}
 
 
-def test_a_segment_that_goes_makes_room():
-    segments = [*many(14), segment("gone", (10, 10, 0, 1))]
-    changes = Changes(unchanged=150, added=1, removed=10)
-    for growth in (APPEND, OMIT):
+@pytest.mark.parametrize("what", CASES)
+def test_what_becomes_of_the_segments(what):
+    segments, changes, growths, kind, again = CASES[what]
+    for growth in growths:
         found = decide(segments, changes, growth)
-        assert (len(found.again), found.folded) == (15, ())
+        assert (found.kind, shape(found)) == (kind, again)
+        left = {state.id for state in segments if state.live.any()} - again.keys()
+        assert set(found.folded) == (left if kind == "grow" else set())
 
 
-def test_small_is_less_than_a_tenth():
-    """Of the bytes that would be left of the version: here 1000."""
-    segments = many(13, first=(687, 100, 100))
-    segments[-1] = whole("edge", 101)
-    assert sum(int(state.bytes.sum()) for state in segments) == 1000
-    found = decide(segments, Changes(unchanged=160, added=1), APPEND)
-    assert shape(found) == {"large-0": [], "large-1": [], "large-2": [], "edge": []}
-    segments[1] = whole("large-1", 99)
-    segments[0] = whole("large-0", 688)
-    assert shape(decide(segments, Changes(unchanged=160, added=1), APPEND)) == {
-        "large-0": [],
-        "large-2": [],
-        "edge": [],
-    }
+@pytest.mark.parametrize("change", ["added", "changed", "relabelled", "moved", "removed"])
+def test_every_change_counts(change):
+    changes = Changes(unchanged=160, **{change: 1})
+    assert decide([whole("s", 100)], changes, REBUILD).kind == "fresh"
+    folded = decide(many(15), changes, APPEND).folded
+    assert len(folded) == (0 if change == "removed" else 15)
 
 
-def test_segments_that_are_all_small_become_one():
-    segments = [whole(f"s{n}", 100) for n in range(16)]
-    found = decide(segments, Changes(unchanged=160, added=1), APPEND)
-    assert (found.kind, found.reason, shape(found)) == ("fresh", "all segments are small", {})
+@pytest.mark.parametrize("growth", ALL)
+@pytest.mark.parametrize("changes", [Changes(unchanged=10), MORE])
+def test_a_reason_for_one_segment_comes_before_all_else(growth, changes):
+    found = decide([whole("s", 100)], changes, growth, fresh="shards.bytes was 1 kB")
+    assert (found.kind, found.reason, shape(found)) == ("fresh", "shards.bytes was 1 kB", {})
+
+
+def test_a_decision_says_what_either_policy_packs_and_omits():
+    for growth in BOTH:
+        found = decide(TOUCHED, REMOVED, growth)
+        repack, omit = found.policy, found.other
+        if growth is OMIT:
+            repack, omit = omit, repack
+        assert (repack.removals, repack.packed) == ("repack", Totals(9, 90))
+        assert (repack.omitted, repack.shards) == (0, 2), "no row of a shard that is listed"
+        assert (omit.removals, omit.packed) == ("omit", Totals())
+        assert (omit.omitted, omit.shards) == (1, 1), "the shard without a sample is not listed"
 
 
 shards = st.tuples(st.integers(1, 9), st.floats(0, 1), st.floats(0, 1), st.integers(1, 10_000)).map(

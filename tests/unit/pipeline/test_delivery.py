@@ -10,7 +10,6 @@ from larder.experiments.advice import Choices
 from larder.experiments.delivery import Advice
 from larder.jobs.results import Totals
 from larder.pipeline.delivery import choices, chosen, delivery_document
-from tests.support.errors import larder_error
 
 DELIVERIES = [
     ("auto", "/mnt/data", "bind_mount"),
@@ -57,20 +56,6 @@ def test_it_follows_from_the_storage_and_shards_with_omitted_samples_are_not_nam
         advice = decide(requested, storage_url, omitted)
         assert (advice.delivery, advice.shards) == (delivery, not omitted)
         assert ("the version omits" in advice.sentence) == omitted
-
-
-@pytest.mark.parametrize(
-    ("requested", "storage_url"),
-    [
-        ("bind_mount", "s3://bucket/"),
-        ("bucket", "file:///mnt/data/"),
-        ("fast_file", "/mnt/data"),
-    ],
-)
-def test_impossible_choices_are_refused(requested, storage_url):
-    with larder_error("config.invalid_value") as caught:
-        decide(requested, storage_url)
-    assert caught.value.where in (storage_url, "experiment.delivery")
 
 
 WEST = {"region": "us-west-2"}
@@ -132,34 +117,28 @@ EFS = {"type": "efs", "id": "fs-01234567", "directory": "/data"}
 CLAIM = {"host_path": "/srv", "container_path": "/data", "claim": "team-data"}
 
 
+DISK = {"disk_bytes": 10**9}
+BUCKET = "s3://storage/"
+
+
 @pytest.mark.parametrize(
-    ("url", "cluster", "first"),
+    ("url", "consumer", "nodes", "first"),
     [
-        ("s3://storage/", {"consumer": SAGEMAKER}, "file"),
-        ("s3://storage/", {"consumer": SAGEMAKER, "nodes": {"disk_bytes": 10**9}}, "fast_file"),
-        ("s3://storage/", {"consumer": {**SAGEMAKER, "record_io": True}}, "pipe"),
-        (
-            "s3://storage/",
-            {"consumer": {**SAGEMAKER, "shuffle_seed": 7}, "nodes": {"disk_bytes": 10**9}},
-            "pipe",
-        ),
-        (
-            "s3://storage/",
-            {
-                "consumer": {**SAGEMAKER, "sharded": True},
-                "nodes": {"disk_bytes": 10**9, "count": 4},
-            },
-            "file",
-        ),
-        ("/srv/efs", {"consumer": {**SAGEMAKER, "file_system": EFS}}, "efs"),
-        ("/srv/data", {"nodes": {"mounts": [CLAIM]}}, "volume"),
-        ("/elsewhere", {"nodes": {"mounts": [CLAIM]}}, "bind_mount"),
-        ("/srv/data", {"consumer": {"kind": "kubernetes"}, "nodes": {"mounts": [CLAIM]}}, "volume"),
-        ("s3://storage/", {"consumer": {"kind": "kubeflow"}}, "stream"),
-        ("/srv/data", {"consumer": {"kind": "json"}}, "bind_mount"),
+        (BUCKET, SAGEMAKER, {}, "file"),
+        (BUCKET, SAGEMAKER, DISK, "fast_file"),
+        (BUCKET, {**SAGEMAKER, "record_io": True}, {}, "pipe"),
+        (BUCKET, {**SAGEMAKER, "shuffle_seed": 7}, DISK, "pipe"),
+        (BUCKET, {**SAGEMAKER, "sharded": True}, {**DISK, "count": 4}, "file"),
+        ("/srv/efs", {**SAGEMAKER, "file_system": EFS}, {}, "efs"),
+        ("/srv/data", {}, {"mounts": [CLAIM]}, "volume"),
+        ("/elsewhere", {}, {"mounts": [CLAIM]}, "bind_mount"),
+        ("/srv/data", {"kind": "kubernetes"}, {"mounts": [CLAIM]}, "volume"),
+        (BUCKET, {"kind": "kubeflow"}, {}, "stream"),
+        ("/srv/data", {"kind": "json"}, {}, "bind_mount"),
     ],
 )
-def test_the_cluster_file_says_what_there_is(url, cluster, first):
+def test_the_cluster_file_says_what_there_is(url, consumer, nodes, first):
+    cluster = {"nodes": nodes, **({"consumer": consumer} if consumer else {})}
     dataset, target = models({"url": url}, {}, {"url": "/source"}, **cluster)
     assert chosen(dataset, target, offered(dataset, target)).delivery == first
 

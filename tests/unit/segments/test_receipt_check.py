@@ -1,11 +1,12 @@
 """A receipt is compared with the order batch by batch, and refused as if it were one batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from google_crc32c import value as checksum
 
 from larder.errors import DamageError
 from larder.manifest.files import write_manifest
@@ -20,11 +21,12 @@ Row = dict[str, Any]
 
 
 def sample(key: str, place: Place, part: Place | None = None, bad: str | None = None) -> Row:
-    """A row of a receipt; its part has no place of its own unless it is given."""
+    """A row of a receipt, of class 0; its part has no place of its own unless it is given."""
     offset, length = part or (None, 10)
     made = {"ext": "bin", "source": f"{key}.bin", "etag": "e", "offset": offset, "length": length}
-    row = {"key": key, "offset": place[0], "length": place[1], "label": None, "bad": bad}
-    return {**row, "parts": [{**made, "crc32c": 0}]}
+    row = {"key": key, "offset": place[0], "length": place[1], "label": 0, "bad": bad}
+    label = {"ext": "cls", "length": 1, "crc32c": checksum(b"0")}
+    return {**row, "parts": [{**made, "crc32c": 0}, *([] if bad else [label])]}
 
 
 def order(keys: Sequence[str]) -> list[pa.RecordBatch]:
@@ -32,7 +34,7 @@ def order(keys: Sequence[str]) -> list[pa.RecordBatch]:
     empty = dict.fromkeys(SAMPLE_ORDER.names)
     part = {"ext": "bin", "size_bytes": 10, "etag": "e", "checksum": None}
     rows = [
-        {**empty, "split": "train", "key": key, "parts": [part | {"key": f"{key}.bin"}]}
+        {**empty, "split": "train", "key": key, "label": 0, "parts": [part | {"key": f"{key}.bin"}]}
         for key in keys
     ]
     batches = [pa.RecordBatch.from_pylist([row], schema=SAMPLE_ORDER) for row in rows]
@@ -88,6 +90,34 @@ def test_other_samples_are_found_where_all_or_some_are_bad(tmp_path):
     for rows in ([bad["a"], bad["c"]], [sample("a", (0, 1)), bad["c"]], [bad["a"], bad["a"]]):
         assert "not those that are planned" in problem(tmp_path, "parquet", rows)
     assert problem(tmp_path, "parquet", [bad["a"], sample("b", (0, 1))]), "bad ones are last"
+
+
+ALTERATIONS: dict[str, Callable[[list[Row]], Any]] = {
+    "a row less": lambda rows: rows.pop(),
+    "a row twice": lambda rows: rows.append(rows[-1]),
+    "rows exchanged": lambda rows: rows.reverse(),
+    "another key": lambda rows: rows[0].update(key="zzz"),
+    "another label": lambda rows: rows[0].update(label=1),
+    "another label, with its checksum": lambda rows: rows[0].update(
+        label=1, parts=[rows[0]["parts"][0], {**rows[0]["parts"][1], "crc32c": checksum(b"1")}]
+    ),
+    "moved": lambda rows: rows[0].update(offset=4),
+    "longer": lambda rows: rows[1].update(length=5),
+    "a part less": lambda rows: rows[0]["parts"].pop(0),
+    "an empty part": lambda rows: rows[0]["parts"][0].update(length=0),
+    "a part that is cut": lambda rows: rows[0]["parts"][0].update(length=9),
+    "another extension": lambda rows: rows[0]["parts"][0].update(ext="exe"),
+    "another source": lambda rows: rows[0]["parts"][0].update(source="other.bin"),
+    "another etag": lambda rows: rows[0]["parts"][0].update(etag="other"),
+    "the checksum of a label": lambda rows: rows[0]["parts"][1].update(crc32c=7),
+}
+
+
+@pytest.mark.parametrize("what", ALTERATIONS)
+def test_any_alteration_is_found(tmp_path, what):
+    rows = [sample("a", (0, 1)), sample("b", (1, 1))]
+    ALTERATIONS[what](rows)
+    assert problem(tmp_path, "parquet", rows)
 
 
 @pytest.mark.parametrize("place", [(None, 1), (0, None)])

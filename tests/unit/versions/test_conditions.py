@@ -1,8 +1,5 @@
 """Which conditional writes a store keeps: tried once, by writing nothing but the answer."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from larder.manifest.sealed import seal
@@ -13,6 +10,8 @@ from tests.support.errors import larder_error
 from tests.support.stores import (
     FaultyStore,
     LoseAnswer,
+    Meanwhile,
+    MeanwhileStore,
     Stop,
     Stopped,
     StoppingStore,
@@ -45,15 +44,14 @@ def test_a_lost_answer_does_not_change_what_is_found(root, nth, effect, kept):
     assert probe_conditions(store) == kept
 
 
-def test_runs_that_ask_at_the_same_time_find_the_same(root):
-    barrier = threading.Barrier(6)
-
-    def ask(_: int) -> Conditions:
-        barrier.wait()
-        return probe_conditions(root)
-
-    with ThreadPoolExecutor(6) as pool:
-        assert list(pool.map(ask, range(6))) == [KEPT] * 6
+@pytest.mark.parametrize("puts", range(4))
+def test_runs_that_ask_at_the_same_time_find_the_same(root, puts):
+    """Another run asks after so many puts of this one."""
+    meanwhile, found = Meanwhile(), list[Conditions]()
+    meanwhile.before("put", KEY, lambda: None, times=puts)
+    meanwhile.before("put", KEY, lambda: found.append(probe_conditions(root)))
+    found.append(probe_conditions(MeanwhileStore(root, meanwhile)))
+    assert found == [KEPT, KEPT]
     assert read_conditions(root) == KEPT
 
 

@@ -5,11 +5,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from golden_identities import assert_golden
 from pydantic import Field
 
 from larder.config.models.dataset import Cache, Dataset, Growth, Shards
 from larder.config.models.field_types import Model
-from larder.config.shape import BuilderUse, DecoderUse, Feature, FormatOptions, ImageShape
+from larder.config.shape import (
+    BuilderUse,
+    DecoderUse,
+    Feature,
+    FormatOptions,
+    ImageOptions,
+    ImageShape,
+    Transform,
+)
 from larder.versions import identity
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
@@ -256,3 +265,143 @@ def test_a_release_with_another_format_of_caches_makes_new_ones(monkeypatch, fie
     before = inputs(dataset(**fields))
     monkeypatch.setattr(identity, "CACHE_VERSION", identity.CACHE_VERSION + 1)
     assert (inputs(dataset(**fields)) != before) == is_new
+
+
+# Pinned: an identity that changes without need makes everybody pack everything again
+
+PINNED: dict[str, dict[str, Any]] = {
+    "least": {},
+    "all": {
+        "splits": {"train": ["train/**", "more/**"], "test": "**"},
+        "labels": {"files": {"test": "val.txt"}, "classes": ["cat", "ü"]},
+        "shards": {"format": "columns", "bytes": "1 MB", "count_min": 3, "shuffle_seed": 0},
+        "validate": "decode",
+        "on_bad_key": "skip",
+        "on_bad_sample": "skip",
+        "cache": {"records": "decoded"},
+    },
+    "images": {"images": {"max_pixels": 1_000}},
+    "cache images": {
+        "validate": "decode",
+        "cache": {"records": "decoded", "images": {"resize": [224, 200], "mode": "L"}},
+    },
+    "transform": {"shards": {"images": {"resize": 256, "format": "jpeg", "masks": ["seg"]}}},
+    "masks": {
+        "shards": {"images": {"masks": ["seg"]}},
+        "validate": "decode",
+        "cache": {"records": "decoded"},
+    },
+    "decoding": {
+        "validate": "decode",
+        "decoding": {"wav": "wav", "mel": "npy shape=80,*"},
+        "cache": {"records": "decoded"},
+    },
+    "hashed": {
+        "splits": {
+            "by": "hash",
+            "seed": -7,
+            "fractions": {"train": 0.9, "validation": 0.1},
+            "group": "patient-([0-9]+)",
+        },
+        "labels": {"from": "folder"},
+        "cache": {"records": "encoded"},
+    },
+    "expanded": {
+        "source": {
+            "url": "/s",
+            "include": ["a/**"],
+            "exclude": ["**/*.txt"],
+            "archives": "expand",
+            "rows": {
+                "format": "parquet",
+                "key": "id",
+                "columns": {"image.bytes": "jpg", "x": None},
+            },
+        },
+    },
+}
+
+
+def test_inputs_are_pinned():
+    label_files = {"all": {"test": "3" * 64}}
+    found = {
+        name: inputs(dataset(**fields), label_files.get(name)) for name, fields in PINNED.items()
+    }
+    assert_golden("inputs", found)
+
+
+OPTIONS = FormatOptions(
+    {"image/encoded": Feature("image", "bytes"), "weight": Feature("part", "float", "weight.txt")},
+    ("cat", "ü"),
+    1_000,
+)
+
+TRANSFORM = ImageOptions(
+    transform=Transform(
+        resize=256, format="jpeg", masks=("seg",), codecs={"pillow": "13.0.0", "jpeg": "x 1"}
+    )
+)
+
+DECODERS = (
+    DecoderUse("mel", "npy", shape=(80, None), version="1"),
+    DecoderUse("wav", "m:f", '{"rate":16000}', version="2"),
+)
+
+
+def test_segments_and_their_caches_are_pinned():
+    least = SEGMENT._replace(samples="2" * 64)
+    whole = least._replace(
+        validate="decode", on_bad_sample="skip", first_shards={"train": 12, "test": 1}
+    )
+    shapes = {
+        "images": {"images": ImageOptions(1_000)},
+        "transform": {"images": TRANSFORM},
+        "options": {"format": "tfrecord", "options": OPTIONS},
+    }
+    decoding = replace(SHAPE, images=ImageOptions(decoders=DECODERS))
+    identities = {
+        "least": least,
+        "grown": least._replace(first_shards={"train": 12, "validation": 0}),
+        "all": whole._replace(
+            shape=Shape("columns", 2, 1_000_000, {"train": 400_000, "test": 7}, 0)
+        ),
+        "decoding": least._replace(validate="decode", shape=decoding),
+        **{name: least._replace(shape=replace(SHAPE, **each)) for name, each in shapes.items()},
+    }
+    segments = {name: segment_id(each) for name, each in identities.items()}
+    assert_golden("segments", segments)
+    caches = {kind: cache_id(segments["least"], kind) for kind in ("encoded", "decoded")}
+    caches["decoders"] = cache_id(segments["least"], "decoded", DECODERS)
+    builder = BuilderUse("m:f", '{"rate":16000}', "0" * 64)
+    caches["builder"] = cache_id(segments["least"], "built", builder=builder)
+    caches["images"] = cache_id(segments["least"], "decoded", images=ImageShape(224, 200, 3))
+    assert_golden("caches", caches)
+
+
+def test_versions_and_contents_are_pinned():
+    one, other = "a" * 32, "b" * 32
+    whole = version_id(
+        "d",
+        [(one, "c" * 32), (other, "d" * 32)],
+        {(one, "train"): rows(0, 1, 5), (other, "test"): rows(3)},
+        classes=("cat", "ü"),
+        split_names=("train", "test"),
+        skipped="9" * 64,
+    )
+    least = version_id("d", [(one, None)], {}, classes=(), split_names=("train",))
+    assert_golden("versions", {"least": least, "all": whole})
+    shards = [
+        ShardIdentity("train", "d-train-000001.tar", 20_480, "1" * 64, ((0, 2), (5, 6))),
+        ShardIdentity("train", "d-train-000000.tar", 10_240, "0" * 64),
+        ShardIdentity("test", "d-test-000000.tar", 10_240, "2" * 64),
+    ]
+    files = [
+        CacheFile("p", 1, "0" * 64, digest * 64, 9, segment=segment, split="train")
+        for segment, digest in ("a3", "b4")
+    ]
+    cache = CacheFacts("decoded", {"train": tuple(files)})
+    contents = {
+        "least": content_digest(shards[1:2], [], None),
+        "all": content_digest(shards, ["cat", "ü"], cache),
+    }
+    assert_golden("contents", contents)

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from larder.bounds import DOCUMENT_BYTES
 from larder.manifest.sealed import seal
 from larder.versions import layout
 from larder.versions.documents import (
@@ -15,7 +16,7 @@ from larder.versions.documents import (
 )
 from larder.versions.publish import publish_cache, publish_version, read_cache, read_version
 from tests.support.errors import larder_error
-from tests.support.stores import RecordingStore, UnconditionalStore
+from tests.support.stores import RecordingStore, UnconditionalStore, keys_of
 
 FILE = CacheFile(
     f"segments/{'4' * 32}/caches/{'7' * 32}/p",
@@ -64,6 +65,14 @@ def test_the_first_to_publish_wins_where_conditions_are_not_kept(root, refuses):
     assert publish_version(store, later, if_absent=False) == VERSION
     assert [call.key for call in store.writes] == [layout.version_key(VERSION.id)]
     assert read_version(root, VERSION.id) == VERSION
+
+
+def test_a_document_that_is_longer_than_what_is_read_is_not_published(root):
+    """It stood there, and every run from then on found it damaged."""
+    long = replace(VERSION, classes=("a" * DOCUMENT_BYTES,))
+    with larder_error("run.limit"):
+        publish_version(root, long)
+    assert keys_of(root) == []
 
 
 def test_a_newer_format_is_named():
