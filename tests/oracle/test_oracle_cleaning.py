@@ -210,6 +210,8 @@ class History:
         self.step(self.prepare(self.chance.choice(["prepare", "prepare", "compact"])), **options)
 
     def edit(self, gone: list[str], added: dict[str, bytes]) -> None:
+        if not self.source.keys() - {*gone} | added.keys():  # an empty source is refused
+            added = {f"a/{len(self.log)}-more.txt": self.text()}
         self.log.append(f"source: {gone} go, {sorted(added)} come")
         with opened(self.lab.source["url"]) as store:
             for key in gone:
