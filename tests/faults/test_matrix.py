@@ -63,7 +63,7 @@ CHOSEN = {
     for number, (scene, store) in enumerate(zip(SCENES, cycle(["directory", *BUCKETS])))
     for cell in [each for each in CELLS if each[:2] == (scene, store)][number % 3 :: 7]
     if cell[2] not in SIGNALS
-}
+} | {("grow", "directory", "KILL"), ("compact", "directory", "KILL")}
 """Cells of every push: each scene in one store, as its undisturbed run takes seconds."""
 STAYS = "(copy|mirror)/(work/|manifest-|failures-|pruned-)|/work/(probe-|replaced/)"
 """Leftovers: of stopped copies for a week, of runs for a day, and lists of deleted objects."""
