@@ -9,8 +9,9 @@ import pytest
 from catalog_lab import cleaned, drop_all, grown
 from pipeline_lab import directory_lab, images, png
 
-from tests.support.runs import between
-from tests.support.stores import KeyStop, Stop, Stopped, StoppingStore
+from larder.manifest.sealed import seal
+from larder.versions.leases import Tombstone
+from tests.support.stores import KeyStop
 
 OLDER_SECONDS = 25 * 3600
 """Longer than the grace time also where the machine's clock is set back meanwhile."""
@@ -77,17 +78,6 @@ def test_a_clean_that_waits_says_what_its_own_policy_lets_go(lab, versions):
     assert [unit for unit in waiting if unit.startswith("versions/")] == [f"versions/{versions[0]}"]
 
 
-@pytest.mark.parametrize("writes", [1, 3, 4, 6, 9])
-def test_a_clean_after_a_killed_one_keeps_what_it_says(lab, writes):
-    stop = Stop(writes)
-    with between(lambda store: StoppingStore(store, stop)), pytest.raises(Stopped):
-        cleaned(lab, 1)
-    left = lab.check().keys()
-    kept = cleaned(lab, 3)["kept"]
-    assert len(kept) == min(3, len(left))
-    assert lab.check().keys() == kept.keys()
-
-
 def test_work_that_a_run_went_on_with_since_it_was_announced_stays(lab):
     lab.add({"a/more.png": png(70)})
     assert lab.stopped(KeyStop("version.json")) is None
@@ -104,3 +94,19 @@ def test_work_that_a_run_went_on_with_since_it_was_announced_stays(lab):
     assert set((lab.folder / segment).rglob("*")) == before
     make_older(lab, segment)
     assert cleaned(lab, 4, "24h")["announced"]["units"] == units
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_a_segment_goes_with_the_version_that_another_tombstone_names(tmp_path, names):
+    """A clean executes both at once."""
+    lab = directory_lab(tmp_path, images("ab", 2), cache=None, growth={"mode": "rebuild"})
+    first, second = grown(lab, 2)
+    (segment,) = {each.id for each in lab.check()[first].version.segments}
+    units = (f"versions/{first}", f"segments/{segment}")
+    (lab.folder / "tombstones").mkdir()
+    for name, unit in zip(names, units, strict=True):
+        (lab.folder / f"tombstones/{name}.json").write_bytes(seal(Tombstone((unit,))))
+    assert cleaned(lab)["status"] == "cleaned"
+    assert lab.check().keys() == {second}
+    assert not list((lab.folder / units[1]).rglob("*.*"))
+    assert cleaned(lab)["status"] == "current"

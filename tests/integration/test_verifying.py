@@ -6,23 +6,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pipeline_lab import Lab
-from required import at_night
-from verify_lab import DAMAGES, damaged, findings, grown_lab, listed_files, published, sibling_of
+from verify_lab import DAMAGES, damaged, findings, grown_lab, listed_files
 from verify_lab import verified as verify
 
 from larder.errors import ConfigError
-from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal, unseal
 from larder.store.base import Store
-from larder.versions import layout
-from larder.versions.index import read_shards
-from larder.versions.publish import existing_segment
-from larder.versions.rows import INDEXED, read_rows
-from tests.support.errors import larder_error
-from tests.support.packing import write_index
 from tests.support.runs import between
 from tests.support.stores import Recorder
 
@@ -41,41 +32,6 @@ def root(lab: Lab) -> Any:
 @pytest.fixture(scope="module")
 def version(lab: Lab) -> str:
     return str(verify(lab)["version"])
-
-
-@pytest.mark.parametrize(
-    "damage", at_night(*DAMAGES, but=("middle byte flipped", "truncated by one"))
-)
-@pytest.mark.push
-def test_every_damage_to_every_file_is_found(lab, root, version, damage):
-    files = published(root)
-    names = listed_files(root, version)
-    suffixes = {name.rpartition(".")[2] for name in names}
-    assert suffixes == {"json", "parquet", "npz", "mdb", "tar", "idx"}
-    for key in names:
-        wrong = DAMAGES[damage](files[key], files[sibling_of(key, files)])
-        assert wrong != files[key]
-        with damaged(root, key, wrong):
-            found = findings(verify(lab))
-            assert key in found, f"{damage} of {key}: {sorted(found)}"
-            assert found[key]["code"].startswith("damage.")
-            own = {path for path, row in found.items() if row["role"] != "content"}
-            assert own == {key}, f"{damage} of {key}: {sorted(own)}"
-    assert verify(lab)["status"] == "intact"
-
-
-def test_every_version_can_be_verified_by_tag_or_id(lab, root, version):
-    ids = {key.split("/")[1] for key in published(root) if key.startswith("versions/")}
-    assert len(ids) == 2
-    assert verify(lab, version="latest")["version"] == version
-    for each in ids:
-        for name in (each, each[:8]):
-            document = verify(lab, version=name)
-            assert (document["version"], document["status"]) == (each, "intact")
-    for unknown in ("v1", "0" * 32, ""):
-        with larder_error("version.missing") as caught:
-            verify(lab, version=unknown)
-        assert "latest" in caught.value.hint
 
 
 FOREIGN = [
@@ -212,50 +168,3 @@ def test_figures_that_do_not_agree_are_found(lab, root, version, change):
     assert document["status"] == "damaged"
     assert {row["role"] for row in document["findings"]} <= {"content", "foreign", "document"}
     assert key in findings(document)
-
-
-INDEX_CHANGES: dict[str, tuple[Callable[[list[Any], list[Any]], object], str]] = {
-    "label": (
-        lambda rows, _: rows[-1].update(label=(rows[-1]["label"] + 1) % 3),
-        "is not its label",
-    ),
-    "crc32c": (lambda rows, _: rows[-1]["parts"][-1].update(crc32c=1), "differ from the index"),
-    "beyond": (lambda rows, _: rows[-1]["parts"][-1].update(offset=10**9), "outside of its sample"),
-    "shard": (lambda rows, _: rows[-1].update(shard="d-train-000000.tar"), "another shard"),
-    "fewer": (lambda rows, _: rows.clear(), "the index has 0 samples"),
-    "many": (lambda _, shards: shards.append(shards.pop()._replace(samples=2**40)), "not 1,099"),
-}
-
-
-@pytest.mark.push
-@pytest.mark.parametrize("change", INDEX_CHANGES)
-def test_an_index_that_says_something_else_is_found(lab, root, version, change, tmp_path):
-    """Also if all digests were made to agree."""
-    alter, message = INDEX_CHANGES[change]
-    key = next(key for key in listed_files(root, version) if "/index/rows-" in key)
-    segment = key.split("/")[1]
-    rows_file = existing_segment(root, segment).file("rows")
-    rows = [row for batch in read_rows(root, rows_file) for row in batch.to_pylist()]
-    shards = read_shards(root, rows_file)
-    alter(rows, shards)
-    changed = [pa.RecordBatch.from_pylist(rows, schema=INDEXED)]
-    data = write_index(tmp_path, changed, shards).path.read_bytes()
-    other = layout.index_key(segment, "rows", sha256_hex(data))
-
-    def facts(plain: dict[str, Any]) -> None:
-        for file in plain["files"]:
-            if file["path"] == key:
-                file.update(path=other, bytes=len(data), sha256=sha256_hex(data))
-
-    documents = [f"segments/{segment}/segment.json", f"versions/{version}/version.json"]
-    with (
-        damaged(root, documents[0], resealed(root, documents[0], facts)),
-        damaged(root, documents[1], resealed(root, documents[1], facts)),
-    ):
-        root.put(other, data)
-        try:
-            document = verify(lab)
-        finally:
-            root.delete(other)
-    content = [row for row in document["findings"] if row["role"] == "content"]
-    assert [row for row in content if message in row["message"]], document["findings"]

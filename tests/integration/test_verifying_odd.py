@@ -21,7 +21,7 @@ from verify_lab import (
     verified,
 )
 
-from larder.errors import ConfigError, ObjectError, StoreError
+from larder.errors import ConfigError, ObjectError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal, unseal
 from larder.store.base import Store
@@ -135,26 +135,6 @@ def test_a_bad_sector_is_found_in_every_kind_of_file(lab, root, some):
             repair = findings(verified(lab, repair=True))[key]["repair"]
             assert repair["done"] or repair["message"]
         assert published(root) == files
-    forget_replaced(root)
-
-
-@pytest.mark.parametrize("end", [".idx", "classes.json", ".mdb"])
-def test_a_storage_that_cannot_be_written_ends_a_repair(lab, root, version, end):
-    key = next(key for key in listed_files(root, version) if key.endswith(end))
-    wrong = bytes(root.get(key))[:-2]
-
-    def refusing(store: Store) -> Store:
-        faulty = FaultyStore(store)
-        for method in ("upload", "writer") if store.url == root.url else ():
-            faulty.add(method, unreadable(), times=None)
-        return faulty
-
-    with damaged(root, key, wrong):
-        with between(refusing), pytest.raises(StoreError) as caught:
-            verified(lab, repair=True)
-        assert (caught.value.code, caught.value.exit_status) == ("store.denied", 3)
-        assert "request permission" in caught.value.hint
-        assert bytes(root.get(key)) == wrong
     forget_replaced(root)
 
 
