@@ -1,19 +1,23 @@
 """`larder ls`, `show`, `diff`, `du` and `trace` of a dataset that has grown twice."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from catalog_lab import place_of
 from pipeline_lab import Lab, directory_lab
 from required import at_push
 
 import larder
 from larder import Shuffle
 from larder.catalog.history import short_ids
+from larder.catalog.trace import trace
 from larder.cli.exit import run
 from larder.cli.main import dispatch
 from larder.errors import ConfigError
+from larder.jobs import manifests
 from larder.versions import layout
 from tests.support.errors import larder_error
 
@@ -237,3 +241,29 @@ def test_commands_read_the_storage_of_a_cluster(grown, capsys, tmp_path, monkeyp
 def test_short_ids_tell_versions_apart():
     ids = ["a" * 32, "a" * 12 + "b" * 20, "c" * 32]
     assert list(short_ids(ids).values()) == ["a" * 13, "a" * 12 + "b", "c" * 13]
+
+
+def test_each_segment_is_read_once_for_all_versions_of_a_traced_sample(tmp_path, monkeypatch):
+    """Each version packs it again, with others in its shard."""
+    objects = {f"a/{number:02}.txt": b"%d" % number * 500 for number in range(12)}
+    lab = directory_lab(tmp_path, objects, shards={"bytes": 5_000}, cache=None)
+    first = lab.prepare()["version"]
+    for change in range(3):
+        lab.add({"a/01.txt": b"%d" % change * 1_000})
+        latest = lab.prepare(growth={"removals": "repack"})["version"]
+    reads: Counter[str] = Counter()
+    read_manifest = manifests.read_manifest
+
+    def counted(path, *arguments, **options):
+        reads[str(path)] += 1
+        return read_manifest(path, *arguments, **options)
+
+    monkeypatch.setattr(manifests, "read_manifest", counted)
+    in_first = trace(place_of(lab), first, "a/00")["shard"]
+    assert trace(place_of(lab), "latest", "a/01")["since"]["version"] == latest
+    reads.clear()
+    found = trace(place_of(lab), "latest", "a/00")
+    assert found["since"]["version"] == first
+    assert found["shard"] != in_first, "it was packed again"
+    assert len(reads) > 2, "it was looked for in several segments"
+    assert max(reads.values()) <= 2, "once to find the sample, and once for all versions before"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,14 @@ from verify_lab import (
     verified,
 )
 
-from larder.errors import ConfigError, ObjectError
+from larder.errors import ObjectError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal, unseal
 from larder.store.base import Store
 from larder.verify.verify_report import verify_lines
+from tests.support.errors import larder_error
 from tests.support.runs import between
-from tests.support.stores import FaultyStore, Stop, Stopped, StoppingStore, unreadable
+from tests.support.stores import FaultyStore, KeyStop, unreadable
 
 pytestmark = pytest.mark.push
 
@@ -223,22 +224,13 @@ def test_a_run_that_was_stopped_before_its_source_was_touched_is_no_damage(tmp_p
 
 
 def test_a_dataset_whose_first_run_was_stopped_has_no_version(tmp_path):
-    """Wherever it was stopped before version.json was there."""
     fields = {"cache": None, "validate": "none", "mirror": False}
     lab = directory_lab(tmp_path, {"a/0.txt": b"0", "b/1.txt": b"1"}, **fields)
-    root = lab.folder
-    stops = 0
-    while not list(root.glob("versions/*/version.json")):
-        shutil.rmtree(root, ignore_errors=True)
-        stop = Stop(after=stops)
-        with between(lambda store, stop=stop: StoppingStore(store, stop)), suppress(Stopped):
-            lab.prepare()
-        stops += 1
-        for repair in (False, True) if not list(root.glob("versions/*/version.json")) else ():
-            with pytest.raises(ConfigError) as caught:
-                verified(lab, repair=repair)
-            assert caught.value.code == "version.missing", stop.writes
-            assert "prepare" in caught.value.hint
-    assert stops > 5
-    version = next(root.glob("versions/*")).name
+    for end in ("segment.json", "version.json"):
+        assert lab.stopped(KeyStop(end)) is None
+        with larder_error("version.missing") as caught:
+            verified(lab, repair=True)
+        assert "prepare" in caught.value.hint
+    assert lab.stopped(KeyStop("latest.json")) is None
+    version = next(lab.folder.glob("versions/*")).name
     assert version in findings(verified(lab))["tags/latest.json"]["message"]
