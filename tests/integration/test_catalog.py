@@ -243,6 +243,7 @@ def test_short_ids_tell_versions_apart():
     assert list(short_ids(ids).values()) == ["a" * 13, "a" * 12 + "b", "c" * 13]
 
 
+@pytest.mark.push
 def test_each_segment_is_read_once_for_all_versions_of_a_traced_sample(tmp_path, monkeypatch):
     """Each version packs it again, with others in its shard."""
     objects = {f"a/{number:02}.txt": b"%d" % number * 500 for number in range(12)}

@@ -38,17 +38,16 @@ from verify_lab import verified
 import larder
 from larder.errors import LarderError
 from larder.store.delegate import DelegatingStore
+from tests.faults.scenes import NEW, OBJECTS
 from tests.support import memory
 from tests.support.runs import between
 from tests.support.stores import KeyStop, Stopped, StoppingStore
 
 CALLS = 3_000
 """More than any of these operations makes; without documents that were altered, under 400."""
-NEW = {"a/98.txt": b"new" * 99, "a/00.txt": b"changed" * 50}
 OLD = "b/01.txt"
 OTHERS = {"users.txt": b"users", "larder/other/versions/1/version.json": b"{}", "_larders": b"u"}
 """Objects of others in the same bucket."""
-OBJECTS = {f"{'ab'[n % 2]}/{n:02}.txt": b"%d" % n * (200 + n) for n in range(12)}
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
     "shards": {"bytes": 3_000},
