@@ -92,7 +92,6 @@ def _reason_to_skip(item: pytest.Item) -> str | None:
 
 
 def _shuffle(items: list[pytest.Item], seed: int) -> None:
-    """Shuffle the files, and the tests within each file."""
     chance, places = random.Random(seed), dict[Path, float]()
     items.sort(key=lambda item: (places.setdefault(item.path, chance.random()), chance.random()))
 
@@ -140,14 +139,12 @@ def _signals() -> None:
 
 @pytest.fixture(scope="session")
 def rclone_server() -> Iterator[S3Server]:
-    """An rclone S3 server, for the whole session."""
     with rclone_s3() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def moto_server() -> Iterator[S3Server]:
-    """A moto S3 server, for the whole session."""
     with moto_s3() as server:
         yield server
 
@@ -162,7 +159,6 @@ def radosgw_server() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def gcs_server() -> Iterator[GcsEmulator]:
-    """A server that imitates Google Cloud Storage, for the whole session."""
     with gcs_emulator() as server:
         yield server
 

@@ -40,7 +40,6 @@ def build(path: Path, count: int = 100) -> CacheFileFacts:
 
 
 def flip(path: Path, data: bytes, at: int, bits: int = 1) -> None:
-    """Write data in which a byte has other bits."""
     path.write_bytes(data[:at] + bytes([data[at] ^ bits]) + data[at + 1 :])
 
 

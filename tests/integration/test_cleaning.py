@@ -53,12 +53,10 @@ def versions(published):
 
 @pytest.fixture
 def new(tmp_path):
-    """A dataset that was never prepared."""
     return directory_lab(tmp_path, SOURCE)
 
 
 def files(lab) -> set[str]:
-    """What is below the root."""
     paths = (path for path in lab.folder.rglob("[!.]*") if path.is_file())
     return {path.relative_to(lab.folder).as_posix() for path in paths}
 

@@ -149,7 +149,6 @@ PUSHED = [("clean", "publish"), ("clean", "lease"), ("grow", "clean"), ("tag", "
 
 
 def refusal(act: Callable[[Old], object], old: Old) -> str:
-    """The code of the error that an act ends with, or an empty text."""
     try:
         act(old)
     except LarderError as error:

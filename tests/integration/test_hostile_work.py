@@ -128,7 +128,6 @@ def stopped(name: str, folder: Path, *, growing: bool) -> State:
 
 
 def cleanable(name: str, folder: Path) -> State:
-    """Three versions; a tombstone announces two."""
     lab = memory_lab(folder, OBJECTS, name=name, **FIELDS)
     grown(lab, 3)
     cleaned(lab, 1, "24h")
@@ -167,8 +166,6 @@ def copied(name: str, _: Path) -> State:
 
 
 def function(name: str, folder: Path) -> State:
-    """The cache of a function."""
-
     def read() -> None:
         options: Any = {"storage": f"memory://{name}", "cache_dir": folder / "copies"}
         with suppress(FileNotFoundError):

@@ -21,7 +21,6 @@ from tests.support.stores import Meanwhile, MeanwhileStore
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """A dataset with two versions, and these in their order."""
     lab = directory_lab(tmp_path_factory.mktemp("prepared"), images("ab", 2), cache=None)
     first = lab.prepare()["version"]
     lab.add({"a/09.png": png(9)})

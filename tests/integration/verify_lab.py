@@ -80,7 +80,6 @@ def verified(lab: Lab, **asked: Any) -> DOCUMENT:
 
 
 def findings(document: DOCUMENT) -> dict[str, DOCUMENT]:
-    """By path, the findings of a document."""
     return {row["path"]: row for row in document["findings"]}
 
 
@@ -91,12 +90,10 @@ def published(root: Store) -> dict[str, bytes]:
 
 
 def everything(root: Store) -> dict[str, bytes]:
-    """Also work, and what repairs have replaced."""
     return {info.key: bytes(root.get(info.key)) for page in root.list() for info in page}
 
 
 def replaced(root: Store) -> list[str]:
-    """Where what repairs have replaced is."""
     return [info.key for page in root.list("work/replaced/") for info in page]
 
 
@@ -118,7 +115,6 @@ def flipped(data: bytes) -> bytes:
 
 
 def is_work(key: str) -> bool:
-    """Whether an object is of no version."""
     return key.startswith(("work/", "mirror/", "leases/")) or "/work/" in key or "/runs/" in key
 
 

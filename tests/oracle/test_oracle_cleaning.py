@@ -73,8 +73,6 @@ class Command:
 
 
 class Turns:
-    """Run commands in threads that take turns."""
-
     def __init__(
         self, commands: tuple[Command, ...], chance: random.Random, wrap: Callable[[Store], Store]
     ) -> None:
@@ -180,7 +178,6 @@ class History:
             self.finish()
 
     def go_on(self, roll: int) -> None:
-        """Let time pass, edit the source, erase a sample, repair damage, or run commands."""
         if roll < 2:
             self.pass_hours(self.chance.choice([5, 50, 9 * 24, 31 * 24]))
         elif roll < 4:
@@ -207,7 +204,6 @@ class History:
         self.clock.now_us += hours * HOUR * 1_000_000
 
     def edit_and_run(self, **options: float) -> None:
-        """Edit the source, and prepare it."""
         gone = self.chance.sample(sorted(self.source), self.chance.randrange(3))
         keys = [f"{name}/{self.chance.randrange(12)}.txt" for name in "ab"]
         self.edit(gone, {key: self.text() for key in keys if key not in self.denied})
@@ -273,7 +269,6 @@ class History:
         self.read(latest, larder.open(self.url).copy_to(self.folder / "warm"))  # as `larder warm`
 
     def command(self) -> Command:
-        """Choose a command."""
         choose, version = self.chance.choice, self.chance.choice(sorted(self.oracle.versions))
         leases, config = self.named("lease "), f"lease config-c-{version}"
         act = partial(leased, self.lab, version, choose("xy"), choose([1, 20]))
@@ -317,7 +312,6 @@ class History:
         return {info.key: info for page in self.root.list() for info in page}
 
     def keepers(self) -> dict[str, Keeper]:
-        """The tags and leases that there are."""
         found = {}
         for key in self.listing():
             if key.startswith("tags/"):
@@ -402,7 +396,6 @@ def published(listing: Listing) -> set[str]:
 
 
 def times_of(listing: Listing) -> dict[str, float]:
-    """Every unit, with the time of its youngest file."""
     found: dict[str, float] = {}
     for key, info in listing.items():
         for unit in units_of(key) if key != FOREIGN else ():

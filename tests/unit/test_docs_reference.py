@@ -24,7 +24,6 @@ REQUIRED = "required"
 
 
 def rows(page: str, heading: str) -> list[list[str]]:
-    """The cells of the first table under a heading, without its head."""
     section = (REFERENCE / page).read_text().split(f"\n{heading}\n", 1)[1]
     table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
     assert table
