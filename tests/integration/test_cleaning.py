@@ -105,8 +105,7 @@ def test_an_emitted_config_keeps_its_version(lab, versions):
 
 
 @pytest.mark.parametrize(
-    ("flags", "where"),
-    [((0, "0h"), "--keep"), ((1, "a day"), "--grace"), ((1, "-1h"), "--grace")],
+    ("flags", "where"), [((0, "0h"), "--keep"), ((1, "a day"), "--grace"), ((1, "-1h"), "--grace")]
 )
 def test_a_policy_that_is_none_is_refused(lab, flags, where):
     with larder_error("config.invalid_value", where):

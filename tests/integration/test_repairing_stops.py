@@ -7,13 +7,7 @@ from collections.abc import Mapping
 import pytest
 from pipeline_lab import Lab
 from required import nightly
-from verify_lab import (
-    everything,
-    forget_replaced,
-    grown_lab,
-    published,
-    verified,
-)
+from verify_lab import everything, forget_replaced, grown_lab, published, verified
 
 from larder.store import open_store
 from larder.store.base import Store
