@@ -116,7 +116,7 @@ demo-imagenet: $(VENV)/demo ## prepare an ImageNet-like bucket between two local
 	@$(BIN)/python -m tests.support.demo
 
 test: $(VENV)/dev ## run the tests that need no other system; LARDER_REQUIRE=all runs those of a push
-	@$(BIN)/python -m pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile \
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile \
 		--no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/dev ## check style, formatting, and which way imports go

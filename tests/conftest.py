@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import settings
 from required import all_required, need_system, nightly, unchanged
 
@@ -52,7 +55,20 @@ class _Passed:
         self._config.cache.set(PASSED, self._tests)
 
 
+def _rewrite_share(config: pytest.Config, worker: dict[str, Any]) -> None:
+    """Rewrite the assertions of some files: all workers would each rewrite all files otherwise."""
+    files = sorted(Path(__file__).parent.rglob("test_*.py"))
+    for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        cached = rewrite.get_cache_dir(file) / f"{file.stem}{rewrite.PYC_TAIL}"
+        if rewrite._read_pyc(file, cached) is None and rewrite.try_makedirs(cached.parent):
+            source, code = rewrite._rewrite_test(file, config)
+            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source, cached)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    worker = getattr(config, "workerinput", None)
+    if worker and config.args == config.getini("testpaths") and not sys.dont_write_bytecode:
+        _rewrite_share(config, worker)
     keeps = config.pluginmanager.hasplugin("cacheprovider")
     if keeps and not hasattr(config, "workerinput") and not config.getoption("rest"):
         config.pluginmanager.register(_Passed(config))
@@ -76,7 +92,6 @@ def _reason_to_skip(item: pytest.Item) -> str | None:
 
 
 def _shuffle(items: list[pytest.Item], seed: int) -> None:
-    """Shuffle the files, and the tests within each file."""
     chance, places = random.Random(seed), dict[Path, float]()
     items.sort(key=lambda item: (places.setdefault(item.path, chance.random()), chance.random()))
 
@@ -124,14 +139,12 @@ def _signals() -> None:
 
 @pytest.fixture(scope="session")
 def rclone_server() -> Iterator[S3Server]:
-    """An rclone S3 server, for the whole session."""
     with rclone_s3() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def moto_server() -> Iterator[S3Server]:
-    """A moto S3 server, for the whole session."""
     with moto_s3() as server:
         yield server
 
@@ -146,7 +159,6 @@ def radosgw_server() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def gcs_server() -> Iterator[GcsEmulator]:
-    """A server that imitates Google Cloud Storage, for the whole session."""
     with gcs_emulator() as server:
         yield server
 

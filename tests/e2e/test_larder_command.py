@@ -132,20 +132,7 @@ class TestBuilt:
         err = "\n".join(line for line in one.err.splitlines() if line not in imports)
         assert_same(Finished(one.status, one.out, err), other, document=True)
         assert one.document["status"] == "built"
-
-    def test_the_stages_are_those_of_the_run(self, built):
-        _, one, other = built
-        stages = one.document["stages"]
-        order = ["inventory", "plan", "mirror", "shard", "index"]
-        order += ["cache", "publish", "emit", "card"]
-        assert list(stages) == order
-        assert list(other.document["stages"]) == ["prefect", *order]
-        for name in ("inventory", "mirror", "shard", "cache"):
-            assert stages[name]["objects"] == 60, name
-        assert stages["mirror"]["bytes"] == one.document["objects"]["bytes"]
-        for document in (one.document, other.document):
-            spent = sum(stage["seconds"] for stage in document["stages"].values())
-            assert 0 < spent <= document["seconds"]
+        assert list(other.document["stages"]) == ["prefect", *one.document["stages"]]
 
     def test_both_reuse_what_the_other_built(self, built):
         place, first, _ = built

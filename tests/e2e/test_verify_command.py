@@ -19,7 +19,6 @@ SMALL = ("--dataset", "imagenet", "--set", "shards.bytes=400 kB", "--set", "mirr
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Workplace:
-    """A dataset that every test damages and repairs."""
     place = Workplace(tmp_path_factory.mktemp("prepared"), IMAGENET_SOURCE=str(source))
     done = place.run(*SMALL, "--quiet", python=PREPARE)
     assert done.status == 0, done.err

@@ -208,7 +208,6 @@ DISK = {"EIO": errno.EIO, "denied": errno.EACCES, "full": errno.ENOSPC}
 
 @contextmanager
 def faulty(backend: Backend, tls: SSLContext | None = None) -> Iterator[Server]:
-    """Serve a backend on this machine."""
     server = Server(backend)
 
     class Handler(QuietHandler):
@@ -291,8 +290,6 @@ class Disk:
 
 
 def failing(number: int) -> Callable[[], object]:
-    """Return what fails as the operating system does with an error number."""
-
     def fail() -> None:
         raise OSError(number, os.strerror(number))
 

@@ -1,10 +1,7 @@
 """Runs that are killed with SIGKILL, in separate processes, and concurrent runs."""
 
-import io
 import json
 import os
-import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,22 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
+from pipeline_lab import png
 from required import at_night
 
 from larder.store import open_store
-from larder.versions.tags import read_tag
 from tests.support.checker import Published, check_all
 
 RUN = """
 import json, sys
-from dataclasses import replace
 from pathlib import Path
 from larder.pipeline.prepare import prepare
 from tests.support.runs import between, run_settings
 from tests.support.stores import Signal, StoppingStore
 
-folder, after, number = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[4])
+folder, after, number = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 settings = run_settings(
     folder / "source", folder / "local", folder / "out",
     labels={"from": "folder"}, shards={"bytes": 4_000, "images": {"resize": 16}},
@@ -36,28 +31,22 @@ settings = run_settings(
 )
 stop = Signal(after, number)
 with between(lambda store: StoppingStore(store, stop)):
-    document = prepare(replace(settings, compact=sys.argv[3] == "compact"))
+    document = prepare(settings)
 print(json.dumps({**document, "writes": [key for _, key in stop.writes]}))
 """
 
 
-def start(
-    folder: Path, after: int = 0, what: str = "prepare", number: int = signal.SIGKILL
-) -> subprocess.Popen[str]:
-    """A run that gets a signal at a write, counted from 1; ``what``: prepare or compact.
+def start(folder: Path, after: int = 0, number: int = signal.SIGKILL) -> subprocess.Popen[str]:
+    """A run that gets a signal at a write, counted from 1.
 
     It has ended only once the processes that transform images have: they have the same stderr.
     """
-    command = [sys.executable, "-c", RUN, str(folder), str(after), what, str(int(number))]
+    command = [sys.executable, "-c", RUN, str(folder), str(after), str(int(number))]
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(temporary)},
-    )
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
 def left_behind(folder: Path) -> list[Path]:
@@ -66,15 +55,15 @@ def left_behind(folder: Path) -> list[Path]:
     return [path for path in found if path.name != ".larder-tmp-lock"]
 
 
-def age(folder: Path) -> list[Path]:
-    """Make what was left behind older than a day, and return it; what is left in a segment is
-    removed at once, by the run that completes it.
+def age(folder: Path) -> None:
+    """Make what was left behind older than a day.
+
+    What is left in a segment is removed at once, by the run that completes it.
     """
-    left = left_behind(folder)
-    for path in (path for path in left if "segments" not in path.parts):
-        for each in (*path.rglob("*"), path):
-            os.utime(each, (0, 0))
-    return left
+    for path in left_behind(folder):
+        if "segments" not in path.parts:
+            for each in (*path.rglob("*"), path):
+                os.utime(each, (0, 0))
 
 
 def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -88,14 +77,7 @@ def fill(folder: Path) -> None:
     for number in range(12):
         path = folder / "source" / "abc"[number % 3] / f"{number:02}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(image(number))
-
-
-def image(number: int) -> bytes:
-    pixels = random.Random(number).randbytes(3 * 9 * 7)
-    target = io.BytesIO()
-    Image.frombytes("RGB", (9, 7), pixels).save(target, "PNG")
-    return target.getvalue()
+        path.write_bytes(png(number))
 
 
 def published(folder: Path) -> dict[str, Published]:
@@ -145,67 +127,6 @@ def test_a_run_that_was_killed_is_finished_by_the_next(tmp_path, undisturbed, at
     if at in ("/index/sources", "version.json"):
         assert again["copied"]["count"] == 0
         assert again["shards"]["reused"] == len(expected)
-
-
-def grow(folder: Path) -> None:
-    """One sample more, one changed, one removed."""
-    source = folder / "source"
-    (source / "d").mkdir()
-    (source / "d" / "20.png").write_bytes(image(20))
-    (source / "a" / "00.png").write_bytes(image(21))
-    (source / "b" / "04.png").unlink()
-
-
-@pytest.mark.push
-@pytest.mark.parametrize(
-    ("what", "at"),
-    [
-        ("prepare", "/shards/train/"),
-        ("compact", "latest.json"),
-        *at_night(("prepare", "/caches/"), ("compact", "/index/sources")),
-    ],
-)
-def test_a_growth_or_compaction_that_was_killed_is_finished_by_the_next(tmp_path, what, at):
-    fill(tmp_path)
-    first = finished(start(tmp_path))["version"]
-    grow(tmp_path)
-    if what == "compact":
-        first = finished(start(tmp_path))["version"]
-    before = published(tmp_path)
-    whole = tmp_path / "whole"
-    shutil.copytree(tmp_path / "local", whole / "local")
-    (whole / "source").symlink_to(tmp_path / "source")
-    document = finished(start(whole, what=what))
-    expected = published(whole)
-    new = document["version"]
-    assert set(expected) == {*before, new}
-
-    writes = document["writes"]
-    place = next(number for number, key in enumerate(writes, 1) if at in key)
-    killed = start(tmp_path, after=place, what=what)
-    killed.communicate()
-    assert killed.returncode == -signal.SIGKILL
-    left = published(tmp_path)
-    assert set(before) <= set(left) <= {*before, new}
-    for version, found in before.items():
-        assert left[version].shards == found.shards
-    assert tag(tmp_path) == first
-    age(tmp_path)
-    again = finished(start(tmp_path, what=what))
-    assert left_behind(tmp_path) == []
-    assert (again["version"], again["digest"]) == (new, document["digest"])
-    found = published(tmp_path)
-    assert found[new].shards == expected[new].shards
-    assert found[new].samples == expected[new].samples
-    assert tag(tmp_path) == new
-    if at in ("/index/sources", "/caches/", "latest.json"):
-        assert [key for key in again["writes"] if "/shards/" in key and "/work/" not in key] == []
-        assert again["copied"]["count"] == 0
-
-
-def tag(folder: Path) -> str | None:
-    found = read_tag(open_store(str(folder / "local" / "larder" / "d")), "latest")
-    return found.version if found else None
 
 
 @pytest.mark.push

@@ -12,7 +12,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -63,7 +63,7 @@ CHOSEN = {
     for number, (scene, store) in enumerate(zip(SCENES, cycle(["directory", *BUCKETS])))
     for cell in [each for each in CELLS if each[:2] == (scene, store)][number % 3 :: 7]
     if cell[2] not in SIGNALS
-}
+} | {("grow", "directory", "KILL"), ("compact", "directory", "KILL")}
 """Cells of every push: each scene in one store, as its undisturbed run takes seconds."""
 STAYS = "(copy|mirror)/(work/|manifest-|failures-|pruned-)|/work/(probe-|replaced/)"
 """Leftovers: of stopped copies for a week, of runs for a day, and lists of deleted objects."""
@@ -102,19 +102,13 @@ class World:
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Server]]:
     certificate = local_certificate(tmp_path_factory.mktemp("certificate"))
-    found: dict[str, Server] = {}
-
-    def begin(names: list[str]) -> Iterator[None]:
-        if not names:
-            yield
-            return
-        tls = certificate.context() if names[0] == "s3 https" else None
-        with faulty(BUCKETS[names[0]](), tls) as found[names[0]]:
-            yield from begin(names[1:])
-
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setenv("AWS_CA_BUNDLE", str(certificate.path))
-        yield from (found for _ in begin([*BUCKETS]))
+        https = {"s3 https": certificate.context()}
+        yield {
+            name: stack.enter_context(faulty(make(), https.get(name)))
+            for name, make in BUCKETS.items()
+        }
 
 
 @pytest.fixture
@@ -128,14 +122,8 @@ def server(request, servers, monkeypatch) -> Server | None:
 
 
 def site_of(store: str, folder: Path) -> Site:
-    url = (
-        str(folder / "there")
-        if store == "directory"
-        else "gs://bucket"
-        if store == "gcs"
-        else "s3://bucket"
-    )
-    return Site(url, folder)
+    urls = {"directory": str(folder / "there"), "gcs": "gs://bucket"}
+    return Site(urls.get(store, "s3://bucket"), folder)
 
 
 worlds: dict[tuple[str, str], World] = {}

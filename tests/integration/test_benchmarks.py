@@ -23,7 +23,6 @@ needs_tar = pytest.mark.skipif(shutil.which("tar") is None, reason="needs GNU ta
 
 
 def run(name: str, folder: Path, *flags: str, **environment: str) -> dict[str, Any]:
-    """The cases of a small run."""
     arguments = ("-m", f"benchmarks.{name}", "--json", "--directory", folder, *flags)
     done = run_python(*arguments, **environment)
     assert done.returncode == 0, done.stderr[-2_000:]

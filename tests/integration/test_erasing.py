@@ -16,8 +16,7 @@ OBJECTS = {
 }
 
 
-@pytest.mark.parametrize("mirror", [True, False], ids=["mirror", "no mirror"])
-@pytest.mark.parametrize("cache", [None, {"records": "encoded"}], ids=["no cache", "cache"])
+@pytest.mark.parametrize(("cache", "mirror"), [(None, False), ({"records": "encoded"}, True)])
 @pytest.mark.push
 def test_nothing_of_an_erased_sample_is_left(tmp_path, cache, mirror):
     fields = {"labels": {"from": "folder"}, "shards": {"bytes": 6_000}}

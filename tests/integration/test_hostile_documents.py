@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -118,22 +119,58 @@ def _writes(flags: int) -> bool:
 watch = Watch()
 
 
-@pytest.fixture(scope="module")
-def area(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("hostile") / "a/b/c/d/e"
+@contextmanager
+def enclosed(folder: Path) -> Iterator[Path]:
+    """Within, temporary files and downloads are below a folder, and memory is measured."""
     (folder / "tmp").mkdir(parents=True)
+    places = {"LARDER_CACHE_DIR": str(folder / "cache"), "MPLCONFIGDIR": str(folder / "tmp")}
     with (
         mock.patch.object(tempfile, "tempdir", str(folder / "tmp")),
         mock.patch.object(manifests._manifests, "_folder", None),  # not that of earlier tests
-        mock.patch.dict(
-            os.environ,
-            {"LARDER_CACHE_DIR": str(folder / "cache"), "MPLCONFIGDIR": str(folder / "tmp")},
-        ),
+        # Whatever sizes documents state, no other process starts: the watch would not see it.
+        mock.patch.object(crew, "_START_SECONDS", float("inf")),
+        mock.patch.dict(os.environ, places),
         mock.patch.object(os, "fsync"),
     ):
         tracemalloc.start(1)
         yield folder
         tracemalloc.stop()
+
+
+@contextmanager
+def bounded(operation: str, *folders: Path, **options: Any) -> Iterator[None]:
+    """Fail if a block runs a program, writes elsewhere, or takes much memory."""
+    tracemalloc.reset_peak()
+    before_bytes, _ = tracemalloc.get_traced_memory()
+    with between(**options), watch.only(*folders):
+        yield
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    assert not watch.seen, (operation, watch.seen)
+    assert peak_bytes - before_bytes < MAX_BYTES, (operation, peak_bytes)
+
+
+def in_lots(check: Callable[[st.DataObject], None], lot: int = LOT) -> None:
+    """Check all examples in lots: Hypothesis finds a much longer run inconsistent."""
+    gc.collect()  # what tests before it have left removes its files
+
+    @settings(
+        max_examples=lot,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(data=st.data())
+    def checked(data: st.DataObject) -> None:
+        check(data)
+
+    first = random.getrandbits(32) if nightly() else 0
+    for number in range(-(-EXAMPLES // LOT)):
+        seed(first + number)(checked)()
+
+
+@pytest.fixture(scope="module")
+def area(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with enclosed(tmp_path_factory.mktemp("hostile") / "a/b/c/d/e") as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -427,24 +464,8 @@ OPERATIONS: dict[str, Callable[[Lab], Any]] = {
 
 @pytest.mark.push
 @pytest.mark.timeout(24 * 3600 if EXAMPLES > 1_000 else 600)
-def test_nothing_in_a_bucket_is_trusted(area, labs, monkeypatch):
-    """In lots: Hypothesis finds a much longer run inconsistent."""
-    # What other processes did would not be seen, however large a document says that something is.
-    monkeypatch.setattr(crew, "_START_SECONDS", float("inf"))
-    gc.collect()  # what tests before it have left removes its files
-
-    @settings(
-        max_examples=LOT,
-        phases=[Phase.explicit, Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(data=st.data())
-    def is_not_trusted(data: st.DataObject) -> None:
-        check(area, labs, data)
-
-    first = random.getrandbits(32) if nightly() else 0
-    for number in range(-(-EXAMPLES // LOT)):
-        seed(first + number)(is_not_trusted)()
+def test_nothing_in_a_bucket_is_trusted(area, labs):
+    in_lots(partial(check, area, labs))
 
 
 def check(area: Path, labs: list[tuple[Lab, Files]], data: st.DataObject) -> None:
@@ -468,17 +489,12 @@ def check(area: Path, labs: list[tuple[Lab, Files]], data: st.DataObject) -> Non
             for path, content in changed.items():
                 with suppress(LarderError):  # a name that the store does not have
                     store.put(path, content)
-        tracemalloc.reset_peak()
-        before_bytes, _ = tracemalloc.get_traced_memory()
-        with between(), watch.only(*allowed):
+        with bounded(operation, *allowed):
             if operation in OPERATIONS:
                 attempt(lambda: OPERATIONS[operation](lab))
             else:
                 address = bucket if operation == "read a bucket" else str(lab.folder)
                 attempt(lambda: READING[operation](address, area))
-        _, peak_bytes = tracemalloc.get_traced_memory()
-        assert not watch.seen, (operation, watch.seen)
-        assert peak_bytes - before_bytes < MAX_BYTES, (operation, peak_bytes)
     finally:
         forget(name)
         for folder in (work, *(area / each for each in FOLDERS if each != "tmp")):

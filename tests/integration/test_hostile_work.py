@@ -7,56 +7,47 @@ leases and caches of functions. ``LARDER_HOSTILE`` is the number of examples, as
 
 from __future__ import annotations
 
-import gc
 import json
-import os
-import random
 import shutil
-import tempfile
-import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from catalog_lab import cleaned, drop_all, grown
 from copy_lab import CopyLab
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pipeline_lab import Lab, memory_lab, objects_of, opened, write
-from required import nightly
 from test_hostile_documents import (
     EXAMPLES,
     LOT,
-    MAX_BYTES,
     attempt,
+    bounded,
     change_document,
     change_table,
+    enclosed,
+    in_lots,
     seal_again,
-    watch,
 )
 from test_pruning import pruned
 from verify_lab import verified
 
 import larder
 from larder.errors import LarderError
-from larder.jobs import crew, manifests
 from larder.store.delegate import DelegatingStore
+from tests.faults.scenes import NEW, OBJECTS
 from tests.support import memory
 from tests.support.runs import between
 from tests.support.stores import KeyStop, Stopped, StoppingStore
 
 CALLS = 3_000
 """More than any of these operations makes; without documents that were altered, under 400."""
-NEW = {"a/98.txt": b"new" * 99, "a/00.txt": b"changed" * 50}
 OLD = "b/01.txt"
 OTHERS = {"users.txt": b"users", "larder/other/versions/1/version.json": b"{}", "_larders": b"u"}
 """Objects of others in the same bucket."""
-OBJECTS = {f"{'ab'[n % 2]}/{n:02}.txt": b"%d" % n * (200 + n) for n in range(12)}
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
     "shards": {"bytes": 3_000},
@@ -137,7 +128,6 @@ def stopped(name: str, folder: Path, *, growing: bool) -> State:
 
 
 def cleanable(name: str, folder: Path) -> State:
-    """Three versions; a tombstone announces two."""
     lab = memory_lab(folder, OBJECTS, name=name, **FIELDS)
     grown(lab, 3)
     cleaned(lab, 1, "24h")
@@ -176,8 +166,6 @@ def copied(name: str, _: Path) -> State:
 
 
 def function(name: str, folder: Path) -> State:
-    """The cache of a function."""
-
     def read() -> None:
         options: Any = {"storage": f"memory://{name}", "cache_dir": folder / "copies"}
         with suppress(FileNotFoundError):
@@ -197,16 +185,8 @@ STATES = {
     "copy": copied,
     "function": function,
 }
-RAW = [
-    b"",
-    b"{",
-    b"[" * 100_000,
-    b'{"a":' * 50_000,
-    b"NaN",
-    b'{"format":NaN}',
-    b"\xff\xfe",
-    b"0" * 9_999,
-]
+RAW = [b"", b"{", b"[" * 100_000, b'{"a":' * 50_000, b"NaN", b'{"format":NaN}', b"\xff\xfe"]
+RAW += [b"0" * 9_999]
 """Documents that are none."""
 
 
@@ -238,41 +218,17 @@ def change(area: Path, files: dict[str, bytes], key: str, data: st.DataObject) -
 
 @pytest.fixture(scope="module")
 def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, State]]]:
-    area = tmp_path_factory.mktemp("work")
-    (area / "tmp").mkdir()
-    with (
-        mock.patch.object(tempfile, "tempdir", str(area / "tmp")),
-        mock.patch.object(manifests._manifests, "_folder", None),  # not that of earlier tests
-        mock.patch.dict(os.environ, {"LARDER_CACHE_DIR": str(area / "cache")}),
-        mock.patch.object(os, "fsync"),
-        between(),
-    ):
-        tracemalloc.start(1)
+    with enclosed(tmp_path_factory.mktemp("work")) as area, between():
         yield area, {name: make(f"hostile-{name}", area) for name, make in STATES.items()}
-        tracemalloc.stop()
-    for name in list(memory._BUCKETS):
-        if name.startswith("hostile-"):
-            memory.forget(name)
+    for name in STATES:
+        memory.forget(f"hostile-{name}")
+        memory.forget(f"hostile-{name}-source")
 
 
 @pytest.mark.push
 @pytest.mark.timeout(24 * 3600 if EXAMPLES > 1_000 else 600)
-def test_no_record_of_work_is_trusted(states, monkeypatch):
-    monkeypatch.setattr(crew, "_START_SECONDS", float("inf"))
-    gc.collect()
-
-    @settings(
-        max_examples=min(LOT, EXAMPLES // 2),
-        phases=[Phase.explicit, Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(data=st.data())
-    def is_not_trusted(data: st.DataObject) -> None:
-        play(*states, data)
-
-    first = random.getrandbits(32) if nightly() else 0
-    for number in range(-(-EXAMPLES // LOT)):
-        seed(first + number)(is_not_trusted)()
+def test_no_record_of_work_is_trusted(states):
+    in_lots(partial(play, *states), min(LOT, EXAMPLES // 2))
 
 
 def play(area: Path, states: dict[str, State], data: st.DataObject) -> None:
@@ -289,13 +245,8 @@ def play(area: Path, states: dict[str, State], data: st.DataObject) -> None:
     operation = data.draw(st.sampled_from(sorted(state.operations)))
     done: list[bool] = []
     Counted.calls = 0
-    tracemalloc.reset_peak()
-    before_bytes, _ = tracemalloc.get_traced_memory()
-    with between(Counted), watch.only(area):
+    with bounded(operation, area, wrap=Counted):
         attempt(lambda: (state.operations[operation](), done.append(True)))
-    _, peak_bytes = tracemalloc.get_traced_memory()
-    assert not watch.seen, (operation, watch.seen)
-    assert peak_bytes - before_bytes < MAX_BYTES, (operation, peak_bytes)
     there = memory._BUCKETS[name].objects
     assert {key: there[key].data for key in OTHERS if key in there} == OTHERS
     source = f"{name}-source"

@@ -44,7 +44,6 @@ class Case:
 
 
 def whole(title: str, dataset: str, **environ: str) -> Case:
-    """A case with a whole dataset file."""
     return Case(title, files={"configs/datasets/d.yaml": dataset}, environ=environ)
 
 

@@ -3,6 +3,7 @@
 import pytest
 from catalog_lab import cleaned, drop_all
 from pipeline_lab import directory_lab, images, png
+from required import at_push
 
 import larder
 from larder.versions import layout
@@ -17,7 +18,7 @@ USES = {
 }
 
 
-@pytest.fixture(scope="module", params=[None, {"records": "encoded"}], ids=["shards", "cache"])
+@pytest.fixture(scope="module", params=[None, *at_push({"records": "encoded"})])
 def opened(request, tmp_path_factory):
     """The first of two versions without a common segment, opened for each use, then cleaned."""
     folder, growth = tmp_path_factory.mktemp("opened"), {"mode": "rebuild"}

@@ -1,6 +1,8 @@
 """Loaders keep the version that they read, by the lease of its config."""
 
 import os
+import shutil
+from dataclasses import replace
 
 import pytest
 from catalog_lab import cleaned, drop_all, grown, leased
@@ -18,13 +20,21 @@ from tests.support.stores import FaultyStore, denied
 DAY_SECONDS = 24 * 3600
 
 
-@pytest.fixture
-def trained(tmp_path, monkeypatch):
-    """A dataset, its first version, for which there is a config, and the lease of that."""
-    monkeypatch.setattr(lease, "EVERY_SECONDS", 0.0)
-    lab = directory_lab(tmp_path, images("ab", 6), cache=None)
+@pytest.fixture(scope="module")
+def emitted(tmp_path_factory):
+    """A dataset with two versions, and the first one, for which there is a config."""
+    lab = directory_lab(tmp_path_factory.mktemp("emitted"), images("ab", 6), cache=None)
     first, _ = grown(lab, 2)
     emit(lab.settings(), first)
+    return lab, first
+
+
+@pytest.fixture
+def trained(emitted, tmp_path, monkeypatch):
+    """A copy of the dataset, its first version, and the lease of the config."""
+    monkeypatch.setattr(lease, "EVERY_SECONDS", 0.0)
+    lab, first = emitted
+    lab = replace(lab, storage=shutil.copytree(lab.storage, tmp_path / "local"))
     return lab, first, lab.folder / f"leases/config-c-{first}.json"
 
 

@@ -18,6 +18,7 @@ from verify_lab import (
     DAMAGES,
     DOCUMENTS,
     damaged,
+    everything,
     findings,
     flipped,
     forget_replaced,
@@ -32,13 +33,17 @@ from verify_lab import (
 )
 
 from larder.errors import ObjectError
+from larder.manifest.digest import sha256_hex
+from larder.manifest.sealed import StoredFile
 from larder.segments import cache
 from larder.shards.formats import tar
 from larder.shards.formats.webdataset import WebDataset
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
+from larder.verify.repair import repair_large
+from larder.verify.replacing import Spares
 from larder.versions import omitted
-from larder.versions.publish import read_cache, read_version
+from larder.versions.publish import read_version
 from tests.support.runs import between
 
 pytestmark = pytest.mark.push
@@ -56,17 +61,26 @@ def has_changed(key: str, root: Store) -> bool:
     return key.endswith(".tar") and b"c/00.png" in data and png(8) not in data
 
 
-@pytest.mark.parametrize("damage", at_night(*DAMAGES, but=("replaced by a sibling", "removed")))
-def test_every_file_is_made_again_to_the_same_bytes(lab, damage):
+PUSHED = ("replaced by a sibling", "removed", "truncated by one")
+
+
+@pytest.mark.parametrize("damage", at_night(*DAMAGES, but=PUSHED))
+def test_every_damage_to_every_file_is_found_and_made_again_to_the_same_bytes(lab, damage):
     with lab.opened_root() as root:
         files = published(root)
-        version = verified(lab)["version"]
-        for key in listed_files(root, version):
+        names = listed_files(root, verified(lab)["version"])
+        suffixes = {name.rpartition(".")[2] for name in names}
+        assert suffixes == {"json", "parquet", "npz", "mdb", "tar", "idx"}
+        for key in names:
             lost = key.startswith("tags/") or key.endswith(DOCUMENTS) or has_changed(key, root)
             wrong = DAMAGES[damage](files[key], files[sibling_of(key, files)])
             with damaged(root, key, wrong):
                 document = verified(lab, repair=True)
-                repair = findings(document)[key]["repair"]
+                found = findings(document)
+                own = {path for path, row in found.items() if row["role"] != "content"}
+                assert own == {key}, f"{damage} of {key}: {sorted(own)}"
+                assert found[key]["code"].startswith("damage.")
+                repair = found[key]["repair"]
                 if lost:
                     assert not repair["done"]
                     assert "restore" in repair["message"]
@@ -154,7 +168,6 @@ def test_every_shard_is_made_again_without_the_samples_that_were_left_out(tmp_pa
 
 
 def without_work(root: Store) -> None:
-    """Delete receipts and plans."""
     for page in list(root.list()):
         for info in page:
             if "/work/" in info.key:
@@ -195,16 +208,6 @@ def test_a_shard_is_made_once_its_sources_are(text, root):
         assert "without a receipt" in rows[key]["repair"]["message"]
         assert "have to be repaired first" in rows[shard]["repair"]["message"]
         assert bytes(root.get(shard)) == bytes(root.get(key)) == b"x"
-
-
-def test_manifests_without_receipts_are_refused(text, root):
-    files = published(root)
-    without_work(root)
-    key = next(key for key in files if "/index/sources-" in key)
-    root.put(key, b"x")
-    (finding,) = verified(text, repair=True)["findings"]
-    assert "without a receipt" in finding["repair"]["message"]
-    assert bytes(root.get(key)) == b"x"
 
 
 @pytest.mark.parametrize("wrong", [None, b"x"])
@@ -304,47 +307,28 @@ def test_what_another_version_needs_is_kept_until_that_is_repaired(text, root):
     assert published(root) == files
 
 
-def test_a_kind_of_cache_that_would_differ_is_refused(tmp_path, monkeypatch):
+def test_a_cache_that_would_have_other_records_is_refused(tmp_path, monkeypatch):
     lab = directory_lab(tmp_path, images("a", each=3), cache={"records": "decoded"})
     lab.prepare()
+    build, opened, digests = cache.build_samples, cache.open_file, list[str]()
+
+    def other(*arguments: Any, **named: Any) -> Any:
+        facts = build(*arguments, **named)
+        digests.append(facts.digest)
+        return replace(facts, sha256="0" * 64, digest="0" * 64)
+
+    def opened_as_built(path: Path, facts: Any) -> Any:
+        return opened(path, replace(facts, digest=digests[-1]))
+
+    monkeypatch.setattr(cache, "build_samples", other)
+    monkeypatch.setattr(cache, "open_file", opened_as_built)
     with lab.opened_root() as root:
         files = published(root)
         key = next(key for key in files if key.endswith(".mdb"))
-        built, opened = cache.build_samples, cache.open_file
-
-        def other(*arguments: Any, **named: Any) -> Any:
-            facts = built(*arguments, **named)
-            return replace(facts, sha256="0" * 64, digest=digests.pop())
-
-        class Unchecked:
-            def __init__(self, path: Path, facts: Any) -> None:
-                own = next(each for each in [digest] if each)
-                self._reader = opened(path, replace(facts, digest=own))
-                self.schema = self._reader.schema
-
-            def verify(self) -> None:
-                """Nothing is compared."""
-
-            def close(self) -> None:
-                self._reader.close()
-
-        monkeypatch.setattr(cache, "build_samples", other)
-        monkeypatch.setattr(cache, "open_file", Unchecked)
-        digest = read_cache_digest(root, key)
-        digests = ["0" * 64, digest]
         with damaged(root, key, b"x"):
-            for why in ("page size", "Pillow"):
-                (finding,) = verified(lab, repair=True)["findings"]
-                assert why in finding["repair"]["message"]
-                assert published(root) == {**files, key: b"x"}
-
-
-def read_cache_digest(root: Store, key: str) -> str:
-    """The content digest of a cache file."""
-    _, segment, _, name, _ = key.split("/")
-    document = read_cache(root, segment, name)
-    assert document is not None
-    return next(file.digest for file in document.files.values() if file.path == key)
+            (finding,) = verified(lab, repair=True)["findings"]
+            assert "Pillow" in finding["repair"]["message"]
+            assert published(root) == {**files, key: b"x"}
 
 
 def test_what_is_made_with_other_bytes_does_not_stay(text, root, monkeypatch):
@@ -394,7 +378,6 @@ def test_segments_of_every_shape_are_made_again(tmp_path, shape):
 
 
 def test_what_cannot_be_kept_stays(text, root):
-    """Something is where the folder of what was replaced would be."""
     key = shards(root)[0]
     root.put(key, b"gone")
     root.put("work/replaced", b"of somebody else")
@@ -457,3 +440,108 @@ def test_a_link_in_the_place_of_a_file_stays(text, root, tmp_path):
     assert "what has its name is no file; move" in rows[one]["repair"]["message"]
     assert place.is_symlink()
     assert target.read_bytes() == b"x"
+
+
+def exchange(root: Store, one: str, other: str) -> None:
+    data = bytes(root.get(one))
+    root.put(one, bytes(root.get(other)))
+    root.put(other, data)
+
+
+def test_what_is_replaced_is_never_deleted(tmp_path):
+    """It may be an object of the mirror, a tag, or a file of a segment that is being built."""
+    lab = text_lab(tmp_path, mirror=True)
+    write(str(lab.source), {"b/new.txt": b"new"})
+    version = lab.prepare()["version"]
+    with lab.opened_root() as root:
+        one, other, *_ = shards(root)
+        inventory = next(key for key in published(root) if "/manifests/objects-" in key)
+        exchange(root, one, "mirror/a/00.txt")
+        exchange(root, inventory, "tags/latest.json")
+        root.put(other, b"gone")
+        contents = set(everything(root).values())
+        assert verified(lab, version=version, repair=True)["status"] == "repaired"
+        assert contents <= set(everything(root).values())
+        assert verified(lab, version=version)["status"] == "intact"
+
+
+def test_what_changes_during_a_repair_is_kept(text, root, monkeypatch):
+    one, *_ = shards(root)
+    files, made = published(root), repair_large
+    root.put(one, flipped(files[one]))
+
+    def late(*arguments: Any, **named: Any) -> Any:
+        root.put(one, b"of another run")
+        return made(*arguments, **named)
+
+    monkeypatch.setattr("larder.verify.repair.repair_large", late)
+    assert findings(verified(text, repair=True))[one]["repair"]["done"]
+    assert published(root) == files
+    assert forget_replaced(root) == [b"of another run"]
+
+
+def test_two_repairs_at_once_do_no_harm(text, root, monkeypatch):
+    """What the other one has repaired meanwhile is not made again."""
+    one, other, *_ = shards(root)
+    files, made = published(root), repair_large
+    exchange(root, one, other)
+    statuses = []
+
+    def during(*arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr("larder.verify.repair.repair_large", made)
+        statuses.append(verified(text, repair=True)["status"])
+        return made(*arguments, **named)
+
+    monkeypatch.setattr("larder.verify.repair.repair_large", during)
+    document = verified(text, repair=True)
+    assert [*statuses, document["status"]] == ["repaired", "repaired"]
+    assert findings(document)[one]["repair"]["message"] == "it is as it was published"
+    assert published(root) == files
+
+
+def test_a_copy_of_what_changes_meanwhile_is_not_published(text, root):
+    one, other, *_ = shards(root)
+    before, data = bytes(root.get(one)), bytes(root.get(other))
+    wanted = StoredFile(one, len(data), sha256_hex(data), "shard")
+    changed = iter([bytes(root.get(other)), b"x"])
+
+    class Changing(DelegatingStore):
+        def open(self, key: str, **options: Any) -> Any:
+            if key == other:
+                root.put(other, next(changed))
+            return super().open(key, **options)
+
+    assert Spares(Changing(root), {wanted.bytes}).fill(wanted) == ""
+    assert bytes(root.get(one)) == before
+
+
+def test_nothing_is_kept_through_a_link_that_leads_out(text, root, tmp_path):
+    key, outside = shards(root)[0], tmp_path / "outside"
+    root.put(key, b"gone")
+    outside.mkdir()
+    (text.folder / "work").mkdir(exist_ok=True)
+    (text.folder / "work/replaced").symlink_to(outside)
+    repair = findings(verified(text, repair=True))[key]["repair"]
+    assert not repair["done"]
+    assert bytes(root.get(key)) == b"gone"
+    assert not any(outside.iterdir())
+
+
+def test_stray_files_end_no_repair(text, root):
+    segment = shards(root)[0].split("/")[1]
+    stray = f"segments/{segment}/caches"
+    for key in (stray, "work/replaced/.DS_Store"):
+        root.put(key, b"?")
+    root.put(shards(root)[0], b"gone")
+    document = verified(text, repair=True)
+    assert [path for path, row in findings(document).items() if not row["repair"]] == [stray]
+    assert document["status"] == "damaged"
+
+
+def test_a_lost_latest_is_found_whatever_tag_is_asked_for(text, root):
+    root.put("tags/stable.json", bytes(root.get("tags/latest.json")))
+    root.delete("tags/latest.json")
+    for repair in (False, True):
+        document = verified(text, version="stable", repair=repair)
+        assert document["status"] == "damaged"
+        assert "tags/latest.json" in findings(document)

@@ -7,13 +7,7 @@ from collections.abc import Mapping
 import pytest
 from pipeline_lab import Lab
 from required import nightly
-from verify_lab import (
-    everything,
-    forget_replaced,
-    grown_lab,
-    published,
-    verified,
-)
+from verify_lab import everything, forget_replaced, grown_lab, published, verified
 
 from larder.store import open_store
 from larder.store.base import Store
@@ -36,21 +30,18 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
 def spoil(root: Store, files: Mapping[str, bytes]) -> dict[str, bytes | None]:
     """Damage of several kinds; returns what is there afterwards of each damaged file."""
-    shards = [key for key in files if key.endswith(".tar")]
-    after: dict[str, bytes | None] = {}
-    one, other = shards[0], shards[1]
-    after[one], after[other] = files[other], files[one]  # exchanged
-    flipped = bytearray(files[shards[2]])
-    flipped[700] ^= 1
-    after[shards[2]] = bytes(flipped)
-    after[shards[3]] = None
-    # Not that of the shards: only it has what was removed from the source.
+    one, other, third, fourth, *_ = [key for key in files if key.endswith(".tar")]
+    # Not the cache of all shards: only it has what was removed from the source.
     cache = next(key for key in files if "/validation-" in key and key.endswith(".mdb"))
-    after[cache] = files[cache][:-1]
-    samples = next(key for key in files if "/index/sources-" in key)
-    after[samples] = b"gone"
-    index = next(key for key in files if key.endswith(".idx"))
-    after[index] = None
+    after: dict[str, bytes | None] = {
+        one: files[other],
+        other: files[one],
+        third: files[third][:700] + bytes([files[third][700] ^ 1]) + files[third][701:],
+        fourth: None,
+        cache: files[cache][:-1],
+        next(key for key in files if "/index/sources-" in key): b"gone",
+        next(key for key in files if key.endswith(".idx")): None,
+    }
     for key, data in after.items():
         if data is None:
             root.delete(key)

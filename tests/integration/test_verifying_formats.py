@@ -52,16 +52,6 @@ def test_every_damage_to_a_shard_is_found_and_repaired(lab):
                     assert shard_files(root) == files
 
 
-def test_the_samples_that_are_concerned_are_named(lab):
-    with lab.opened_root() as root:
-        files = shard_files(root)
-        key = max(files, key=lambda key: len(files[key]))
-        with damaged(root, key, None):
-            finding = findings(verified(lab))[key]
-            assert finding["samples"]["count"] == len(finding["samples"]["keys"]) > 1
-            assert all(name.startswith(("a/", "b/")) for name in finding["samples"]["keys"])
-
-
 def test_damage_that_concerns_no_single_sample_is_told_apart(tmp_path):
     """NumPy does not load such a batch, although Larder can read its samples."""
     lab = directory_lab(

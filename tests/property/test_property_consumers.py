@@ -30,7 +30,6 @@ values = st.recursive(
 
 
 def places(value: Any) -> list[tuple[Any, ...]]:
-    """The paths of all values inside of a value."""
     if not isinstance(value, dict | list):
         return []
     items = value.items() if isinstance(value, dict) else enumerate(value)

@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -303,9 +304,7 @@ def _listed(segment: SegmentContent, split: str, gone: set[int]) -> Iterator[_Li
 
 def _check_keys(samples: Mapping[str, list[SampleContent]]) -> None:
     keys = [sample.key for own in samples.values() for sample in own]
-    twice = (
-        sorted({key for key in keys if keys.count(key) > 1}) if len(set(keys)) < len(keys) else []
-    )
+    twice = sorted(key for key, count in Counter(keys).items() if count > 1)
     assert not twice, f"more than once in the version: {twice}"
 
 

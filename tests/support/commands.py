@@ -53,7 +53,6 @@ class Running:
         )
 
     def lines(self) -> Iterator[str]:
-        """The lines of stderr as they arrive."""
         assert self.process.stderr is not None, "stderr is a pipe"
         for line in self.process.stderr:
             yield line.rstrip("\n")
@@ -138,7 +137,6 @@ class Workplace:
         return found
 
     def files(self) -> dict[str, tuple[int, int]]:
-        """Every file and directory below the folder: size and modification time."""
         found = sorted(self.folder.rglob("*"))
         return {
             str(path.relative_to(self.folder)): (path.lstat().st_size, path.lstat().st_mtime_ns)

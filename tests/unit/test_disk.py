@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,15 +13,17 @@ from larder.disk import (
     DRAFT_ABANDONED_SECONDS,
     DRAFT_PREFIX,
     Folding,
+    check_inside,
     check_names,
     draft,
     file_lock,
     folding_of,
     open_draft,
     remove_abandoned,
+    removed_if_abandoned,
     workshop,
 )
-from larder.errors import ConfigError
+from larder.errors import ConfigError, StoreError
 
 OWNER = """
 import sys
@@ -255,3 +258,97 @@ def test_what_a_file_system_folds_is_tried_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "exists", exists_folded)
     assert folding_of(tmp_path) == folded
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_draft_that_is_older_than_the_process_of_its_number_is_abandoned(
+    is_remote, tmp_path, monkeypatch
+):
+    """A network file system has the time of another machine."""
+    monkeypatch.setattr(disk, "is_on_network", lambda folder: is_remote)
+    name, handle = open_draft(os.fsencode(tmp_path))
+    (path,) = tmp_path.iterdir()
+    try:
+        os.utime(path, (0, 0))
+        assert not removed_if_abandoned(path), "it is locked"
+        fcntl.flock(handle, fcntl.LOCK_UN)
+        assert removed_if_abandoned(path) != is_remote
+    finally:
+        os.close(handle)
+    assert os.path.exists(name) == is_remote
+
+
+def test_a_workshop_that_is_taken_for_an_abandoned_one_is_made_again(tmp_path, monkeypatch):
+    """A lock exists a moment before it is locked."""
+    taken = []
+
+    def flock(handle: int, operation: int, real: object = fcntl.flock) -> None:
+        if not taken:
+            taken.extend(tmp_path.iterdir())
+            monkeypatch.setattr(fcntl, "flock", real)
+            remove_abandoned(os.fsencode(tmp_path), tmp_path.stat().st_mtime)
+        fcntl.flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with workshop(tmp_path) as folder:
+        assert taken
+        assert not taken[0].exists()
+        assert [*tmp_path.iterdir()] == [folder]
+
+
+def test_a_link_in_the_place_of_a_workshop_leads_to_nothing_that_is_removed(tmp_path):
+    folder = tmp_path / "of a user"
+    folder.mkdir()
+    (folder / "lock").touch()
+    link = tmp_path / ".larder-tmp-workshop-abc"
+    link.symlink_to(folder)
+    remove_abandoned(os.fsencode(tmp_path), tmp_path.stat().st_mtime)
+    assert (folder / "lock").exists()
+
+
+def test_nothing_is_tried_out_in_the_workshop_of_a_living_process(tmp_path, monkeypatch):
+    with workshop(tmp_path) as folder:
+        monkeypatch.setattr(disk, "locks_exclude", lambda folder: pytest.fail("it writes there"))
+        remove_abandoned(os.fsencode(tmp_path), tmp_path.stat().st_mtime)
+        assert folder.exists()
+
+
+def test_a_disk_that_is_full_between_a_workshop_and_its_lock_leaves_nothing(tmp_path, monkeypatch):
+    real = os.open
+
+    def full(path: Any, *more: Any, **options: Any) -> int:
+        if str(path).endswith("/lock"):
+            raise OSError(28, "No space left on device")
+        return real(path, *more, **options)
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(StoreError) as caught, workshop(tmp_path / "parent"):
+        pass
+    assert caught.value.code == "store.full"
+    assert os.listdir(tmp_path / "parent") == []
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    root = tmp_path / "root"
+    (root / "inside").mkdir(parents=True)
+    (root / "o").symlink_to(tmp_path)
+    (root / "in").symlink_to("inside")
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.mark.parametrize("folder", ["o", "o/long/name", "in/../../other"])
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_a_link_that_leads_out_is_refused(folder, name, root):
+    # "." is what pathlib leaves out of a path below it.
+    folder, base = (folder, ".") if name == "." else (f"{root}/{folder}", f"{root}{name}")
+    with pytest.raises(OSError, match="a link leads out"):
+        check_inside(os.fsencode(folder), os.fsencode(base))
+
+
+@pytest.mark.parametrize("base", [".", "/", "//"])
+def test_folders_inside_are_not_refused(base, root):
+    for folder in ("in/new", "inside/new", "."):
+        folder = folder if base == "." else f"{root}/{folder}"
+        check_inside(os.fsencode(folder), os.fsencode(base))

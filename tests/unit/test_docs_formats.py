@@ -52,12 +52,7 @@ def test_the_schema_of_the_example_is_canonical():
 
 
 @pytest.mark.parametrize(
-    ("name", "schema"),
-    [
-        ("objects", OBJECTS),
-        ("sources", SOURCES),
-        ("skipped", SKIPPED),
-    ],
+    ("name", "schema"), [("objects", OBJECTS), ("sources", SOURCES), ("skipped", SKIPPED)]
 )
 def test_columns_are_those_of_the_manifests(name, schema):
     (row,) = re.findall(rf"^\| {name} \|.*\| (.*) \|$", PAGE, re.MULTILINE)

@@ -24,7 +24,6 @@ REQUIRED = "required"
 
 
 def rows(page: str, heading: str) -> list[list[str]]:
-    """The cells of the first table under a heading, without its head."""
     section = (REFERENCE / page).read_text().split(f"\n{heading}\n", 1)[1]
     table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
     assert table
@@ -128,12 +127,23 @@ def _is_inner(name: str) -> bool:
     )
 
 
-def _as_for_cache(cache: dict[str, Any], name: str) -> None:
-    if name == "cache.images.mode":
-        cache["images"]["resize"] = [1, 1]
-    if name.startswith("cache.builder"):
-        cache.pop("records")
-        cache.setdefault("builder", "module:function")
+BESIDE: dict[str, dict[str, Any]] = {
+    "shards.features": {"shards.format": "tfrecord"},
+    "source.inventory.": {"source.inventory.url": "y"},
+    "source.rows.files": {"source.rows.format": "text"},
+    "source.project": {"source.url": "gs://bucket"},
+    "storage.project": {"storage.url": "gs://bucket"},
+    "cache.images.mode": {"cache.images.resize": [1, 1]},
+    "cache.builder": {"cache": {"builder": "module:function"}},
+    "consumer.": {"consumer.kind": "sagemaker"},
+    "consumer.file_system.": {
+        "consumer.file_system": {"type": "efs", "id": "fs-01234567", "directory": "/"}
+    },
+    "consumer.vpc.": {"consumer.vpc": {"subnets": ["subnet-1"], "security_groups": ["sg-1"]}},
+    "nodes.downloads.": {"nodes.downloads": {"host_path": "/x", "container_path": "/x"}},
+    "runner.address": {"runner.kind": "dask"},
+}
+"""What examples of keys that begin so need beside them."""
 
 
 @pytest.mark.parametrize(("heading", "model", "least"), MODELS)
@@ -150,37 +160,12 @@ def test_examples_are_accepted(heading, model, least):
             assert HashSplits.model_validate(splits)
         elif "[]" not in name:
             tree: dict[str, Any] = deepcopy(OTHER_KEYS) if model is Dataset else {}
+            put(tree, "source.url" if model is Dataset else "storage.url", "s3://bucket")
+            for beginning, others in BESIDE.items():
+                for other, content in others.items() if name.startswith(beginning) else ():
+                    put(tree, other, deepcopy(content))
             put(tree, name, value(example))
-            if name == "shards.features":
-                put(tree, "shards.format", "tfrecord")
-            place = "source" if model is Dataset else "storage"
-            url = "gs://bucket" if name.endswith(".project") else "s3://bucket"
-            tree.setdefault(place, {}).setdefault("url", url)
-            if name.startswith("source.inventory."):
-                tree["source"]["inventory"].setdefault("url", "y")
-            if name.startswith("consumer.") and name != "consumer.kind":
-                _as_for_sagemaker(tree["consumer"])
-            if name.startswith("nodes.downloads."):
-                for each in ("host_path", "container_path"):
-                    tree["nodes"]["downloads"].setdefault(each, "/x")
-            if name == "runner.address":
-                tree["runner"]["kind"] = "dask"
-            if name.startswith("cache."):
-                _as_for_cache(tree["cache"], name)
-            if name == "source.rows.files":
-                tree["source"]["rows"]["format"] = "text"
             assert model.model_validate(_merged(least, tree))
-
-
-def _as_for_sagemaker(consumer: dict[str, Any]) -> None:
-    """What the key of an example needs beside it."""
-    consumer.setdefault("kind", "sagemaker")
-    for name, keys in (
-        ("file_system", {"type": "efs", "id": "fs-01234567", "directory": "/"}),
-        ("vpc", {"subnets": ["subnet-1"], "security_groups": ["sg-1"]}),
-    ):
-        if name in consumer:
-            consumer[name] = {**keys, **consumer[name]}
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

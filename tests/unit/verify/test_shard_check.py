@@ -21,12 +21,7 @@ DATA = bytes(range(200))
 def part(ext: str, offset: int | None, length: int, data: bytes = DATA) -> dict[str, Any]:
     content = data[offset or 0 : (offset or 0) + length]
     crc32c = google_crc32c.value(content)
-    return {
-        "ext": ext,
-        "offset": offset,
-        "length": length,
-        "crc32c": crc32c,
-    }
+    return {"ext": ext, "offset": offset, "length": length, "crc32c": crc32c}
 
 
 def label(number: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tests.support.packing import index_of, pack, surveyed
 from tests.support.sample_orders import Content, order_samples
 from tests.support.stores import FaultyStore, RecordingStore, unreadable
 
-MOST_FLIPS = 250
+MOST_FLIPS = 120
 
 
 class Shard(NamedTuple):
