@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from _pytest.assertion import rewrite
 from hypothesis import settings
 from required import all_required, need_system, nightly, unchanged
 
@@ -55,20 +52,7 @@ class _Passed:
         self._config.cache.set(PASSED, self._tests)
 
 
-def _rewrite_share(config: pytest.Config, worker: dict[str, Any]) -> None:
-    """Rewrite the assertions of some files: all workers would each rewrite all files otherwise."""
-    files = sorted(Path(__file__).parent.rglob("test_*.py"))
-    for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
-        cached = rewrite.get_cache_dir(file) / f"{file.stem}{rewrite.PYC_TAIL}"
-        if rewrite._read_pyc(file, cached) is None and rewrite.try_makedirs(cached.parent):
-            source, code = rewrite._rewrite_test(file, config)
-            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source, cached)
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    worker = getattr(config, "workerinput", None)
-    if worker and config.args == config.getini("testpaths") and not sys.dont_write_bytecode:
-        _rewrite_share(config, worker)
     keeps = config.pluginmanager.hasplugin("cacheprovider")
     if keeps and not hasattr(config, "workerinput") and not config.getoption("rest"):
         config.pluginmanager.register(_Passed(config))
