@@ -119,17 +119,6 @@ def test_coco(tmp_path, source_kind):
     assert json.loads(found["images/b/0"]["json"])["annotations"] == []
 
 
-def test_whole_numbers_in_a_column_may_be_numbers_of_classes(tmp_path):
-    annotations = {"files": "t.jsonl", "part": None, "columns": {"txt": "caption"}}
-    labels: dict[str, Any] = {"column": "score", "classes": list("abcdef")}
-    place = source(tmp_path, samples={"annotations": annotations}, labels=labels)
-    objects = {**IMAGES, "t.jsonl": FILES["table.jsonl"]}
-    published = prepared(place, objects)
-    assert [each.label for each in published.samples["train"]] == list(range(6))
-    error = refused(place, objects, labels={**labels, "classes": ["a", "b"]})
-    assert error.code == "config.label"
-
-
 def test_a_sample_may_have_several_entries(tmp_path):
     rows = [{"image": name, "box": [at]} for at in range(2) for name in NAMES]
     annotations = {"files": "boxes.jsonl", "key": "image", "many": True, "columns": {"n": "box"}}

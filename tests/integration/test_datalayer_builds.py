@@ -1,10 +1,6 @@
 """Builds of cached functions: within the limit of copies, and never of another function."""
 
 import gc
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +10,6 @@ import pytest
 from required import at_push
 
 import larder
-from larder.disk import TEMPORARY_PREFIX, WORKSHOP_PREFIX
 from larder.store import open_store
 from tests.support.errors import larder_error
 
@@ -119,53 +114,3 @@ def test_another_function_whose_elements_are_of_another_type_is_refused(number, 
     with larder_error("cache.schema", f"file://{tmp_path}/d/v1_train/cache.json") as caught:
         train(tmp_path, other)
     assert "but the cache has element int64[]" in str(caught.value)
-
-
-def test_a_function_of_another_closure_is_not_called_again(tmp_path, caplog):
-    calls = []
-
-    def rank(folder: str) -> list[int]:
-        def make() -> list[int]:
-            calls.append(folder)
-            return [len(folder), 5]
-
-        return [int(each) for each in train(tmp_path, make)]
-
-    assert [rank(f"/download/{number}") for number in range(4)] == [[11, 5]] * 4
-    assert calls == ["/download/0"]
-    assert caplog.text.count("folder") == 3
-
-
-BUILDER = """
-import os, signal, sys
-import numpy as np
-import larder
-
-def make():
-    for number in range(10):
-        if number == int(sys.argv[2]):
-            os.kill(os.getpid(), signal.SIGKILL)
-        yield np.full(20_000, number, np.uint32)
-
-decorate = larder.cache_train_dataset("d", "v1", storage=sys.argv[1], file_bytes=150_000)
-print(len(decorate(make)()))
-"""
-
-
-@pytest.mark.parametrize("where", ["directory", *at_push("bucket")])
-def test_the_next_build_removes_what_a_killed_one_has_left(where, request, tmp_path):
-    remote = where == "bucket"
-    storage = request.getfixturevalue("bucket") if remote else tmp_path / "storage"
-    home = tmp_path / ("local/yogadl_local_cache" if remote else "storage") / "d/v1_train"
-    command = [sys.executable, "-c", BUILDER, str(storage)]
-    for _ in range(2):
-        done = subprocess.run([*command, "7"], check=False)
-        assert done.returncode == -signal.SIGKILL
-        benches = [path.name for path in home.glob(f"{WORKSHOP_PREFIX}*")]
-        assert len(benches) == 1
-        assert len([*(home / benches[0]).glob("*.mdb")]) == 3
-    done = subprocess.run([*command, "-1"], check=True, capture_output=True, text=True)
-    assert done.stdout == "10\n"
-    assert {name for name in os.listdir(home) if name.startswith(TEMPORARY_PREFIX)} <= {
-        name for name in os.listdir(home) if name.endswith(".lock")
-    }

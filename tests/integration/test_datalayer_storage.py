@@ -1,6 +1,5 @@
 """Caches of functions in buckets: built once, whoever comes first, and fetched once a machine."""
 
-import multiprocessing
 import os
 import shutil
 import signal
@@ -73,22 +72,6 @@ def test_two_buckets_with_one_local_folder_are_two_caches(bucket, s3_env):
     other = f"{bucket[:-4]}-2/dir"
     for storage, count in ((bucket, 3), (other, 4)) * 2:
         assert len(train(storage, range(count))) == count
-
-
-def test_a_damaged_object_is_never_mapped(bucket, tmp_path):
-    train(bucket)
-    shutil.rmtree(tmp_path / "local")
-    store = open_store(bucket)
-    (file,) = (key for key in keys(bucket) if key.endswith(".mdb"))
-    data = bytearray(store.get(file))
-    data[9_000] ^= 1
-    store.put(file, bytes(data))
-    with larder_error("damage.digest"):
-        train(bucket)
-    store.put(file, bytes(data[:-1]))
-    with larder_error("damage.size"):
-        train(bucket)
-    assert not list((tmp_path / "local").rglob("*.mdb"))
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -179,7 +162,9 @@ def test_a_builder_that_is_killed_is_taken_over(tmp_path):
     waiting.kill()
     waiting.communicate()
     assert heir.communicate()[0] == "built\n45\n"
-    assert [path.suffix for path in (storage / "d/v1_train").glob("*.*")].count(".mdb") == 2
+    found = [path.suffix for path in (storage / "d/v1_train").iterdir()]
+    assert found.count(".mdb") == 2
+    assert set(found) <= {".mdb", ".json", ".lock"}
 
 
 @pytest.mark.parametrize("write", ["upload", "put"])
@@ -197,22 +182,6 @@ def test_a_build_that_stops_before_any_write_is_done_again(tmp_path, monkeypatch
             train(tmp_path / "storage", range(3), cache_dir=tmp_path / "a")
     for _ in range(2):
         assert [*train(tmp_path / "storage", range(3), cache_dir=tmp_path / "b")] == [0, 1, 2]
-
-
-def test_a_forked_child_reads_on(tmp_path):
-    loader = train(tmp_path / "s", [np.full(1_000, number) for number in range(50)])
-    assert next(iter(loader))[0] == 0
-    context = multiprocessing.get_context("fork")
-    queue = context.SimpleQueue()
-    children = [
-        context.Process(target=lambda: queue.put(sum(int(each[0]) for each in loader)))
-        for _ in range(3)
-    ]
-    for child in children:
-        child.start()
-    assert [queue.get() for _ in children] == [1225] * 3
-    for child in children:
-        child.join()
 
 
 def test_google_cloud_storage(gcs_server, tmp_path, monkeypatch):

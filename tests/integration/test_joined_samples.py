@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from pipeline_lab import png
-from test_annotations import as_lines, parts, refused
+from test_annotations import as_lines, parts
 from test_growth import Source
 
 from tests.support.checker import Published
@@ -66,41 +66,3 @@ def test_joined_samples_have_annotations(tmp_path):
     assert len(found) == 8
     assert json.loads(found["dog/3"]["meta.json"]) == {"image": "dog/3.png", "n": 3}
     assert set(found["dog/3"]) == {"image.png", "mask.png", "caption.txt", "meta.json", "cls"}
-
-
-def test_objects_that_match_no_pattern(tmp_path):
-    others = {"readme.md", "images/cat/9.jpg", "images/cat/1.0.png"}
-    found = objects(range(2)) | dict.fromkeys(others, b"x")
-    source = Source(tmp_path, **FIELDS)
-    error = refused(source, found)
-    assert error.code == "config.bad_key"
-    document = source.prepare(found, on_bad_key="skip")
-    assert {failure["key"] for failure in document["failures"]} == others
-    check_joined(source.check()[document["version"]], range(2))
-
-
-def test_videos_with_frames_sound_and_text(tmp_path):
-    found: dict[str, bytes] = {}
-    for at in range(5):
-        found[f"videos/v{at}.mp4"] = b"clip %d" % at
-        found[f"sound/v{at}.wav"] = b"sound %d" % at
-        found[f"text/v{at}.json"] = json.dumps({"at": at}).encode()
-        found |= {f"frames/v{at}/{frame:03}.png": png(at * 10 + frame) for frame in range(at + 1)}
-    join = {
-        "clip": "videos/{id}.mp4",
-        "sound": "sound/{id}.wav",
-        "text": "text/{id}.json",
-        "frame": "frames/{id}/*.png",
-    }
-    source = Source(tmp_path, samples={"join": join}, cache={"records": "encoded"})
-    document = source.prepare(found)
-    assert "merged_samples" not in {each["code"] for each in document["warnings"]}
-    published = parts(source.check()[document["version"]])
-    for at in range(5):
-        frames = {f"frame.{frame:03}.png": png(at * 10 + frame) for frame in range(at + 1)}
-        media = {
-            "clip.mp4": b"clip %d" % at,
-            "sound.wav": b"sound %d" % at,
-            "text.json": found[f"text/v{at}.json"],
-        }
-        assert published[f"v{at}"] == {**frames, **media}

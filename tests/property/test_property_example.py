@@ -3,7 +3,6 @@
 import uuid
 from typing import Any
 
-import numpy as np
 from example_proto import parsed, serialized
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -14,9 +13,7 @@ from larder.shards.formats import shard_format
 from larder.shards.formats.tfrecord.example import (
     Skeletons,
     bytes_head,
-    bytes_sizes,
     example_head,
-    field_sizes,
     float_entry,
     int64_entry,
 )
@@ -63,16 +60,6 @@ def test_examples_are_those_of_protobuf(found):
     in_order = sorted(found.items(), key=lambda item: item[0].encode())
     entries = b"".join(entry(name, *rest) for name, rest in in_order)
     assert example_head(len(entries)) + entries == serialized(found)
-
-
-@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 2**40)), min_size=1, max_size=5))
-def test_sizes_are_those_of_the_entries(pairs):
-    found = bytes_sizes(*(np.array(column, np.int64) for column in zip(*pairs, strict=True)))
-    heads = [len(bytes_head("x" * name, size)) for name, size in pairs]
-    assert found.tolist() == [head + size for head, (_, size) in zip(heads, pairs, strict=True)]
-    totals = np.array([size for _, size in pairs], np.int64)
-    expected = [len(example_head(size)) + size for _, size in pairs]
-    assert field_sizes(totals).tolist() == expected
 
 
 PARTS = {"jpg": b"\xff\xd8", "n": b" 1\n-7\t+3 ", "f": b"0.5 1e3\n", "txt": b"text"}

@@ -77,11 +77,6 @@ def test_dimensions_that_differ_are_lists_in_a_batch_and_others_arrays():
     assert batch["s"].tolist() == ["", "a", "aa", "aaa"]
 
 
-def test_strings_of_different_numbers_are_arrays():
-    elements = [np.array(["x" * n] * n, object) for n in (2, 1, 3)]
-    assert all(map(same, cached(elements), elements))
-
-
 Named = namedtuple("Named", ["a"])
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from larder.manifest import rows as rows_module
 from larder.manifest.digest import canonical_json
-from larder.manifest.rows import RowDigest, encode_field
+from larder.manifest.rows import RowDigest
 
 SCHEMA = pa.schema(
     [
@@ -37,39 +37,10 @@ rows = st.tuples(
 )
 
 
-def decode(data: bytes, at: int = 0) -> tuple[Any, int]:
-    """The inverse of `encode_field`: that there is one shows that nothing is confused."""
-    head = data[at : at + 1]
-    if head == b"~":
-        return None, at + 1
-    if head == b"i":
-        end = data.index(b",", at)
-        return int(data[at + 1 : end]), end + 1
-    if head in b"[(":
-        items = []
-        at += 1
-        while data[at : at + 1] not in (b"]", b")"):
-            item, at = decode(data, at)
-            items.append(item)
-        return (items if head == b"[" else tuple(items)), at + 1
-    colon = data.index(b":", at)
-    length = int(data[at:colon].removeprefix(b"b"))
-    end = colon + 1 + length
-    value = data[colon + 1 : end]
-    return (value if head == b"b" else value.decode()), end
-
-
 def batch(values: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
     columns = zip(*values, strict=True) if values else [[] for _ in schema]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-@given(rows)
-def test_no_two_rows_are_confused(row):
-    found, end = decode(encode_field(row))
-    assert found == row
-    assert end == len(encode_field(row))
 
 
 @given(st.lists(rows, max_size=8), st.integers(0, 8))

@@ -10,7 +10,6 @@ from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.labels import ClassTable, Labeller, parse_label_file
 from tests.support.errors import larder_error
 
-SMILE = "\U0001f600"
 PARTS = SAMPLE_ORDER.field("parts").type
 
 
@@ -74,48 +73,6 @@ def numbered(
     codes += [table.code(token, sample_key="v", file="val.txt") for token in tokens]
     found = table.number()
     return found.classes, found.labels[codes].tolist()
-
-
-@pytest.mark.parametrize(
-    ("pinned", "known", "folders", "tokens", "classes", "labels"),
-    [
-        (None, (), [SMILE, "\uffff", "Z"], [], ("Z", "\uffff", SMILE), [2, 1, 0]),
-        (("dog", "cat", "owl"), (), ["cat"], [], ("dog", "cat", "owl"), [1]),
-        (None, (), ["dog", "cat"], ["dog", "owl"], ("cat", "dog", "owl"), [1, 0, 1, 2]),
-        (None, (), ["n2", "n1"], ["0", "1"], ("n1", "n2"), [1, 0, 0, 1]),
-        (("b", "a"), (), [], ["1", "0"], ("b", "a"), [1, 0]),
-        (None, (), [], ["3", "10", "3"], ("3", "10"), [0, 1, 0]),
-        (None, (), ["5", "6"], ["6", "5"], ("5", "6"), [0, 1, 1, 0]),
-        (None, (), ["1", "cat"], ["1", "0"], ("0", "1", "cat"), [1, 2, 1, 0]),
-        (None, (), ["5", "6"], ["0"], ("0", "5", "6"), [1, 2, 0]),
-        (("10", "20"), (), [], ["20"], ("10", "20"), [1]),
-        # Known classes keep their numbers, also those that are gone; pinned ones replace them.
-        (None, ("cat",), [SMILE, "\uffff"], [], ("cat", "\uffff", SMILE), [2, 1]),
-        (("b", "a"), ("a", "c"), ["a"], ["0"], ("b", "a"), [1, 0]),
-        # In label files: names, or places among the classes, old and new.
-        (None, ("n2", "n1"), ["n1"], ["0", "1"], ("n2", "n1"), [1, 0, 1]),
-        (None, ("n2",), ["n1", "n0"], ["2", "1"], ("n2", "n0", "n1"), [2, 1, 2, 1]),
-        (None, ("n2",), ["n1"], ["2", "n3"], ("n2", "2", "n1", "n3"), [2, 1, 3]),
-        # Whole numbers that name classes: a new one is a new class, not an index.
-        (None, ("10", "3"), [], ["3", "2", "10"], ("10", "3", "2"), [1, 2, 0]),
-        (None, ("0", "1"), ["cat"], ["1"], ("0", "1", "cat"), [2, 1]),
-    ],
-)
-def test_classes_are_numbered(pinned, known, folders, tokens, classes, labels):
-    assert numbered(pinned, folders, tokens, known) == (classes, labels)
-
-
-class_names = st.lists(st.text("ab0é", min_size=1, max_size=2), max_size=6, unique=True)
-
-
-@given(class_names, class_names)
-def test_classes_grow_at_the_end(before, now):
-    known, _ = numbered(None, before, [])
-    classes, labels = numbered(None, now, [], known)
-    new = sorted(set(now) - set(before), key=str.encode)
-    assert classes == (*known, *new)
-    assert [classes[label] for label in labels] == now
-    assert numbered(None, now, [], classes) == (classes, labels), "nothing moves the next time"
 
 
 @pytest.mark.parametrize(
@@ -214,12 +171,6 @@ def test_a_pattern_finds_the_class_in_the_sample_key():
 def test_a_sample_that_a_pattern_gives_no_class_is_named(pattern):
     with larder_error("config.label", "a/x"):
         label(Labels.model_validate({"from": "pattern", "pattern": pattern}), {"a/x": ["a/x.txt"]})
-
-
-def test_a_class_of_a_pattern_that_is_not_pinned_is_named():
-    labels = Labels.model_validate({"pattern": "^(.)", "classes": ["a", "b"]})
-    with larder_error("config.label", "cx"):
-        label(labels, {"ax": [], "cx": []})
 
 
 @pytest.mark.parametrize(

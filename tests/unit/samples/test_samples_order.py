@@ -115,18 +115,6 @@ def test_what_is_mirrored_but_no_part_of_a_sample_follows(tmp_path):
     ]
 
 
-def test_bad_keys_are_left_out_and_named(tmp_path):
-    bad = ["", "/x.jpg", "__m__/x.jpg", "a/../b.jpg", "b/.hid.jpg", "noext", "x\t.jpg", "y.__z__"]
-    found, rows = run(tmp_path, [*bad, "a.JPEG", "a.jpeg", "a.jpg", "a.png", "__a/ok.jpg", "a/.."])
-    assert keys_of(rows) == ["__a/ok", "a"]
-    assert [part["key"] for part in rows[1][3]] == ["a.JPEG", "a.png"]
-    named = [*sorted([*bad, "a/.."]), "a.jpeg", "a.jpg"]
-    assert [failure.key for failure in found.bad_keys] == named
-    assert {failure.code for failure in found.bad_keys} == {"config.bad_key"}
-    assert found.bad_key_count == len(found.bad_keys) == 11
-    assert found.objects == 3
-
-
 def test_only_the_first_thousand_bad_keys_are_kept(tmp_path):
     found, rows = run(tmp_path, [f"{at:04}" for at in range(1_500)])
     assert rows == []

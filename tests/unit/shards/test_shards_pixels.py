@@ -2,9 +2,8 @@
 
 import io
 
-import numpy as np
 import pytest
-from image_files import saved, tiff_file
+from image_files import saved
 from PIL import Image
 
 from larder.config.shape import Transform
@@ -13,7 +12,6 @@ from larder.shards.images.transform import encode_again
 from tests.support.budgets import WatchedBudget
 from tests.support.errors import larder_error
 
-WORDS = np.linspace(0, 65_535, 48 * 64).round().astype(np.uint16).reshape(48, 64)
 STRIP = saved(Image.new("RGB", (3_000, 1), "red"))
 
 
@@ -23,18 +21,6 @@ def packed(
     transform = Transform(**options)  # type: ignore[arg-type]
     found = encode_again(ext, io.BytesIO(data), transform, where="a", max_pixels=max_pixels)
     return Image.open(io.BytesIO(found))
-
-
-@pytest.mark.parametrize("order", ["<", ">"])
-@pytest.mark.parametrize("ext", ["tif", "seg.tif"])
-def test_sixteen_bits_are_kept_in_either_byte_order(order, ext):
-    data = tiff_file(WORDS, order=order)
-    found = packed(data, ext, format="png", masks=("seg",))
-    assert np.array_equal(np.asarray(found), WORDS)
-    small = packed(data, ext, resize=24, format="png", masks=("seg",))
-    wanted = packed(tiff_file(WORDS), ext, resize=24, format="png", masks=("seg",))
-    assert np.array_equal(np.asarray(small), np.asarray(wanted))
-    assert small.size == (32, 24)
 
 
 @pytest.mark.parametrize(
