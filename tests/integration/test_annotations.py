@@ -180,41 +180,6 @@ def test_entries_and_samples_without_each_other(tmp_path):
     assert "json" in found["images/a/1"]
 
 
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("x.json", b""),
-        ("x.json", b"{}"),
-        ("x.json", b'{"images": [{"id": 1'),
-        ("x.json", b'{"images": [{"file_name": "a"}]}'),
-        ("x.json", b'{"images": [{"id": true}]}'),
-        ("x.json", b'{"images": [{"id": 1, "file_name": "a"}, {"id": 1}]}'),
-        ("x.json", b'{"images": [{"id": 1, "w": NaN}]}'),
-        ("x.json", b'{"images": [{"id": 1, "file_name": "a"}], "annotations": [{"image_id": 2}]}'),
-        ("x.json", b'{"images": [{"id": 1}]} x'),
-        ("x.csv", b""),
-        ("x.csv", b"a,a\n"),
-        ("x.csv", b"file_name,b\nx\n"),
-        ("x.csv", b"name,b\nx,y\n"),
-        ("x.csv", b"file_name,b\n,y\n"),
-        ("x.csv", b'file_name\n"x\n'),
-        ("x.csv", b"file_name\n\xff\n"),
-        ("x.jsonl", b"[1]\n"),
-        ("x.jsonl", b'{"file_name": "a"}\n{'),
-        ("x.jsonl", b'{"file_name": false}'),
-        ("x.jsonl", b'{"file_name": "a", "x": 1e999}'),
-        ("x.jsonl", b"[" * 100_000),
-        ("x.parquet", b"PAR1"),
-        ("x.txt", b""),
-    ],
-)
-def test_an_invalid_file_is_named(tmp_path, name, data):
-    place = source(tmp_path, samples={"annotations": {"files": name}})
-    error = refused(place, {**IMAGES, name: data})
-    assert error.code == "config.annotations"
-    assert error.where.startswith(name)
-
-
 MISTAKES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "several samples": ([{"file_name": "0.png"}], {}, "0.png"),
     "another part": ([*table(), table()[0]], {}, "t.jsonl/images/a/0.png/json"),

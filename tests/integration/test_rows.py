@@ -1,11 +1,7 @@
 """Rows of tables as samples: ``source.rows``."""
 
-import csv
-import datetime
 import io
 import json
-import math
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,15 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from archives_lab import reads, samples
-from pipeline_lab import Lab, directory_lab, png, write
+from pipeline_lab import Lab, directory_lab, write
 from pydantic import ValidationError
-from required import at_night, at_push
+from required import at_push
 from test_annotations import as_csv, as_lines
 
 from larder.config.models.locations import Rows
 from larder.errors import Failure
 from larder.jobs.results import RunError
-from larder.source.expand import line_rows, table_rows
 
 PLAIN: dict[str, Any] = {"labels": None, "cache": None, "validate": "header"}
 
@@ -43,15 +38,6 @@ def failures(lab: Lab) -> tuple[Failure, ...]:
     return caught.value.report.failures
 
 
-def test_lines_of_json_are_samples_as_they_are(tmp_path):
-    data = b'\xef\xbb\xbf{"b": 1, "a":"\xc3\xa9"}\r\n\r\n  \n[1,2]\n"no newline"'
-    assert made(row_lab(tmp_path, {"d/x.jsonl": data})) == {
-        "d/x.jsonl/000000000": {"json": b'{"b": 1, "a":"\xc3\xa9"}'},
-        "d/x.jsonl/000000003": {"json": b"[1,2]"},
-        "d/x.jsonl/000000004": {"json": b'"no newline"'},
-    }
-
-
 def test_a_delimiter_of_files_that_are_named(tmp_path):
     rows = {"format": "csv", "files": "*.data", "delimiter": ";"}
     lab = row_lab(tmp_path, {"x.data": b"a;b\n1;2\n"}, **rows)
@@ -64,157 +50,29 @@ def parquet(table: pa.Table, **options: Any) -> bytes:
     return target.getvalue()
 
 
-def test_rows_of_parquet(tmp_path):
-    when = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
-    table = pa.table(
-        {
-            "n": pa.array([1, 2**60, None]),
-            "x": [0.5, math.nan, math.inf],
-            "when": pa.array([when] * 3, pa.timestamp("us", tz="UTC")),
-            "price": pa.array([Decimal("1.50")] * 3),
-            "image": [
-                {"bytes": png(1), "path": "1.png"},
-                {"bytes": png(2), "path": None},
-                None,
-            ],
-            "text": ["é", None, "c"],
-            "raw": [b"\0", b"", b"\1"],
-            "tags": [["a"], [], None],
-        }
-    )
-    lab = row_lab(
-        tmp_path,
-        {"x.parquet": parquet(table, row_group_size=2)},
-        columns={"image.bytes": "png", "text": "txt", "raw": None},
-    )
-    first = {
-        "n": 1,
-        "x": 0.5,
-        "when": "2026-01-02T03:04:05+00:00",
-        "price": "1.50",
-        "image": {"path": "1.png"},
-        "tags": ["a"],
-    }
-    found = made(lab)
-    assert {key: sorted(parts) for key, parts in found.items()} == {
-        "x.parquet/000000000": ["json", "png", "txt"],
-        "x.parquet/000000001": ["json", "png"],
-        "x.parquet/000000002": ["json", "txt"],
-    }
-    assert found["x.parquet/000000000"] == {
-        "png": png(1),
-        "txt": "é".encode(),
-        "json": json.dumps(first, sort_keys=True, separators=(",", ":")).encode(),
-    }
-    second = json.loads(found["x.parquet/000000001"]["json"])
-    assert (second["n"], second["x"], second["tags"]) == (2**60, None, [])
-    assert json.loads(found["x.parquet/000000002"]["json"])["image"] is None
-
-
-def test_columns_of_parquet_as_other_programs_write_them(tmp_path):
-    """Times of pandas have nanoseconds, its categories are dictionaries."""
-    table = pa.table(
-        {
-            "when": pa.array([1_577_840_523_123_456_789, 0], pa.timestamp("ns")),
-            "caption": pa.array(["a", "b"]).dictionary_encode(),
-            "image": pa.array([png(1), png(2)]).dictionary_encode(),
-            "note": pa.array(["x", None], pa.string_view()),
-        }
-    )
-    columns = {"caption": "txt", "image": "png", "note": "note.txt"}
-    found = made(row_lab(tmp_path, {"x.parquet": parquet(table)}, columns=columns))
-    assert found["x.parquet/000000000"] == {
-        "txt": b"a",
-        "png": png(1),
-        "note.txt": b"x",
-        "json": b'{"when":"2020-01-01T01:02:03.123456789"}',
-    }
-    assert found["x.parquet/000000001"] == {
-        "txt": b"b",
-        "png": png(2),
-        "json": b'{"when":"1970-01-01T00:00:00"}',
-    }
-
-
 @pytest.mark.parametrize(
-    ("rows", "name", "data"),
+    ("name", "data"),
     [
-        ({}, "x.jsonl", b'1\n{"a":\n2\n'),
-        ({}, "x.jsonl", b"1\n" + b"[" * 100_000 + b"\n"),
-        ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{}\n'),
-        ({"key": "id"}, "x.csv", b"id,v\na,1\na,2\nb,3\n"),
-        *at_push(
-            ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{"id":"b.c"}\n'),
-            ({"key": "id"}, "x.csv", b"id,v\na,1\n/b,2\n"),
-            ({}, "x.csv", b"a,b\n1,2\n3\n"),
-        ),
-        *at_night(
-            ({}, "x.jsonl", b"1\nNaN\n"),
-            ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n[]\n'),
-        ),
+        ("x.jsonl", b'{"id":"a"}\n{}\n'),
+        ("x.csv", b"id,v\na,1\na,2\nb,3\n"),
+        *at_push(("x.csv", b"id,v\na,1\n/b,2\n")),
     ],
-    ids=[
-        *("not JSON", "too deep", "no key", "twice"),
-        *("a dot", "a slash", "fields", "NaN", "no object"),
-    ],
+    ids=["no key", "twice", "a slash"],
 )
-def test_bad_rows_are_named(tmp_path, rows, name, data):
-    lab = row_lab(tmp_path, {name: data}, **rows)
+def test_bad_rows_are_named(tmp_path, name, data):
+    lab = row_lab(tmp_path, {name: data}, key="id")
     (failure,) = failures(lab)
     assert (failure.code, failure.key.startswith(f"{name}/")) == ("config.bad_key", True)
     assert lab.prepare(on_bad_key="skip")["skipped"] == 1
     assert len(samples(lab)) >= 1
 
 
-DAMAGED = {
-    "no header": ({}, "x.csv", b""),
-    "an empty name": ({}, "x.csv", b"a,,b\n1,2,3\n"),
-    "two columns": ({}, "x.csv", b"a,a\n1,2\n"),
-    "no key": ({"key": "id"}, "x.csv", b"a\n1\n"),
-    "an open quote": ({}, "x.csv", b'a,b\n1,"2\n3,4\n'),
-    "not Parquet": ({}, "x.parquet", b"hello" * 100),
-    "binary values": ({}, "x.parquet", parquet(pa.table({"image": [{"bytes": b"1"}]}))),
-    "no such column": (
-        {"columns": {"picture": "jpg"}},
-        "x.parquet",
-        parquet(pa.table({"n": [1]})),
-    ),
-    "numbers as a part": ({"columns": {"n": "bin"}}, "x.parquet", parquet(pa.table({"n": [1]}))),
-}
-
-
-@pytest.mark.parametrize(("rows", "name", "data"), DAMAGED.values(), ids=DAMAGED)
-def test_damaged_tables_are_named(tmp_path, rows, name, data):
-    lab = row_lab(tmp_path, {name: data, f"y/{name}": data}, **rows)
+def test_damaged_tables_are_all_named(tmp_path):
+    lab = row_lab(tmp_path, {"x.csv": b"a,a\n1,2\n", "y/x.parquet": b"hello"})
     found = failures(Lab(lab.source, lab.storage, lab.output, {**PLAIN, "on_bad_key": "skip"}))
     assert {each.key: each.code for each in found} == dict.fromkeys(
-        (name, f"y/{name}"), "object.format"
+        ("x.csv", "y/x.parquet"), "object.format"
     )
-
-
-def test_a_damaged_page_of_parquet_is_noticed(tmp_path):
-    table = pa.table({"n": list(range(10_000))})
-    data = bytearray(parquet(table, write_page_checksum=True))
-    data[100] ^= 0xFF
-    (failure,) = failures(row_lab(tmp_path, {"x.parquet": bytes(data)}))
-    assert failure.code == "object.format"
-
-
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("x.txt", b"short\n" * 10 + b"x" * 9_000_000 + b"\n"),
-        ("x.csv", b"a,b\n" + b"1," * 5_000_000 + b"\n"),
-        ("x.csv", b'a,b\n1,"' + b"2\n" * 5_000_000),
-    ],
-    ids=["text", "csv", "an open quote"],
-)
-def test_a_huge_line_is_refused(tmp_path, monkeypatch, name, data):
-    for module in (line_rows, table_rows):
-        monkeypatch.setattr(module, "MAX_ROW_BYTES", 3_000_000)
-    csv.field_size_limit(1 << 26)
-    (failure,) = failures(row_lab(tmp_path, {name: data}))
-    assert failure.code == "object.format"
 
 
 def test_label_files_are_not_tables(tmp_path):
