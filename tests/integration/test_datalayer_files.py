@@ -141,20 +141,6 @@ def test_an_error_of_the_thread_reaches_training(bucket, names, fetched, change,
     assert fetched == [names[0], *names[1:2] * 3, *names[2:]]  # by the thread, then by training
 
 
-def test_what_a_thread_has_fetched_is_not_compared_again(bucket, names, fetched, monkeypatch):
-    alone, compared = files.alone, []
-
-    def noted(folder: Path, lock: str) -> Any:
-        if threading.current_thread().name != "larder-files" and fetched:
-            fetched.gate.set()  # whoever needs a file waits for the thread that has its lock
-        return alone(folder, lock)
-
-    monkeypatch.setattr(files, "alone", noted)
-    monkeypatch.setattr(files, "sha256_file", compared.append)
-    assert numbers(train(bucket)) == [*range(COUNT)]
-    assert compared == []
-
-
 def test_of_two_builders_the_second_deletes_no_file_that_both_have(bucket, names, tmp_path):
     with_more: Any = larder.cache_train_dataset(
         *("d", "v1"), storage=bucket, file_bytes=150_000, batch_size=1, on_change="rebuild"

@@ -155,15 +155,6 @@ def test_every_split_gets_as_many_shards_as_it_should(content, target_bytes, lea
     assert row == sum(len(group) for _, group in content)
 
 
-@given(st.lists(st.integers(512, 5000), min_size=1, max_size=40), targets, st.integers(1, 50))
-def test_no_target_gives_a_number_of_shards_closer_to_the_minimum(group, target_bytes, least):
-    fitted = len(_filled(group, _fitted([("train", group)], target_bytes, least)["train"]))
-    wanted = min(least, len(group))
-    for other in range(1, target_bytes + 1, 97):
-        count = len(_filled(group, other))
-        assert count < wanted or count >= fitted
-
-
 @pytest.mark.parametrize(("samples", "least"), [(1_418, 2), (10_000, 16), (5_000, 64)])
 @pytest.mark.parametrize("target_bytes", [10**9, 2_200_000])
 def test_no_shard_is_left_with_a_few_samples(samples, least, target_bytes):

@@ -157,13 +157,6 @@ def test_arrays_of_another_kind_are_refused(shelf, tmp_path, other):
     assert error.where.endswith("2.tar: k2.npy")
 
 
-def test_a_part_that_cannot_be_decoded_is_named(shelf, tmp_path):
-    filled(shelf, {"wav": wav(3)}, {"wav": wav(3)[:-1]})
-    error = refused(shelf, tmp_path, wav="wav")
-    assert error.code == "sample.undecodable"
-    assert error.where.endswith("1.tar: k1.wav")
-
-
 @pytest.mark.parametrize(
     "samples",
     [[{"wav": wav(3), "wav.rate": b"16000"}], [{"wav": wav(3)}, {"wav.rate": b"16000"}]],

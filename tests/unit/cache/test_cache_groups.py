@@ -34,24 +34,6 @@ def test_a_group_that_is_not_in_the_file_is_damage(begin, length, record_bytes):
         groups.record(1)
 
 
-def test_the_places_of_a_group_are_looked_up_once():
-    looked_up: list[int] = []
-
-    def look_up(group: int, _: int) -> tuple[int, int]:
-        looked_up.append(group)
-        return 6, len(VALUE)
-
-    groups = Groups(np.array([3, 6]), MEMORY, look_up, None)
-    for numbers, wanted in (
-        ([4, 2, 0], [b"second", b"3rd", b"first"]),
-        ([5, 1], [b"3rd", b"second"]),
-    ):
-        places = groups.places(np.array(numbers))
-        assert [bytes(record) for _, record in places.records()] == wanted
-        assert [*map(groups.record, numbers)] == wanted
-    assert sorted(looked_up) == [0, 1]
-
-
 def test_a_group_without_bytes_is_damage():
     """Such a value may be at the end of the file, beyond which nothing can be read."""
     groups = Groups(np.array([1]), MEMORY, lambda *_: (len(MEMORY), 0), None)

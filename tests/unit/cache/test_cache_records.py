@@ -1,5 +1,3 @@
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +7,12 @@ from cache_shelf import Shelf
 from image_files import saved
 from PIL import Image
 
-from larder.budgets import ByteBudget
-from larder.cache.decoding import Making, ToDecode, in_order
 from larder.cache.fields import field_name
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.from_samples import CacheInput, build_samples
 from larder.cache.schema import Field
 from larder.errors import LarderError
-from larder.readers.cache import CacheReader
+from tests.support.budgets import WatchedBudget
 
 AMPLE_BYTES = 1 << 30
 
@@ -50,20 +46,6 @@ def labelled(shelf: Shelf) -> Shelf:
             ],
         )
     return shelf
-
-
-def test_images_of_one_size_make_arrays(labelled, tmp_path):
-    with built(labelled, "decoded", tmp_path) as part:
-        assert part.schema.fields == (
-            Field("label", "int64"),
-            Field("image", "uint8", (8, 8, 1)),
-            Field("key", "uint8", (None,)),
-        )
-        batch = CacheReader([part]).batch(range(12))
-        assert batch["image"].shape == (12, 8, 8, 1)  # type: ignore[union-attr]
-        assert batch["image"][:, 0, 0, 0].tolist() == [0, 1, 2, 3] * 3  # type: ignore[call-overload]
-        assert batch["label"].tolist() == [0, 1, 0, 1] * 3  # type: ignore[union-attr]
-        assert bytes(part[5]["key"]) == b"a/11"
 
 
 def test_every_shard_is_read_once_in_one_pass(labelled, tmp_path):
@@ -177,48 +159,8 @@ def test_an_index_that_goes_back_is_damage(labelled, tmp_path):
 def test_limits_do_not_change_the_bytes(labelled, tmp_path, threads, window_bytes):
     options: dict[str, Any] = {"limit_bytes": AMPLE_BYTES}
     plain = build_samples(labelled.samples("decoded"), tmp_path / "a.mdb", **options)
-    options |= {"threads": threads, "budget": ByteBudget(window_bytes)}
+    budget = WatchedBudget(window_bytes)
+    options |= {"threads": threads, "budget": budget}
     assert build_samples(labelled.samples("decoded"), tmp_path / "b.mdb", **options) == plain
-
-
-class Slow(Making):
-    """A record whose image is decoded when the test says so."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.source_bytes = size
-        self.gate = threading.Event()
-        self.parts.append(ToDecode("here", 0, self._decode))
-
-    def _decode(self) -> dict[str, Any]:
-        self.gate.wait()
-        return {}
-
-
-def test_the_window_bounds_memory():
-    taken: list[Slow] = []
-    most = 0
-
-    def records() -> Iterator[Slow]:
-        for number in range(50):
-            taken.append(Slow(10 + number % 7))
-            yield taken[-1]
-
-    given = 0
-    for record in in_order(_released(records(), taken), threads=2, budget=ByteBudget(50)):
-        given += 1
-        assert not list(record.decoded())
-        held = sum(other.source_bytes for other in taken[given - 1 : -1])
-        most = max(most, held)
-    assert given == 50
-    assert 30 < most <= 50
-
-
-def _released(records: Iterator[Slow], taken: list[Slow]) -> Iterator[Slow]:
-    # The fifth record after one is being made when that one may finish, so the window is full.
-    for number, record in enumerate(records):
-        if number >= 3:
-            taken[number - 3].gate.set()
-        yield record
-    for record in taken:
-        record.gate.set()
+    assert 0 < budget.most <= window_bytes
+    assert budget.held == 0
