@@ -11,9 +11,6 @@ import pytest
 import larder
 from tests.support.errors import larder_error
 
-TYPES = ("bool", "float16", "float32", "float64", "complex64", "complex128")
-INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-
 
 def cached(elements: Any, **options: Any) -> Any:
     return larder.cache_validation_dataset("e", "v1", **options)(lambda: elements)()
@@ -24,22 +21,17 @@ def same(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in other)
     if isinstance(other, tuple):
         return len(one) == len(other) and all(map(same, one, other))
-    one, other = (
-        value if isinstance(value, str | bytes) else np.asarray(value) for value in (one, other)
-    )
-    return type(one) is type(other) and (
-        one == other
-        if isinstance(other, str | bytes)
-        else one.dtype == other.dtype and np.array_equal(one, other)
-    )
+    if isinstance(other, str | bytes):
+        return type(one) is type(other) and one == other
+    one, other = np.asarray(one), np.asarray(other)
+    return one.dtype == other.dtype and np.array_equal(one, other)
 
 
 @pytest.mark.parametrize(
     "element",
     [
-        *(np.arange(6).reshape(2, 3).astype(name) for name in (*TYPES, *INTEGERS)),
-        *(np.zeros((), name)[()] for name in (*TYPES, *INTEGERS)),
-        np.arange(3, dtype=">i4").astype("=i4"),
+        np.arange(6).reshape(2, 3).astype("complex64"),
+        np.float16(3),
         np.zeros((0, 3), np.float32),
         np.asfortranarray(np.arange(6.0).reshape(2, 3)),
         7,
