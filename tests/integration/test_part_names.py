@@ -2,6 +2,7 @@
 
 import pytest
 from pipeline_lab import directory_lab, png
+from required import at_push
 
 import larder
 from larder.errors import ConfigError
@@ -23,14 +24,13 @@ def objects() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("cache", [None, {"records": "encoded"}])
-@pytest.mark.parametrize("labels", [None, {"from": "folder"}])
-def test_no_part_takes_the_place_of_a_key_or_a_label(tmp_path, cache, labels):
-    lab = directory_lab(tmp_path, objects(), **PLAIN, cache=cache, labels=labels)
+def test_no_part_takes_the_place_of_a_key_or_a_label(tmp_path, cache):
+    lab = directory_lab(tmp_path, objects(), **PLAIN, cache=cache)
     lab.prepare()
     data = larder.open(f"{lab.storage}/larder/d")
     (batch,) = data.loader("train", batch_size=3)
     assert batch.pop("key") == ["cat/0", "cat/1", "cat/2"]
-    assert labels is None or batch.pop("label").tolist() == [0, 0, 0]
+    assert batch.pop("label").tolist() == [0, 0, 0]
     pictures = batch.pop("part.image.png")
     assert [bytes(picture) for picture in pictures] == [png(at) for at in range(3)]
     assert {name: [bytes(value) for value in values] for name, values in batch.items()} == {
@@ -38,7 +38,7 @@ def test_no_part_takes_the_place_of_a_key_or_a_label(tmp_path, cache, labels):
     }
 
 
-@pytest.mark.parametrize("cache", [None, {"records": "encoded"}])
+@pytest.mark.parametrize("cache", [None, *at_push({"records": "encoded"})])
 def test_columns_and_images_are_chosen_by_these_names(tmp_path, cache):
     lab = directory_lab(tmp_path, objects(), **PLAIN, cache=cache)
     lab.prepare()

@@ -119,6 +119,8 @@ def test_columns_are_read_as_they_were_written(lots, block_rows, data):
         mock.patch.object(index_writer, "BLOCK_ROWS", block_rows),
     ):
         segment = put_columns(store, batches)
+        rows = pa.Table.from_batches(batches, INDEXED).combine_chunks()
+        assert put_columns(store, rows.to_batches(max_chunksize=2)).files == segment.files
         assert read(store, segment, start, stop - start) == expected[start:stop]
         (file,) = segment.files
         content = bytearray(store.get(file.path))
@@ -248,32 +250,6 @@ def damaged(
 
     with larder_error("damage.manifest"):
         read_all()
-
-
-def test_the_same_samples_give_the_same_bytes_however_they_arrive():
-    rows = [
-        {
-            "key": f"höhe/{number}",
-            "shard": f"d-train-{number // 9_000:06}.tar",
-            "offset": 10 * number,
-            "length": 10,
-            "label": number % 3 or None,
-            "parts": [{"ext": "bin", "offset": 10 * number, "length": 9, "crc32c": number}],
-        }
-        for number in range(10_000)
-    ]
-    digests = []
-    for size in (10_000, 333):
-        store = MemoryStore(name := uuid.uuid4().hex)
-        starts = range(0, len(rows), size)
-        batches = [
-            pa.RecordBatch.from_pylist(rows[at : at + size], schema=INDEXED) for at in starts
-        ]
-        segment = put_columns(store, batches)
-        digests.append([file.sha256 for file in segment.files])
-        assert read(store, segment, 4_000, 200) == list(read_index(batches))[4_000:4_200]
-        forget(name)
-    assert digests[0] == digests[1]
 
 
 def test_the_files_of_shards_are_read_by_split(tmp_path):

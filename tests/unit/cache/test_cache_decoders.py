@@ -104,31 +104,6 @@ def test_a_smallest_array_is_like_any_other(shelf, tmp_path):
         assert [record["npy"].shape for record in reader] == [(0, 0, 1), (2, 0, 1)]
 
 
-def test_images_beside_other_parts(shelf, tmp_path):
-    grey, colour = np.full((2, 3), 7, np.uint8), np.full((2, 3, 3), 9, np.uint8)
-    picture = saved(Image.fromarray(grey))
-    filled(
-        shelf,
-        {"jpg": picture, "mask.png": picture, "raw.png": picture, "txt": b"one"},
-        {
-            "jpg": saved(Image.fromarray(colour)),
-            "mask.png": picture,
-            "raw.png": picture,
-            "txt": b"three",
-        },
-    )
-    with built(shelf, tmp_path, **{"raw.png": "bytes", "txt": "text"}) as reader:
-        assert reader.schema.fields == (
-            Field("image", "uint8", (2, 3, 3)),
-            Field("image.mask", "uint8", (2, 3, 1)),
-            Field("raw.png", "uint8", (len(picture),)),
-            Field("txt", "uint8", (None,)),
-            BYTES,
-        )
-        assert bytes(reader[1]["txt"]) == b"three"
-        assert bytes(reader[1]["raw.png"]) == picture
-
-
 def test_masks_have_fields_of_their_own(shelf, tmp_path):
     colour = saved(Image.fromarray(np.full((2, 3, 3), 9, np.uint8)))
     numbers = np.array([[0, 100, 255], [7, 8, 9]], np.uint8)

@@ -1,4 +1,3 @@
-import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -54,28 +53,6 @@ def hundred_rows(path: Path) -> ManifestFile:
 @pytest.fixture
 def manifest(tmp_path: Path) -> ManifestFile:
     return hundred_rows(tmp_path / "m.parquet")
-
-
-def test_a_row_group_is_held_at_a_time(tmp_path):
-    def samples() -> Iterator[pa.RecordBatch]:
-        for at in range(40):
-            digests = [hashlib.sha256(b"%d %d" % (at, row)).hexdigest() for row in range(2_000)]
-            sources = [
-                [{"ext": "x", "source": each, "etag": each, "length": at, "crc32c": at}]
-                for each in digests
-            ]
-            columns = {"key": digests, "label": [at] * 2_000, "parts": sources}
-            arrays = [pa.array(columns[field.name], field.type) for field in SOURCES]
-            yield pa.RecordBatch.from_arrays(arrays, schema=SOURCES)
-
-    file = write_manifest(tmp_path / "m.parquet", SOURCES, samples(), row_group_rows=2_000)
-    before = pa.total_allocated_bytes()
-    held = [
-        pa.total_allocated_bytes() - before
-        for _ in read_manifest(file.path, SOURCES, batch_rows=2_000)
-    ]
-    assert len(held) == 40
-    assert max(held) < file.bytes / 4
 
 
 @pytest.mark.push

@@ -84,8 +84,8 @@ def test_the_columns_are_those_asked_for(tmp_path):
     found.validate(full=True)
 
 
-@pytest.mark.parametrize("name", ["it's; DROP", '%s {0} "é\n'])
-def test_a_folder_may_have_any_name(tmp_path, name):
+def test_a_folder_may_have_any_name(tmp_path):
+    name = """it's; DROP %s {0} "é\n"""
     with tables_in(tmp_path / name, 40 * 1024**2):
         found = query(SORTED, {"input": many(300_000)}, KEYS, work_dir=tmp_path / name / "below")
         assert next(found).column("row").to_pylist() == list(range(16_384))

@@ -3,6 +3,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from required import at_push
 
 from larder.config.shape import Layout
 from larder.errors import ConfigError, DamageError
@@ -47,7 +48,7 @@ def test_numpy_loads_a_batch(store):
         assert texts(dict(file), "txt") == [b"three"]
 
 
-@pytest.mark.parametrize("bit", [1, 4, 8, 128])
+@pytest.mark.parametrize("bit", [1, *at_push(4, 8, 128)])
 def test_labels_in_a_damaged_archive_are_damage_or_right(store, bit):
     (shard,) = write(store, CONTENTS, 9)
     data = store.get(shard.name)

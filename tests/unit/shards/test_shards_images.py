@@ -1,7 +1,5 @@
 import io
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +10,9 @@ from PIL import Image
 
 from larder.budgets import ByteBudget
 from larder.config.shape import decoder_uses
-from larder.errors import NotFoundError, ObjectError
+from larder.errors import NotFoundError
 from larder.samples.decoders import Decoders
 from larder.shards.images.check import ImageRules, check_decodable, check_image
-from tests.support.budgets import WatchedBudget
 from tests.support.errors import larder_error
 
 
@@ -51,22 +48,6 @@ def test_the_header_tells_that_there_are_too_many_pixels(mode):
     check_image("png", data, mode, where="a", rules=ImageRules(max_pixels=100))
     with larder_error("sample.undecodable"):
         check_image("png", data[:60], mode, where="a", rules=ImageRules(max_pixels=99))
-
-
-def test_images_larger_than_the_budget_are_decoded_one_at_a_time():
-    budget = WatchedBudget(100)
-    rules = ImageRules(budget=budget)
-    good, bad = encoded("PNG"), encoded("PNG")[:-3000]
-
-    def check(number: int) -> None:
-        with pytest.raises(ObjectError) if number % 2 else nullcontext():
-            check_image("png", bad if number % 2 else good, "decode", where="a", rules=rules)
-
-    with ThreadPoolExecutor(4) as executor:
-        list(executor.map(check, range(40)))
-    assert budget.asked == [64 * 64] * 40
-    assert budget.most_holders == 1
-    assert budget.try_acquire(100) == 100
 
 
 def test_an_error_of_the_store_is_not_reported_as_one_of_the_image():

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 
 import pytest
 
@@ -69,11 +68,3 @@ def test_an_error_of_the_writer_stops_the_caller(beside):
     piece = bytes(40 * MIB)
     with HashedOutput(Broken(), beside=beside) as output, pytest.raises(StoreError):
         output.append([piece], len(piece))
-
-
-def test_leaving_early_ends_the_threads():
-    before = set(threading.enumerate())  # those of other tests
-    with HashedOutput(Broken()) as output:
-        output.append([bytes(MIB + 1)], MIB + 1)
-        assert len(set(threading.enumerate()) - before) == 2
-    assert before.issuperset(threading.enumerate())
