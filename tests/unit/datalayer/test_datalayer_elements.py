@@ -1,4 +1,4 @@
-"""What elements may be, and what they are when they are read."""
+"""What elements may be, values of numpy's own types too, and what they are when they are read."""
 
 import math
 from collections import namedtuple
@@ -148,3 +148,55 @@ def test_an_endless_dataset_stops_at_its_limits(storage):
     assert not list(storage.rglob("*.mdb"))
     elements = larder.cache_train_dataset("e", "v1", max_records=3)(lambda: range(3))()
     assert math.fsum(elements) == 3
+
+
+def cached_values(*elements: Any, version: str = "v1") -> list[Any]:
+    return [*larder.cache_validation_dataset("e", version)(lambda: iter(elements))()]
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (np.str_("text é\0"), "text é\0"),
+        (np.str_(""), ""),
+        (np.bytes_(b"bytes\0"), b"bytes\0"),
+        (np.array(["a", "bc"])[1], "bc"),
+        (np.array([b"a", b"bc"])[1], b"bc"),
+    ],
+    ids=repr,
+)
+def test_strings_of_numpy_are_plain_ones(value, plain):
+    for read in (*cached_values(value, plain), *cached_values(plain, value, version="v2")):
+        assert type(read) is type(plain)
+        assert read == plain
+
+
+def test_strings_of_numpy_may_stand_in_arrays_of_objects():
+    (read,) = cached_values({"names": np.array([np.str_("a"), "b"], object), "key": np.str_("k")})
+    assert (read["names"].tolist(), read["key"]) == (["a", "b"], "k")
+
+
+@pytest.mark.parametrize("mixed", [[np.str_("a"), b"b"], [np.bytes_(b"a"), 1]], ids=repr)
+def test_strings_of_two_kinds_are_refused(mixed):
+    with larder_error("cache.schema"):
+        cached_values(np.array(mixed, object))
+
+
+@pytest.mark.parametrize(
+    "masked",
+    [
+        np.ma.array([1, 2], mask=[True, False]),
+        np.ma.array([1.0, 2.0]),
+        np.ma.masked,
+        np.ma.array(["a", "b"], mask=[True, False]),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("place", ["first", "later"])
+def test_a_masked_array_is_refused_by_name(masked, place, storage):
+    plain = {"x": np.ma.getdata(masked)}
+    elements = [{"x": masked}] if place == "first" else [plain, {"x": masked}]
+    with larder_error("cache.schema", "the decorated function") as caught:
+        cached_values(*elements)
+    assert ".x is a masked array" in str(caught.value)
+    assert not list(storage.rglob("*.mdb"))
