@@ -16,7 +16,6 @@ import larder
 from larder.config.models.dataset import Cache
 from larder.config.shape import Transform
 from larder.growth import content_check
-from larder.jobs.results import RefusedError
 from larder.segments import image_rules
 from larder.shards.images.transform import codec_versions
 from larder.versions.publish import read_segment
@@ -177,20 +176,6 @@ def test_images_are_resized_and_encoded_again(tmp_path):
     assert segment is not None
     transform = segment.shape.images.transform
     assert transform == Transform(**TRANSFORM, codecs=codec_versions())
-
-
-def test_the_format_decides_about_the_extension(tmp_path):
-    images = {"format": "jpeg", "masks": ["seg"]}
-    lab = transform_lab(tmp_path, shards={"images": images})
-    mask = np.arange(600, dtype=np.uint8).reshape(20, 30) % 7
-    write(tmp_path / "source", {"b/91.seg.bmp": saved(Image.fromarray(mask), "BMP")})
-    lab.prepare()
-    (sample,) = (each for each in lab.only().samples["train"] if each.key == "b/91")
-    assert sorted(sample.parts) == ["cls", "jpg", "seg.png"]
-    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(sample.parts["seg.png"]))), mask)
-    write(tmp_path / "source", {"b/91.jpg": photo(1)})
-    with pytest.raises(RefusedError):
-        lab.prepare(growth={"mode": "rebuild"})
 
 
 def test_growth_transforms_what_is_new_and_nothing_twice(tmp_path):

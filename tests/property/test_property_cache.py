@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 from larder.cache.build import build_file
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.group import GROUP_BYTES, Groups, group_value, grouped
+from larder.cache.group import GROUP_BYTES
 from larder.cache.record import Codec, Places, empty_columns
 from larder.cache.schema import DTYPES, Field, RecordSchema
 from larder.errors import DamageError, FatalError
@@ -130,26 +130,6 @@ def test_parts_come_back(case, transaction_bytes, group_bytes):
             for row, number in enumerate(numbers[::-1].tolist()):
                 found = {name: column[row] for name, column in columns.items()}
                 assert_same(found, rows[number], schema)
-
-
-LARGE = st.sampled_from([4, 5, 1_000, GROUP_BYTES - 1, GROUP_BYTES, GROUP_BYTES + 1, 300_000])
-
-
-@given(st.lists(LARGE, max_size=30))
-@example([GROUP_BYTES - 1, 300_000, 4, GROUP_BYTES, 4, 4])
-def test_groups_are_consecutive_and_large(sizes):
-    groups = list(grouped((bytes([n]) * size for n, size in enumerate(sizes)), GROUP_BYTES))
-    assert [record[0] for group in groups for record in group] == [*range(len(sizes))]
-    for group, following in zip(groups, [*groups, None][1:], strict=True):
-        size = sum(map(len, group))
-        assert len(group) == 1 or max(map(len, group)) < GROUP_BYTES > size - len(group[-1])
-        assert size >= GROUP_BYTES or following is None or len(following[0]) >= GROUP_BYTES
-        assert bytes(group_value(group, is_fixed=True)) == b"".join(group)
-        value = group_value(group, is_fixed=False)
-        memory, place = memoryview(b"before" + value), (len(b"before"), len(value))
-        groups = Groups(np.array([len(group)]), memory, lambda *_, place=place: place, None)
-        places = groups.places(np.arange(len(group)))
-        assert [record for _, record in places.records()] == group
 
 
 SIZES = (0, 1, 2, 7, 12)

@@ -151,12 +151,19 @@ def test_a_damaged_end_of_the_file_is_no_error_of_another_kind(lots, data):
     forget(name)
 
 
+def three_samples(store: MemoryStore) -> tuple[SegmentDocument, dict[str, Any]]:
+    """A segment, and its arrays by name."""
+    part = {"ext": "bin", "offset": 0, "length": 9, "crc32c": 1}
+    row = {"shard": "x", "label": 1, "offset": 0, "length": 9, "parts": [part]}
+    rows = [row | {"key": f"{n}"} for n in range(3)]
+    segment = put_columns(store, [pa.RecordBatch.from_pylist(rows, schema=INDEXED)])
+    return segment, dict(np.load(BytesIO(store.get(segment.files[0].path)), allow_pickle=False))
+
+
 def test_numpy_reads_the_file_alone(tmp_path):
     store = MemoryStore(name := uuid.uuid4().hex)
-    rows = [ROW | {"key": f"{n}", "parts": [PART]} for n in range(3)]
-    segment = put_columns(store, [pa.RecordBatch.from_pylist(rows, schema=INDEXED)])
+    segment, arrays = three_samples(store)
     content = store.get(segment.files[0].path)
-    arrays = np.load(BytesIO(content), allow_pickle=False)
     members = read_directory(content, len(content))
     assert tuple(arrays) == tuple(members) == ARRAYS
     assert arrays["keys"].tobytes() == b"012"
@@ -166,13 +173,6 @@ def test_numpy_reads_the_file_alone(tmp_path):
     forget(name)
 
 
-ROW = {
-    "shard": "x",
-    "label": 1,
-    "offset": 0,
-    "length": 9,
-}
-PART = {"ext": "bin", "offset": 0, "length": 9, "crc32c": 1}
 LIES: list[tuple[str, str, int, Any]] = [
     *(("rows", name, 1, value) for name in ("key_end", "part_end") for value in (-1, 0, 9, 2**62)),
     *(("rows", name, 2, 2) for name in ("key_end", "part_end")),
@@ -200,9 +200,7 @@ LIES: list[tuple[str, str, int, Any]] = [
 def test_what_is_not_there_is_damage(tmp_path, role, field, row, value, local):
     """With the digests and checksums of somebody who may write to the bucket."""
     memory = MemoryStore(name := uuid.uuid4().hex)
-    rows = [ROW | {"key": f"{n}", "parts": [PART]} for n in range(3)]
-    segment = put_columns(memory, [pa.RecordBatch.from_pylist(rows, schema=INDEXED)])
-    arrays: dict[str, Any] = dict(np.load(BytesIO(memory.get(segment.files[0].path))))
+    segment, arrays = three_samples(memory)
     if arrays[role].dtype.kind == "S":
         arrays[role] = arrays[role].astype("S20")
     (arrays[role][field] if field else arrays[role])[row] = value
@@ -219,9 +217,7 @@ def test_what_is_not_there_is_damage(tmp_path, role, field, row, value, local):
 )
 def test_a_header_of_other_items_is_damage(tmp_path, role, header):
     memory = MemoryStore(name := uuid.uuid4().hex)
-    rows = [ROW | {"key": f"{n}", "parts": [PART]} for n in range(3)]
-    segment = put_columns(memory, [pa.RecordBatch.from_pylist(rows, schema=INDEXED)])
-    arrays: dict[str, Any] = dict(np.load(BytesIO(memory.get(segment.files[0].path))))
+    segment, arrays = three_samples(memory)
     dtype, length = header
     arrays[role] = array_header(dtype or arrays[role].dtype, length)
     damaged(memory, segment, arrays, tmp_path, local=False)

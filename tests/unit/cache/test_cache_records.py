@@ -30,15 +30,17 @@ def png(height: int, width: int, channels: int = 1, value: int = 7) -> bytes:
     return saved(Image.fromarray(array[:, :, 0] if channels == 1 else array))
 
 
-def built(shelf: Shelf, kind: Any, tmp_path: Path, **options: Any) -> CacheFileReader:
+def built(shelf: Shelf, kind: Any, tmp_path: Path, **lines: str) -> CacheFileReader:
+    """A cache of a shelf; ``lines`` are those of ``decoding``. Every part is decoded alone."""
+    samples = shelf.samples(kind, decoders=Decoders(decoder_uses(lines)))
     path = tmp_path / f"{kind}.mdb"
-    facts = build_samples(shelf.samples(kind), path, limit_bytes=AMPLE_BYTES, **options)
+    facts = build_samples(samples, path, limit_bytes=AMPLE_BYTES, budget=ByteBudget(1))
     return open_file(path, facts, verify=True)
 
 
-def refused(shelf: Shelf, kind: Any, tmp_path: Path) -> LarderError:
+def refused(shelf: Shelf, kind: Any, tmp_path: Path, **lines: str) -> LarderError:
     with pytest.raises(LarderError) as caught:
-        build_samples(shelf.samples(kind), tmp_path / "x.mdb", limit_bytes=AMPLE_BYTES)
+        built(shelf, kind, tmp_path, **lines)
     assert list(tmp_path.iterdir()) == []
     return caught.value
 
@@ -200,30 +202,10 @@ def filled(shelf: Shelf, *samples: Mapping[str, bytes]) -> Shelf:
     return shelf
 
 
-def decoded_file(
-    shelf: Shelf, tmp_path: Path, kind: Any = "decoded", **lines: str
-) -> CacheFileReader:
-    path = tmp_path / "x.mdb"
-    facts = build_samples(
-        shelf.samples(kind, decoders=Decoders(decoder_uses(lines))),
-        path,
-        limit_bytes=1 << 30,
-        budget=ByteBudget(1),  # every part alone
-    )
-    return open_file(path, facts, verify=True)
-
-
-def refused_part(shelf: Shelf, tmp_path: Path, **lines: str) -> LarderError:
-    with pytest.raises(LarderError) as caught:
-        decoded_file(shelf, tmp_path, **lines)
-    assert list(tmp_path.iterdir()) == []
-    return caught.value
-
-
 def test_arrays_of_one_shape_are_stacked(shelf, tmp_path):
     values = [np.arange(6).reshape(2, 3) + number for number in range(5)]
     filled(shelf, *({"npy": npy(value)} for value in values))
-    with decoded_file(shelf, tmp_path, npy="npy") as reader:
+    with built(shelf, "decoded", tmp_path, npy="npy") as reader:
         assert reader.schema.fields == (Field("npy", "float32", (2, 3)), BYTES)
         batch = CacheReader([reader]).batch([4, 0])
         assert batch["npy"].tolist() == [values[4].tolist(), values[0].tolist()]
@@ -232,7 +214,7 @@ def test_arrays_of_one_shape_are_stacked(shelf, tmp_path):
 def test_dimensions_that_differ_are_open(shelf, tmp_path):
     shapes = [(3, 2, 4), (5, 2, 4), (3, 2, 7)]
     filled(shelf, *({"npy": npy(np.ones(shape))} for shape in shapes))
-    with decoded_file(shelf, tmp_path, npy="npy") as reader:
+    with built(shelf, "decoded", tmp_path, npy="npy") as reader:
         assert reader.schema.fields[0] == Field("npy", "float32", (None, 2, None))
         assert [record["npy"].shape for record in reader] == shapes
         assert [array.shape for array in CacheReader([reader]).batch([0, 1])["npy"]] == shapes[:2]
@@ -240,7 +222,7 @@ def test_dimensions_that_differ_are_open(shelf, tmp_path):
 
 def test_audio_keeps_its_rate(shelf, tmp_path):
     filled(shelf, {"wav": wav(3)}, {"wav": wav(5, rate=44_100)}, {"txt": b"silent"})
-    with decoded_file(shelf, tmp_path, wav="wav") as reader:
+    with built(shelf, "decoded", tmp_path, wav="wav") as reader:
         assert reader.schema.fields == (
             Field("txt", "uint8", (None,), optional=True),
             Field("wav", "int16", (None, 1), optional=True),
@@ -255,7 +237,7 @@ def test_audio_keeps_its_rate(shelf, tmp_path):
 def test_a_smallest_array_is_like_any_other(shelf, tmp_path):
     """The shape of a field before anything was seen is also one that an array may have."""
     filled(shelf, *({"npy": npy(np.zeros(shape), "u1")} for shape in ((0, 0, 1), (2, 0, 1))))
-    with decoded_file(shelf, tmp_path, npy="npy") as reader:
+    with built(shelf, "decoded", tmp_path, npy="npy") as reader:
         assert reader.schema.fields[0] == Field("npy", "uint8", (None, 0, 1))
         assert [record["npy"].shape for record in reader] == [(0, 0, 1), (2, 0, 1)]
 
@@ -267,7 +249,7 @@ def test_masks_have_fields_of_their_own(shelf, tmp_path):
     picture.putpalette(bytes(range(255, -1, -1)) * 3)
     mask = saved(picture)
     filled(shelf, *[{"jpg": colour, "png": mask, "seg.png": mask, "rgb.png": mask}] * 2)
-    with decoded_file(shelf, tmp_path, png="mask", **{"rgb.png": "image"}) as reader:
+    with built(shelf, "decoded", tmp_path, png="mask", **{"rgb.png": "image"}) as reader:
         assert [field.name for field in reader.schema.fields] == [
             "image",
             "image.rgb",
@@ -283,7 +265,7 @@ def test_masks_have_fields_of_their_own(shelf, tmp_path):
 @pytest.mark.parametrize("other", [npy([1], "<f8"), npy([[1]])], ids=["float64", "rank 2"])
 def test_arrays_of_another_kind_are_refused(shelf, tmp_path, other):
     filled(shelf, {"npy": npy([1])}, {"npy": npy([2, 3])}, {"npy": other})
-    error = refused_part(shelf, tmp_path, npy="npy")
+    error = refused(shelf, "decoded", tmp_path, npy="npy")
     assert error.code == "cache.schema"
     assert error.where.endswith("2.tar: k2.npy")
 
@@ -294,4 +276,4 @@ def test_arrays_of_another_kind_are_refused(shelf, tmp_path, other):
     ids=["two parts of one sample", "bytes in some samples and numbers in others"],
 )
 def test_parts_that_cannot_share_a_field_are_refused(shelf, tmp_path, samples):
-    assert refused_part(filled(shelf, *samples), tmp_path, wav="wav").code == "cache.schema"
+    assert refused(filled(shelf, *samples), "decoded", tmp_path, wav="wav").code == "cache.schema"

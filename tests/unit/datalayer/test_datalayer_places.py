@@ -13,7 +13,6 @@ import pytest
 from required import as_root
 
 import larder
-from larder.datalayer import stored
 from larder.datalayer.document import FORMAT
 from larder.datalayer.function import changes, digests
 from larder.datalayer.place import place_of
@@ -289,14 +288,6 @@ def test_a_cache_of_tensorflow_needs_tensorflow(storage, monkeypatch):
         read()
 
 
-def test_who_has_waited_for_another_builder_reads_its_cache(monkeypatch):
-    assert read() == [0, 1, 2, 3]
-    answers = iter([None])
-    read_cache = stored.read_cache
-    monkeypatch.setattr(stored, "read_cache", lambda *some: next(answers, read_cache(*some)))
-    assert read(count=9) == [0, 1, 2, 3]
-
-
 def test_comments_and_decorators_are_no_change(caplog):
     @train()
     def make() -> range:
@@ -355,22 +346,6 @@ def test_network_file_systems_are_told_by_their_mounts(tmp_path):
     for path in ("/", "/mnt", "/lustre/tmp/a", "/lustrex"):
         assert not is_on_network(Path(path), str(mounts)), path
     assert not is_on_network(Path("/"), str(tmp_path / "none"))
-
-
-def test_a_network_file_system_is_read_from_a_copy(storage, monkeypatch, tmp_path):
-    monkeypatch.setattr("larder.datalayer.place.is_on_network", lambda folder: True)
-    for _ in range(2):
-        assert read() == [0, 1, 2, 3]
-    (copy,) = (tmp_path / "local").rglob("*.mdb")
-    (file,) = storage.rglob("*.mdb")
-    assert copy.read_bytes() == file.read_bytes()
-    copy.write_bytes(b"altered" + copy.read_bytes()[7:])
-    assert read() == [0, 1, 2, 3]
-    assert copy.read_bytes() == file.read_bytes()
-    file.write_bytes(b"altered")
-    copy.unlink()
-    with larder_error("damage.size"):
-        read()
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ENOSPC])

@@ -112,7 +112,8 @@ def test_a_class_pinned_twice_is_named():
 
 
 def label(labels: Labels, samples: dict[str, list[str]], file: bytes | None = None) -> list[str]:
-    labeller = Labeller(labels, ["train", "val"], {"val": file} if file is not None else {})
+    files = {} if file is None else dict.fromkeys(labels.files, file)
+    labeller = Labeller(labels, ["train", "val"], files)
     parts = [
         [{"ext": "", "key": key, "size_bytes": 0, "etag": ""} for key in keys]
         for keys in samples.values()
@@ -191,28 +192,19 @@ def test_labels_with_a_wrong_pattern_are_refused(fields):
 BOTH = Labels(files={"train": "l.txt", "val": "l.txt"})
 
 
-def label_both(file: bytes, *keys: str) -> list[str]:
-    """The classes of samples of one part; keys in ``val/`` are of another split."""
-    labeller = Labeller(BOTH, ["train", "val"], {"train": file, "val": file})
-    parts = [[{"ext": "jpg", "key": f"{key}.jpg", "size_bytes": 0, "etag": ""}] for key in keys]
-    splits = np.array([key.startswith("val") for key in keys], np.int16)
-    codes = labeller.codes(splits, pa.array(keys), pa.array(parts, PARTS))
-    found = labeller.number()
-    return [found.classes[number] for number in found.labels[codes]]
-
-
 @pytest.mark.parametrize("line", ["0001.jpg", "0001"])
 @pytest.mark.parametrize(
     "keys", [("cam1/0001", "cam2/0001"), ("0001", "cam2/0001"), ("train/0001", "val/0001")]
 )
 def test_a_line_that_fits_several_samples_is_refused(line, keys):
     with larder_error("config.label", "l.txt"):
-        label_both(f"{line} cat\n".encode(), *keys)
+        label(BOTH, {key: [f"{key}.jpg"] for key in keys}, f"{line} cat\n".encode())
 
 
 def test_lines_by_keys_tell_samples_of_one_name_apart():
     file = b"cam1/0001.jpg cat\ncam2/0001 dog\n0002.jpg cat\n0001.jpg owl\n"
-    assert label_both(file, "cam1/0001", "cam2/0001", "cam2/0002") == ["cat", "dog", "cat"]
+    keys = ("cam1/0001", "cam2/0001", "cam2/0002")
+    assert label(BOTH, {key: [f"{key}.jpg"] for key in keys}, file) == ["cat", "dog", "cat"]
 
 
 @pytest.mark.parametrize(
