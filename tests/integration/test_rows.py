@@ -2,7 +2,6 @@
 
 import io
 import json
-import tarfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -11,22 +10,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from archives_lab import reads, samples
+from archives_lab import reads, samples, tar
 from pipeline_lab import Lab, directory_lab, write
 from pydantic import ValidationError
 from required import at_push
 from test_annotations import as_csv, as_lines
 
 from larder.config.models.locations import Rows
-from larder.errors import Failure
 from larder.jobs.results import RefusedError, RunError
 
-PLAIN: dict[str, Any] = {"labels": None, "cache": None, "validate": "header"}
+IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+MACOS = '"**/._*", "**/.DS_Store", "**/__MACOSX/**"'
 
 
-def row_lab(folder: Path, objects: dict[str, bytes], **rows: Any) -> Lab:
-    lab = directory_lab(folder, objects, **PLAIN)
-    return Lab({"url": lab.source, "rows": rows}, lab.storage, lab.output, lab.fields)
+def lab_of(folder: Path, objects: Mapping[str, bytes], source: Any, **fields: Any) -> Lab:
+    plain = {"labels": None, "cache": None, "validate": "none"}
+    lab = directory_lab(folder, objects, **{**plain, **fields})
+    return Lab({"url": lab.source, **source}, lab.storage, lab.output, lab.fields)
+
+
+def row_lab(folder: Path, objects: Mapping[str, bytes], **rows: Any) -> Lab:
+    return lab_of(folder, objects, {"rows": rows})
 
 
 def made(lab: Lab) -> dict[str, dict[str, bytes]]:
@@ -34,22 +38,23 @@ def made(lab: Lab) -> dict[str, dict[str, bytes]]:
     return samples(lab)
 
 
-def failures(lab: Lab) -> tuple[Failure, ...]:
-    with pytest.raises(RunError) as caught:
-        lab.plan()
-    return caught.value.report.failures
+def refusals(lab: Lab, **fields: Any) -> dict[str, tuple[str, str]]:
+    """By key, the code and the hint of what is refused."""
+    with pytest.raises((RunError, RefusedError)) as caught:
+        lab.plan(**fields)
+    return {each.key: (each.code, str(caught.value)) for each in caught.value.report.failures}
+
+
+def parquet(**columns: Any) -> bytes:
+    target = io.BytesIO()
+    pq.write_table(pa.table(columns), target)
+    return target.getvalue()
 
 
 def test_a_delimiter_of_files_that_are_named(tmp_path):
     rows = {"format": "csv", "files": "*.data", "delimiter": ";"}
     lab = row_lab(tmp_path, {"x.data": b"a;b\n1;2\n"}, **rows)
     assert made(lab) == {"x.data/000000000": {"json": b'{"a":"1","b":"2"}'}}
-
-
-def parquet(table: pa.Table, **options: Any) -> bytes:
-    target = io.BytesIO()
-    pq.write_table(table, target, **options)
-    return target.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -63,16 +68,16 @@ def parquet(table: pa.Table, **options: Any) -> bytes:
 )
 def test_bad_rows_are_named(tmp_path, name, data):
     lab = row_lab(tmp_path, {name: data}, key="id")
-    (failure,) = failures(lab)
-    assert (failure.code, failure.key.startswith(f"{name}/")) == ("config.bad_key", True)
+    ((key, (code, _)),) = refusals(lab).items()
+    assert (code, key.startswith(f"{name}/")) == ("config.bad_key", True)
     assert lab.prepare(on_bad_key="skip")["skipped"] == 1
     assert len(samples(lab)) >= 1
 
 
 def test_damaged_tables_are_all_named(tmp_path):
     lab = row_lab(tmp_path, {"x.csv": b"a,a\n1,2\n", "y/x.parquet": b"hello"})
-    found = failures(Lab(lab.source, lab.storage, lab.output, {**PLAIN, "on_bad_key": "skip"}))
-    assert {each.key: each.code for each in found} == dict.fromkeys(
+    found = refusals(lab, on_bad_key="skip")
+    assert {key: code for key, (code, _) in found.items()} == dict.fromkeys(
         ("x.csv", "y/x.parquet"), "object.format"
     )
 
@@ -94,8 +99,7 @@ def test_label_files_are_not_tables(tmp_path):
     ],
 )
 def test_nothing_to_expand_is_a_warning(tmp_path, source, count):
-    lab = directory_lab(tmp_path, {"x.json.gz": b"1", "tables.bin": b"2"}, **PLAIN)
-    lab = Lab({"url": lab.source, **source}, lab.storage, lab.output, lab.fields)
+    lab = lab_of(tmp_path, {"x.json.gz": b"1", "tables.bin": b"2"}, source)
     codes = [each["code"] for each in lab.plan()["warnings"]]
     assert codes.count("nothing_expanded") == count
 
@@ -146,7 +150,8 @@ def test_a_container_that_was_deleted_is_made_again(tmp_path):
 )
 def test_rows_are_left_out_by_their_keys(tmp_path, name, file_of):
     rows = [{"id": f"r{number}", "n": str(number)} for number in range(12)]
-    data = file_of(rows) if file_of else parquet(pa.Table.from_pylist(rows))
+    columns = pa.Table.from_pylist(rows).to_pydict()
+    data = file_of(rows) if file_of else parquet(**columns)
     lab = row_lab(tmp_path, {name: data}, key="id")
     assert len(made(lab)) == 12
     fields = {"key": "id", "exclude": [f"{name}/r1", f"{name}/r1.*", f"{name}/r3.json", "*/r1?.*"]}
@@ -170,8 +175,7 @@ def test_a_bad_row_that_is_left_out_is_no_failure(tmp_path):
 @pytest.mark.push
 def test_many_rows_are_read_with_few_requests(tmp_path):
     lines = b"".join(b'{"n":%d}\n' % number for number in range(5_000))
-    lab = row_lab(tmp_path, {"x.jsonl": lines})
-    lab = Lab(lab.source, lab.storage, lab.output, {**PLAIN, "shards": {"bytes": "150 MB"}})
+    lab = lab_of(tmp_path, {"x.jsonl": lines}, {"rows": {}}, shards={"bytes": "150 MB"})
     _, calls = reads(lab.prepare, "x.jsonl")
     assert len(calls) < 25  # 256 rows at a time from a directory, 1,000 from a bucket
     assert len(samples(lab)) == 5_000
@@ -196,37 +200,10 @@ def test_options_that_do_not_fit_are_refused(rows):
         Rows.model_validate(rows)
 
 
-UNCHECKED: dict[str, Any] = {"labels": None, "cache": None, "validate": "none"}
-IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-MACOS = '"**/._*", "**/.DS_Store", "**/__MACOSX/**"'
-
-
-def lab_of(folder, objects: Mapping[str, bytes], source: Any = None, **fields: Any) -> Lab:
-    lab = directory_lab(folder, objects, **{**UNCHECKED, **fields})
-    return Lab({"url": lab.source, **(source or {})}, lab.storage, lab.output, lab.fields)
-
-
-def parquet_of(**columns: Any) -> bytes:
-    target = io.BytesIO()
-    pq.write_table(pa.table(columns), target)
-    return target.getvalue()
-
-
-def lines(*rows: Any) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
-
-
-def refusals(lab: Lab, **fields: Any) -> dict[str, tuple[str, str]]:
-    """By key, the code and the hint of what is refused."""
-    with pytest.raises((RunError, RefusedError)) as caught:
-        lab.plan(**fields)
-    return {each.key: (each.code, str(caught.value)) for each in caught.value.report.failures}
-
-
 def test_a_row_whose_parts_are_null_is_a_bad_sample(tmp_path):
     image = pa.array([{"bytes": b"a", "path": "0"}, {"bytes": None, "path": "1"}, None], IMAGE)
     columns = {"image.bytes": "bin", "image.path": None, "label": None}
-    data = {"t.parquet": parquet_of(image=image, label=["cat", "dog", "eel"])}
+    data = {"t.parquet": parquet(image=image, label=["cat", "dog", "eel"])}
     lab = lab_of(tmp_path, data, {"rows": {"columns": columns}}, labels={"column": "label"})
     refused = refusals(lab)
     keys = ["t.parquet/000000001", "t.parquet/000000002"]
@@ -239,16 +216,9 @@ def test_a_row_whose_parts_are_null_is_a_bad_sample(tmp_path):
 
 
 def test_a_table_of_nulls_is_refused_by_its_rows(tmp_path):
-    data = {"t.parquet": parquet_of(image=pa.array([None, None], pa.binary()))}
+    data = {"t.parquet": parquet(image=pa.array([None, None], pa.binary()))}
     lab = lab_of(tmp_path, data, {"rows": {"columns": {"image": "bin"}}})
     assert len(refusals(lab)) == len(refusals(lab, on_bad_sample="skip")) == 2
-
-
-def test_compressed_files_that_are_no_tables_are_objects(tmp_path):
-    objects = {"a.jsonl": lines({"x": 1}), "b.csv.gz": b"b", "c.json.gz": b"c"}
-    lab = lab_of(tmp_path, objects, {"rows": {"format": "jsonl"}})
-    lab.prepare()
-    assert list(samples(lab)) == ["a.jsonl/000000000", "b", "c"]
 
 
 LEFT = ("._p.parquet", "d/._x.tar", ".DS_Store", "d/.DS_Store", "__MACOSX/d/._x.tar", "d/._a.txt")
@@ -270,13 +240,8 @@ def test_the_files_of_macos_are_excluded_by_one_hint(tmp_path, source):
 
 
 def test_archives_of_macos_within_an_archive_are_not_opened(tmp_path):
-    target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode="w") as archive:
-        for name in ("a.txt", "./._n.tar", "._a.txt"):
-            member = tarfile.TarInfo(name)
-            member.size = 1
-            archive.addfile(member, io.BytesIO(b"A"))
-    lab = lab_of(tmp_path, {"x.tar": target.getvalue()}, {"archives": "expand"})
+    data = tar(dict.fromkeys(("a.txt", "./._n.tar", "._a.txt"), b"A"))
+    lab = lab_of(tmp_path, {"x.tar": data}, {"archives": "expand"})
     assert set(refusals(lab)) == {"x.tar/._n.tar", "x.tar/._a.txt"}
     lab.prepare(on_bad_key="skip")
     assert list(samples(lab)) == ["x.tar/a"]

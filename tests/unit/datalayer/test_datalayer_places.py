@@ -74,24 +74,9 @@ def test_the_function_is_called_once(storage):
     ("section", "root", "local"),
     [
         ({"type": "shared_fs", "container_storage_path": "/c"}, "/c", None),
-        (
-            {"type": "shared_fs", "host_storage_path": "/h", "container_storage_path": "/c"},
-            "/c",
-            None,
-        ),
         ({"type": "shared_fs"}, "~/data/determined", None),
         ({"type": "s3", "bucket": "b", "bucket_directory_path": "/x/y/"}, "s3://b/x/y", None),
-        (
-            {
-                "type": "gcs",
-                "bucket": "b",
-                "bucket_directory_path": "",
-                "local_cache_host_path": "/h",
-                "local_cache_container_path": "/c",
-            },
-            "gs://b",
-            "/c",
-        ),
+        ({"type": "gcs", "bucket": "b", "local_cache_container_path": "/c"}, "gs://b", "/c"),
         (None, "~/data/determined", None),
     ],
     ids=str,
@@ -120,11 +105,6 @@ def test_the_storage_of_an_experiment(section, root, local, inside, monkeypatch)
         ({"bucket": "b"}, "config.invalid_value", "data_layer.type"),
         ({"type": "s3"}, "config.invalid_value", "data_layer.bucket"),
         ({"type": "s3", "bucket": 1}, "config.invalid_value", "data_layer.bucket"),
-        (
-            {"type": "s3", "bucket": "b", "access_key": "x"},
-            "config.secret",
-            "data_layer.access_key",
-        ),
         (
             {"type": "s3", "bucket": "b", "secret_key": "x"},
             "config.secret",

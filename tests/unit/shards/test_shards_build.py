@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from image_files import saved
 from PIL import Image
+from required import at_push
 
 from larder.errors import RetryableError
 from larder.progress import Progress
@@ -54,7 +55,7 @@ def target(tmp_path: Path) -> Store:
     return open_store(str(tmp_path / "out"))
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["memory", *at_push("file")])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "file":
         yield open_store(str(tmp_path / "in"))

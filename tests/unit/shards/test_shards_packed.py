@@ -7,6 +7,7 @@ import pytest
 from format_options import RAGGED, use
 from image_files import saved
 from PIL import Image
+from required import at_push
 
 from larder.config.shape import Transform
 from larder.errors import DamageError, FatalError
@@ -155,7 +156,9 @@ def damage(store: Store, key: str, kind: str, place: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["flipped", "cut", "missing"])
-@pytest.mark.parametrize(("concurrency", "memory_bytes"), [(1, WHOLE), (4, WHOLE), (4, 800)])
+@pytest.mark.parametrize(
+    ("concurrency", "memory_bytes"), [(4, 800), *at_push((1, WHOLE), (4, WHOLE))]
+)
 @pytest.mark.parametrize("weaker", [(), ("old",)])
 def test_a_damaged_shard_ends_the_build(
     store, source, target, kind, concurrency, memory_bytes, weaker
