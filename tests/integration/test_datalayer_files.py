@@ -12,7 +12,7 @@ import pytest
 
 import larder
 from larder.datalayer import files
-from larder.datalayer.catalog import list_caches, remove_caches
+from larder.datalayer.catalog import remove_caches
 from larder.datalayer.document import read_cache
 from larder.store import open_store
 from tests.support.errors import larder_error
@@ -178,15 +178,6 @@ def remove_leases(bucket: str) -> None:
     for key in keys(bucket):
         if key.startswith("leases/"):
             store.delete(key)
-
-
-def test_all_files_are_listed_and_removed(bucket, names):
-    (cache,) = list_caches(bucket)["caches"]
-    assert cache["records"] == COUNT
-    assert cache["bytes"] > COUNT * 80_000
-    remove_leases(bucket)
-    assert remove_caches("d", "v1", None, bucket)["objects"] >= FILES + 1
-    assert keys(bucket) == []
 
 
 def test_copies_that_cannot_fit_are_refused_at_once(bucket, names, fetched, monkeypatch):

@@ -1,13 +1,15 @@
 import io
 import struct
+import uuid
 import wave
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
+import pyarrow as pa
 import pytest
-from cache_shelf import Shelf
 from image_files import saved
 from PIL import Image
 
@@ -20,9 +22,63 @@ from larder.config.shape import decoder_uses
 from larder.errors import LarderError
 from larder.readers.cache import CacheReader
 from larder.samples.decoders import Decoders
+from larder.shards.reading.ranges import PartReader
+from larder.versions.rows import INDEXED
 from tests.support.budgets import WatchedBudget
+from tests.support.memory import MemoryStore, forget
 
 AMPLE_BYTES = 1 << 30
+GAP = b"a header"
+
+
+class Shelf:
+    """Shards in memory, and the index of one split."""
+
+    def __init__(self, name: str) -> None:
+        self.store = MemoryStore(name)
+        self.rows: list[dict[str, Any]] = []
+
+    def add_shard(
+        self, name: str, samples: Sequence[tuple[str, int | None, Mapping[str, bytes]]]
+    ) -> None:
+        data = bytearray()
+        for key, label, contents in samples:
+            begin, parts = len(data), []
+            for ext, content in contents.items():
+                data += GAP
+                crc = google_crc32c.value(content)
+                parts.append(
+                    {"ext": ext, "offset": len(data), "length": len(content), "crc32c": crc}
+                )
+                data += content
+            self.rows.append(
+                {
+                    "key": key,
+                    "shard": name,
+                    "offset": begin,
+                    "length": len(data) - begin,
+                    "label": label,
+                    "parts": parts,
+                }
+            )
+        self.store.put(f"shards/{name}", bytes(data))
+
+    def samples(self, kind: Any, **options: Any) -> CacheInput:
+        return CacheInput(self.batches, self.open_shard, kind, **options)
+
+    def open_shard(self, name: str) -> PartReader:
+        return PartReader(self.store, f"shards/{name}")
+
+    def batches(self) -> list[pa.RecordBatch]:
+        table = pa.Table.from_pylist(self.rows, INDEXED)
+        return [batch for batch in table.to_batches(max_chunksize=3) if batch.num_rows]
+
+
+@pytest.fixture
+def shelf() -> Iterator[Shelf]:
+    name = uuid.uuid4().hex
+    yield Shelf(name)
+    forget(name)
 
 
 def png(height: int, width: int, channels: int = 1, value: int = 7) -> bytes:
