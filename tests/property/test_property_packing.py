@@ -13,9 +13,8 @@ from format_options import RAGGED, use
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from larder.manifest.schemas import SAMPLE_ORDER
 from larder.shards.formats import shard_format, tar
-from larder.shards.model import PlannedSample, ShardPlan, ShardResult, label_bytes, read_samples
+from larder.shards.model import ShardPlan, ShardResult
 from larder.shards.old_shards import OldShards
 from larder.shards.packing import (
     batch_shards,
@@ -23,7 +22,6 @@ from larder.shards.packing import (
     running_totals,
     target_for,
 )
-from larder.shards.sizes import split_sizes
 from larder.store import Store
 from tests.support import packing
 from tests.support.memory import MemoryStore, forget
@@ -36,47 +34,6 @@ sizes = st.lists(st.integers(512, 5000), max_size=40)
 split_names = st.sampled_from(["train", "validation", "test"])
 splits = st.dictionaries(split_names, sizes).map(lambda found: list(found.items()))
 targets = st.integers(1, 20_000)
-
-texts = st.text(st.sampled_from("ab/é漢\n"), min_size=1, max_size=120).map(lambda text: text + "k")
-parts = st.fixed_dictionaries(
-    {
-        "ext": st.sampled_from(["jpg", "seg.png", "é", "json"]),
-        "key": texts,
-        "size_bytes": st.one_of(st.integers(0, 2000), st.integers(8**11 - 2, 8**11 + 2)),
-        "etag": texts,
-    }
-)
-places = st.fixed_dictionaries(
-    {
-        "segment": st.sampled_from(["s1", "s2"]),
-        "split": split_names,
-        "shard": texts,
-        "offset": st.integers(0, 2**40),
-        "length": st.integers(0, 2**40),
-        "parts": st.lists(
-            st.fixed_dictionaries(
-                {
-                    "ext": texts,
-                    "offset": st.none() | st.integers(0, 2**40),
-                    "length": st.integers(0, 2**40),
-                    "crc32c": st.integers(0, 2**32 - 1),
-                }
-            ),
-            max_size=3,
-        ),
-    }
-)
-rows = st.fixed_dictionaries(
-    {
-        "split": split_names,
-        "key": texts,
-        "label": st.none() | st.integers(-(2**31), 2**31 - 1),
-        "parts": st.lists(parts, max_size=3),
-        "packed": st.none() | places,
-        "bad": st.none() | st.text(max_size=3),
-    }
-)
-sample_orders = st.lists(rows, max_size=20).map(lambda each: sorted(each, key=lambda r: r["split"]))
 
 
 @given(splits, targets)
@@ -224,27 +181,6 @@ def test_rows_of_a_batch_are_contiguous_whatever_is_finished_already(
         assert rows == list(range(batch.first_row, batch.first_row + batch.rows))
 
 
-@given(sample_orders, st.integers(0, 5))
-def test_sizes_by_column_are_those_of_the_members(content, start):  # type: ignore[type-arg]
-    batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start)
-    samples = list(read_samples([batch]))
-    expected = [_size(sample) for sample in samples]
-    assert WEBDATASET.sample_sizes(batch).tolist() == expected
-    by_split = [
-        (split, size)
-        for split, group in split_sizes([batch], WEBDATASET.sample_sizes)
-        for size in group
-    ]
-    assert by_split == [(s.split, size) for s, size in zip(samples, expected, strict=True)]
-
-
-def _size(sample: PlannedSample) -> int:
-    sizes = [tar.member_size(f"{sample.key}.{part.ext}", part.size_bytes) for part in sample.parts]
-    if sample.label is not None:
-        sizes.append(tar.member_size(f"{sample.key}.cls", len(label_bytes(sample.label))))
-    return sum(sizes)
-
-
 FORMAT = st.sampled_from(RAGGED)
 LABEL = st.none() | st.integers(-(2**31), 2**31 - 1)
 SPLIT = st.sampled_from(["train", "validation"])
@@ -252,7 +188,8 @@ SPLIT = st.sampled_from(["train", "validation"])
 contents = st.lists(
     st.builds(
         Content,
-        st.text("ab/é", min_size=1, max_size=8).map(lambda text: text.strip("/") + "k"),
+        st.text("ab/é", min_size=1, max_size=8).map(lambda text: text.strip("/") + "k")
+        | st.integers(90, 300).map(lambda length: "n" * length),
         st.dictionaries(
             st.sampled_from(["jpg", "json", "seg.png", "zip"]),
             st.one_of(st.binary(max_size=40), st.integers(0, 9_000).map(lambda n: b"x" * n)),

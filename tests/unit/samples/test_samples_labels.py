@@ -91,21 +91,6 @@ def test_samples_of_unknown_classes_are_named(pinned, folders, tokens, where):
         numbered(pinned, folders, tokens)
 
 
-@pytest.mark.parametrize("order", [("cat", "1", "file 1"), ("file 1", "cat", "1"), ("cat", "1")])
-def test_a_number_in_a_column_of_names_is_a_name_whatever_a_file_has(order):
-    table = ClassTable(None, (), "column 'c'")
-    codes = {
-        each: table.code(text, sample_key=each, file=file)
-        for each in order
-        for file, _, text in [each.rpartition(" ")]
-    }
-    found = table.number()
-    assert found.classes == ("1", "cat")
-    assert {each: found.classes[found.labels[code]] for each, code in codes.items()} == {
-        each: each.removeprefix("file ") for each in order
-    }
-
-
 def test_a_class_pinned_twice_is_named():
     with larder_error("config.label", "labels.classes"):
         ClassTable(("a", "b", "a"))
@@ -139,11 +124,6 @@ def test_the_most_specific_name_wins():
     samples = {"val/a/1": ["val/a/1.jpg"], "val/b/1": ["val/b/1.jpg"], "val/c/1": ["val/c/1.jpg"]}
     file = b"1 cat\n1.jpg dog\nval/b/1.jpg owl\nval/c/1 hen"
     assert label(VAL, samples, file) == ["dog", "owl", "hen"]
-
-
-def test_folders_and_a_file_share_the_classes():
-    samples = {"x/train/n2/a": ["x/train/n2/a.jpg"], "n1/b": ["n1/b.jpg"], "val/1": ["val/1.jpg"]}
-    assert label(VAL, samples, b"ImageId,Prediction\n1,1\n") == ["n2", "n1", "n2"]
 
 
 PATTERN = Labels.model_validate({"pattern": r"([a-z])\d$"})
