@@ -2,7 +2,8 @@ import io
 import struct
 import uuid
 import wave
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,19 @@ from PIL import Image
 from larder.budgets import ByteBudget
 from larder.cache.fields import field_name
 from larder.cache.file import CacheFileReader, open_file
+from larder.cache.from_builder import built_records, built_schema
 from larder.cache.from_samples import CacheInput, build_samples
 from larder.cache.schema import Field
 from larder.config.shape import decoder_uses
 from larder.errors import LarderError
 from larder.readers.cache import CacheReader
+from larder.samples.builders import Builder
 from larder.samples.decoders import Decoders
+from larder.samples.indexed import Sample
 from larder.shards.reading.ranges import PartReader
 from larder.versions.rows import INDEXED
 from tests.support.budgets import WatchedBudget
+from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
 
 AMPLE_BYTES = 1 << 30
@@ -333,3 +338,34 @@ def test_arrays_of_another_kind_are_refused(shelf, tmp_path, other):
 )
 def test_parts_that_cannot_share_a_field_are_refused(shelf, tmp_path, samples):
     assert refused(filled(shelf, *samples), "decoded", tmp_path, wav="wav").code == "cache.schema"
+
+
+ELEMENTS: dict[str, tuple[str, Callable[[Iterator[Sample]], Any]]] = {
+    "fewer": ("cache.schema", lambda samples: [next(samples).key]),
+    "more": ("cache.schema", lambda samples: [*(1 for _ in samples), 2]),
+    "other fields": ("cache.schema", lambda samples: ({each.key[2]: 1} for each in samples)),
+    "other dtypes": ("cache.schema", lambda samples: (each.label or 0.5 for each in samples)),
+    "a key": ("cache.schema", lambda samples: ({"key": 1} for _ in samples)),
+    "one name twice": (
+        "cache.schema",
+        lambda samples: ({"a.b": 1, "a": {"b": 2}} for _ in samples),
+    ),
+    "complex": ("cache.schema", lambda samples: (1j for _ in samples)),
+    "an error": ("sample.undecodable", lambda samples: (1 / 0 for _ in samples)),
+    "nothing": ("sample.undecodable", lambda samples: None),
+}
+
+
+@pytest.mark.parametrize(("code", "function"), ELEMENTS.values(), ids=ELEMENTS)
+def test_elements_of_a_builder_that_are_no_records_are_refused(labelled, tmp_path, code, function):
+    samples, builder = labelled.samples("encoded"), Builder("f", function, {}, is_divided=False)
+    encode = partial(built_records, samples, builder, place="")
+    with larder_error(code):
+        build_samples(
+            samples,
+            tmp_path / "x.mdb",
+            limit_bytes=AMPLE_BYTES,
+            schema=built_schema(samples, builder),
+            encode=encode,
+        )
+    assert list(tmp_path.iterdir()) == []
