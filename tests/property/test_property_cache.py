@@ -50,7 +50,11 @@ def records(draw: st.DrawFn, schema: RecordSchema) -> dict[str, Any]:
         shape = [draw(st.integers(0, 4)) if size is None else size for size in field.shape]
         order = draw(st.sampled_from("<>="))
         dtype = np.dtype(field.dtype).newbyteorder(order)
-        values[field.name] = draw(hnp.arrays(dtype, tuple(shape)))
+        array = draw(hnp.arrays(dtype, tuple(shape)))
+        layout = draw(
+            st.sampled_from([np.asarray, np.asfortranarray, lambda each: each[::-1][::-1]])
+        )
+        values[field.name] = layout(array) if array.ndim else array
     return values
 
 

@@ -97,22 +97,6 @@ def test_an_absent_field_takes_one_byte():
     assert CODEC.decode(record).keys() == {"label", "flag", "key"}
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.arange(12, dtype="u2").reshape(2, 6).T[::2][:, :],
-        np.asfortranarray(np.arange(6, dtype="u2").reshape(3, 2)),
-    ],
-    ids=["strided", "fortran"],
-)
-def test_the_layout_of_the_array_does_not_matter(array):
-    values = {"label": 1, "flag": True, "key": b"k"}
-    plain = np.ascontiguousarray(array).astype("<u2")
-    record = CODEC.encode({**values, "grid": array})
-    assert record == CODEC.encode({**values, "grid": plain})
-    np.testing.assert_array_equal(CODEC.decode(record)["grid"], array)
-
-
 def test_a_record_of_another_length_is_damage():
     record = CODEC.encode(
         {"label": 1, "grid": np.ones((1, 2), np.uint16), "flag": True, "key": b""}
