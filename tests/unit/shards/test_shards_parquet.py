@@ -14,7 +14,9 @@ from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError
 from larder.shards.formats import parquet
 from larder.shards.formats.parquet import ParquetFormat
-from larder.shards.model import ShardResult
+from larder.shards.model import Part, PlannedSample, ShardResult
+from larder.shards.output import HashedOutput
+from larder.shards.reading.fetch import Body
 from larder.store import Store
 from tests.support.errors import larder_error
 from tests.support.packing import indexed, pack, planned, surveyed
@@ -119,6 +121,18 @@ def test_many_small_samples_of_a_row_group_are_held_as_columns(store, monkeypatc
         digests.append(shard.files[0].sha256)
     assert len(set(digests)) == 1
     assert [len(row["bin"]) for row in rows(store, shard.name)] == [n % 9 for n in range(70)]
+
+
+def test_a_large_sample_is_written_before_the_next_one_is_read(store, monkeypatch):
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 10_000)
+    with store.writer("x") as target, HashedOutput(target) as output:
+        rows = parquet.ParquetRows(output, Layout({"bin": None}, labelled=False))
+        for size_bytes in (100, 20_000, 100, 30_000):
+            before = output.bytes
+            sample = PlannedSample("train", "k", None, (Part("bin", "k", size_bytes, ""),))
+            rows.append(sample, [Body(bytes(size_bytes), 0)])
+            assert (output.bytes > before + size_bytes) == (size_bytes > 10_000)
+        assert rows.finish().num_rows == 4
 
 
 def test_a_large_sample_that_was_read_is_not_kept(store):
