@@ -52,7 +52,8 @@ def read_table(
 def parquet(*, row_group_size: int = 2, **columns: Any) -> bytes:
     target = io.BytesIO()
     table = pa.table(columns)
-    pq.write_table(table, target, row_group_size=row_group_size, write_page_checksum=True)
+    options = {"row_group_size": row_group_size, "compression": "none"}
+    pq.write_table(table, target, **options, write_page_checksum=True)
     return target.getvalue()
 
 
