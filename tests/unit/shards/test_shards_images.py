@@ -1,5 +1,6 @@
 import io
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,10 @@ from PIL import Image
 
 from larder.budgets import ByteBudget
 from larder.config.shape import decoder_uses
-from larder.errors import NotFoundError
+from larder.errors import NotFoundError, ObjectError
 from larder.samples.decoders import Decoders
 from larder.shards.images.check import ImageRules, check_decodable, check_image
+from tests.support.budgets import WatchedBudget
 from tests.support.errors import larder_error
 
 
@@ -48,6 +50,16 @@ def test_the_header_tells_that_there_are_too_many_pixels(mode):
     check_image("png", data, mode, where="a", rules=ImageRules(max_pixels=100))
     with larder_error("sample.undecodable"):
         check_image("png", data[:60], mode, where="a", rules=ImageRules(max_pixels=99))
+
+
+@pytest.mark.parametrize("cut", [0, 3_000])
+def test_an_image_that_is_decoded_counts_in_the_budget(cut):
+    budget = WatchedBudget(100)
+    data = encoded("PNG")
+    with pytest.raises(ObjectError) if cut else nullcontext():
+        whole = data[: len(data) - cut]
+        check_image("png", whole, "decode", where="a", rules=ImageRules(budget=budget))
+    assert (budget.asked, budget.held) == ([64 * 64], 0)
 
 
 def test_an_error_of_the_store_is_not_reported_as_one_of_the_image():
