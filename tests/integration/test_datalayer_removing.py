@@ -17,7 +17,7 @@ import larder
 from larder.cli.main import dispatch
 from larder.datalayer import catalog, files, stored
 from larder.datalayer.catalog import list_caches, remove_caches
-from larder.disk import DRAFT_PREFIX
+from larder.disk import DRAFT_PREFIX, WORKSHOP_PREFIX
 from larder.errors import StoreError
 from larder.store import open_store
 from larder.versions import leases
@@ -118,7 +118,7 @@ def test_the_limit_is_a_number_of_bytes(network, monkeypatch):
 
 
 HOLDER = """
-import os, signal, sys
+import sys
 import larder
 loader = larder.cache_train_dataset("d", "v1", storage=sys.argv[1])(lambda: range(10))()
 print("open", flush=True)
@@ -126,13 +126,33 @@ sys.stdin.read()
 """
 
 
-def test_a_cache_in_a_directory_is_in_use_while_a_process_has_it_open(tmp_path):
-    storage = str(tmp_path / "storage")
+def opened_by_a_process(storage: str) -> subprocess.Popen[bytes]:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, storage], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert holder.stdout
     assert holder.stdout.readline() == b"open\n"
+    return holder
+
+
+def test_force_ends_a_lease_but_no_process_that_reads(bucket):
+    command = ["cache", "rm", "d", "v1", bucket]
+    holder = opened_by_a_process(bucket)
+    with larder_error("cache.in_use"):
+        dispatch([*command, "--force"])
+    holder.kill()
+    holder.communicate()
+    with larder_error("cache.in_use") as refused:
+        dispatch(command)
+    assert "--force" in refused.value.hint
+    assert len(list_caches(bucket)["caches"]) == 1
+    dispatch([*command, "--force"])
+    assert [info for page in open_store(bucket).list() for info in page] == []
+
+
+def test_a_cache_in_a_directory_is_in_use_while_a_process_has_it_open(tmp_path):
+    storage = str(tmp_path / "storage")
+    holder = opened_by_a_process(storage)
     (cache,) = list_caches(storage)["caches"]
     assert cache["used_by"] == ["a process that has it open"]
     with larder_error("cache.in_use", f"{storage}/d/v1_train"):
@@ -299,3 +319,45 @@ def test_a_storage_that_cannot_be_written_takes_no_lease(bucket, monkeypatch):
     assert list_caches(bucket)["caches"][0]["used_by"] == []
     with larder_error("store.denied"):
         remove_caches("d", "v1", None, bucket)
+
+
+def left(folder: Path) -> list[str]:
+    """List temporary files, but for locks."""
+    found = (each.name for each in folder.glob(".larder-tmp-*"))
+    return [name for name in found if not name.endswith(".lock")]
+
+
+@pytest.mark.parametrize("removes", [False, True])
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_what_a_killed_builder_of_another_container_left_goes(
+    removes, is_remote, tmp_path, monkeypatch
+):
+    """On a network file system, a draft that is old; else its private directory, at once."""
+    monkeypatch.setattr("larder.datalayer.place.is_on_network", lambda folder: is_remote)
+    storage, local = tmp_path / "storage", tmp_path / "local"
+    train(storage, cache_dir=local)
+    home = storage / "d/v1_train"
+    if is_remote:
+        draft = home / f"{DRAFT_PREFIX}{'0' * 24}"
+        draft.write_bytes(b"half of a file")
+        os.utime(draft, (0, 0))
+    else:
+        (home / f"{WORKSHOP_PREFIX}abcd1234").mkdir()
+        (home / f"{WORKSHOP_PREFIX}abcd1234/0.mdb").write_bytes(b"half of a file")
+        (home / f"{WORKSHOP_PREFIX}abcd1234/lock").touch()
+    if removes:
+        for lease in (home / "leases").glob("*"):
+            lease.unlink()
+        remove_caches("d", "v1", None, str(storage))
+    else:
+        train(storage, cache_dir=local)
+    assert left(home) == []
+
+
+def test_the_directory_of_a_killed_builder_goes_from_where_copies_are(network, tmp_path):
+    train(network)
+    home = tmp_path / "local/yogadl_local_cache/d/v1_train"
+    (home / f"{WORKSHOP_PREFIX}abcd1234").mkdir()
+    (home / f"{WORKSHOP_PREFIX}abcd1234/lock").touch()
+    train(network)
+    assert left(home) == []

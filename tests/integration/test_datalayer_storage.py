@@ -1,12 +1,12 @@
-"""Caches of functions in buckets: built once, whoever comes first, and fetched once a machine."""
+"""Caches of functions in buckets: built once, within the limit of copies, of one function."""
 
-import multiprocessing
+import gc
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -73,22 +73,6 @@ def test_two_buckets_with_one_local_folder_are_two_caches(bucket, s3_env):
     other = f"{bucket[:-4]}-2/dir"
     for storage, count in ((bucket, 3), (other, 4)) * 2:
         assert len(train(storage, range(count))) == count
-
-
-def test_a_damaged_object_is_never_mapped(bucket, tmp_path):
-    train(bucket)
-    shutil.rmtree(tmp_path / "local")
-    store = open_store(bucket)
-    (file,) = (key for key in keys(bucket) if key.endswith(".mdb"))
-    data = bytearray(store.get(file))
-    data[9_000] ^= 1
-    store.put(file, bytes(data))
-    with larder_error("damage.digest"):
-        train(bucket)
-    store.put(file, bytes(data[:-1]))
-    with larder_error("damage.size"):
-        train(bucket)
-    assert not list((tmp_path / "local").rglob("*.mdb"))
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -179,7 +163,9 @@ def test_a_builder_that_is_killed_is_taken_over(tmp_path):
     waiting.kill()
     waiting.communicate()
     assert heir.communicate()[0] == "built\n45\n"
-    assert [path.suffix for path in (storage / "d/v1_train").glob("*.*")].count(".mdb") == 2
+    found = [path.suffix for path in (storage / "d/v1_train").iterdir()]
+    assert found.count(".mdb") == 2
+    assert set(found) <= {".mdb", ".json", ".lock"}
 
 
 @pytest.mark.parametrize("write", ["upload", "put"])
@@ -197,22 +183,6 @@ def test_a_build_that_stops_before_any_write_is_done_again(tmp_path, monkeypatch
             train(tmp_path / "storage", range(3), cache_dir=tmp_path / "a")
     for _ in range(2):
         assert [*train(tmp_path / "storage", range(3), cache_dir=tmp_path / "b")] == [0, 1, 2]
-
-
-def test_a_forked_child_reads_on(tmp_path):
-    loader = train(tmp_path / "s", [np.full(1_000, number) for number in range(50)])
-    assert next(iter(loader))[0] == 0
-    context = multiprocessing.get_context("fork")
-    queue = context.SimpleQueue()
-    children = [
-        context.Process(target=lambda: queue.put(sum(int(each[0]) for each in loader)))
-        for _ in range(3)
-    ]
-    for child in children:
-        child.start()
-    assert [queue.get() for _ in children] == [1225] * 3
-    for child in children:
-        child.join()
 
 
 def test_google_cloud_storage(gcs_server, tmp_path, monkeypatch):
@@ -235,3 +205,94 @@ def test_too_little_disk_is_refused_before_a_byte(tmp_path, monkeypatch):
     with larder_error("store.full"):
         train(tmp_path / "s", (np.zeros(10_000) for _ in range(5)))
     assert not list(Path(tmp_path).rglob("*.mdb"))
+
+
+def build(storage: Any, make: Any, name: str = "d", **options: Any) -> Any:
+    options = {"rank": 0, "world": 1, **options}
+    return larder.cache_train_dataset(name, "v1", storage=storage, **options)(make)()
+
+
+def copied_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*.mdb"))
+
+
+def of_megabytes(count: int) -> Callable[[], Iterator[Any]]:
+    def make() -> Iterator[Any]:
+        return (np.full(100_000, number, np.uint8) for number in range(10 * count))
+
+    return make
+
+
+@pytest.mark.parametrize("file_bytes", ["4 GB", "400 kB", "900 kB"])
+def test_a_build_that_exceeds_the_limit_of_copies_is_refused(bucket, tmp_path, file_bytes):
+    for name in "ab":
+        with larder_error("store.full") as caught:
+            build(bucket, of_megabytes(3), name, cache_bytes="1 MB", file_bytes=file_bytes)
+        assert "1.0 MB" in str(caught.value)
+    assert copied_bytes(tmp_path / "local") == 0
+    assert not [key for page in open_store(bucket).list() for key in page if ".mdb" in key.key]
+
+
+def test_copies_of_other_caches_make_room_for_a_build(bucket, tmp_path):
+    for name in "abc":
+        build(bucket, of_megabytes(2), name, cache_bytes="3 MB", file_bytes="600 kB")
+        gc.collect()  # of what was read, no copy is open
+        assert copied_bytes(tmp_path / "local") <= 3_000_000
+
+
+def test_a_build_beside_copies_that_are_open_is_refused(bucket, tmp_path):
+    loader = build(bucket, of_megabytes(2), "a", cache_bytes="3 MB")
+    with larder_error("store.full"):
+        build(bucket, of_megabytes(2), "b", cache_bytes="3 MB")
+    assert len(loader) == 20
+    assert copied_bytes(tmp_path / "local") <= 3_000_000
+
+
+def test_the_limit_of_copies_is_not_that_of_a_directory(tmp_path):
+    assert len(build(tmp_path / "storage", of_megabytes(2), cache_bytes="1 MB")) == 20
+
+
+def value(number: int) -> Callable[[], list[int]]:
+    return lambda: [number] * 3
+
+
+@pytest.mark.parametrize("where", ["directory", *at_push("bucket")])
+def test_of_two_that_rebuild_each_reads_what_its_own_function_returned(where, request, tmp_path):
+    """The other machine replaces the cache while this one builds."""
+    remote = where == "bucket"
+    storage = request.getfixturevalue("bucket") if remote else tmp_path / "storage"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("larder.datalayer.place.is_on_network", lambda folder: True)
+        build(storage, value(0), cache_dir=tmp_path / "first")
+        others: set[Any] = set()  # which no digest of the function has
+
+        def mine() -> Iterator[int]:
+            options = {"cache_dir": tmp_path / "other", "on_change": "rebuild"}
+            others.add(build(storage, value(1), **options))
+            yield from (2, 2, 2, 2)
+
+        loader = build(storage, mine, cache_dir=tmp_path / "mine", on_change="rebuild")
+        assert [int(each) for each in loader] == [2] * 4
+        assert [[int(each) for each in other] for other in others] == [[1] * 3]
+        again = build(storage, mine, cache_dir=tmp_path / "mine", on_change="error")
+        assert [int(each) for each in again] == [2] * 4
+
+
+def test_a_builder_that_refuses_changes_refuses_another_function_that_was_first(bucket, tmp_path):
+    def mine() -> Iterator[int]:
+        build(bucket, value(1), cache_dir=tmp_path / "other")
+        yield from (2, 2, 2)
+
+    with larder_error("cache.changed"):
+        build(bucket, mine, cache_dir=tmp_path / "mine", on_change="error")
+
+
+@pytest.mark.parametrize("elements", [["text"], [0.5], [(1, 2)], [np.zeros(3, int)]], ids=str)
+def test_another_function_whose_elements_are_of_another_type_is_refused(elements, tmp_path):
+    def other() -> Any:
+        return iter(elements)
+
+    build(tmp_path, value(1))
+    with larder_error("cache.schema", f"file://{tmp_path}/d/v1_train/cache.json") as caught:
+        build(tmp_path, other)
+    assert "but the cache has element int64[]" in str(caught.value)

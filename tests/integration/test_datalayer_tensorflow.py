@@ -14,7 +14,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_elements_and_their_spec_are_those_of_the_original(read):
-    assert len(read["same"]) == 25
+    assert len(read["same"]) == 16
     assert not [name for name, same in read["same"].items() if not same]
 
 

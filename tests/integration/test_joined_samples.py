@@ -1,12 +1,16 @@
-"""Samples whose parts are under different prefixes, of any kind: text, audio, video, images."""
+"""Samples whose parts are under different prefixes, and the names of parts in batches."""
 
 import json
 from typing import Any
 
-from pipeline_lab import png
-from test_annotations import as_lines, parts, refused
+import pytest
+from pipeline_lab import directory_lab, png
+from required import at_push
+from test_annotations import as_lines, parts
 from test_growth import Source
 
+import larder
+from larder.errors import ConfigError
 from tests.support.checker import Published
 
 JOIN = {"image": "images/{id}.png", "mask": "masks/{id}_mask.png", "caption": "captions/{id}.txt"}
@@ -68,39 +72,48 @@ def test_joined_samples_have_annotations(tmp_path):
     assert set(found["dog/3"]) == {"image.png", "mask.png", "caption.txt", "meta.json", "cls"}
 
 
-def test_objects_that_match_no_pattern(tmp_path):
-    others = {"readme.md", "images/cat/9.jpg", "images/cat/1.0.png"}
-    found = objects(range(2)) | dict.fromkeys(others, b"x")
-    source = Source(tmp_path, **FIELDS)
-    error = refused(source, found)
-    assert error.code == "config.bad_key"
-    document = source.prepare(found, on_bad_key="skip")
-    assert {failure["key"] for failure in document["failures"]} == others
-    check_joined(source.check()[document["version"]], range(2))
+EXTS = ("label", "key", "image", "image.txt", "part.label", "part", "left.key", "txt")
+NAMES = {
+    "label": "part.label",
+    "key": "part.key",
+    "image": "part.image",
+    "image.txt": "part.image.txt",
+    "part.label": "part.part.label",
+}
+PLAIN = {"validate": "none"}
 
 
-def test_videos_with_frames_sound_and_text(tmp_path):
-    found: dict[str, bytes] = {}
-    for at in range(5):
-        found[f"videos/v{at}.mp4"] = b"clip %d" % at
-        found[f"sound/v{at}.wav"] = b"sound %d" % at
-        found[f"text/v{at}.json"] = json.dumps({"at": at}).encode()
-        found |= {f"frames/v{at}/{frame:03}.png": png(at * 10 + frame) for frame in range(at + 1)}
-    join = {
-        "clip": "videos/{id}.mp4",
-        "sound": "sound/{id}.wav",
-        "text": "text/{id}.json",
-        "frame": "frames/{id}/*.png",
+def odd_parts() -> dict[str, bytes]:
+    parts = {f"cat/{at}.{ext}": f"{ext} {at}".encode() for at in range(3) for ext in EXTS}
+    return parts | {f"cat/{at}.image.png": png(at) for at in range(3)}
+
+
+@pytest.mark.parametrize("cache", [None, {"records": "encoded"}])
+def test_no_part_takes_the_place_of_a_key_or_a_label(tmp_path, cache):
+    lab = directory_lab(tmp_path, odd_parts(), **PLAIN, cache=cache)
+    lab.prepare()
+    data = larder.open(f"{lab.storage}/larder/d")
+    (batch,) = data.loader("train", batch_size=3)
+    assert batch.pop("key") == ["cat/0", "cat/1", "cat/2"]
+    assert batch.pop("label").tolist() == [0, 0, 0]
+    pictures = batch.pop("part.image.png")
+    assert [bytes(picture) for picture in pictures] == [png(at) for at in range(3)]
+    assert {name: [bytes(value) for value in values] for name, values in batch.items()} == {
+        NAMES.get(ext, ext): [f"{ext} {at}".encode() for at in range(3)] for ext in EXTS
     }
-    source = Source(tmp_path, samples={"join": join}, cache={"records": "encoded"})
-    document = source.prepare(found)
-    assert "merged_samples" not in {each["code"] for each in document["warnings"]}
-    published = parts(source.check()[document["version"]])
-    for at in range(5):
-        frames = {f"frame.{frame:03}.png": png(at * 10 + frame) for frame in range(at + 1)}
-        media = {
-            "clip.mp4": b"clip %d" % at,
-            "sound.wav": b"sound %d" % at,
-            "text.json": found[f"text/v{at}.json"],
-        }
-        assert published[f"v{at}"] == {**frames, **media}
+
+
+@pytest.mark.parametrize("cache", [None, *at_push({"records": "encoded"})])
+def test_columns_and_images_are_chosen_by_these_names(tmp_path, cache):
+    lab = directory_lab(tmp_path, odd_parts(), **PLAIN, cache=cache)
+    lab.prepare()
+    data = larder.open(f"{lab.storage}/larder/d")
+    columns = ["key", "label", "part.label", "part.part.label", "image.image"]
+    options = {"batch_size": 3, "columns": columns, "decode": larder.Images(masks=["image.png"])}
+    (batch,) = data.loader("train", **options)
+    assert list(batch) == columns
+    assert bytes(batch["part.label"][1]) == b"label 1"
+    assert bytes(batch["part.part.label"][1]) == b"part.label 1"
+    assert batch["image.image"].shape == (3, 7, 9, 3)
+    with pytest.raises(ConfigError, match="no value"):
+        data.loader("train", batch_size=3, columns=["part.cls"])

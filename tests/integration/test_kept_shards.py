@@ -41,19 +41,20 @@ def lab_of(folder: Path, **fields: Any) -> Lab:
     return lab
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return lab_of(tmp_path)
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """A dataset for tests that only read it."""
+    return lab_of(tmp_path_factory.mktemp("shared"))
 
 
 @pytest.fixture
-def data(lab: Lab) -> Data:
-    return larder.open(f"{lab.storage}/larder/d")
+def data(shared: Lab) -> Data:
+    return larder.open(f"{shared.storage}/larder/d")
 
 
 @pytest.fixture
-def shard_bytes(lab: Lab) -> int:
-    return max(path.stat().st_size for path in lab.files("*.tar"))
+def shard_bytes(shared: Lab) -> int:
+    return max(path.stat().st_size for path in shared.files("*.tar"))
 
 
 def shards_in(folder: Path) -> list[Path]:
@@ -64,7 +65,9 @@ def is_clean(folder: Path) -> bool:
     return not [path for path in folder.rglob(".larder-tmp-*") if path.is_file()]
 
 
-def test_kept_shards_are_read_again_without_the_storage(lab, data, tmp_path):
+def test_kept_shards_are_read_again_without_the_storage(tmp_path):
+    lab = lab_of(tmp_path)
+    data = larder.open(f"{lab.storage}/larder/d")
     wanted = list(data.samples("train"))
     keep = tmp_path / "keep"
     samples = data.samples_of("train", keep=keep, check="once")
@@ -160,10 +163,10 @@ def test_only_what_was_recorded_is_removed(data, tmp_path, shard_bytes):
         assert path.read_bytes() == content
 
 
-def test_a_folder_of_a_storage_is_refused(lab, data, tmp_path):
-    dataset = Path(str(lab.storage), "larder", "d")
+def test_a_folder_of_a_storage_is_refused(shared, data, tmp_path):
+    dataset = Path(str(shared.storage), "larder", "d")
     (tmp_path / "link").symlink_to(next(dataset.glob("segments/*/shards/train")))
-    for folder in (lab.storage, dataset.parent, dataset, dataset / "new", tmp_path / "link"):
+    for folder in (shared.storage, dataset.parent, dataset, dataset / "new", tmp_path / "link"):
         with larder_error("config.path", str(folder)):
             data.samples_of("train", keep=folder)
 
@@ -212,7 +215,9 @@ def test_a_shard_is_downloaded_once_by_all_threads(data, tmp_path, monkeypatch):
     assert len(keys) == len(set(keys)) == SHARDS + 1, "the index, too"
 
 
-def test_a_shard_that_is_not_what_was_published_is_not_kept(lab, data, tmp_path):
+def test_a_shard_that_is_not_what_was_published_is_not_kept(tmp_path):
+    lab = lab_of(tmp_path)
+    data = larder.open(f"{lab.storage}/larder/d")
     path = lab.files("*.tar")[2]
     flip(path)
     samples = data.samples_of("train", keep=tmp_path / "keep", check="never")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipeline_lab import Lab, contents, directory_lab, write
+from pipeline_lab import Lab, directory_lab, write
 from required import read_by_others
 
 import larder
@@ -43,28 +43,6 @@ def lab_of(folder: Path, name: str, objects: dict[str, bytes] | None = None, **f
     own = blobs() if objects is None else objects
     defaults = {"shards": FORMATS[name], "splits": SPLITS, "cache": {}, "validate": "header"}
     return directory_lab(folder, own, **{**defaults, **fields})
-
-
-def sources(objects: dict[str, bytes]) -> dict[tuple[str, str], dict[str, bytes]]:
-    found: dict[tuple[str, str], dict[str, bytes]] = {}
-    for key, data in objects.items():
-        sample, _, ext = key.partition(".")
-        split = "validation" if key.startswith("c") else "train"
-        found.setdefault((split, sample), {"cls": key[0].encode()})[ext] = data
-    return found
-
-
-def test_a_version_is_compacted_from_its_shards(tmp_path):
-    """Samples are read back from every format and packed again into any other."""
-    names = list(FORMATS)
-    lab = lab_of(tmp_path, names[-1])
-    lab.prepare()
-    for name in names:
-        lab.prepare(shards=FORMATS[name])
-    versions = lab.check().values()
-    assert len(versions) == len(names)
-    for published in versions:
-        assert contents(published) == sources(blobs())
 
 
 @pytest.mark.parametrize("name", ["webdataset", "records", "batches"])

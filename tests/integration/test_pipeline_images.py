@@ -16,13 +16,10 @@ import larder
 from larder.config.models.dataset import Cache
 from larder.config.shape import Transform
 from larder.growth import content_check
-from larder.jobs.results import RefusedError
-from larder.pipeline.planning import new_segment
 from larder.segments import image_rules
 from larder.shards.images.transform import codec_versions
 from larder.versions.publish import read_segment
 from tests.support.checker import Published
-from tests.support.errors import larder_error
 from tests.support.runs import between
 from tests.support.stores import Recorder
 
@@ -92,13 +89,6 @@ def test_images_of_any_size_get_one_shape(mode, tmp_path):
     cache = larder.open(f"{lab.storage}/larder/d").cache("train")
     assert cache.batch([0, len(cache) - 1])["image"].shape == (2, 6, 8, channels)
     lab.check()
-
-
-def test_one_shape_is_for_images_of_bytes(tmp_path):
-    lab = directory_lab(tmp_path, {f"{name}/0.png": WORDS for name in "ab"})
-    assert lab.prepare()["status"] == "built"
-    with larder_error("sample.undecodable"):
-        lab.prepare(cache={"records": "decoded", "images": {"resize": [6, 8]}})
 
 
 @pytest.mark.parametrize(
@@ -188,20 +178,6 @@ def test_images_are_resized_and_encoded_again(tmp_path):
     assert transform == Transform(**TRANSFORM, codecs=codec_versions())
 
 
-def test_the_format_decides_about_the_extension(tmp_path):
-    images = {"format": "jpeg", "masks": ["seg"]}
-    lab = transform_lab(tmp_path, shards={"images": images})
-    mask = np.arange(600, dtype=np.uint8).reshape(20, 30) % 7
-    write(tmp_path / "source", {"b/91.seg.bmp": saved(Image.fromarray(mask), "BMP")})
-    lab.prepare()
-    (sample,) = (each for each in lab.only().samples["train"] if each.key == "b/91")
-    assert sorted(sample.parts) == ["cls", "jpg", "seg.png"]
-    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(sample.parts["seg.png"]))), mask)
-    write(tmp_path / "source", {"b/91.jpg": photo(1)})
-    with pytest.raises(RefusedError):
-        lab.prepare(growth={"mode": "rebuild"})
-
-
 def test_growth_transforms_what_is_new_and_nothing_twice(tmp_path):
     lab = transform_lab(tmp_path)
     lab.prepare()
@@ -242,16 +218,6 @@ def test_other_libraries_make_new_segments_and_transform_the_originals(tmp_path,
         found = [read_segment(root, use.id) for use in lab.newest().version.segments]
     pillows = [segment.shape.images.transform.codecs["pillow"] for segment in found]
     assert pillows == [codec_versions()["pillow"], "99.0"]
-
-
-def test_a_machine_with_other_libraries_writes_nothing(tmp_path, monkeypatch):
-    planned = {**codec_versions(), "jpeg": "libjpeg 9"}
-    lab = transform_lab(tmp_path)
-    monkeypatch.setattr(new_segment, "image_options", lambda dataset: replace(
-        dataset.image_options, transform=replace(dataset.image_options.transform, codecs=planned)
-    ))  # fmt: skip
-    with larder_error("run.failed"):
-        lab.prepare()
 
 
 def test_a_compaction_makes_what_a_first_build_makes(tmp_path):

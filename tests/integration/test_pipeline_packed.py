@@ -1,6 +1,6 @@
-"""Runs that pack samples again: damaged old shards, and what is known of bad samples."""
+"""Runs that pack samples or cache them again: damaged shards, lost files, known bad samples."""
 
-import shutil
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,13 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images, objects_of, png, write
 from required import at_night
 
+import larder
 from larder.errors import DamageError
+from larder.manifest.sealed import seal
+from larder.pipeline.prepare import prepare
 from larder.versions.publish import read_segment
-from tests.support.stores import Recorder
+from tests.support.errors import larder_error
+from tests.support.stores import KeyStop, Recorder
 
 pytestmark = pytest.mark.push
 
@@ -31,8 +35,7 @@ def reads(lab: Lab, recorder: Recorder) -> set[str]:
     return {key.removeprefix(place) for place in places for key in keys if key.startswith(place)}
 
 
-@pytest.mark.parametrize("way_out", ["restore", *at_night("start over")])
-def test_a_damaged_old_shard_ends_the_run(tmp_path, way_out):
+def test_a_damaged_old_shard_ends_the_run(tmp_path):
     lab = directory_lab(tmp_path, OBJECTS, **FIELDS)
     first = lab.prepare(on_bad_sample="skip")
     shard = next(
@@ -49,16 +52,10 @@ def test_a_damaged_old_shard_ends_the_run(tmp_path, way_out):
     assert (caught.value.code, caught.value.exit_status) == ("damage.record", 4)
     assert caught.value.where.endswith(f"{shard.name}: a/10.png")
     assert first["version"] in (lab.folder / "tags/latest.json").read_text()
-    if way_out == "restore":
-        data[at] ^= 1
-        shard.write_bytes(data)
-    else:
-        assert "tags/latest.json" in caught.value.hint
-        (lab.folder / "tags/latest.json").unlink()
+    assert "tags/latest.json" in caught.value.hint
+    data[at] ^= 1
+    shard.write_bytes(data)
     lab.prepare(on_bad_sample="skip")
-    if way_out != "restore":  # nothing that is damaged is left to check
-        shutil.rmtree(lab.folder / "versions" / first["version"])
-        shutil.rmtree(shard.parents[2])
     assert len(objects_of(lab.newest())) == len(OBJECTS) - 1
 
 
@@ -133,3 +130,56 @@ def test_a_large_value_that_a_shard_can_only_give_whole_is_read_from_its_object(
     assert reads(lab, recorded) == {"a/large.bin"}
     assert plan["growth"]["packed"] == {"count": 1, "bytes": 5}
     assert objects_of(lab.newest()) == {key: objects[key] for key in ("a/large.bin", "a/small.bin")}
+
+
+CACHED: dict[str, Any] = {"splits": {"validation": "c/**", "train": "**"}}
+
+
+def written(recorder: Recorder, *ends: str) -> list[str]:
+    cached_keys = (call.key for call in recorder.writes)
+    return sorted(key for key in cached_keys if key.endswith(ends) and "/work/" not in key)
+
+
+def cached_keys(lab: Lab, split: str) -> list[str]:
+    with larder.open(f"{lab.storage}/larder/d").cache(split, verify=True) as cache:
+        return [record["key"] for record in cache]
+
+
+@pytest.mark.parametrize("receipt", [True, False])
+def test_a_lost_file_of_a_complete_cache_is_made_again(tmp_path, receipt):
+    """The cache is complete, but no version is: nothing else has looked at it since."""
+    lab = directory_lab(tmp_path, **CACHED)
+    lab.prepare(cache=None)
+    assert lab.stopped(KeyStop("version.json")) is None
+    path = lab.file("train-*.mdb")
+    data = path.read_bytes()
+    path.unlink()
+    if not receipt:
+        for note in Path(str(lab.storage)).rglob("work/caches/*/*.json"):
+            note.unlink()
+    document, calls = lab.recorded()
+    assert [Path(key).name for key in written(calls, ".mdb")] == [path.name]
+    assert path.read_bytes() == data
+    assert document["cache"]["records"] == 12
+    lab.check()
+
+
+def test_a_lost_file_that_another_machine_has_written_is_named(tmp_path, monkeypatch):
+    """Here its bytes would differ, so it would get another name than cache.json says."""
+    lab = directory_lab(tmp_path, **CACHED)
+    lab.prepare(cache=None)
+    assert lab.stopped(KeyStop("version.json")) is None
+    document = lab.file("cache.json")
+    path = lab.file("train-*.mdb")
+    text = document.read_text()
+    other = text.replace(json.loads(text)["files"]["train"]["sha256"], "0" * 64)
+    plain = json.loads(other.replace(path.name, f"train-{'0' * 16}.mdb"))
+    plain.pop("self_sha256")
+    document.write_bytes(seal(plain))
+    with larder_error("damage.size") as caught:
+        prepare(lab.settings())
+    assert f"train-{'0' * 16}.mdb" in caught.value.where
+    assert f"delete segments/{document.parents[2].name}/caches/" in caught.value.hint
+    document.unlink()
+    assert lab.prepare()["cache"]["records"] == 12
+    lab.check()

@@ -1,11 +1,8 @@
-"""Rows of tables as samples: ``source.rows``."""
+"""Rows of tables as samples, and what other programs leave beside them."""
 
-import csv
-import datetime
 import io
 import json
-import math
-from decimal import Decimal
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,23 +10,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from archives_lab import reads, samples
-from pipeline_lab import Lab, directory_lab, png, write
+from archives_lab import reads, samples, tar
+from pipeline_lab import Lab, directory_lab, write
 from pydantic import ValidationError
-from required import at_night, at_push
+from required import at_push
 from test_annotations import as_csv, as_lines
 
 from larder.config.models.locations import Rows
-from larder.errors import Failure
-from larder.jobs.results import RunError
-from larder.source.expand import line_rows, table_rows
+from larder.jobs.results import RefusedError, RunError
 
-PLAIN: dict[str, Any] = {"labels": None, "cache": None, "validate": "header"}
+IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+MACOS = '"**/._*", "**/.DS_Store", "**/__MACOSX/**"'
 
 
-def row_lab(folder: Path, objects: dict[str, bytes], **rows: Any) -> Lab:
-    lab = directory_lab(folder, objects, **PLAIN)
-    return Lab({"url": lab.source, "rows": rows}, lab.storage, lab.output, lab.fields)
+def lab_of(folder: Path, objects: Mapping[str, bytes], source: Any, **fields: Any) -> Lab:
+    plain = {"labels": None, "cache": None, "validate": "none"}
+    lab = directory_lab(folder, objects, **{**plain, **fields})
+    return Lab({"url": lab.source, **source}, lab.storage, lab.output, lab.fields)
+
+
+def row_lab(folder: Path, objects: Mapping[str, bytes], **rows: Any) -> Lab:
+    return lab_of(folder, objects, {"rows": rows})
 
 
 def made(lab: Lab) -> dict[str, dict[str, bytes]]:
@@ -37,19 +38,17 @@ def made(lab: Lab) -> dict[str, dict[str, bytes]]:
     return samples(lab)
 
 
-def failures(lab: Lab) -> tuple[Failure, ...]:
-    with pytest.raises(RunError) as caught:
-        lab.plan()
-    return caught.value.report.failures
+def refusals(lab: Lab, **fields: Any) -> dict[str, tuple[str, str]]:
+    """By key, the code and the hint of what is refused."""
+    with pytest.raises((RunError, RefusedError)) as caught:
+        lab.plan(**fields)
+    return {each.key: (each.code, str(caught.value)) for each in caught.value.report.failures}
 
 
-def test_lines_of_json_are_samples_as_they_are(tmp_path):
-    data = b'\xef\xbb\xbf{"b": 1, "a":"\xc3\xa9"}\r\n\r\n  \n[1,2]\n"no newline"'
-    assert made(row_lab(tmp_path, {"d/x.jsonl": data})) == {
-        "d/x.jsonl/000000000": {"json": b'{"b": 1, "a":"\xc3\xa9"}'},
-        "d/x.jsonl/000000003": {"json": b"[1,2]"},
-        "d/x.jsonl/000000004": {"json": b'"no newline"'},
-    }
+def parquet(**columns: Any) -> bytes:
+    target = io.BytesIO()
+    pq.write_table(pa.table(columns), target)
+    return target.getvalue()
 
 
 def test_a_delimiter_of_files_that_are_named(tmp_path):
@@ -58,163 +57,29 @@ def test_a_delimiter_of_files_that_are_named(tmp_path):
     assert made(lab) == {"x.data/000000000": {"json": b'{"a":"1","b":"2"}'}}
 
 
-def parquet(table: pa.Table, **options: Any) -> bytes:
-    target = io.BytesIO()
-    pq.write_table(table, target, **options)
-    return target.getvalue()
-
-
-def test_rows_of_parquet(tmp_path):
-    when = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
-    table = pa.table(
-        {
-            "n": pa.array([1, 2**60, None]),
-            "x": [0.5, math.nan, math.inf],
-            "when": pa.array([when] * 3, pa.timestamp("us", tz="UTC")),
-            "price": pa.array([Decimal("1.50")] * 3),
-            "image": [
-                {"bytes": png(1), "path": "1.png"},
-                {"bytes": png(2), "path": None},
-                None,
-            ],
-            "text": ["é", None, "c"],
-            "raw": [b"\0", b"", b"\1"],
-            "tags": [["a"], [], None],
-        }
-    )
-    lab = row_lab(
-        tmp_path,
-        {"x.parquet": parquet(table, row_group_size=2)},
-        columns={"image.bytes": "png", "text": "txt", "raw": None},
-    )
-    first = {
-        "n": 1,
-        "x": 0.5,
-        "when": "2026-01-02T03:04:05+00:00",
-        "price": "1.50",
-        "image": {"path": "1.png"},
-        "tags": ["a"],
-    }
-    found = made(lab)
-    assert {key: sorted(parts) for key, parts in found.items()} == {
-        "x.parquet/000000000": ["json", "png", "txt"],
-        "x.parquet/000000001": ["json", "png"],
-        "x.parquet/000000002": ["json", "txt"],
-    }
-    assert found["x.parquet/000000000"] == {
-        "png": png(1),
-        "txt": "é".encode(),
-        "json": json.dumps(first, sort_keys=True, separators=(",", ":")).encode(),
-    }
-    second = json.loads(found["x.parquet/000000001"]["json"])
-    assert (second["n"], second["x"], second["tags"]) == (2**60, None, [])
-    assert json.loads(found["x.parquet/000000002"]["json"])["image"] is None
-
-
-def test_columns_of_parquet_as_other_programs_write_them(tmp_path):
-    """Times of pandas have nanoseconds, its categories are dictionaries."""
-    table = pa.table(
-        {
-            "when": pa.array([1_577_840_523_123_456_789, 0], pa.timestamp("ns")),
-            "caption": pa.array(["a", "b"]).dictionary_encode(),
-            "image": pa.array([png(1), png(2)]).dictionary_encode(),
-            "note": pa.array(["x", None], pa.string_view()),
-        }
-    )
-    columns = {"caption": "txt", "image": "png", "note": "note.txt"}
-    found = made(row_lab(tmp_path, {"x.parquet": parquet(table)}, columns=columns))
-    assert found["x.parquet/000000000"] == {
-        "txt": b"a",
-        "png": png(1),
-        "note.txt": b"x",
-        "json": b'{"when":"2020-01-01T01:02:03.123456789"}',
-    }
-    assert found["x.parquet/000000001"] == {
-        "txt": b"b",
-        "png": png(2),
-        "json": b'{"when":"1970-01-01T00:00:00"}',
-    }
-
-
 @pytest.mark.parametrize(
-    ("rows", "name", "data"),
+    ("name", "data"),
     [
-        ({}, "x.jsonl", b'1\n{"a":\n2\n'),
-        ({}, "x.jsonl", b"1\n" + b"[" * 100_000 + b"\n"),
-        ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{}\n'),
-        ({"key": "id"}, "x.csv", b"id,v\na,1\na,2\nb,3\n"),
-        *at_push(
-            ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{"id":"b.c"}\n'),
-            ({"key": "id"}, "x.csv", b"id,v\na,1\n/b,2\n"),
-            ({}, "x.csv", b"a,b\n1,2\n3\n"),
-        ),
-        *at_night(
-            ({}, "x.jsonl", b"1\nNaN\n"),
-            ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n[]\n'),
-        ),
+        ("x.jsonl", b'{"id":"a"}\n{}\n'),
+        ("x.csv", b"id,v\na,1\na,2\nb,3\n"),
+        *at_push(("x.csv", b"id,v\na,1\n/b,2\n")),
     ],
-    ids=[
-        *("not JSON", "too deep", "no key", "twice"),
-        *("a dot", "a slash", "fields", "NaN", "no object"),
-    ],
+    ids=["no key", "twice", "a slash"],
 )
-def test_bad_rows_are_named(tmp_path, rows, name, data):
-    lab = row_lab(tmp_path, {name: data}, **rows)
-    (failure,) = failures(lab)
-    assert (failure.code, failure.key.startswith(f"{name}/")) == ("config.bad_key", True)
+def test_bad_rows_are_named(tmp_path, name, data):
+    lab = row_lab(tmp_path, {name: data}, key="id")
+    ((key, (code, _)),) = refusals(lab).items()
+    assert (code, key.startswith(f"{name}/")) == ("config.bad_key", True)
     assert lab.prepare(on_bad_key="skip")["skipped"] == 1
     assert len(samples(lab)) >= 1
 
 
-DAMAGED = {
-    "no header": ({}, "x.csv", b""),
-    "an empty name": ({}, "x.csv", b"a,,b\n1,2,3\n"),
-    "two columns": ({}, "x.csv", b"a,a\n1,2\n"),
-    "no key": ({"key": "id"}, "x.csv", b"a\n1\n"),
-    "an open quote": ({}, "x.csv", b'a,b\n1,"2\n3,4\n'),
-    "not Parquet": ({}, "x.parquet", b"hello" * 100),
-    "binary values": ({}, "x.parquet", parquet(pa.table({"image": [{"bytes": b"1"}]}))),
-    "no such column": (
-        {"columns": {"picture": "jpg"}},
-        "x.parquet",
-        parquet(pa.table({"n": [1]})),
-    ),
-    "numbers as a part": ({"columns": {"n": "bin"}}, "x.parquet", parquet(pa.table({"n": [1]}))),
-}
-
-
-@pytest.mark.parametrize(("rows", "name", "data"), DAMAGED.values(), ids=DAMAGED)
-def test_damaged_tables_are_named(tmp_path, rows, name, data):
-    lab = row_lab(tmp_path, {name: data, f"y/{name}": data}, **rows)
-    found = failures(Lab(lab.source, lab.storage, lab.output, {**PLAIN, "on_bad_key": "skip"}))
-    assert {each.key: each.code for each in found} == dict.fromkeys(
-        (name, f"y/{name}"), "object.format"
+def test_damaged_tables_are_all_named(tmp_path):
+    lab = row_lab(tmp_path, {"x.csv": b"a,a\n1,2\n", "y/x.parquet": b"hello"})
+    found = refusals(lab, on_bad_key="skip")
+    assert {key: code for key, (code, _) in found.items()} == dict.fromkeys(
+        ("x.csv", "y/x.parquet"), "object.format"
     )
-
-
-def test_a_damaged_page_of_parquet_is_noticed(tmp_path):
-    table = pa.table({"n": list(range(10_000))})
-    data = bytearray(parquet(table, write_page_checksum=True))
-    data[100] ^= 0xFF
-    (failure,) = failures(row_lab(tmp_path, {"x.parquet": bytes(data)}))
-    assert failure.code == "object.format"
-
-
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("x.txt", b"short\n" * 10 + b"x" * 9_000_000 + b"\n"),
-        ("x.csv", b"a,b\n" + b"1," * 5_000_000 + b"\n"),
-        ("x.csv", b'a,b\n1,"' + b"2\n" * 5_000_000),
-    ],
-    ids=["text", "csv", "an open quote"],
-)
-def test_a_huge_line_is_refused(tmp_path, monkeypatch, name, data):
-    for module in (line_rows, table_rows):
-        monkeypatch.setattr(module, "MAX_ROW_BYTES", 3_000_000)
-    csv.field_size_limit(1 << 26)
-    (failure,) = failures(row_lab(tmp_path, {name: data}))
-    assert failure.code == "object.format"
 
 
 def test_label_files_are_not_tables(tmp_path):
@@ -234,8 +99,7 @@ def test_label_files_are_not_tables(tmp_path):
     ],
 )
 def test_nothing_to_expand_is_a_warning(tmp_path, source, count):
-    lab = directory_lab(tmp_path, {"x.json.gz": b"1", "tables.bin": b"2"}, **PLAIN)
-    lab = Lab({"url": lab.source, **source}, lab.storage, lab.output, lab.fields)
+    lab = lab_of(tmp_path, {"x.json.gz": b"1", "tables.bin": b"2"}, source)
     codes = [each["code"] for each in lab.plan()["warnings"]]
     assert codes.count("nothing_expanded") == count
 
@@ -286,7 +150,8 @@ def test_a_container_that_was_deleted_is_made_again(tmp_path):
 )
 def test_rows_are_left_out_by_their_keys(tmp_path, name, file_of):
     rows = [{"id": f"r{number}", "n": str(number)} for number in range(12)]
-    data = file_of(rows) if file_of else parquet(pa.Table.from_pylist(rows))
+    columns = pa.Table.from_pylist(rows).to_pydict()
+    data = file_of(rows) if file_of else parquet(**columns)
     lab = row_lab(tmp_path, {name: data}, key="id")
     assert len(made(lab)) == 12
     fields = {"key": "id", "exclude": [f"{name}/r1", f"{name}/r1.*", f"{name}/r3.json", "*/r1?.*"]}
@@ -310,8 +175,7 @@ def test_a_bad_row_that_is_left_out_is_no_failure(tmp_path):
 @pytest.mark.push
 def test_many_rows_are_read_with_few_requests(tmp_path):
     lines = b"".join(b'{"n":%d}\n' % number for number in range(5_000))
-    lab = row_lab(tmp_path, {"x.jsonl": lines})
-    lab = Lab(lab.source, lab.storage, lab.output, {**PLAIN, "shards": {"bytes": "150 MB"}})
+    lab = lab_of(tmp_path, {"x.jsonl": lines}, {"rows": {}}, shards={"bytes": "150 MB"})
     _, calls = reads(lab.prepare, "x.jsonl")
     assert len(calls) < 25  # 256 rows at a time from a directory, 1,000 from a bucket
     assert len(samples(lab)) == 5_000
@@ -334,3 +198,50 @@ def test_many_rows_are_read_with_few_requests(tmp_path):
 def test_options_that_do_not_fit_are_refused(rows):
     with pytest.raises(ValidationError):
         Rows.model_validate(rows)
+
+
+def test_a_row_whose_parts_are_null_is_a_bad_sample(tmp_path):
+    image = pa.array([{"bytes": b"a", "path": "0"}, {"bytes": None, "path": "1"}, None], IMAGE)
+    columns = {"image.bytes": "bin", "image.path": None, "label": None}
+    data = {"t.parquet": parquet(image=image, label=["cat", "dog", "eel"])}
+    lab = lab_of(tmp_path, data, {"rows": {"columns": columns}}, labels={"column": "label"})
+    refused = refusals(lab)
+    keys = ["t.parquet/000000001", "t.parquet/000000002"]
+    assert {key: code for key, (code, _) in refused.items()} == dict.fromkeys(keys, "sample.empty")
+    assert "on_bad_sample" in refused[keys[0]][1]
+    document = lab.prepare(on_bad_sample="skip")
+    assert document["skipped"] == 2
+    assert [failure["key"] for failure in document["failures"]] == keys
+    assert samples(lab) == {"t.parquet/000000000": {"bin": b"a", "cls": b"cat"}}
+
+
+def test_a_table_of_nulls_is_refused_by_its_rows(tmp_path):
+    data = {"t.parquet": parquet(image=pa.array([None, None], pa.binary()))}
+    lab = lab_of(tmp_path, data, {"rows": {"columns": {"image": "bin"}}})
+    assert len(refusals(lab)) == len(refusals(lab, on_bad_sample="skip")) == 2
+
+
+LEFT = ("._p.parquet", "d/._x.tar", ".DS_Store", "d/.DS_Store", "__MACOSX/d/._x.tar", "d/._a.txt")
+
+
+@pytest.mark.parametrize("source", [{}, {"archives": "expand", "rows": {}}])
+def test_the_files_of_macos_are_excluded_by_one_hint(tmp_path, source):
+    objects = dict.fromkeys(LEFT, b"\0\5\x16\7macOS") | {"d/a.txt": b"line\n", "b.bin": b"b"}
+    lab = lab_of(tmp_path, objects, source)
+    refused = refusals(lab)
+    assert all(MACOS in hint for _, hint in refused.values())
+    assert set(refused) <= set(LEFT)
+    skipped = lab.prepare(on_bad_key="skip")
+    assert skipped["skipped"] == len(LEFT)
+    excluded = {**lab.source, "exclude": json.loads(f"[{MACOS}]")}
+    other = Lab(excluded, str(tmp_path / "other"), lab.output, lab.fields)
+    assert other.prepare()["skipped"] == 0
+    assert samples(other) == samples(lab)
+
+
+def test_archives_of_macos_within_an_archive_are_not_opened(tmp_path):
+    data = tar(dict.fromkeys(("a.txt", "./._n.tar", "._a.txt"), b"A"))
+    lab = lab_of(tmp_path, {"x.tar": data}, {"archives": "expand"})
+    assert set(refusals(lab)) == {"x.tar/._n.tar", "x.tar/._a.txt"}
+    lab.prepare(on_bad_key="skip")
+    assert list(samples(lab)) == ["x.tar/a"]

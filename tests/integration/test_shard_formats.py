@@ -1,13 +1,18 @@
-"""Shards of several files, and shards that are counted in their names, in complete runs."""
+"""Shards of several files, counted names, and features of records, in complete runs."""
 
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pipeline_lab import directory_lab, flip, png
+from example_proto import parsed
+from pipeline_lab import Lab, contents, directory_lab, flip, images, png, write
 from required import at_night
 
+import larder
+from larder.shards.formats.tfrecord.format import FRAME_BYTES
 from tests.support.stores import KeyStop
 
 
@@ -46,3 +51,63 @@ def test_a_shard_without_samples_leaves_no_file(tmp_path):
     assert [Path(pattern).name for pattern in patterns] == names
     again, recorder = lab.recorded()
     assert (again["status"], recorder.keys("commit")) == ("reused", [])
+
+
+OBJECTS = images(each=6)
+FIELDS: dict[str, Any] = {
+    "splits": {"validation": "c/**", "train": "**"},
+    "shards": {"format": "tfrecord", "bytes": 2_000},
+    "cluster": {"runner": {"workers": 1}},
+}
+
+
+def records(path: Path) -> Iterator[bytes]:
+    """The records of a file, without their lengths and checksums."""
+    data = path.read_bytes()
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 8], "little")
+        yield data[at + 12 : at + 12 + size]
+        at += FRAME_BYTES + size
+
+
+def shards(lab: Lab, split: str = "train") -> list[Path]:
+    """The listed shards of a split, as training gets them."""
+    return [Path(path) for path in larder.open(f"{lab.storage}/larder/d@latest").shards(split)]
+
+
+FEATURES = {
+    "picture": "image",
+    "text": "class",
+    "number": "label float",
+    "n": ".count.txt int64",
+    "weight": ".weight float",
+}
+
+
+def numbered(objects: dict[str, bytes]) -> dict[str, bytes]:
+    counts = {f"{key[:4]}.count.txt": b"%d\n" % len(data) for key, data in objects.items()}
+    return objects | counts | {"a/01.weight": b"0.5 -2"}
+
+
+def with_features(folder: Path, objects: dict[str, bytes], **fields: Any) -> Lab:
+    format_ = {"format": "tfrecord", "bytes": 2_000, "features": FEATURES}
+    return directory_lab(folder, objects, **{**FIELDS, "shards": format_, **fields})
+
+
+def test_new_classes_are_appended_and_other_names_pack_everything_again(tmp_path):
+    lab = with_features(tmp_path, numbered(OBJECTS))
+    lab.prepare(labels={"classes": ["a", "b", "c"]})
+    write(lab.source, numbered({"d/00.png": png(950)}))
+    document = lab.prepare(labels={"classes": ["a", "b", "c", "d"]})
+    assert document["segments"]["total"] == 2
+    texts = [parsed(data)["text"][1] for path in shards(lab) for data in records(path)]
+    assert sorted({text for (text,) in texts}) == [b"a", b"b", b"d"]
+    plan = lab.plan(labels={"classes": ["d", "a", "b", "c"]})
+    assert plan["growth"]["decision"] == "fresh"
+    # The features are in the document of a segment, with which its shards are read again.
+    before = contents(lab.newest())
+    assert before["train", "a/01"]["weight"] == b"0.5 -2"
+    labels = {"classes": ["a", "b", "c", "d"]}
+    lab.prepare(shards={"format": "webdataset", "bytes": 2_000}, labels=labels)
+    assert contents(lab.newest()) == before

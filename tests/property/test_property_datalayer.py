@@ -1,10 +1,8 @@
 """Elements of any form are read as they were cached, by any number of ranks, from any offset."""
 
 import tempfile
-from functools import partial
 from itertools import chain
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -12,10 +10,7 @@ from hypothesis import strategies as st
 
 import larder
 from larder.cache.schema import DTYPES
-from larder.datalayer.document import LayerFile
 from larder.datalayer.elements import STRINGS, VIEWED, assembled, flattened
-from larder.datalayer.files import LayerFiles
-from larder.readers.order import Full
 
 DTYPE = st.sampled_from(sorted({*DTYPES, *VIEWED, *STRINGS} - {"bfloat16"}))
 KEYS = st.text(st.characters(exclude_categories=("C", "Z")), max_size=4)
@@ -76,37 +71,6 @@ def test_what_is_cached_is_read(form, count, world, offset, seed, file_bytes):
         assert {len(part) for part in first} == {each - offset % each}
         assert len({*chain(*first)}) == sum(map(len, first))
         assert len({*chain(*second)}) == each * world
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(0, 99), st.floats(0, 1))
-def test_records_are_found_in_their_files_which_are_opened_as_they_are_needed(records, seed, begun):
-    random, total = np.random.default_rng(seed), sum(records)
-    cache: Any = SimpleNamespace(files=[LayerFile(1, "0" * 64, "0" * 64, n) for n in records])
-    homes = [(file, number) for file, n in enumerate(records) for number in range(n)]
-    read: list[tuple[int, int, int]] = []
-    opened = list(map(partial(FileOf, read), range(len(records))))
-    wanted = random.integers(0, total, 30)
-    files = LayerFiles(cast(Any, None), cache, cast(Any, opened))
-    files.read_into({}, range(100, 130), wanted)
-    assert sorted(read) == [
-        (100 + row, *homes[number]) for row, number in enumerate(wanted.tolist())
-    ]
-    order, position = Full(total, tuple(range(seed, seed + 16))), int(begun * (total - 1))
-    numbers = order.numbers(position, total).tolist()
-    every = [homes[number][0] for number in numbers] + [*range(len(records))]
-    assert files._needed(order, position) == [*dict.fromkeys(every)]
-
-
-class FileOf:
-    """A file that notes what is read: the row, the file and the number in it."""
-
-    def __init__(self, read: list[tuple[int, int, int]], file: int) -> None:
-        self._read = read
-        self._file = file
-
-    def read_into(self, columns: Any, rows: Any, indices: Any) -> None:
-        pairs = zip(rows, indices, strict=True)
-        self._read += [(int(row), self._file, int(index)) for row, index in pairs]
 
 
 def check(read: list[Any], elements: list[Any]) -> None:

@@ -119,6 +119,8 @@ def test_columns_are_read_as_they_were_written(lots, block_rows, data):
         mock.patch.object(index_writer, "BLOCK_ROWS", block_rows),
     ):
         segment = put_columns(store, batches)
+        rows = pa.Table.from_batches(batches, INDEXED).combine_chunks()
+        assert put_columns(store, rows.to_batches(max_chunksize=2)).files == segment.files
         assert read(store, segment, start, stop - start) == expected[start:stop]
         (file,) = segment.files
         content = bytearray(store.get(file.path))
@@ -149,12 +151,19 @@ def test_a_damaged_end_of_the_file_is_no_error_of_another_kind(lots, data):
     forget(name)
 
 
+def three_samples(store: MemoryStore) -> tuple[SegmentDocument, dict[str, Any]]:
+    """A segment, and its arrays by name."""
+    part = {"ext": "bin", "offset": 0, "length": 9, "crc32c": 1}
+    row = {"shard": "x", "label": 1, "offset": 0, "length": 9, "parts": [part]}
+    rows = [row | {"key": f"{n}"} for n in range(3)]
+    segment = put_columns(store, [pa.RecordBatch.from_pylist(rows, schema=INDEXED)])
+    return segment, dict(np.load(BytesIO(store.get(segment.files[0].path)), allow_pickle=False))
+
+
 def test_numpy_reads_the_file_alone(tmp_path):
     store = MemoryStore(name := uuid.uuid4().hex)
-    rows = [ROW | {"key": f"{n}", "parts": [PART]} for n in range(3)]
-    segment = put_columns(store, [pa.RecordBatch.from_pylist(rows, schema=INDEXED)])
+    segment, arrays = three_samples(store)
     content = store.get(segment.files[0].path)
-    arrays = np.load(BytesIO(content), allow_pickle=False)
     members = read_directory(content, len(content))
     assert tuple(arrays) == tuple(members) == ARRAYS
     assert arrays["keys"].tobytes() == b"012"
@@ -164,13 +173,6 @@ def test_numpy_reads_the_file_alone(tmp_path):
     forget(name)
 
 
-ROW = {
-    "shard": "x",
-    "label": 1,
-    "offset": 0,
-    "length": 9,
-}
-PART = {"ext": "bin", "offset": 0, "length": 9, "crc32c": 1}
 LIES: list[tuple[str, str, int, Any]] = [
     *(("rows", name, 1, value) for name in ("key_end", "part_end") for value in (-1, 0, 9, 2**62)),
     *(("rows", name, 2, 2) for name in ("key_end", "part_end")),
@@ -198,9 +200,7 @@ LIES: list[tuple[str, str, int, Any]] = [
 def test_what_is_not_there_is_damage(tmp_path, role, field, row, value, local):
     """With the digests and checksums of somebody who may write to the bucket."""
     memory = MemoryStore(name := uuid.uuid4().hex)
-    rows = [ROW | {"key": f"{n}", "parts": [PART]} for n in range(3)]
-    segment = put_columns(memory, [pa.RecordBatch.from_pylist(rows, schema=INDEXED)])
-    arrays: dict[str, Any] = dict(np.load(BytesIO(memory.get(segment.files[0].path))))
+    segment, arrays = three_samples(memory)
     if arrays[role].dtype.kind == "S":
         arrays[role] = arrays[role].astype("S20")
     (arrays[role][field] if field else arrays[role])[row] = value
@@ -217,9 +217,7 @@ def test_what_is_not_there_is_damage(tmp_path, role, field, row, value, local):
 )
 def test_a_header_of_other_items_is_damage(tmp_path, role, header):
     memory = MemoryStore(name := uuid.uuid4().hex)
-    rows = [ROW | {"key": f"{n}", "parts": [PART]} for n in range(3)]
-    segment = put_columns(memory, [pa.RecordBatch.from_pylist(rows, schema=INDEXED)])
-    arrays: dict[str, Any] = dict(np.load(BytesIO(memory.get(segment.files[0].path))))
+    segment, arrays = three_samples(memory)
     dtype, length = header
     arrays[role] = array_header(dtype or arrays[role].dtype, length)
     damaged(memory, segment, arrays, tmp_path, local=False)
@@ -248,32 +246,6 @@ def damaged(
 
     with larder_error("damage.manifest"):
         read_all()
-
-
-def test_the_same_samples_give_the_same_bytes_however_they_arrive():
-    rows = [
-        {
-            "key": f"höhe/{number}",
-            "shard": f"d-train-{number // 9_000:06}.tar",
-            "offset": 10 * number,
-            "length": 10,
-            "label": number % 3 or None,
-            "parts": [{"ext": "bin", "offset": 10 * number, "length": 9, "crc32c": number}],
-        }
-        for number in range(10_000)
-    ]
-    digests = []
-    for size in (10_000, 333):
-        store = MemoryStore(name := uuid.uuid4().hex)
-        starts = range(0, len(rows), size)
-        batches = [
-            pa.RecordBatch.from_pylist(rows[at : at + size], schema=INDEXED) for at in starts
-        ]
-        segment = put_columns(store, batches)
-        digests.append([file.sha256 for file in segment.files])
-        assert read(store, segment, 4_000, 200) == list(read_index(batches))[4_000:4_200]
-        forget(name)
-    assert digests[0] == digests[1]
 
 
 def test_the_files_of_shards_are_read_by_split(tmp_path):

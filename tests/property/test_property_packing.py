@@ -1,6 +1,7 @@
-"""Every sample goes into exactly one shard, in order, and sizes are those that are written."""
+"""Samples in shards: in order, of the size that is planned, the same from old shards."""
 
 import tempfile
+import uuid
 from itertools import chain, pairwise
 from pathlib import Path
 from random import Random
@@ -8,19 +9,24 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from format_options import RAGGED, use
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from larder.manifest.schemas import SAMPLE_ORDER
 from larder.shards.formats import shard_format, tar
-from larder.shards.model import PlannedSample, ShardPlan, label_bytes, read_samples
+from larder.shards.model import ShardPlan, ShardResult
+from larder.shards.old_shards import OldShards
 from larder.shards.packing import (
     batch_shards,
     plan_shards,
     running_totals,
     target_for,
 )
-from larder.shards.sizes import split_sizes
+from larder.store import Store
+from tests.support import packing
+from tests.support.memory import MemoryStore, forget
+from tests.support.packing import places_of, planned
+from tests.support.sample_orders import Content, order_samples, with_packed
 
 WEBDATASET = shard_format("webdataset")
 
@@ -28,47 +34,6 @@ sizes = st.lists(st.integers(512, 5000), max_size=40)
 split_names = st.sampled_from(["train", "validation", "test"])
 splits = st.dictionaries(split_names, sizes).map(lambda found: list(found.items()))
 targets = st.integers(1, 20_000)
-
-texts = st.text(st.sampled_from("ab/é漢\n"), min_size=1, max_size=120).map(lambda text: text + "k")
-parts = st.fixed_dictionaries(
-    {
-        "ext": st.sampled_from(["jpg", "seg.png", "é", "json"]),
-        "key": texts,
-        "size_bytes": st.one_of(st.integers(0, 2000), st.integers(8**11 - 2, 8**11 + 2)),
-        "etag": texts,
-    }
-)
-places = st.fixed_dictionaries(
-    {
-        "segment": st.sampled_from(["s1", "s2"]),
-        "split": split_names,
-        "shard": texts,
-        "offset": st.integers(0, 2**40),
-        "length": st.integers(0, 2**40),
-        "parts": st.lists(
-            st.fixed_dictionaries(
-                {
-                    "ext": texts,
-                    "offset": st.none() | st.integers(0, 2**40),
-                    "length": st.integers(0, 2**40),
-                    "crc32c": st.integers(0, 2**32 - 1),
-                }
-            ),
-            max_size=3,
-        ),
-    }
-)
-rows = st.fixed_dictionaries(
-    {
-        "split": split_names,
-        "key": texts,
-        "label": st.none() | st.integers(-(2**31), 2**31 - 1),
-        "parts": st.lists(parts, max_size=3),
-        "packed": st.none() | places,
-        "bad": st.none() | st.text(max_size=3),
-    }
-)
-sample_orders = st.lists(rows, max_size=20).map(lambda each: sorted(each, key=lambda r: r["split"]))
 
 
 @given(splits, targets)
@@ -155,15 +120,6 @@ def test_every_split_gets_as_many_shards_as_it_should(content, target_bytes, lea
     assert row == sum(len(group) for _, group in content)
 
 
-@given(st.lists(st.integers(512, 5000), min_size=1, max_size=40), targets, st.integers(1, 50))
-def test_no_target_gives_a_number_of_shards_closer_to_the_minimum(group, target_bytes, least):
-    fitted = len(_filled(group, _fitted([("train", group)], target_bytes, least)["train"]))
-    wanted = min(least, len(group))
-    for other in range(1, target_bytes + 1, 97):
-        count = len(_filled(group, other))
-        assert count < wanted or count >= fitted
-
-
 @pytest.mark.parametrize(("samples", "least"), [(1_418, 2), (10_000, 16), (5_000, 64)])
 @pytest.mark.parametrize("target_bytes", [10**9, 2_200_000])
 def test_no_shard_is_left_with_a_few_samples(samples, least, target_bytes):
@@ -225,22 +181,99 @@ def test_rows_of_a_batch_are_contiguous_whatever_is_finished_already(
         assert rows == list(range(batch.first_row, batch.first_row + batch.rows))
 
 
-@given(sample_orders, st.integers(0, 5))
-def test_sizes_by_column_are_those_of_the_members(content, start):  # type: ignore[type-arg]
-    batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start)
-    samples = list(read_samples([batch]))
-    expected = [_size(sample) for sample in samples]
-    assert WEBDATASET.sample_sizes(batch).tolist() == expected
-    by_split = [
-        (split, size)
-        for split, group in split_sizes([batch], WEBDATASET.sample_sizes)
-        for size in group
-    ]
-    assert by_split == [(s.split, size) for s, size in zip(samples, expected, strict=True)]
+FORMAT = st.sampled_from(RAGGED)
+LABEL = st.none() | st.integers(-(2**31), 2**31 - 1)
+SPLIT = st.sampled_from(["train", "validation"])
+
+contents = st.lists(
+    st.builds(
+        Content,
+        st.text("ab/é", min_size=1, max_size=8).map(lambda text: text.strip("/") + "k")
+        | st.integers(90, 300).map(lambda length: "n" * length),
+        st.dictionaries(
+            st.sampled_from(["jpg", "json", "seg.png", "zip"]),
+            st.one_of(st.binary(max_size=40), st.integers(0, 9_000).map(lambda n: b"x" * n)),
+            min_size=1,
+        ),
+        LABEL,
+        SPLIT,
+    ),
+    min_size=1,
+    max_size=25,
+    unique_by=lambda content: content.key,
+)
+reading = st.tuples(st.sampled_from([1, 3]), st.sampled_from([200, 20_000, 1 << 24]))
 
 
-def _size(sample: PlannedSample) -> int:
-    sizes = [tar.member_size(f"{sample.key}.{part.ext}", part.size_bytes) for part in sample.parts]
-    if sample.label is not None:
-        sizes.append(tar.member_size(f"{sample.key}.cls", len(label_bytes(sample.label))))
-    return sum(sizes)
+def in_splits(order: pa.RecordBatch, places: list[int]) -> pa.RecordBatch:
+    """The rows at these places, one split after the other."""
+    splits = order.column("split").to_pylist()
+    return order.take(pa.array(sorted(places, key=lambda place: splits[place]), pa.int64()))
+
+
+def pack(
+    order: pa.RecordBatch,
+    store: Store,
+    folder: str,
+    format_name: str,
+    shard_bytes: int,
+    how: tuple[int, int] = (1, 1 << 24),
+    old_shards: OldShards | None = None,
+) -> list[ShardResult]:
+    format_ = shard_format(*use(format_name))
+    plans = planned(order, format_, shard_bytes)
+    limits = {"concurrency": how[0], "memory_bytes": how[1]}
+    return packing.pack(
+        order, store, format_, plans, folder=folder, old_shards=old_shards, **limits
+    )
+
+
+@pytest.mark.push
+@settings(max_examples=2 * settings.default.max_examples)
+@given(
+    found=contents,
+    segments=st.lists(st.tuples(FORMAT, st.integers(1, 30_000)), min_size=1, max_size=3),
+    data=st.data(),
+    format_name=FORMAT,
+    shard_bytes=st.integers(1, 40_000),
+    how=reading,
+)
+def test_packed_from_old_shards_as_from_the_source(
+    found, segments, data, format_name, shard_bytes, how
+):
+    name = uuid.uuid4().hex
+    store: Store = MemoryStore(name)
+    order = order_samples(store, found)
+    count = order.num_rows
+    # Each sample is in one of the segments, in some order, or in none.
+    places = data.draw(st.lists(st.integers(-1, len(segments) - 1), min_size=count, max_size=count))
+    index = []
+    for number, (old_format, old_bytes) in enumerate(segments):
+        own = [row for row, place in enumerate(places) if place == number]
+        some = in_splits(order, data.draw(st.permutations(own)))
+        for result in pack(some, store, f"s{number}", old_format, old_bytes):
+            index += places_of(result, f"s{number}")
+    # Now they may have another split, another label and another order.
+    columns = {
+        "split": data.draw(st.lists(SPLIT, min_size=count, max_size=count)),
+        "label": data.draw(st.lists(LABEL, min_size=count, max_size=count)),
+    }
+    for column, values in columns.items():
+        at = order.schema.get_field_index(column)
+        field = order.schema.field(at)
+        order = order.set_column(at, field, pa.array(values, field.type))
+    order = in_splits(order, data.draw(st.permutations(range(count))))
+    expected = pack(order, store, "expected", format_name, shard_bytes)
+    again = with_packed(order, index)
+    for row in again.to_pylist():
+        if row["packed"] is not None:
+            for part in row["parts"]:
+                store.delete(part["key"])
+    formats = {f"s{number}": use(segment[0]) for number, segment in enumerate(segments)}
+    with OldShards(store, formats, lambda *names: "/".join(names)) as old_shards:
+        assert pack(again, store, "found", format_name, shard_bytes, how, old_shards) == expected
+    for result in expected:
+        for file in result.files:
+            key = f"{result.split}/{file.name}"
+            assert store.get(f"found/{key}") == store.get(f"expected/{key}")
+    forget(name)

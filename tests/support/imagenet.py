@@ -22,14 +22,9 @@ _BATCH = 64
 def imagenet_like(count: int, classes: int = 20, seed: int = 0) -> Iterator[tuple[str, bytes]]:
     """Generate objects in the official layout of ILSVRC 2012, with generated JPEGs.
 
-    One image in ten is for validation. Images have lognormal sizes, most of them 20 to 110 KB.
-    The same arguments give the same objects with the same versions of Pillow and NumPy.
-    ``count`` is that of images, at least 2; ``classes`` that of folders in ``train/``.
-
-    Yields:
-        Key and content: ``train/n01440764/n01440764_1.JPEG``, then
-        ``val/ILSVRC2012_val_00000001.JPEG``, finally ``val.txt`` with a line
-        ``ILSVRC2012_val_00000001.JPEG n01440764`` for each image of ``val/``.
+    One image in ten is for validation. Most images have 20 to 110 KB. The same arguments give the
+    same objects with the same versions of Pillow and NumPy. ``classes`` are folders of ``train/``;
+    the last object is ``val.txt``, with the classes of ``val/``.
     """
     import numpy as np
 

@@ -69,17 +69,6 @@ def swept(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-def test_what_the_locks_of_a_directory_keep_out_is_tried_once(tmp_path, monkeypatch):
-    tried = []
-    monkeypatch.setattr(
-        disk, "_is_locked", lambda handle, of=disk._is_locked: tried.append(1) or of(handle)
-    )
-    assert locks_exclude(tmp_path)
-    assert locks_exclude(tmp_path)
-    assert len(tried) == 2, "two handles"
-    assert not list(tmp_path.iterdir())
-
-
 def test_locks_that_lie_are_found_out(lying, tmp_path):
     assert not locks_exclude(tmp_path)
     assert not locks_exclude(tmp_path / "missing")

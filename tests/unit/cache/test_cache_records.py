@@ -1,24 +1,89 @@
-import threading
-from collections.abc import Iterator
+import io
+import struct
+import uuid
+import wave
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
+import pyarrow as pa
 import pytest
-from cache_shelf import Shelf
 from image_files import saved
 from PIL import Image
 
 from larder.budgets import ByteBudget
-from larder.cache.decoding import Making, ToDecode, in_order
 from larder.cache.fields import field_name
 from larder.cache.file import CacheFileReader, open_file
+from larder.cache.from_builder import built_records, built_schema
 from larder.cache.from_samples import CacheInput, build_samples
 from larder.cache.schema import Field
+from larder.config.shape import decoder_uses
 from larder.errors import LarderError
 from larder.readers.cache import CacheReader
+from larder.samples.builders import Builder
+from larder.samples.decoders import Decoders
+from larder.samples.indexed import Sample
+from larder.shards.reading.ranges import PartReader
+from larder.versions.rows import INDEXED
+from tests.support.budgets import WatchedBudget
+from tests.support.errors import larder_error
+from tests.support.memory import MemoryStore, forget
 
 AMPLE_BYTES = 1 << 30
+GAP = b"a header"
+
+
+class Shelf:
+    """Shards in memory, and the index of one split."""
+
+    def __init__(self, name: str) -> None:
+        self.store = MemoryStore(name)
+        self.rows: list[dict[str, Any]] = []
+
+    def add_shard(
+        self, name: str, samples: Sequence[tuple[str, int | None, Mapping[str, bytes]]]
+    ) -> None:
+        data = bytearray()
+        for key, label, contents in samples:
+            begin, parts = len(data), []
+            for ext, content in contents.items():
+                data += GAP
+                crc = google_crc32c.value(content)
+                parts.append(
+                    {"ext": ext, "offset": len(data), "length": len(content), "crc32c": crc}
+                )
+                data += content
+            self.rows.append(
+                {
+                    "key": key,
+                    "shard": name,
+                    "offset": begin,
+                    "length": len(data) - begin,
+                    "label": label,
+                    "parts": parts,
+                }
+            )
+        self.store.put(f"shards/{name}", bytes(data))
+
+    def samples(self, kind: Any, **options: Any) -> CacheInput:
+        return CacheInput(self.batches, self.open_shard, kind, **options)
+
+    def open_shard(self, name: str) -> PartReader:
+        return PartReader(self.store, f"shards/{name}")
+
+    def batches(self) -> list[pa.RecordBatch]:
+        table = pa.Table.from_pylist(self.rows, INDEXED)
+        return [batch for batch in table.to_batches(max_chunksize=3) if batch.num_rows]
+
+
+@pytest.fixture
+def shelf() -> Iterator[Shelf]:
+    name = uuid.uuid4().hex
+    yield Shelf(name)
+    forget(name)
 
 
 def png(height: int, width: int, channels: int = 1, value: int = 7) -> bytes:
@@ -26,15 +91,17 @@ def png(height: int, width: int, channels: int = 1, value: int = 7) -> bytes:
     return saved(Image.fromarray(array[:, :, 0] if channels == 1 else array))
 
 
-def built(shelf: Shelf, kind: Any, tmp_path: Path, **options: Any) -> CacheFileReader:
+def built(shelf: Shelf, kind: Any, tmp_path: Path, **lines: str) -> CacheFileReader:
+    """A cache of a shelf; ``lines`` are those of ``decoding``. Every part is decoded alone."""
+    samples = shelf.samples(kind, decoders=Decoders(decoder_uses(lines)))
     path = tmp_path / f"{kind}.mdb"
-    facts = build_samples(shelf.samples(kind), path, limit_bytes=AMPLE_BYTES, **options)
+    facts = build_samples(samples, path, limit_bytes=AMPLE_BYTES, budget=ByteBudget(1))
     return open_file(path, facts, verify=True)
 
 
-def refused(shelf: Shelf, kind: Any, tmp_path: Path) -> LarderError:
+def refused(shelf: Shelf, kind: Any, tmp_path: Path, **lines: str) -> LarderError:
     with pytest.raises(LarderError) as caught:
-        build_samples(shelf.samples(kind), tmp_path / "x.mdb", limit_bytes=AMPLE_BYTES)
+        built(shelf, kind, tmp_path, **lines)
     assert list(tmp_path.iterdir()) == []
     return caught.value
 
@@ -50,20 +117,6 @@ def labelled(shelf: Shelf) -> Shelf:
             ],
         )
     return shelf
-
-
-def test_images_of_one_size_make_arrays(labelled, tmp_path):
-    with built(labelled, "decoded", tmp_path) as part:
-        assert part.schema.fields == (
-            Field("label", "int64"),
-            Field("image", "uint8", (8, 8, 1)),
-            Field("key", "uint8", (None,)),
-        )
-        batch = CacheReader([part]).batch(range(12))
-        assert batch["image"].shape == (12, 8, 8, 1)  # type: ignore[union-attr]
-        assert batch["image"][:, 0, 0, 0].tolist() == [0, 1, 2, 3] * 3  # type: ignore[call-overload]
-        assert batch["label"].tolist() == [0, 1, 0, 1] * 3  # type: ignore[union-attr]
-        assert bytes(part[5]["key"]) == b"a/11"
 
 
 def test_every_shard_is_read_once_in_one_pass(labelled, tmp_path):
@@ -177,48 +230,142 @@ def test_an_index_that_goes_back_is_damage(labelled, tmp_path):
 def test_limits_do_not_change_the_bytes(labelled, tmp_path, threads, window_bytes):
     options: dict[str, Any] = {"limit_bytes": AMPLE_BYTES}
     plain = build_samples(labelled.samples("decoded"), tmp_path / "a.mdb", **options)
-    options |= {"threads": threads, "budget": ByteBudget(window_bytes)}
+    budget = WatchedBudget(window_bytes)
+    options |= {"threads": threads, "budget": budget}
     assert build_samples(labelled.samples("decoded"), tmp_path / "b.mdb", **options) == plain
+    assert 0 < budget.most <= window_bytes
+    assert budget.held == 0
 
 
-class Slow(Making):
-    """A record whose image is decoded when the test says so."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.source_bytes = size
-        self.gate = threading.Event()
-        self.parts.append(ToDecode("here", 0, self._decode))
-
-    def _decode(self) -> dict[str, Any]:
-        self.gate.wait()
-        return {}
+BYTES = Field("key", "uint8", (None,))
 
 
-def test_the_window_bounds_memory():
-    taken: list[Slow] = []
-    most = 0
-
-    def records() -> Iterator[Slow]:
-        for number in range(50):
-            taken.append(Slow(10 + number % 7))
-            yield taken[-1]
-
-    given = 0
-    for record in in_order(_released(records(), taken), threads=2, budget=ByteBudget(50)):
-        given += 1
-        assert not list(record.decoded())
-        held = sum(other.source_bytes for other in taken[given - 1 : -1])
-        most = max(most, held)
-    assert given == 50
-    assert 30 < most <= 50
+def npy(array: Any, dtype: str = "<f4") -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.asarray(array, dtype))
+    return file.getvalue()
 
 
-def _released(records: Iterator[Slow], taken: list[Slow]) -> Iterator[Slow]:
-    # The fifth record after one is being made when that one may finish, so the window is full.
-    for number, record in enumerate(records):
-        if number >= 3:
-            taken[number - 3].gate.set()
-        yield record
-    for record in taken:
-        record.gate.set()
+def wav(frames: int, channels: int = 1, rate: int = 16_000) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(channels)
+        writer.setsampwidth(2)
+        writer.setframerate(rate)
+        writer.writeframes(struct.pack("<h", frames) * frames * channels)
+    return file.getvalue()
+
+
+def filled(shelf: Shelf, *samples: Mapping[str, bytes]) -> Shelf:
+    """One shard of a sample each."""
+    for number, parts in enumerate(samples):
+        shelf.add_shard(f"{number}.tar", [(f"k{number}", None, parts)])
+    return shelf
+
+
+def test_arrays_of_one_shape_are_stacked(shelf, tmp_path):
+    values = [np.arange(6).reshape(2, 3) + number for number in range(5)]
+    filled(shelf, *({"npy": npy(value)} for value in values))
+    with built(shelf, "decoded", tmp_path, npy="npy") as reader:
+        assert reader.schema.fields == (Field("npy", "float32", (2, 3)), BYTES)
+        batch = CacheReader([reader]).batch([4, 0])
+        assert batch["npy"].tolist() == [values[4].tolist(), values[0].tolist()]
+
+
+def test_dimensions_that_differ_are_open(shelf, tmp_path):
+    shapes = [(3, 2, 4), (5, 2, 4), (3, 2, 7)]
+    filled(shelf, *({"npy": npy(np.ones(shape))} for shape in shapes))
+    with built(shelf, "decoded", tmp_path, npy="npy") as reader:
+        assert reader.schema.fields[0] == Field("npy", "float32", (None, 2, None))
+        assert [record["npy"].shape for record in reader] == shapes
+        assert [array.shape for array in CacheReader([reader]).batch([0, 1])["npy"]] == shapes[:2]
+
+
+def test_audio_keeps_its_rate(shelf, tmp_path):
+    filled(shelf, {"wav": wav(3)}, {"wav": wav(5, rate=44_100)}, {"txt": b"silent"})
+    with built(shelf, "decoded", tmp_path, wav="wav") as reader:
+        assert reader.schema.fields == (
+            Field("txt", "uint8", (None,), optional=True),
+            Field("wav", "int16", (None, 1), optional=True),
+            Field("wav.rate", "int64", (), optional=True),
+            BYTES,
+        )
+        assert [int(record["wav.rate"]) for record in (reader[0], reader[1])] == [16_000, 44_100]
+        assert reader[1]["wav"].tolist() == [[5]] * 5
+        assert reader[2].keys() == {"txt", "key"}
+
+
+def test_a_smallest_array_is_like_any_other(shelf, tmp_path):
+    """The shape of a field before anything was seen is also one that an array may have."""
+    filled(shelf, *({"npy": npy(np.zeros(shape), "u1")} for shape in ((0, 0, 1), (2, 0, 1))))
+    with built(shelf, "decoded", tmp_path, npy="npy") as reader:
+        assert reader.schema.fields[0] == Field("npy", "uint8", (None, 0, 1))
+        assert [record["npy"].shape for record in reader] == [(0, 0, 1), (2, 0, 1)]
+
+
+def test_masks_have_fields_of_their_own(shelf, tmp_path):
+    colour = saved(Image.fromarray(np.full((2, 3, 3), 9, np.uint8)))
+    numbers = np.array([[0, 100, 255], [7, 8, 9]], np.uint8)
+    picture = Image.fromarray(numbers)
+    picture.putpalette(bytes(range(255, -1, -1)) * 3)
+    mask = saved(picture)
+    filled(shelf, *[{"jpg": colour, "png": mask, "seg.png": mask, "rgb.png": mask}] * 2)
+    with built(shelf, "decoded", tmp_path, png="mask", **{"rgb.png": "image"}) as reader:
+        assert [field.name for field in reader.schema.fields] == [
+            "image",
+            "image.rgb",
+            "image.seg",
+            "mask",
+            "key",
+        ]
+        for name in ("mask", "image.seg"):
+            np.testing.assert_array_equal(reader[1][name], numbers[..., None])
+        assert reader[1]["image.rgb"].shape == (2, 3, 3)
+
+
+@pytest.mark.parametrize("other", [npy([1], "<f8"), npy([[1]])], ids=["float64", "rank 2"])
+def test_arrays_of_another_kind_are_refused(shelf, tmp_path, other):
+    filled(shelf, {"npy": npy([1])}, {"npy": npy([2, 3])}, {"npy": other})
+    error = refused(shelf, "decoded", tmp_path, npy="npy")
+    assert error.code == "cache.schema"
+    assert error.where.endswith("2.tar: k2.npy")
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [[{"wav": wav(3), "wav.rate": b"16000"}], [{"wav": wav(3)}, {"wav.rate": b"16000"}]],
+    ids=["two parts of one sample", "bytes in some samples and numbers in others"],
+)
+def test_parts_that_cannot_share_a_field_are_refused(shelf, tmp_path, samples):
+    assert refused(filled(shelf, *samples), "decoded", tmp_path, wav="wav").code == "cache.schema"
+
+
+ELEMENTS: dict[str, tuple[str, Callable[[Iterator[Sample]], Any]]] = {
+    "fewer": ("cache.schema", lambda samples: [next(samples).key]),
+    "more": ("cache.schema", lambda samples: [*(1 for _ in samples), 2]),
+    "other fields": ("cache.schema", lambda samples: ({each.key[2]: 1} for each in samples)),
+    "other dtypes": ("cache.schema", lambda samples: (each.label or 0.5 for each in samples)),
+    "a key": ("cache.schema", lambda samples: ({"key": 1} for _ in samples)),
+    "one name twice": (
+        "cache.schema",
+        lambda samples: ({"a.b": 1, "a": {"b": 2}} for _ in samples),
+    ),
+    "complex": ("cache.schema", lambda samples: (1j for _ in samples)),
+    "an error": ("sample.undecodable", lambda samples: (1 / 0 for _ in samples)),
+    "nothing": ("sample.undecodable", lambda samples: None),
+}
+
+
+@pytest.mark.parametrize(("code", "function"), ELEMENTS.values(), ids=ELEMENTS)
+def test_elements_of_a_builder_that_are_no_records_are_refused(labelled, tmp_path, code, function):
+    samples, builder = labelled.samples("encoded"), Builder("f", function, {}, is_divided=False)
+    encode = partial(built_records, samples, builder, place="")
+    with larder_error(code):
+        build_samples(
+            samples,
+            tmp_path / "x.mdb",
+            limit_bytes=AMPLE_BYTES,
+            schema=built_schema(samples, builder),
+            encode=encode,
+        )
+    assert list(tmp_path.iterdir()) == []

@@ -136,6 +136,27 @@ class TestInATrial:
         assert [batch.tolist() for batch in train(20, True)] == [b.tolist() for b in wanted]
         assert numbers(chain(*validation(20))) == list(range(1, 20, 2))
 
+    @pytest.mark.parametrize(
+        ("variables", "first"),
+        [
+            ({"DET_STEPS_COMPLETED": "", "DET_LATEST_BATCH": "1"}, 5),  # until 0.17
+            ({"DET_STEPS_COMPLETED": "1", "DET_LATEST_BATCH": "2"}, 5),
+            ({"DET_STEPS_COMPLETED": "0", "DET_LATEST_BATCH": "0"}, 1),
+            ({"DET_STEPS_COMPLETED": ""}, 1),
+        ],
+        ids=str,
+    )
+    def test_its_release_has_a_name_for_the_steps(self, variables, first, monkeypatch):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name)
+        assert next(iter(train(20)))[0] == first
+
+    def test_steps_that_are_no_number_are_named(self, monkeypatch):
+        monkeypatch.delenv("DET_STEPS_COMPLETED")
+        monkeypatch.setenv("DET_LATEST_BATCH", "none")
+        with larder_error("config.invalid_value", "DET_LATEST_BATCH"):
+            train(20)
+
     def test_one_dataset_is_trained_with(self):
         train(20)
         train(20)

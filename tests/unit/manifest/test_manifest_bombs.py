@@ -6,6 +6,7 @@ from contextlib import suppress
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from required import at_push
 
 from larder.errors import DamageError
 from larder.manifest import pages
@@ -112,7 +113,7 @@ def test_long_keys_that_begin_alike_are_read(tmp_path, monkeypatch):
     assert sum(each.num_rows for each in read_manifest(path, FAILURES)) == len(rows)
 
 
-@pytest.mark.parametrize("bit", range(8))
+@pytest.mark.parametrize("bit", [0, 7, *at_push(*range(1, 7))])
 def test_a_flipped_bit_in_the_footer_is_damage_or_nothing(tmp_path, bit):
     """And never ends the process, as pyarrow's own view of a column's metadata does."""
     path = written(tmp_path / "a.parquet", labels(["a", "b"]), write_page_checksum=True)

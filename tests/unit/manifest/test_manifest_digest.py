@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from larder.manifest import rows as rows_module
 from larder.manifest.digest import canonical_json
-from larder.manifest.rows import RowDigest, encode_field
+from larder.manifest.extent_columns import extent_etags, is_derived, is_own
+from larder.manifest.extents import Extent, in_object, in_own, parse_extent
+from larder.manifest.rows import RowDigest
 
 SCHEMA = pa.schema(
     [
@@ -37,39 +39,10 @@ rows = st.tuples(
 )
 
 
-def decode(data: bytes, at: int = 0) -> tuple[Any, int]:
-    """The inverse of `encode_field`: that there is one shows that nothing is confused."""
-    head = data[at : at + 1]
-    if head == b"~":
-        return None, at + 1
-    if head == b"i":
-        end = data.index(b",", at)
-        return int(data[at + 1 : end]), end + 1
-    if head in b"[(":
-        items = []
-        at += 1
-        while data[at : at + 1] not in (b"]", b")"):
-            item, at = decode(data, at)
-            items.append(item)
-        return (items if head == b"[" else tuple(items)), at + 1
-    colon = data.index(b":", at)
-    length = int(data[at:colon].removeprefix(b"b"))
-    end = colon + 1 + length
-    value = data[colon + 1 : end]
-    return (value if head == b"b" else value.decode()), end
-
-
 def batch(values: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
     columns = zip(*values, strict=True) if values else [[] for _ in schema]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-@given(rows)
-def test_no_two_rows_are_confused(row):
-    found, end = decode(encode_field(row))
-    assert found == row
-    assert end == len(encode_field(row))
 
 
 @given(st.lists(rows, max_size=8), st.integers(0, 8))
@@ -95,3 +68,56 @@ def test_canonical_json():
     assert canonical_json({"b": [1, None], "a": "é"}) == '{"a":"é","b":[1,null]}'.encode()
     with pytest.raises(ValueError, match="JSON"):
         canonical_json(float("nan"))
+
+
+NUMBERS = st.integers(0, 2**63 - 1)
+
+
+def one(offset: int, length: int, end: str) -> str:
+    numbers = (pa.array([number], pa.int64()) for number in (offset, length))
+    (etag,) = extent_etags(*numbers, end).to_pylist()
+    return str(etag)
+
+
+@given(NUMBERS, NUMBERS, st.text(min_size=1), st.text(st.characters(exclude_categories=["Cs"])))
+def test_an_etag_says_where_in_which_object(offset, length, key, etag):
+    found = parse_extent(one(offset, length, in_object(key, etag)))
+    assert found == Extent(offset, length, len(key), etag, "")
+    assert found.container(f"{key}/member.jpg") == key
+
+
+@given(NUMBERS, NUMBERS, st.from_regex(r"[0-9a-f]{32}\.jsonl", fullmatch=True))
+def test_an_etag_says_where_in_which_container_of_larders_own(offset, length, name):
+    found = parse_extent(one(offset, length, in_own(name)))
+    assert found == Extent(offset, length, 0, "", name)
+    assert found.container("any/key.json") == name
+
+
+ORDINARY = [
+    "",
+    "d41d8cd98f00b204e9800998ecf8427e",
+    "d41d8cd98f00b204e9800998ecf8427e-3",
+    "18a2f-1c-2f",
+    "CKih16GjycICEAE=",
+    "@1+2",
+    "@1+2/x:e",
+    "@-1+2/3:e",
+    "@1+2=",
+    "@1+2=a/b",
+    "x@1+2/3:e",
+    f"@{'9' * 20}+2/3:e",
+    "@١+2/3:e",
+]
+
+
+@pytest.mark.parametrize("etag", [None, *ORDINARY])
+def test_other_etags_are_of_ordinary_objects(etag):
+    assert parse_extent(etag) is None
+
+
+def test_columns_are_told_apart():
+    derived = ["@1+2/3:e", "@1+2=a.jsonl", "@0+0/1:"]
+    etags = pa.array([*derived, *(etag for etag in ORDINARY if not etag.startswith("@1+2="))])
+    found = is_derived(etags).to_pylist()
+    assert (found[:3], set(found[3:])) == ([True] * 3, {False})
+    assert is_own(etags).to_pylist()[:3] == [False, True, False]

@@ -1,4 +1,8 @@
-import hashlib
+"""Manifests in files, and rows that wait in a temporary file."""
+
+import errno
+import gc
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +19,7 @@ from larder.disk import disk_errors
 from larder.errors import DamageError
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SOURCES
+from larder.manifest.spool import Spool
 from larder.segments.pack import SHARD_PLAN
 from tests.support.errors import larder_error
 
@@ -54,28 +59,6 @@ def hundred_rows(path: Path) -> ManifestFile:
 @pytest.fixture
 def manifest(tmp_path: Path) -> ManifestFile:
     return hundred_rows(tmp_path / "m.parquet")
-
-
-def test_a_row_group_is_held_at_a_time(tmp_path):
-    def samples() -> Iterator[pa.RecordBatch]:
-        for at in range(40):
-            digests = [hashlib.sha256(b"%d %d" % (at, row)).hexdigest() for row in range(2_000)]
-            sources = [
-                [{"ext": "x", "source": each, "etag": each, "length": at, "crc32c": at}]
-                for each in digests
-            ]
-            columns = {"key": digests, "label": [at] * 2_000, "parts": sources}
-            arrays = [pa.array(columns[field.name], field.type) for field in SOURCES]
-            yield pa.RecordBatch.from_arrays(arrays, schema=SOURCES)
-
-    file = write_manifest(tmp_path / "m.parquet", SOURCES, samples(), row_group_rows=2_000)
-    before = pa.total_allocated_bytes()
-    held = [
-        pa.total_allocated_bytes() - before
-        for _ in read_manifest(file.path, SOURCES, batch_rows=2_000)
-    ]
-    assert len(held) == 40
-    assert max(held) < file.bytes / 4
 
 
 @pytest.mark.push
@@ -186,3 +169,62 @@ def test_numbers_that_no_file_has_are_refused(tmp_path, size_bytes):
     file = write_manifest(tmp_path / "m.parquet", SHARD_PLAN, [rows])
     with pytest.raises(DamageError, match="invalid bytes"):
         list(read_manifest(file.path, SHARD_PLAN))
+
+
+SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("parts", pa.list_(pa.int64()))])
+
+
+def numbered_rows(first: int, count: int) -> pa.RecordBatch:
+    numbers = range(first, first + count)
+    return pa.RecordBatch.from_pylist(
+        [{"key": f"k{n}", "parts": list(range(n % 4))} for n in numbers], schema=SCHEMA
+    )
+
+
+def keys(batches: Any) -> list[str]:
+    return [key for batch in batches for key in batch.column("key").to_pylist()]
+
+
+@pytest.mark.parametrize("first", range(8))
+@pytest.mark.parametrize("count", [None, 0, 1, 3, 7])
+def test_any_range_is_read(first, count):
+    spool = Spool.of([numbered_rows(0, 3), numbered_rows(3, 4)], SCHEMA)
+    stop = 7 if count is None else min(7, first + count)
+    assert keys(spool.read(first, count)) == [f"k{n}" for n in range(first, stop)]
+
+
+def test_rows_are_added_between_reads():
+    spool = Spool(SCHEMA)
+    assert not list(spool.read())
+    for first in range(0, 9, 3):
+        spool.append(numbered_rows(first, 3))
+        assert keys(spool.read(first)) == [f"k{n}" for n in range(first, first + 3)]
+    reading = spool.read()
+    next(reading)
+    spool.append(numbered_rows(9, 1))
+    assert keys(reading) == [f"k{n}" for n in range(3, 9)]
+
+
+def test_many_rows_are_in_a_file_that_goes_with_them():
+    """They are not in memory, and what was opened is closed."""
+    before = pa.total_allocated_bytes()
+    batch = numbered_rows(0, 10_000)
+    held = pa.total_allocated_bytes() - before
+    spool = Spool(SCHEMA)
+    for _ in range(50):
+        spool.append(batch)
+    assert spool.num_rows == 500_000
+    assert sum(1 for _ in spool.read()) == 50
+    assert pa.total_allocated_bytes() - before < 2 * held
+    del spool
+    gc.collect()  # a file that is not closed is a warning
+
+
+def test_a_full_disk_is_an_error_with_a_name(monkeypatch):
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    spool = Spool(SCHEMA)
+    monkeypatch.setattr(spool._file, "write", full)
+    with larder_error("store.full", tempfile.gettempdir()):
+        spool.append(numbered_rows(0, 3))

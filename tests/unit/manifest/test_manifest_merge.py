@@ -1,7 +1,7 @@
 """Two sorted streams, cut at the same places: joined piece by piece, they give the plain join."""
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from larder.manifest.query import Stream
 from larder.manifest.sort import aligned, aligned_all, whole_keys
+from tests.support.errors import larder_error
 
 LEFT = pa.schema(
     [
@@ -55,32 +56,6 @@ def keys_of(batch: pa.RecordBatch) -> list[Key]:
     return list(zip(*(batch.column(name).to_pylist() for name in BY), strict=True))
 
 
-def pieces(
-    left: Sequence[Key], right: Sequence[Key], cuts: Sequence[int] = (3, 7, 11)
-) -> list[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    found = list(aligned(stream(LEFT, left, cuts), stream(RIGHT, right, cuts[::-1][1:]), BY))
-    assert all(one.num_rows or other.num_rows for one, other in found), "an empty pair"
-    assert {one.schema for one, _ in found} <= {LEFT}
-    assert {other.schema for _, other in found} <= {RIGHT}
-    assert [key for one, _ in found for key in keys_of(one)] == list(left), "all rows in order"
-    assert [key for _, other in found for key in keys_of(other)] == list(right)
-    return found
-
-
-@given(SIDES, SIDES, CUTS)
-def test_of_a_repeated_key_the_first_row_is_in_the_pair(left, right, cuts):
-    """As of the samples of a version, and the records of bad ones, by rank."""
-    left = list(dict.fromkeys(left))
-    found = pieces(left, right, cuts)
-    joined: dict[Key, str] = {}
-    for one, other in found:
-        there = dict(
-            reversed(list(zip(keys_of(other), other.column("other").to_pylist(), strict=True)))
-        )
-        joined |= {key: there[key] for key in keys_of(one) if key in there}
-    assert joined == {key: str(right.index(key)) for key in left if key in right}
-
-
 def test_a_stream_is_not_read_ahead():
     """Memory is that of one batch of each, however long the other stream is."""
     read: list[str] = []
@@ -123,3 +98,10 @@ def test_no_batch_of_whole_keys_ends_within_a_key(keys, cuts):
     assert [key for batch in batches for key in batch] == rows
     assert all(batches)
     assert all(before[-1] != after[0] for before, after in pairwise(batches))
+
+
+def test_rows_out_of_order_are_damage():
+    """Else rows of a store that repeats pages would be compared for ever."""
+    keys = [(0, 0, key) for key in "cba"]
+    with larder_error("damage.manifest"):
+        list(islice(aligned_all([stream(LEFT, keys, [])], ["key"]), 10))

@@ -1,6 +1,5 @@
 """One statement over streams of rows: the result, its order and columns, and what goes wrong."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import chain
@@ -12,7 +11,6 @@ import pytest
 from larder.errors import DamageError, FatalError, StoreError
 from larder.manifest.query import Stream, query, tables_in
 from tests.support.errors import larder_error
-from tests.support.processes import run_python
 
 KEYS = pa.schema([pa.field("key", pa.string(), nullable=False), pa.field("row", pa.int64())])
 SORTED = "SELECT key, row FROM input ORDER BY key, row"
@@ -55,29 +53,6 @@ def test_memory_and_spilling_change_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-PEAK = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from test_manifest_query import KEYS, SORTED, many, query, tables_in
-folder = Path(sys.argv[2])
-with tables_in(folder, 100 << 20):
-    rows = sum(b.num_rows for b in query(SORTED, {"input": many(2_000_000)}, KEYS, work_dir=folder))
-status = Path("/proc/self/status").read_text()
-print(rows, status.partition("VmHWM:")[2].split()[0])
-"""
-
-
-@pytest.mark.push
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_result_is_streamed(tmp_path):
-    done = run_python("-c", PEAK, Path(__file__).parent, tmp_path)
-    assert done.stderr == ""  # nor a progress bar
-    rows, peak_kib = map(int, done.stdout.split())
-    assert rows == 2_000_000
-    assert peak_kib < 460 * 1024  # the rows alone are 230 MB, in Arrow
-
-
 PART = pa.struct([pa.field("ext", pa.string(), nullable=False), ("source", pa.string())])
 TYPES = pa.schema(
     [
@@ -109,8 +84,8 @@ def test_the_columns_are_those_asked_for(tmp_path):
     found.validate(full=True)
 
 
-@pytest.mark.parametrize("name", ["it's; DROP", '%s {0} "é\n'])
-def test_a_folder_may_have_any_name(tmp_path, name):
+def test_a_folder_may_have_any_name(tmp_path):
+    name = """it's; DROP %s {0} "é\n"""
     with tables_in(tmp_path / name, 40 * 1024**2):
         found = query(SORTED, {"input": many(300_000)}, KEYS, work_dir=tmp_path / name / "below")
         assert next(found).column("row").to_pylist() == list(range(16_384))

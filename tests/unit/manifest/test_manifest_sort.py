@@ -72,22 +72,6 @@ def test_rows_come_out_sorted_by_bytes(tmp_path_factory, rows, cut, ordered):
     assert run(rows, tmp_path_factory.mktemp("s"), cut) == expected(rows)
 
 
-def no_query(*_: Any, **__: Any) -> Any:
-    raise AssertionError("DuckDB is not needed")
-
-
-@pytest.mark.parametrize("count", [0, 1, 3, 40_000])
-def test_rows_in_order_are_not_sorted(count, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "query", no_query)
-    rows = [(f"{n:06d}", 0) for n in range(count)]
-    assert run(rows, tmp_path, cut=max(1, count)) == expected(rows)
-
-
-@pytest.mark.usefixtures("_amount")
-def test_ties_are_broken_by_further_columns(tmp_path):
-    assert run([("a", 0)] * 3, tmp_path, ties=["-value"]) == [("a", 0, n) for n in (2, 1, 0)]
-
-
 @pytest.mark.usefixtures("_amount")
 @pytest.mark.parametrize(("tie", "order"), [("value", [None, 1, 2]), ("-value", [2, 1, None])])
 def test_null_is_less_than_everything(tmp_path, tie, order):

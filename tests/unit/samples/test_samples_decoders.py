@@ -1,6 +1,12 @@
+"""Decoders: audio, arrays, text, and functions of the user."""
+
+import gc
 import io
 import struct
+import sys
 import wave
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +16,7 @@ import pytest
 from larder.config.shape import DecoderUse, decoder_uses, parse_decoder
 from larder.errors import ObjectError
 from larder.samples.decoders import Decoders, kind_of, resolved
+from larder.samples.npy import read_header
 from tests.support.errors import larder_error
 
 SAMPLES = np.arange(-6, 6, dtype="<i2").reshape(6, 2)
@@ -29,10 +36,9 @@ def refused(text: str, data: bytes) -> str:
     return error.message
 
 
-def riff(fmt: bytes, body: bytes, *, before: bytes = b"", claimed: int | None = None) -> bytes:
-    length = len(body) if claimed is None else claimed
+def riff(fmt: bytes, body: bytes, *, before: bytes = b"") -> bytes:
     chunks = b"WAVE" + before + b"fmt " + struct.pack("<I", len(fmt)) + fmt
-    chunks += b"data" + struct.pack("<I", length) + body
+    chunks += b"data" + struct.pack("<I", len(body)) + body
     return b"RIFF" + struct.pack("<I", len(chunks)) + chunks
 
 
@@ -90,9 +96,6 @@ NO_WAV = {
     "empty": b"",
     "an MP3": b"ID3\x04 an MP3",
     "no audio": b"RIFF\0\0\0\0WAVE",
-    "cut": riff(PLAIN, b"1234")[:-1],
-    "less than claimed": riff(PLAIN, b"1234", claimed=2**32 - 1),
-    "half a frame": riff(PLAIN, b"123"),
     "no channels": riff(fmt(1, 0, 16), b""),
     "a short head": riff(PLAIN[:8], b"1234"),
     "4 bits": riff(fmt(2, 1, 4), b"1234"),
@@ -278,3 +281,115 @@ def test_lines_of_decoding():
 def test_what_is_no_line_of_decoding(ext, text):
     with pytest.raises(ValueError, match=r"\w"):
         parse_decoder(ext, text)
+
+
+SOUND = np.arange(1, 401, dtype="<i2").tobytes()
+SILENCE = bytes(800)
+FMT = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, 16_000, 32_000, 2, 16)
+NOTE = b"LIST" + struct.pack("<I", 4) + b"INFO"
+
+
+def chunk(length: int, body: bytes = b"") -> bytes:
+    return b"data" + struct.pack("<I", length) + body
+
+
+def audio(*chunks: bytes, kind: bytes = b"RIFF") -> list[int]:
+    body = b"WAVE" + b"".join(chunks)
+    bound = Decoders((DecoderUse("wav", "wav"),)).of("wav")
+    assert bound is not None
+    data = kind + struct.pack("<I", len(body)) + body
+    found = bound.decode(data, "a.wav", "")[""]
+    assert found.shape[1] == 1
+    return found[:, 0].tolist()
+
+
+UNKNOWN = {
+    "0, of a killed recorder": [FMT, chunk(0, SOUND)],
+    "0, and silence": [FMT, chunk(0, SILENCE)],
+    "0, and a few bytes": [FMT, chunk(0, b"\1\0")],
+    "0, and a name cut short": [FMT, chunk(0), b"LIS"],
+    "0, and a chunk cut short": [FMT, chunk(0), NOTE[:-2]],
+    "0, and bytes after a note": [FMT, chunk(0), NOTE, SOUND],
+    "of a pipe": [FMT, chunk(0xFFFFFFFF, SOUND)],
+    "of a pipe, signed": [FMT, chunk(0x7FFFFFFF, SOUND)],
+    "of a pipe, one less": [FMT, chunk(0xFFFFFFFE, SOUND)],
+    "cut short": [FMT, chunk(len(SOUND) + 2, SOUND)],
+    "twice": [FMT, chunk(len(SOUND), SOUND), chunk(len(SOUND), SOUND)],
+    "half a frame": [FMT, chunk(3, b"\1\0\2\0")],
+}
+
+
+@pytest.mark.parametrize("chunks", UNKNOWN.values(), ids=UNKNOWN)
+def test_audio_of_a_length_that_is_not_in_the_header_is_refused(chunks):
+    with larder_error("sample.undecodable", "a.wav"):
+        audio(*chunks)
+
+
+KNOWN = {
+    "alone": [FMT, chunk(800, SOUND)],
+    "after an empty chunk": [FMT, chunk(0), chunk(800, SOUND)],
+    "after a note and an empty chunk": [FMT, NOTE, chunk(0), NOTE, chunk(800, SOUND)],
+    "before an empty chunk": [FMT, chunk(800, SOUND), chunk(0)],
+    "before a note": [FMT, chunk(800, SOUND), NOTE],
+    "before what is no chunk": [FMT, chunk(800, SOUND), b"\0\1\2"],
+    "before its format": [chunk(800, SOUND), FMT],
+    "after an odd note": [FMT, b"note" + struct.pack("<I", 3) + b"abc\0", chunk(800, SOUND)],
+}
+
+
+@pytest.mark.parametrize("chunks", KNOWN.values(), ids=KNOWN)
+def test_audio_is_found_among_other_chunks(chunks):
+    assert audio(*chunks) == list(range(1, 401))
+
+
+@pytest.mark.parametrize("more", [[], [NOTE], [chunk(0)]])
+def test_a_file_without_audio_is_empty(more):
+    assert audio(FMT, chunk(0), *more) == []
+
+
+@pytest.mark.parametrize("kind", [b"RF64", b"BW64", b"RIFX", b"riff"])
+def test_other_kinds_are_named(kind):
+    with larder_error("sample.undecodable", "a.wav"):
+        audio(FMT, chunk(800, SOUND), kind=kind)
+
+
+DTYPE = np.dtype([("a", "<i8"), ("b", "<u4", (3,))])
+
+
+@pytest.fixture
+def collecting() -> Iterator[None]:
+    """Threads take turns, and garbage is collected, as often as possible."""
+    threshold, seconds = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(10)
+    sys.setswitchinterval(1e-5)
+    yield
+    gc.set_threshold(*threshold)
+    sys.setswitchinterval(seconds)
+
+
+class Garbage:
+    """In a circle with itself, and with Python code that runs when it is collected."""
+
+    def __init__(self) -> None:
+        self.circle = self
+
+    def __del__(self) -> None:
+        for _ in range(50):
+            pass
+
+
+@pytest.mark.usefixtures("collecting")
+def test_threads_read_headers_at_once():
+    file = io.BytesIO()
+    np.save(file, np.zeros(3, DTYPE))
+    data = file.getvalue()
+
+    def read(_: int) -> bool:
+        shapes = set()
+        for _ in range(200):
+            Garbage()
+            shapes.add(read_header(io.BytesIO(data)))
+        return shapes == {((3,), False, DTYPE)}
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(8)))

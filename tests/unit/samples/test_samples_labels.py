@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from larder.config.models.dataset import Labels
+from larder.disk import twins
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.samples.labels import ClassTable, Labeller, parse_label_file
+from larder.samples.labels import ClassTable, Labeller, class_looks, parse_label_file, permuted
 from tests.support.errors import larder_error
 
-SMILE = "\U0001f600"
 PARTS = SAMPLE_ORDER.field("parts").type
 
 
@@ -77,48 +77,6 @@ def numbered(
 
 
 @pytest.mark.parametrize(
-    ("pinned", "known", "folders", "tokens", "classes", "labels"),
-    [
-        (None, (), [SMILE, "\uffff", "Z"], [], ("Z", "\uffff", SMILE), [2, 1, 0]),
-        (("dog", "cat", "owl"), (), ["cat"], [], ("dog", "cat", "owl"), [1]),
-        (None, (), ["dog", "cat"], ["dog", "owl"], ("cat", "dog", "owl"), [1, 0, 1, 2]),
-        (None, (), ["n2", "n1"], ["0", "1"], ("n1", "n2"), [1, 0, 0, 1]),
-        (("b", "a"), (), [], ["1", "0"], ("b", "a"), [1, 0]),
-        (None, (), [], ["3", "10", "3"], ("3", "10"), [0, 1, 0]),
-        (None, (), ["5", "6"], ["6", "5"], ("5", "6"), [0, 1, 1, 0]),
-        (None, (), ["1", "cat"], ["1", "0"], ("0", "1", "cat"), [1, 2, 1, 0]),
-        (None, (), ["5", "6"], ["0"], ("0", "5", "6"), [1, 2, 0]),
-        (("10", "20"), (), [], ["20"], ("10", "20"), [1]),
-        # Known classes keep their numbers, also those that are gone; pinned ones replace them.
-        (None, ("cat",), [SMILE, "\uffff"], [], ("cat", "\uffff", SMILE), [2, 1]),
-        (("b", "a"), ("a", "c"), ["a"], ["0"], ("b", "a"), [1, 0]),
-        # In label files: names, or places among the classes, old and new.
-        (None, ("n2", "n1"), ["n1"], ["0", "1"], ("n2", "n1"), [1, 0, 1]),
-        (None, ("n2",), ["n1", "n0"], ["2", "1"], ("n2", "n0", "n1"), [2, 1, 2, 1]),
-        (None, ("n2",), ["n1"], ["2", "n3"], ("n2", "2", "n1", "n3"), [2, 1, 3]),
-        # Whole numbers that name classes: a new one is a new class, not an index.
-        (None, ("10", "3"), [], ["3", "2", "10"], ("10", "3", "2"), [1, 2, 0]),
-        (None, ("0", "1"), ["cat"], ["1"], ("0", "1", "cat"), [2, 1]),
-    ],
-)
-def test_classes_are_numbered(pinned, known, folders, tokens, classes, labels):
-    assert numbered(pinned, folders, tokens, known) == (classes, labels)
-
-
-class_names = st.lists(st.text("ab0é", min_size=1, max_size=2), max_size=6, unique=True)
-
-
-@given(class_names, class_names)
-def test_classes_grow_at_the_end(before, now):
-    known, _ = numbered(None, before, [])
-    classes, labels = numbered(None, now, [], known)
-    new = sorted(set(now) - set(before), key=str.encode)
-    assert classes == (*known, *new)
-    assert [classes[label] for label in labels] == now
-    assert numbered(None, now, [], classes) == (classes, labels), "nothing moves the next time"
-
-
-@pytest.mark.parametrize(
     ("pinned", "folders", "tokens", "where"),
     [
         (("dog",), ["cat"], [], "cat/x"),
@@ -133,28 +91,14 @@ def test_samples_of_unknown_classes_are_named(pinned, folders, tokens, where):
         numbered(pinned, folders, tokens)
 
 
-@pytest.mark.parametrize("order", [("cat", "1", "file 1"), ("file 1", "cat", "1"), ("cat", "1")])
-def test_a_number_in_a_column_of_names_is_a_name_whatever_a_file_has(order):
-    table = ClassTable(None, (), "column 'c'")
-    codes = {
-        each: table.code(text, sample_key=each, file=file)
-        for each in order
-        for file, _, text in [each.rpartition(" ")]
-    }
-    found = table.number()
-    assert found.classes == ("1", "cat")
-    assert {each: found.classes[found.labels[code]] for each, code in codes.items()} == {
-        each: each.removeprefix("file ") for each in order
-    }
-
-
 def test_a_class_pinned_twice_is_named():
     with larder_error("config.label", "labels.classes"):
         ClassTable(("a", "b", "a"))
 
 
 def label(labels: Labels, samples: dict[str, list[str]], file: bytes | None = None) -> list[str]:
-    labeller = Labeller(labels, ["train", "val"], {"val": file} if file is not None else {})
+    files = {} if file is None else dict.fromkeys(labels.files, file)
+    labeller = Labeller(labels, ["train", "val"], files)
     parts = [
         [{"ext": "", "key": key, "size_bytes": 0, "etag": ""} for key in keys]
         for keys in samples.values()
@@ -180,11 +124,6 @@ def test_the_most_specific_name_wins():
     samples = {"val/a/1": ["val/a/1.jpg"], "val/b/1": ["val/b/1.jpg"], "val/c/1": ["val/c/1.jpg"]}
     file = b"1 cat\n1.jpg dog\nval/b/1.jpg owl\nval/c/1 hen"
     assert label(VAL, samples, file) == ["dog", "owl", "hen"]
-
-
-def test_folders_and_a_file_share_the_classes():
-    samples = {"x/train/n2/a": ["x/train/n2/a.jpg"], "n1/b": ["n1/b.jpg"], "val/1": ["val/1.jpg"]}
-    assert label(VAL, samples, b"ImageId,Prediction\n1,1\n") == ["n2", "n1", "n2"]
 
 
 PATTERN = Labels.model_validate({"pattern": r"([a-z])\d$"})
@@ -216,12 +155,6 @@ def test_a_sample_that_a_pattern_gives_no_class_is_named(pattern):
         label(Labels.model_validate({"from": "pattern", "pattern": pattern}), {"a/x": ["a/x.txt"]})
 
 
-def test_a_class_of_a_pattern_that_is_not_pinned_is_named():
-    labels = Labels.model_validate({"pattern": "^(.)", "classes": ["a", "b"]})
-    with larder_error("config.label", "cx"):
-        label(labels, {"ax": [], "cx": []})
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -234,3 +167,57 @@ def test_a_class_of_a_pattern_that_is_not_pinned_is_named():
 def test_labels_with_a_wrong_pattern_are_refused(fields):
     with pytest.raises(ValidationError):
         Labels.model_validate(fields)
+
+
+BOTH = Labels(files={"train": "l.txt", "val": "l.txt"})
+
+
+@pytest.mark.parametrize("line", ["0001.jpg", "0001"])
+@pytest.mark.parametrize(
+    "keys", [("cam1/0001", "cam2/0001"), ("0001", "cam2/0001"), ("train/0001", "val/0001")]
+)
+def test_a_line_that_fits_several_samples_is_refused(line, keys):
+    with larder_error("config.label", "l.txt"):
+        label(BOTH, {key: [f"{key}.jpg"] for key in keys}, f"{line} cat\n".encode())
+
+
+def test_lines_by_keys_tell_samples_of_one_name_apart():
+    file = b"cam1/0001.jpg cat\ncam2/0001 dog\n0002.jpg cat\n0001.jpg owl\n"
+    keys = ("cam1/0001", "cam2/0001", "cam2/0002")
+    assert label(BOTH, {key: [f"{key}.jpg"] for key in keys}, file) == ["cat", "dog", "cat"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["Cat", " cat", "cat ", "cat\u00a0", "\u200bcat", "cat\t", "\ufeffcat", "ca\u2060t"],
+)
+def test_twins_of_a_name(other):
+    assert twins(["cat", "dog", other], class_looks) == [("cat", other)]
+
+
+@pytest.mark.parametrize("other", ["07", "007", "+7", "7.0", "7.", " 7"])
+def test_twins_of_a_number(other):
+    assert twins(["7", "70", "-7", other], class_looks) == [("7", other)]
+
+
+def test_what_is_no_twin():
+    names = ["icecream", "ice cream", "1.5", "15", "0", "00a", "10", "1", "-1", "a1", "a01", ""]
+    assert twins(names, class_looks) == []
+
+
+@pytest.mark.parametrize(
+    ("classes", "moved"),
+    [
+        (("0", "1", "10", "11", "2", "3", "4", "5", "6", "7", "8", "9"), 10),
+        (("1", "0"), 2),
+        (("1.0", "0.0"), 2),
+        (("0", "2", "1"), 2),
+        (("0", "1", "2"), 0),
+        (("00", "01"), 0),
+        (("1", "2"), 0),
+        (("1", "cat", "0"), 0),
+        ((), 0),
+    ],
+)
+def test_classes_that_are_not_their_own_numbers(classes, moved):
+    assert len(permuted(classes)) == moved

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -8,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.config.models.dataset import GlobSplits, HashSplits
+from larder.errors import ConfigError
+from larder.samples.key_pattern import KeyPattern
 from larder.samples.splits import NO_SPLIT, GlobRule, HashRule, seeded_hashes
 from tests.support.errors import larder_error
 
@@ -59,3 +62,46 @@ def test_a_key_without_the_group_is_named(key):
     rule = by_hash(3, {"a": 0.5, "b": 0.5}, r"patient-(\d+)?")
     with larder_error("config.unmatched_split", key):
         of_samples(rule, ["patient-1", key])
+
+
+KEYS = ["dog/ab_017", "é/x_1", "no", "", "a" * 40 + "!", "emoji 😀/q_7", 'quote"\\/z_3']
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"([a-z]+)_\d+$",
+        r"(?:[^/]+/)*([^/]+)_\d+$",
+        r"(x)?[a-z]+_",
+        r"(?P<a>\w+)_(?=\d)",
+        "()",
+        "(.)",
+    ],
+)
+def test_groups_are_those_of_python(text):
+    matches = [re.search(text, key) for key in KEYS]
+    expected = [match[1] if match else None for match in matches]
+    assert KeyPattern(text, "labels.pattern").groups(KEYS) == expected
+
+
+SLOW = "a" * 100 + "!"
+"""A key for which the pattern takes 10^20 steps: a run could not be interrupted."""
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr("larder.samples.key_pattern.SECONDS", 0.01)
+    return monkeypatch
+
+
+def test_an_expression_that_takes_too_long_is_refused_by_name(hasty):
+    pattern = KeyPattern("(a|aa)+$", "labels.pattern")
+    with larder_error("config.invalid_value", SLOW):
+        pattern.groups([SLOW])
+    hasty.undo()
+    assert len(pattern.groups(["b"])) == 1, "it goes on"
+
+
+def test_a_rule_for_groups_is_bounded(hasty):
+    with pytest.raises(ConfigError):
+        by_hash(1, {"train": 1}, "(a|aa)+$").hashes.of([SLOW])

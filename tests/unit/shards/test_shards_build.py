@@ -1,17 +1,16 @@
 """Building shards: the same bytes however they are read, and failures by name."""
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from image_files import saved
 from PIL import Image
+from required import at_push
 
 from larder.errors import RetryableError
 from larder.progress import Progress
@@ -56,7 +55,7 @@ def target(tmp_path: Path) -> Store:
     return open_store(str(tmp_path / "out"))
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["memory", *at_push("file")])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "file":
         yield open_store(str(tmp_path / "in"))
@@ -99,34 +98,6 @@ def test_a_shard_of_another_length_than_planned_is_not_committed(source, target)
     with larder_error("run.internal"):
         build((replace(shard, bytes=shard.bytes + 1), samples), source, target)
     assert not keys_of(target)
-
-
-def test_the_result_describes_the_file(source, target):
-    planned = plan(source, IMAGES)
-    result = build(planned, source, target)
-    data = target.get("d-train-000000.tar")
-    assert (result.name, result.split) == ("d-train-000000.tar", "train")
-    assert result.bytes == planned[0].bytes == len(data)
-    (file,) = result.files
-    assert (file.name, file.bytes) == (result.name, len(data))
-    assert file.sha256 == hashlib.sha256(data).hexdigest()
-    assert file.etag == target.head(file.name).etag
-    rows = [row for rows in result.samples.read() for row in rows.to_pylist()]
-    assert [row["key"] for row in rows] == [content.key for content in IMAGES]
-    end = 0
-    for row, content in zip(rows, IMAGES, strict=True):
-        assert (row["offset"], row["label"]) == (end, content.label)
-        end += row["length"]
-        expected = {**content.parts, "cls": b"%d" % content.label}
-        assert [part["ext"] for part in row["parts"]] == ["cls", "jpg", "json"]
-        for part in row["parts"]:
-            body = data[part["offset"] : part["offset"] + part["length"]]
-            assert body == expected[part["ext"]]
-            assert part["crc32c"] == google_crc32c.value(body)
-            named = None if part["ext"] == "cls" else f"{content.key}.{part['ext']}"
-            assert part["source"] == named
-            assert part["etag"] == (named and source.head(named).etag)
-    assert end + 1024 == result.bytes
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])

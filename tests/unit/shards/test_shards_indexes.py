@@ -78,13 +78,3 @@ def test_an_index_does_not_depend_on_how_its_rows_are_divided(index):
     ((whole, wanted),) = index_files([index], "d", Spool.of([many], ROWS))
     assert (file, data) == (whole, wanted)
     assert data.count(b"\n") in (10, 11)
-
-
-@pytest.mark.parametrize("index", [DaliTarIndex(), DaliTFRecordIndex()])
-def test_an_index_is_made_in_pieces_that_do_not_grow_with_it(index):
-    one = batch(*((f"k{n}", {"a": (512 * n, n)}) for n in range(500)))
-    longest = []
-    for count in (1, 8):
-        pieces = index.content(Spool.of([one] * count, ROWS))
-        longest.append(max(map(len, pieces)))
-    assert longest[0] == longest[1]

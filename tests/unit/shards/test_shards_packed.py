@@ -7,6 +7,7 @@ import pytest
 from format_options import RAGGED, use
 from image_files import saved
 from PIL import Image
+from required import at_push
 
 from larder.config.shape import Transform
 from larder.errors import DamageError, FatalError
@@ -20,7 +21,7 @@ from tests.support.memory import MemoryStore, forget
 from tests.support.packing import left_out, places_of, planned
 from tests.support.packing import pack as packed_into
 from tests.support.sample_orders import Content, order_samples, with_packed
-from tests.support.stores import FaultyStore, NoGets, RecordingStore, unreadable
+from tests.support.stores import FaultyStore, RecordingStore, unreadable
 
 WHOLE = 1 << 24
 
@@ -143,19 +144,6 @@ def test_a_long_gap_is_not_read(store, source, target):
     assert [call.size_bytes // 40_000 for call in recorded.calls] == [4, 1]
 
 
-@pytest.mark.parametrize("weaker", [(), ("old",)])
-@pytest.mark.parametrize("name", ["webdataset", "batches"])
-def test_a_large_sample_is_streamed(store, source, target, weaker, name):
-    noise = saved(Image.effect_noise((1200, 1200), 90))
-    order = order_samples(source, [Content("big", {"bin": bytes(3 << 20), "png": noise}, 3)])
-    results = pack(order, source, store, name, segment="old")
-    again = with_packed(order, index(results, "old"))
-    options = {"rules": ImageRules("decode"), "memory_bytes": 1 << 20, "concurrency": 2}
-    old_shards = old(NoGets(store), name, weaker=weaker)
-    found = pack(again, NoObjects(), target, name, old_shards=old_shards, **options)
-    assert found == results
-
-
 def damage(store: Store, key: str, kind: str, place: int) -> None:
     data = bytearray(store.get(key))
     if kind == "missing":
@@ -168,7 +156,9 @@ def damage(store: Store, key: str, kind: str, place: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["flipped", "cut", "missing"])
-@pytest.mark.parametrize(("concurrency", "memory_bytes"), [(1, WHOLE), (4, WHOLE), (4, 800)])
+@pytest.mark.parametrize(
+    ("concurrency", "memory_bytes"), [(4, 800), *at_push((1, WHOLE), (4, WHOLE))]
+)
 @pytest.mark.parametrize("weaker", [(), ("old",)])
 def test_a_damaged_shard_ends_the_build(
     store, source, target, kind, concurrency, memory_bytes, weaker

@@ -1,6 +1,5 @@
 import base64
 import io
-from collections.abc import Sequence
 from typing import Any
 
 import duckdb
@@ -124,26 +123,16 @@ def test_many_small_samples_of_a_row_group_are_held_as_columns(store, monkeypatc
     assert [len(row["bin"]) for row in rows(store, shard.name)] == [n % 9 for n in range(70)]
 
 
-def test_a_large_sample_is_written_before_the_next_one_is_read(monkeypatch):
+def test_a_large_sample_is_written_before_the_next_one_is_read(store, monkeypatch):
     monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 10_000)
-
-    class Noted(HashedOutput):
-        """Goes nowhere."""
-
-        def __init__(self) -> None:
-            self.bytes = 0
-
-        def append(self, pieces: Sequence[bytes], size_bytes: int) -> None:
-            self.bytes += size_bytes
-
-    output = Noted()
-    writer = parquet.ParquetRows(output, Layout({"bin": None}, labelled=False))
-    for number, size_bytes in enumerate((100, 20_000, 100, 30_000)):
-        before = output.bytes
-        sample = PlannedSample("train", f"{number}", None, (Part("bin", "k", size_bytes, ""),))
-        writer.append(sample, [Body(bytes(size_bytes), 0)])
-        assert (output.bytes > before + size_bytes) == (size_bytes > 10_000)
-    assert writer.finish().num_rows == 4
+    with store.writer("x") as target, HashedOutput(target) as output:
+        rows = parquet.ParquetRows(output, Layout({"bin": None}, labelled=False))
+        for size_bytes in (100, 20_000, 100, 30_000):
+            before = output.bytes
+            sample = PlannedSample("train", "k", None, (Part("bin", "k", size_bytes, ""),))
+            rows.append(sample, [Body(bytes(size_bytes), 0)])
+            assert (output.bytes > before + size_bytes) == (size_bytes > 10_000)
+        assert rows.finish().num_rows == 4
 
 
 def test_a_large_sample_that_was_read_is_not_kept(store):

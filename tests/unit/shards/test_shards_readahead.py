@@ -1,5 +1,6 @@
-"""Reading ahead: in order, within the bounds, and ended by whatever ends the consumer."""
+"""Reading ahead, and writing behind: in order, within bounds, ended by any error."""
 
+import hashlib
 import os
 import threading
 from collections.abc import Iterator
@@ -7,9 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from larder.errors import StoreError
+from larder.shards.output import HashedOutput
 from larder.shards.reading.readahead import Reads, open_reads, read_ahead, suited_concurrency
-from larder.store import open_store
+from larder.store import ObjectInfo, open_store
+from larder.store.base import Buffer
 from tests.support.budgets import WatchedBudget
+from tests.support.memory import forget
 
 
 @pytest.fixture
@@ -78,3 +83,63 @@ def test_images_are_decoded_on_the_cores_that_the_process_may_use():
         assert suited_concurrency(open_store("/nowhere"), "decode", 32) == 1
     finally:
         os.sched_setaffinity(0, cores)
+
+
+MIB = 1 << 20
+
+
+class Broken:
+    """A writer whose disk is full from the second block on."""
+
+    def __init__(self) -> None:
+        self.blocks = 0
+
+    def write(self, data: Buffer) -> None:
+        self.blocks += 1
+        if self.blocks > 1:
+            raise StoreError("store.full", "no space is left")
+
+    def commit(self) -> ObjectInfo:
+        raise AssertionError("never committed")
+
+    def abort(self) -> None: ...
+
+    def __enter__(self) -> "Broken":
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[], [0], [MIB], [MIB - 1, 1, 1], [MIB + 1], [17 * MIB + 5, 3], [MIB] * 30, [1000] * 20_000],
+)
+@pytest.mark.parametrize("beside", [True, False])
+def test_pieces_come_out_joined_and_hashed(sizes, beside):
+    pieces = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
+    store = open_store("memory://shards-output")
+    with store.writer("x") as writer, HashedOutput(writer, beside=beside) as output:
+        for first in range(0, len(pieces), 3):
+            some = pieces[first : first + 3]
+            output.append(some, sum(map(len, some)))
+        assert output.bytes == sum(sizes)
+        digest = output.finish()
+        writer.commit()
+    data = store.get("x")
+    forget("shards-output")
+    assert data == b"".join(pieces)
+    assert digest == hashlib.sha256(data).hexdigest()
+
+
+def test_an_error_of_the_writer_comes_out():
+    with HashedOutput(Broken()) as output:
+        output.append([bytes(2 * MIB)], 2 * MIB)
+        with pytest.raises(StoreError):
+            output.finish()
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_an_error_of_the_writer_stops_the_caller(beside):
+    piece = bytes(40 * MIB)
+    with HashedOutput(Broken(), beside=beside) as output, pytest.raises(StoreError):
+        output.append([piece], len(piece))

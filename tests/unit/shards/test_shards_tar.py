@@ -70,31 +70,6 @@ def test_gnu_tar_reads_it_without_a_warning(tmp_path, action):
         assert {name: (tmp_path / name).read_bytes() for name in members} == members
 
 
-@pytest.mark.parametrize(
-    ("name", "size_bytes", "header_bytes"),
-    [
-        ("n" * 100, 0, 512),
-        ("n" * 101, 0, 1536),
-        ("d/" + "n" * 99, 0, 512),
-        ("d/" + "n" * 100, 0, 512),
-        ("d/" + "n" * 101, 0, 1536),
-        ("/" + "n" * 100, 0, 1536),
-        ("d" * 155 + "/" + "n" * 100, 0, 512),
-        ("d" * 156 + "/" + "n" * 99, 0, 1536),
-        ("n" * 490, 0, 1536),
-        ("n" * 520, 0, 2048),
-        ("é.jpg", 0, 1536),
-        ("a.mp4", 8**11 - 1, 512),
-        ("a.mp4", 8**11, 1536),
-    ],
-)
-def test_a_pax_header_only_where_it_is_needed(name, size_bytes, header_bytes):
-    assert len(tar.member_header(name, size_bytes)) == header_bytes
-    assert len(tar.member_header(name, size_bytes)) == header_bytes
-    padded = (size_bytes + 511) // 512 * 512
-    assert tar.member_size(name, size_bytes) == header_bytes + padded
-
-
 @pytest.mark.parametrize("name", ["é" * 60 + "/big.mp4", "d/" + "n" * 100, "big.mp4"])
 @pytest.mark.parametrize("size_bytes", [8**11 - 1, 8**11, 10**13])
 def test_members_beyond_eight_gibibytes(name, size_bytes):

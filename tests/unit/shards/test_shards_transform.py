@@ -1,8 +1,9 @@
-"""The transform of images: sizes, modes, formats, what is kept of their metadata."""
+"""The transform of images: sizes, modes, formats, numbers of masks, limits, and metadata."""
 
 import io
 import os
 import signal
+import struct
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,9 +14,12 @@ from PIL import Image, ImageCms
 
 from larder.budgets import ByteBudget
 from larder.config.shape import Transform
+from larder.errors import FatalError
 from larder.jobs.pool import ProcessPool, shared_pool
+from larder.readers.images import decode_mask
+from larder.segments.image_rules import check_codecs
 from larder.shards.images.check import ImageRules, stored_image
-from larder.shards.images.transform import encode_again, target_size
+from larder.shards.images.transform import codec_versions, encode_again, target_size
 from tests.support.budgets import WatchedBudget
 from tests.support.errors import larder_error
 
@@ -66,17 +70,8 @@ def palette_png(mode: str = "P", **options: Any) -> bytes:
 
 SECOND: dict[str, Any] = {"save_all": True, "append_images": [Image.new("RGB", (48, 32))]}
 KEPT = [
-    ("grey", png_with(RAMP), "PNG", "L"),
-    ("grey tRNS", png_with(RAMP, tRNS=b"\0\1"), "PNG", "LA"),
     ("grey alpha", png_with(np.dstack([RAMP, ALPHA])), "PNG", "LA"),
-    ("1 bit", saved(Image.fromarray(RAMP > 60)), "PNG", "L"),
-    ("colour", png_with(COLOURS), "PNG", "RGB"),
-    ("colour tRNS", png_with(COLOURS, tRNS=bytes(6)), "PNG", "RGBA"),
-    ("alpha", png_with(np.dstack([COLOURS, ALPHA])), "PNG", "RGBA"),
-    ("palette", palette_png(), "PNG", "RGB"),
     ("palette tRNS", palette_png(transparency=b"\0\1"), "PNG", "RGBA"),
-    ("16 bits", png_with(RAMP.astype(np.uint16) * 99), "PNG", "I;16"),
-    ("jpeg", saved(Image.fromarray(COLOURS), "JPEG"), "JPEG", "RGB"),
     ("grey jpeg", saved(Image.fromarray(RAMP), "JPEG"), "JPEG", "L"),
     ("cmyk jpeg", saved(Image.fromarray(COLOURS).convert("CMYK"), "JPEG"), "JPEG", "RGB"),
     ("mpo", saved(Image.fromarray(COLOURS), "MPO", **SECOND), "JPEG", "RGB"),
@@ -181,3 +176,73 @@ def test_another_process_does_what_a_killed_one_should_have_done():
         os.kill(process.process.pid, signal.SIGKILL)
         process.process.wait()
         assert pool.call(encode_again, "png", data, HALF, **options) == first
+
+
+STRIP = saved(Image.new("RGB", (3_000, 1), "red"))
+
+
+def packed(
+    data: bytes, ext: str = "png", max_pixels: int = 10**8, **options: object
+) -> Image.Image:
+    transform = Transform(**options)  # type: ignore[arg-type]
+    found = encode_again(ext, io.BytesIO(data), transform, where="a", max_pixels=max_pixels)
+    return Image.open(io.BytesIO(found))
+
+
+@pytest.mark.parametrize(
+    ("options", "max_pixels"),
+    [
+        ({"resize": 256}, 178_956_970),  # 768,000 x 256
+        ({"resize": 2}, 11_999),
+        ({"resize": 2, "masks": ("",)}, 11_999),
+        ({"resize": 30, "format": "jpeg"}, 10**9),  # 90,000 is too long a side
+    ],
+)
+def test_what_comes_out_has_the_limits_of_what_goes_in(options, max_pixels):
+    with larder_error("sample.undecodable", "a"):
+        packed(STRIP, max_pixels=max_pixels, enlarge=True, **options)
+
+
+def test_what_comes_out_may_have_as_many_pixels_as_the_limit():
+    assert packed(STRIP, max_pixels=12_000, enlarge=True, resize=2).size == (6_000, 2)
+
+
+def test_memory_is_held_for_what_comes_out():
+    budget = WatchedBudget(10**9)
+    rules = ImageRules(transform=Transform(resize=100, enlarge=True), budget=budget)
+    stored_image("png", STRIP, where="a", rules=rules)
+    assert budget.asked[0] > 4 * 300_000 * 100
+
+
+MASK = Transform(masks=("seg",))
+
+
+@pytest.mark.parametrize(("colours", "most"), [(1, 255), (2, 3), (4, 255), (16, 16), (16, 15)])
+def test_numbers_beyond_the_palette_are_kept(colours, most):
+    header = struct.pack(">IIBBBBB", most + 1, 1, 8, 3, 0, 0, 0)
+    image = Image.fromarray(np.arange(most + 1, dtype=np.uint8)[None])
+    raw = io.BytesIO()
+    image.save(raw, "PNG")
+    pixels = raw.getvalue().partition(b"IDAT")
+    data = b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header)
+    data += png_chunk(b"PLTE", bytes(range(3 * colours))) + pixels[0][-4:] + b"IDAT" + pixels[2]
+    packed = encode_again("seg.png", data, MASK, where="a", max_pixels=1_000)
+    for each in (data, packed):
+        assert decode_mask(each, "a").ravel().tolist() == list(range(most + 1))
+
+
+@pytest.mark.parametrize("most", [65_535, 1_000])
+def test_a_mask_of_colours_of_16_bits_is_refused(most):
+    data = f"P6 1 1 {most}\n".encode() + bytes(range(6))
+    with larder_error("sample.undecodable", "a"):
+        decode_mask(data, "a")
+    with larder_error("sample.undecodable", "a"):
+        encode_again("seg.ppm", data, MASK, where="a", max_pixels=1_000)
+
+
+def test_images_are_not_transformed_for_a_segment_of_other_rules():
+    codecs = dict(codec_versions())
+    check_codecs(Transform(codecs=codecs))
+    older = {name: version for name, version in codecs.items() if name != "rules"}
+    with pytest.raises(FatalError, match="rules None, here 2"):
+        check_codecs(Transform(codecs=older))

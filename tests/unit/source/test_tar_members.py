@@ -130,6 +130,14 @@ def test_damage_is_an_error_of_the_archive(data):
         members(data)
 
 
+@pytest.mark.parametrize("blocks", [1, 4096, 5000])
+def test_zeros_may_follow_an_archive_and_nothing_else(blocks):
+    data = header(b"a", b"0") + END + bytes(512 * blocks)
+    assert len(members(data)) == 1
+    with larder_error("object.format", "a.tar"):
+        members(data + bytes(511) + b"x")
+
+
 UNSAFE = [b"/etc/passwd", b"a/../../x.jpg", b"..", b"a/./x.jpg", b"a//x.jpg", b"a/\x1b[31m.jpg"]
 UNSAFE += [b"a\nb.jpg", b"\xff.jpg", b"a/", b"", b"./", b"a/b.tar.gz"]
 
