@@ -16,11 +16,12 @@ import pytest
 from socket_server import Serve, served
 
 from larder.errors import FatalError, RetryableError, StoreError
-from larder.store import open_store
+from larder.store import RetryPolicy, open_store
 from larder.store.base import PIECE_BYTES
 from larder.store.http import Answer, BrokenError, Http, _creating, _Transfer
 from larder.store.interrupt import Interrupt
 from tests.support.certificates import local_certificate
+from tests.support.errors import larder_error
 from tests.support.processes import run_python
 
 
@@ -84,6 +85,8 @@ def get(http: Http) -> Answer:
     return http.request("GET", "/k", {"host": http.host})
 
 
+NOWHERE = "nowhere.onion"
+"""A host that has no address: libcurl asks no network for such names."""
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n"
 BODIES = {
     "a length": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
@@ -215,17 +218,17 @@ def test_a_proxy_with_a_user(context, monkeypatch):
 
 
 @pytest.mark.parametrize("user", ["", "user:hunter2@", "user:hunter/2@", "user:hunter@2@"])
-@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("place", ["refuses", "127.0.0.1:9", f"{NOWHERE}:8080"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_proxy_that_refuses_is_named(user, running, scheme, monkeypatch):
+def test_a_proxy_that_cannot_be_used_is_named(user, place, scheme, monkeypatch):
     """Its user is not."""
     monkeypatch.setenv("no_proxy", "")
     forbidden = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
     with served(saying(forbidden)) as port:
-        running_port = port if running else 9
-        monkeypatch.setenv(f"{scheme}_proxy", f"http://{user}127.0.0.1:{running_port}")
+        place = f"127.0.0.1:{port}" if place == "refuses" else place
+        monkeypatch.setenv(f"{scheme}_proxy", f"http://{user}{place}")
         http = (at_localhost if scheme == "https" else client)(9)
-        with pytest.raises(BrokenError, match=f"the proxy 127.0.0.1:{running_port}") as caught:
+        with pytest.raises(BrokenError, match=f"the proxy {place}") as caught:
             get(http)
         http.close()
     assert "HTTPS_PROXY" in caught.value.hint
@@ -312,6 +315,17 @@ def test_a_server_that_refuses_connections():
     with pytest.raises(RetryableError, match="refused") as refused:
         store.head("k")
     assert "port" in refused.value.hint
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/dir", "gs://bucket/dir"])
+def test_a_host_without_an_address_and_the_option_for_another_are_named_soon(url):
+    slept: list[float] = []
+    retry = RetryPolicy(sleep=slept.append, clock=lambda: sum(slept))
+    with larder_error("store.unavailable", f"{url}/k") as caught:
+        open_store(url, endpoint=f"http://{NOWHERE}:9000", retry=retry).head("k")
+    assert NOWHERE in caught.value.message
+    assert {"endpoint=", "AWS_ENDPOINT_URL"} <= set(caught.value.hint.replace(",", "").split())
+    assert sum(slept) < 3
 
 
 def forked(child: Callable[[], int]) -> int:

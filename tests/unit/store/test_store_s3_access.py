@@ -73,17 +73,6 @@ def test_no_credentials_at_all(no_keys, url, monkeypatch):
     assert asked == [], "nothing waits for an instance's metadata"
 
 
-def test_the_argument_beats_the_environment(rclone_server, url, monkeypatch):
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    store = open_store(url, endpoint=rclone_server.endpoint, retry=None)
-    store.put("a", b"1")
-    store.put("a b/%", b"2")
-    assert sum(len(page) for page in store.list()) == 2
-    with store.writer("c") as writer:
-        writer.commit()
-
-
 def test_parts_grow_so_that_ten_thousand_are_enough():
     first = 16 << 20
     sizes = [part_size_bytes(index) for index in range(10_000)]
