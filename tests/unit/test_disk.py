@@ -1,9 +1,12 @@
+"""Drafts, workshops and locks: what is left of them, and when it goes; links that lead out."""
+
 import fcntl
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,15 +15,18 @@ from larder.disk import (
     DRAFT_ABANDONED_SECONDS,
     DRAFT_PREFIX,
     Folding,
+    check_inside,
     check_names,
     draft,
     file_lock,
     folding_of,
     open_draft,
     remove_abandoned,
+    removed_if_abandoned,
     workshop,
 )
 from larder.errors import ConfigError
+from tests.support.errors import larder_error
 
 OWNER = """
 import sys
@@ -108,19 +114,6 @@ def test_what_is_left_from_elsewhere_goes_after_a_day(tmp_path, monkeypatch):
     assert names(tmp_path) == set()
 
 
-@pytest.mark.parametrize("how", ["draft", "workshop"])
-def test_abandoned_files_are_looked_for_where_something_is_written(tmp_path, monkeypatch, how):
-    killed, left = owner(tmp_path)
-    with killed:
-        killed.kill()
-    (tmp_path / "other").write_bytes(b"x")
-    age(*tmp_path.iterdir())
-    monkeypatch.setattr(disk, "_searched", set())
-    with draft(tmp_path / "new") if how == "draft" else workshop(tmp_path):
-        assert names(tmp_path).isdisjoint(left)
-    assert names(tmp_path) == {"other"}
-
-
 def test_a_folder_is_as_old_as_what_was_last_written_in_it(tmp_path):
     folder = tmp_path / ".larder-tmp-workshop-abc"
     (folder / "inner").mkdir(parents=True)
@@ -163,17 +156,6 @@ def test_a_draft_that_was_taken_for_an_abandoned_one_is_made_again(tmp_path, mon
     path, handle = open_draft(os.fsencode(tmp_path))
     os.close(handle)
     assert paths == [paths[0], Path(os.fsdecode(path))]
-
-
-def test_a_directory_is_searched_once(tmp_path, monkeypatch):
-    """Or writing many files there would take as long as their number squared."""
-    searched: list[bytes] = []
-    monkeypatch.setattr(disk, "remove_abandoned", lambda folder, _: searched.append(folder))
-    monkeypatch.setattr(disk, "_searched", set())
-    for _ in range(3):
-        _, handle = open_draft(os.fsencode(tmp_path))
-        os.close(handle)
-    assert searched == [os.fsencode(tmp_path)]
 
 
 def is_locked(path: Path) -> bool:
@@ -255,3 +237,108 @@ def test_what_a_file_system_folds_is_tried_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "exists", exists_folded)
     assert folding_of(tmp_path) == folded
+
+
+@pytest.mark.parametrize("how", ["draft", "workshop"])
+def test_abandoned_files_are_looked_for_once_where_something_is_written(tmp_path, monkeypatch, how):
+    """Looking for each draft would make many take as long as their number squared."""
+    monkeypatch.setattr(disk, "_searched", set())
+    left = tmp_path / f".larder-tmp-draft-{'0' * 24}"
+    for again in (False, True):
+        left.write_bytes(b"x")
+        age(left)
+        with draft(tmp_path / "new") if how == "draft" else workshop(tmp_path):
+            assert left.exists() == (again and how == "draft")
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_draft_that_is_older_than_the_process_of_its_number_is_abandoned(
+    is_remote, tmp_path, monkeypatch
+):
+    """A network file system has the time of another machine."""
+    monkeypatch.setattr(disk, "is_on_network", lambda folder: is_remote)
+    name, handle = open_draft(os.fsencode(tmp_path))
+    (path,) = tmp_path.iterdir()
+    try:
+        os.utime(path, (0, 0))
+        assert not removed_if_abandoned(path), "it is locked"
+        fcntl.flock(handle, fcntl.LOCK_UN)
+        assert removed_if_abandoned(path) != is_remote
+    finally:
+        os.close(handle)
+    assert os.path.exists(name) == is_remote
+
+
+def test_a_workshop_that_is_taken_for_an_abandoned_one_is_made_again(tmp_path, monkeypatch):
+    """A lock exists a moment before it is locked."""
+    taken = []
+
+    def flock(handle: int, operation: int, real: object = fcntl.flock) -> None:
+        if not taken:
+            taken.extend(tmp_path.iterdir())
+            monkeypatch.setattr(fcntl, "flock", real)
+            remove_abandoned(os.fsencode(tmp_path), tmp_path.stat().st_mtime)
+        fcntl.flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with workshop(tmp_path) as folder:
+        assert taken
+        assert not taken[0].exists()
+        assert [*tmp_path.iterdir()] == [folder]
+
+
+def test_a_link_in_the_place_of_a_workshop_leads_to_nothing_that_is_removed(tmp_path):
+    folder = tmp_path / "of a user"
+    folder.mkdir()
+    (folder / "lock").touch()
+    link = tmp_path / ".larder-tmp-workshop-abc"
+    link.symlink_to(folder)
+    remove_abandoned(os.fsencode(tmp_path), tmp_path.stat().st_mtime)
+    assert (folder / "lock").exists()
+
+
+def test_nothing_is_tried_out_in_the_workshop_of_a_living_process(tmp_path, monkeypatch):
+    with workshop(tmp_path) as folder:
+        monkeypatch.setattr(disk, "locks_exclude", lambda folder: pytest.fail("it writes there"))
+        remove_abandoned(os.fsencode(tmp_path), tmp_path.stat().st_mtime)
+        assert folder.exists()
+
+
+def test_a_disk_that_is_full_between_a_workshop_and_its_lock_leaves_nothing(tmp_path, monkeypatch):
+    real = os.open
+
+    def full(path: Any, *more: Any, **options: Any) -> int:
+        if str(path).endswith("/lock"):
+            raise OSError(28, "No space left on device")
+        return real(path, *more, **options)
+
+    monkeypatch.setattr(os, "open", full)
+    with larder_error("store.full"), workshop(tmp_path / "parent"):
+        pass
+    assert os.listdir(tmp_path / "parent") == []
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    root = tmp_path / "root"
+    (root / "inside").mkdir(parents=True)
+    (root / "o").symlink_to(tmp_path)
+    (root / "in").symlink_to("inside")
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.mark.parametrize("folder", ["o", "o/long/name", "in/../../other"])
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_a_link_that_leads_out_is_refused(folder, name, root):
+    # "." is what pathlib leaves out of a path below it.
+    folder, base = (folder, ".") if name == "." else (f"{root}/{folder}", f"{root}{name}")
+    with pytest.raises(OSError, match="a link leads out"):
+        check_inside(os.fsencode(folder), os.fsencode(base))
+
+
+@pytest.mark.parametrize("base", [".", "/", "//"])
+def test_folders_inside_are_not_refused(base, root):
+    for folder in ("in/new", "inside/new", "."):
+        folder = folder if base == "." else f"{root}/{folder}"
+        check_inside(os.fsencode(folder), os.fsencode(base))

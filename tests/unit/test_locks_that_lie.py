@@ -111,25 +111,6 @@ def test_a_lock_that_one_process_alone_sees_ends_no_other(tmp_path, monkeypatch)
         assert swept(tmp_path) == [file.path]
 
 
-def test_what_others_write_goes_after_a_day(lying, tmp_path):
-    """Their processes are not seen from here."""
-    other = tmp_path / f".larder-tmp-draft-{'0' * 24}"
-    other.write_bytes(b"x")
-    assert swept(tmp_path) == [other]
-    os.utime(other, (0, 0))
-    assert swept(tmp_path) == []
-
-
-@pytest.mark.parametrize(("is_remote", "remains"), [(True, 1), (False, 0)])
-def test_locks_of_a_network_file_system_say_nothing_of_other_machines(
-    is_remote, remains, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(disk, "is_on_network", lambda folder: is_remote)
-    other = tmp_path / f".larder-tmp-draft-{'0' * 24}"
-    other.write_bytes(b"x")
-    assert len(swept(tmp_path)) == remains
-
-
 def is_unused(path: Path) -> bool:
     with unused(path) as answer:
         return answer

@@ -1,6 +1,5 @@
 import json
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,50 +8,28 @@ import pytest
 from larder.copy.skyplane.runner import TransferRunner
 
 
-class Lab:
-    def __init__(self, **request: Any) -> None:
-        self.events: list[tuple[str, dict[str, Any]]] = []
-        self.runner = TransferRunner(request, self.emit)
-
-    def emit(self, event: str, **fields: Any) -> None:
-        self.events.append((event, fields))
-
-    def taken(self, prefix: str, *objects: tuple[str, int]) -> list[str]:
-        take = self.runner._filter(prefix)
-        listed = [SimpleNamespace(key=prefix + key, size=size) for key, size in objects]
-        return [found.key[len(prefix) :] for found in listed if take(found)]
-
-
-def written(path: Path, keys: list[str]) -> str:
-    path.write_text("".join(json.dumps(key) + "\n" for key in keys))
-    return str(path)
-
-
-def test_empty_and_misplaced_objects_are_left_to_the_native_engine(tmp_path):
-    objects = [("", 0), ("/x", 1), ("a", 1), ("b/", 0), ("c//d", 1), ("empty", 0)]
-    lab = Lab(keys=written(tmp_path / "keys", [key for key, _ in objects]))
-    assert lab.taken("p/", *objects) == ["a", "c//d"]
-
-
-def test_of_many_objects_only_the_wanted_are_taken(tmp_path):
-    keys = ["A", "a", "b b", "z\n", "é", "\U0001f600"]
-    listed = sorted({*keys, "0", "aa", "b", "zz", "ê", "～", "\U0001f601"} - {"A"}, key=str.encode)
-    lab = Lab(keys=written(tmp_path / "keys", keys))
-    assert lab.taken("p/", *[(key, 1) for key in listed]) == keys[1:]
-
-
-def test_no_wanted_key_takes_nothing(tmp_path):
-    (tmp_path / "keys").write_text("")
-    assert Lab(keys=str(tmp_path / "keys")).taken("", ("a", 1)) == []
+@pytest.mark.parametrize("keys", [[], ["A", "a", "b b", "z\n", "é", "\U0001f600"]])
+def test_of_many_objects_only_the_wanted_are_taken_that_have_content_and_a_place(tmp_path, keys):
+    path = tmp_path / "keys"
+    left = ["", "/x", "b/", "empty"]  # to the native engine
+    path.write_text("".join(json.dumps(key) + "\n" for key in sorted([*keys, *left])))
+    others = ["0", "aa", "b", "zz", "ê", "～", "\U0001f601"]
+    take = TransferRunner({"keys": str(path)}, print)._filter("p/")
+    found = [
+        key
+        for key in sorted({*keys[1:], *others, *left}, key=str.encode)
+        if take(SimpleNamespace(key=f"p/{key}", size=key not in ("", "b/", "empty")))
+    ]
+    assert found == keys[1:]
 
 
 @pytest.mark.parametrize(("name", "noticed"), [("prefetch", True), ("paramiko_loop", False)])
 def test_only_errors_of_threads_that_skyplane_waits_for_end_the_transfer(
     name, noticed, monkeypatch
 ):
-    lab = Lab()
+    runner = TransferRunner({}, print)
     logged: list[Any] = []
-    monkeypatch.setattr(threading, "excepthook", lab.runner._lose)
+    monkeypatch.setattr(threading, "excepthook", runner._lose)
     monkeypatch.setattr(threading, "__excepthook__", logged.append)
 
     def fail() -> None:
@@ -62,5 +39,5 @@ def test_only_errors_of_threads_that_skyplane_waits_for_end_the_transfer(
     thread = threading.Thread(target=fail)
     thread.start()
     thread.join()
-    assert [str(error) for error in lab.runner._lost] == (["lost"] if noticed else [])
+    assert [str(error) for error in runner._lost] == (["lost"] if noticed else [])
     assert len(logged) == (not noticed)
