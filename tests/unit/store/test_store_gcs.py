@@ -16,16 +16,21 @@ from larder.errors import (
     ObjectError,
     RetryableError,
 )
-from larder.store import Access, ObjectInfo, RetryPolicy, Store, open_store
+from larder.store import Access, ObjectInfo, RetryPolicy, Store, buckets, open_store
 from larder.store.gcs import GcsStore
 from larder.store.interrupt import Interrupt
 from tests.support import errors
 from tests.support.fake_gcs import MODIFIED, FakeGcs, crc32c, gcs_json, gcs_refusal
 from tests.support.http_server import Ask, Say
 
-CHUNK = 16 << 20
+CHUNK = 1 << 20
 DATA = random.Random(5).randbytes(CHUNK * 2 + 1000)
 KEY = "projects/p/locations/l/keyRings/r/cryptoKeys/k"
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(buckets, "PART_BYTES", CHUNK)
 
 
 def opened(gcs: FakeGcs, prefix: str = "p", **access: Any) -> Store:

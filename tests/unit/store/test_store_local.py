@@ -98,6 +98,11 @@ def test_nothing_is_written_or_deleted_through_a_link_that_leads_out(root, tmp_p
             store.delete,
         ):
             assert code_of(call, key) == "object.bad_key"
+    store.put("moved/z", b"1")
+    (root / "moved").rename(tmp_path / "moved")
+    (root / "moved").symlink_to(tmp_path / "moved")
+    assert code_of(store.put, "moved/z", b"2") == "object.bad_key", "it was a folder before"
+    assert (tmp_path / "moved/z").read_bytes() == b"1"
     (root / f"{TEMPORARY_PREFIX}lock").symlink_to(outside / "lock")
     assert code_of(lambda key: store.put(key, b"2", if_match="0"), "z") == "object.bad_key"
     assert [path.read_bytes() for path in outside.iterdir()] == [b"theirs"]
