@@ -99,17 +99,6 @@ def test_what_failed_is_in_no_receipt_and_holds_nothing_up(root, sets):
     assert batch.done == Totals(1, 5)
 
 
-def test_what_was_copied_before_an_error_is_written(root, sets):
-    def fail(batch: CopySets) -> None:
-        first, _, third, _ = batch.divide(infos(5, 5, 5, 5), 0)
-        copy(batch, [first, third])
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError), sets() as batch:
-        fail(batch)
-    assert found(root) == {(0, 2): "a", (2, 2): "c"}
-
-
 def test_a_receipt_that_could_not_be_written_is_written_at_the_end(root, sets):
     """A storage that fails for a while."""
     faulty = FaultyStore(root)
@@ -135,14 +124,6 @@ def test_an_object_may_be_due_twice(root, sets):
     with sets() as batch:
         copy(batch, list(batch.divide([*infos(5, 5), *infos(5)], 0)))
     assert found(root) == {(0, 2): "ab", (2, 1): "a"}
-
-
-def test_other_runs_and_sources_are_told_apart(root, sets):
-    with sets() as batch:
-        copy(batch, batch.divide(infos(1), 0))
-    assert len(find_receipts(root, PLACE)) == 1
-    assert not find_receipts(root, PLACE, "f" * 16)
-    assert not find_receipts(root, CopyPlace(Origin("s3://other/")))
 
 
 def test_a_receipt_that_is_gone_has_no_rows(root, sets):

@@ -268,15 +268,6 @@ def test_an_upload_whose_last_answer_was_lost_is_done(gcs):
     assert gcs.contents["bucket", "p/k"] == DATA
 
 
-def test_an_upload_waits_as_long_as_it_is_told(gcs, monkeypatch):
-    busy = gcs_refusal(429, "slow down", "rateLimitExceeded", Retry_After="2")
-    gcs.fault = once(busy, when=is_chunk)
-    slept: list[float] = []
-    monkeypatch.setattr(Interrupt, "sleep", lambda self, seconds: slept.append(seconds))
-    stream(patient(gcs), DATA)
-    assert slept == [2]
-
-
 @pytest.mark.parametrize("say", [gcs_refusal(503), Say(308)], ids=["fails", "takes nothing"])
 def test_a_server_that_keeps_refusing_an_upload_is_given_up(gcs, say):
     gcs.fault = lambda ask: say if ask.method == "PUT" else None

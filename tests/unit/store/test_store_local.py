@@ -46,11 +46,6 @@ def test_the_first_write_makes_the_root(tmp_path):
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
-def test_the_root_is_a_file(tmp_path):
-    (tmp_path / "file").write_bytes(b"")
-    assert code_of(LocalStore, tmp_path / "file") == "config.path"
-
-
 def test_only_regular_files_are_objects(root):
     os.mkfifo(root / "pipe")
     (root / "folder").mkdir()
