@@ -3,6 +3,7 @@
 import builtins
 import gc
 import os
+import resource
 import socket
 import ssl
 import subprocess
@@ -25,7 +26,6 @@ from larder.store.http import Answer, BrokenError, Http, _creating, _Transfer
 from larder.store.interrupt import Interrupt
 from tests.support.certificates import local_certificate
 from tests.support.errors import larder_error
-from tests.support.processes import run_python
 
 
 def request_of(one: socket.socket) -> bytes:
@@ -456,30 +456,23 @@ def test_a_document_has_a_bound():
         answer.read(2 * PIECE_BYTES)
 
 
-FEW_FILES = """
-import os, resource
-from larder.errors import FatalError
-from larder.store.http import BrokenError, Http
-http = Http("http://127.0.0.1:1", connect_seconds=30.0, silence_seconds=30.0)
-soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-lowest = os.dup(0)
-os.close(lowest)
-for limit in (lowest, soft):
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    try:
-        http.request("GET", "/k", {"host": http.host})
-    except FatalError as error:
-        print(error.code, error.where)
-    except BrokenError as error:
-        print(error)
-"""
-
-
 def test_too_few_open_files_are_named():
     """The limit is raised with ulimit; libcurl's own words say nothing of it."""
-    done = run_python("-c", FEW_FILES)
-    expected = ["run.limit http://127.0.0.1:1", "connection refused"]
-    assert done.stdout.splitlines() == expected, done.stderr
+    http = client(1)
+
+    def child() -> int:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+        with larder_error("run.limit", "http://127.0.0.1:1"):
+            get(http)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        with pytest.raises(BrokenError, match="connection refused"):
+            get(http)
+        return 0
+
+    assert forked(child) == 0
 
 
 ASK = """
