@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseRequestHandler
 from urllib.parse import parse_qsl, urlsplit
 
 
@@ -66,7 +67,7 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, handler: type[BaseRequestHandler]) -> None:
         super().__init__(("127.0.0.1", 0), handler)
         self._connections: list[socket.socket] = []
 
@@ -86,9 +87,7 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(
-    handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None
-) -> Iterator[str]:
+def serving(handler: type[BaseRequestHandler], tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """Serve on any port of 127.0.0.1; the URL."""
     server = _Server(handler)
     if tls:

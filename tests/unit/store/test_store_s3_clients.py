@@ -1,6 +1,5 @@
 """One set of clients for all stores of a process with the same server and credentials."""
 
-import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -83,44 +82,6 @@ def test_a_store_without_credentials_finds_later_ones(monkeypatch):
             list(opened(script).list())
 
 
-def test_keys_are_asked_for_once_for_each_time_that_they_expire(monkeypatch, tmp_path):
-    """They were for every request, if valid for less than ten minutes; and never once refused."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    given, starts, process = (tmp_path / name for name in ("given", "starts", "process"))
-    process.write_text(f"#!/bin/sh\necho >> {starts}\ncat {given}\n")
-    process.chmod(0o755)
-    config = tmp_path / "config"
-    config.write_text(f"[profile p]\nregion = us-east-1\ncredential_process = {process}\n")
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-
-    def give(key: str) -> None:
-        soon = datetime.now(UTC) + timedelta(minutes=5)
-        facts = {"AccessKeyId": key, "SecretAccessKey": "s", "Expiration": soon.isoformat()}
-        given.write_text(json.dumps({"Version": 1, "SessionToken": "t", **facts}))
-
-    give("first")
-    expired = Say.error(400, "ExpiredToken")
-    with scripted_s3(OBJECT) as script:
-        store = opened(script, profile="p")
-        for _ in range(10):
-            store.get("k")
-        assert starts.stat().st_size <= 2, "one by a new session, one since they expire soon"
-        for key, call, after in (
-            ("second", lambda: list(store.list()), [expired, LISTING]),
-            ("third", lambda: store.head("k"), [expired, expired, OBJECT]),  # HEAD has no reason
-            ("fourth", lambda: store.put("k", b"1"), [expired, OBJECT]),
-        ):
-            give(key)
-            script.answers = after
-            call()
-            assert script.signed_by[-1] == key
-        script.answers = [expired]
-        with pytest.raises(StoreError, match=r"ExpiredToken\), and there are no others") as caught:
-            store.get("k")
-        assert caught.value.code == "store.denied"
-
-
 def test_threads_whose_keys_are_refused_ask_for_others_together():
     given: list[tuple[str]] = []
     refusals = threading.Barrier(8)
@@ -144,7 +105,6 @@ def test_threads_whose_keys_are_refused_ask_for_others_together():
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
 OBJECT = Say(200, "x", {"ETag": '"e"', "Last-Modified": "Fri, 02 Jan 2026 03:04:05 GMT"})
-KEY, SECRET = "LARDERTESTKEY2", "larder-test-secret-2"
 
 
 def assumed(key: str, seconds: float = 3600) -> Say:
@@ -166,16 +126,39 @@ def refused(status: int, code: str) -> Say:
     return Say(status, f"{body}</Error></ErrorResponse>", {"Content-Type": "text/xml"})
 
 
-def test_a_role_is_assumed_once_for_all_buckets_until_its_credentials_expire():
-    expired = Say.error(400, "ExpiredToken")
-    answers = [assumed("ROLE1"), OBJECT, expired, assumed("ROLE2"), OBJECT]
-    with scripted_s3(*answers) as script:
+EXPIRED = Say.error(400, "ExpiredToken")
+
+
+@pytest.mark.parametrize(
+    ("call", "refusals", "answer"),
+    [
+        (lambda store: store.get("k"), 1, OBJECT),
+        (lambda store: store.put("k", b"1"), 1, OBJECT),
+        (lambda store: list(store.list()), 1, LISTING),
+        (lambda store: store.head("k"), 2, OBJECT),  # the answer to a HEAD has no reason
+    ],
+    ids=["get", "put", "list", "head"],
+)
+def test_a_role_is_assumed_once_for_all_buckets_until_its_keys_expire(call, refusals, answer):
+    """It was for every request, if they were valid for less than ten minutes."""
+    first, second = assumed("ROLE1", seconds=300), assumed("ROLE2", seconds=300)
+    with scripted_s3(first, OBJECT, OBJECT, *[EXPIRED] * refusals, second, answer) as script:
         access = Access(endpoint=script.endpoint, role=ROLE)
-        for bucket in ("bucket-1", "bucket-2", "bucket-3"):
+        for bucket in ("bucket-1", "bucket-2"):
             assert open_store(f"s3://{bucket}/", access=access).get("k") == b"x"
+        call(open_store("s3://bucket-3/", access=access))
         base = os.environ["AWS_ACCESS_KEY_ID"]
-        assert script.signed_by == [base, "ROLE1", "ROLE1", base, "ROLE2", "ROLE2"]
+        signed_by, last = script.signed_by[: 4 + refusals], script.signed_by[4 + refusals :]
+        assert signed_by == [base, *["ROLE1"] * (2 + refusals), base]
+        assert set(last) == {"ROLE2"}
         assert script.asked[0] == "POST /"
+
+
+def test_keys_that_expire_and_that_nothing_renews_are_named():
+    with scripted_s3(EXPIRED) as script:
+        with larder_error("store.denied") as caught:
+            opened(script).get("k")
+        assert "ExpiredToken), and there are no others" in caught.value.message
 
 
 def test_a_role_is_assumed_by_a_profile_or_a_block(tmp_path, monkeypatch):
