@@ -104,7 +104,6 @@ def test_threads_whose_keys_are_refused_ask_for_others_together():
 
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
-OBJECT = Say(200, "x", {"ETag": '"e"', "Last-Modified": "Fri, 02 Jan 2026 03:04:05 GMT"})
 
 
 def assumed(key: str, seconds: float = 3600) -> Say:
