@@ -438,6 +438,15 @@ def test_a_lock_that_one_process_alone_sees_ends_no_other(tmp_path, monkeypatch)
         assert swept(tmp_path) == [file.path]
 
 
+def test_what_others_write_goes_after_a_day(lying, tmp_path):
+    """Their processes are not seen from here."""
+    other = tmp_path / f".larder-tmp-draft-{'0' * 24}"
+    other.write_bytes(b"x")
+    assert swept(tmp_path) == [other]
+    os.utime(other, (0, 0))
+    assert swept(tmp_path) == []
+
+
 def is_unused(path: Path) -> bool:
     with unused(path) as answer:
         return answer

@@ -84,7 +84,7 @@ def test_a_store_without_credentials_finds_later_ones(monkeypatch):
 
 def test_threads_whose_keys_are_refused_ask_for_others_together():
     given: list[tuple[str]] = []
-    refusals = threading.Barrier(8)
+    refusals = threading.Barrier(8, timeout=30)
 
     def ask(store_url: str, refused: bool) -> tuple[tuple[str], float]:
         given.append((f"key {len(given)}",))
