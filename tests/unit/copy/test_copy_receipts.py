@@ -126,6 +126,14 @@ def test_an_object_may_be_due_twice(root, sets):
     assert found(root) == {(0, 2): "ab", (2, 1): "a"}
 
 
+def test_other_runs_and_sources_are_told_apart(root, sets):
+    with sets() as batch:
+        copy(batch, batch.divide(infos(1), 0))
+    assert len(find_receipts(root, PLACE)) == 1
+    assert not find_receipts(root, PLACE, "f" * 16)
+    assert not find_receipts(root, CopyPlace(Origin("s3://other/")))
+
+
 def test_a_receipt_that_is_gone_has_no_rows(root, sets):
     with sets() as batch:
         copy(batch, batch.divide(infos(1, 10), 0))

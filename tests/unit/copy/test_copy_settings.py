@@ -74,3 +74,10 @@ def test_a_cluster_gives_limits_and_how_its_storage_is_reached(storage, reached)
     assert (found.storage.access.profile == "p") == reached
     assert (found.storage.access.region == "us-west-2") == reached
     assert found.source.access.profile is None
+
+
+def test_settings_replace_what_a_cluster_gives():
+    settings = ("storage.region=eu-west-1", "copy.concurrency=9")
+    found = places("a", "s3://bucket/to/x", *settings, cluster=CLUSTER)
+    assert found.storage.access.region == "eu-west-1"
+    assert (found.storage.access.profile, found.copy_.concurrency) == ("p", 9)

@@ -73,3 +73,11 @@ def test_another_container_is_noticed(source, derived, first, etag, now, code):
         with pytest.raises(LarderError, match=r"a\.tar: ") as caught:
             read()
         assert caught.value.code == code
+
+
+def test_larders_own_containers_are_opened_only_when_one_is_read(source):
+    def refuse() -> Store:
+        raise AssertionError("nothing needs it")
+
+    source.put("b.jpg", DATA)
+    assert DerivedObjects(source, refuse).get("b.jpg") == DATA
