@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from copy_lab import batch
 from required import at_night
-from socket_server import served
 
 from larder.budgets import ByteBudget
 from larder.copy.allowance import Buffers, CopyLimits
@@ -23,6 +22,7 @@ from larder.progress import CancellableProgress, NullProgress
 from larder.store import Access, open_store
 from larder.store.base import ObjectInfo, Reader, Store
 from larder.store.delegate import DelegatingStore
+from tests.support.http_server import served
 from tests.support.processes import run_python
 from tests.support.servers import rclone_s3
 

@@ -12,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseRequestHandler
 from urllib.parse import parse_qsl, urlsplit
 
+Serve = Callable[[socket.socket], None]
+
 
 @dataclass
 class Ask:
@@ -100,6 +102,19 @@ def serving(handler: type[BaseRequestHandler], tls: ssl.SSLContext | None = None
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def served(serve: Serve, context: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Serve by a function that is called with each connection, in a thread; the port."""
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):  # the client may close the connection
+                serve(self.request)
+
+    with serving(Handler, context) as url:
+        yield int(url.rpartition(":")[2])
 
 
 @contextmanager

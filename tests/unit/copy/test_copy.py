@@ -17,8 +17,8 @@ from larder.progress import CancellableProgress, NullProgress
 from larder.store import RetryPolicy, open_store
 from larder.store.base import Buffer, ObjectInfo, Store
 from tests.support.errors import larder_error
+from tests.support.http_server import served
 from tests.support.stores import EncryptedStore, FaultyStore, FlipBit, RecordingStore
-from tests.unit.store.socket_server import served
 
 
 def limits_of() -> CopyLimits:

@@ -17,7 +17,6 @@ from typing import Any
 
 import pycurl
 import pytest
-from socket_server import Serve, served
 
 from larder.errors import FatalError, RetryableError, StoreError
 from larder.store import RetryPolicy, libcurl, open_store
@@ -26,6 +25,7 @@ from larder.store.http import Answer, BrokenError, Http, _creating, _Transfer
 from larder.store.interrupt import Interrupt
 from tests.support.certificates import local_certificate
 from tests.support.errors import larder_error
+from tests.support.http_server import Serve, served
 
 
 def request_of(one: socket.socket) -> bytes:
