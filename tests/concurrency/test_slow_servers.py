@@ -4,12 +4,12 @@ import socket
 
 import pytest
 from scripted_s3 import Say, scripted_s3
-from socket_server import served
 
 from larder.config.urls import Access
 from larder.errors import FatalError, RetryableError
 from larder.store import open_store
 from larder.store.interrupt import Interrupt
+from tests.support.http_server import served
 from tests.support.processes import wait_until
 
 NEVER_SECONDS = 3600.0

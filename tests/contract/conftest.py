@@ -18,6 +18,7 @@ from tests.support.servers import S3Server
 def google_server() -> Iterator[FakeGcs]:
     with fake_gcs() as server:
         server.updated = datetime.now(UTC).isoformat()
+        server.page_keys = 3
         yield server
 
 

@@ -90,14 +90,14 @@ def test_without_another_there_is_no_metadata(store):
         assert not reader.info.metadata
 
 
-def test_a_checksum_is_that_of_the_content(place, store):
-    data = random.Random(3).randbytes(LARGE_BYTES)
-    for content in (b"small", data):
-        for written in (store.put("put", content), store.head("put"), *next(store.list())):
-            assert written.checksum in (None, crc32c(content))
-        store.delete("put")
+@pytest.mark.parametrize("size_bytes", [5, *at_push(LARGE_BYTES)])
+def test_a_checksum_is_that_of_the_content(place, store, size_bytes):
+    data = random.Random(3).randbytes(size_bytes)
+    for written in (store.put("put", data), store.head("put"), *next(store.list())):
+        assert written.checksum in (None, crc32c(data))
+    store.delete("put")
     written = stream(store, "streamed", data)
-    with place.promise("checksum of a large stream"):
+    with place.promise(f"checksum of a {'large' if size_bytes > 5 else 'small'} stream"):
         for described in (written, store.head("streamed"), *next(store.list())):
             assert described.checksum in (None, crc32c(data))
 

@@ -18,9 +18,9 @@ from ssl import SSLContext
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.support.fake_gcs import Ask, FakeGcs, Say
+from tests.support.fake_gcs import FakeGcs
 from tests.support.fake_s3 import FakeS3
-from tests.support.http_server import QuietHandler, serving
+from tests.support.http_server import Ask, QuietHandler, Say, serving
 
 Backend = FakeS3 | FakeGcs
 State = tuple[dict[Any, Any], dict[Any, Any]]
@@ -211,7 +211,6 @@ def faulty(backend: Backend, tls: SSLContext | None = None) -> Iterator[Server]:
     server = Server(backend)
 
     class Handler(QuietHandler):
-        disable_nagle_algorithm = True
         wbufsize = -1
 
         def reply(self) -> None:

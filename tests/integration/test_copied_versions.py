@@ -170,6 +170,7 @@ def test_a_light_install_copies(tmp_path):
     assert done.stdout == "set()\n", done.stderr
 
 
+@pytest.mark.push
 def test_the_init_container_of_a_job_downloads_what_its_variables_name(
     rclone_server, tmp_path, monkeypatch
 ):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from larder.progress import CancellableProgress, NullProgress
 from larder.store import Access, open_store
 from larder.store.base import ObjectInfo, Reader, Store
 from larder.store.delegate import DelegatingStore
-from tests.support.http_server import QuietHandler, serving
+from tests.support.http_server import served
 from tests.support.processes import run_python
 from tests.support.servers import rclone_s3
 
@@ -38,38 +37,11 @@ def limits_of() -> CopyLimits:
 
 
 SIZE_BYTES = 200 * 10**9
-
-
-@contextmanager
-def stalled(reached: threading.Event) -> Iterator[str]:
-    """A server that sends the beginning of an answer, and then nothing for ever."""
-    over = threading.Event()
-
-    class Handler(QuietHandler):
-        def do_HEAD(self) -> None:  # noqa: N802
-            self.send_response(200)
-            self.send_header("ETag", '"etag-9"')
-            self.send_header("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
-            self.send_header("Content-Length", str(SIZE_BYTES))
-            self.end_headers()
-
-        def do_GET(self) -> None:  # noqa: N802
-            self.send_response(206)
-            self.send_header("ETag", '"etag-9"')
-            self.send_header("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
-            self.send_header("Content-Range", f"bytes 0-1/{SIZE_BYTES}")
-            self.send_header("Content-Length", str(16 * MIB))
-            self.end_headers()
-            self.wfile.write(b"x" * 1000)
-            self.wfile.flush()
-            reached.set()
-            over.wait()
-
-    with serving(Handler) as url:
-        try:
-            yield url
-        finally:
-            over.set()
+FACTS = b'ETag: "etag-9"\r\nLast-Modified: Fri, 02 Jan 2026 03:04:05 GMT\r\nContent-'
+HEAD = b"HTTP/1.1 200 OK\r\n%sLength: %d\r\n\r\n" % (FACTS, SIZE_BYTES)
+PART = b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-1/%d\r\n" % SIZE_BYTES
+PART += b"%sLength: %d\r\n\r\n" % (FACTS, 16 * MIB) + b"x" * 1000
+"""The beginning of an answer; nothing follows."""
 
 
 @pytest.mark.parametrize("to", ["bucket", "directory"])
@@ -81,13 +53,19 @@ def test_a_stop_waits_for_no_server(rclone_server, tmp_path, monkeypatch, to):
     target = open_store(str(tmp_path) if to == "directory" else f"s3://limits/{uuid.uuid4().hex}")
     reached, stop = threading.Event(), threading.Event()
 
+    def serve(one: socket.socket) -> None:
+        while request := one.recv(65536):
+            one.sendall(HEAD if request.startswith(b"HEAD") else PART)
+            if request.startswith(b"GET"):
+                reached.set()
+
     class Stopping(NullProgress):
         def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
             if reached.is_set():
                 stop.set()
 
-    with stalled(reached) as endpoint:
-        access = Access(endpoint=endpoint, give_up_seconds=86_400)
+    with served(serve) as port:
+        access = Access(endpoint=f"http://127.0.0.1:{port}", give_up_seconds=86_400)
         source = open_store("s3://source/in", access=access)
         with pytest.raises(FatalError) as caught:
             batch(

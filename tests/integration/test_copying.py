@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 import uuid
 from collections import Counter
@@ -18,12 +17,12 @@ import pytest
 from copy_lab import PLACE, Calls, CopyLab, broken, buckets, calls, contents, directories, lab_of
 from costs_lab import blob
 from pipeline_lab import directory_lab, images, opened, png, write
-from required import disk_of
+from required import at_push, disk_of
 
 from larder.copy.allowance import MIN_FAILURES
 from larder.copy.copy_report import copy_lines
 from larder.copy.record import read_record
-from larder.errors import DamageError, LarderError, StoreError
+from larder.errors import DamageError, StoreError
 from larder.jobs.results import RefusedError, RunError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import FAILURES
@@ -42,7 +41,7 @@ KEY = "b/007.bin"
 READS = ("get", "open", "copy_from")
 
 
-@pytest.fixture(params=["buckets", "directories"])
+@pytest.fixture(params=["directories", *at_push("buckets")])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CopyLab]:
     """Between buckets, etags prove what is there; between directories only receipts do."""
     objects = {key: data for key, data in OBJECTS.items() if not key.endswith("/")}
@@ -305,16 +304,6 @@ def test_a_plan_names_archived_objects(moto_server, monkeypatch):
     assert warning["message"].endswith(": d")
 
 
-def test_an_empty_source_is_refused(tmp_path):
-    (tmp_path / "source").mkdir()
-    with directories(tmp_path, {}) as lab:
-        with larder_error("config.empty_source"):
-            lab.copy()
-        with larder_error("store.missing"):
-            CopyLab(str(tmp_path / "nowhere"), lab.storage, {}).copy()
-        assert not Path(lab.storage).exists()
-
-
 @pytest.mark.parametrize("how", ["altered", "cut", "another"])
 def test_a_damaged_record_is_an_error_that_says_what_to_do(lab, how):
     lab.copy()
@@ -336,15 +325,6 @@ def test_a_damaged_record_is_an_error_that_says_what_to_do(lab, how):
         assert read_record(store, PLACE) is not None
 
 
-def test_a_listing_that_fails_is_never_used(lab):
-    lab.copy()
-    before = lab.own()
-    for side in (lab.source, lab.storage):
-        with broken(side, "list", effect=unavailable()), larder_error("store.unavailable"):
-            lab.copy()
-        assert lab.own() == before
-
-
 def test_objects_that_fail_are_listed_and_tried_again(lab):
     bad = {"a/003.bin", "b/011.bin"}
 
@@ -360,7 +340,9 @@ def test_objects_that_fail_are_listed_and_tried_again(lab):
     (listed,) = [key for key in lab.own() if "/failures-" in key]
     assert error.hint.endswith(listed)
     assert lab.there().keys() == contents(lab.source).keys() - bad
-    assert lab.copy()["copied"]["count"] == 2
+    lab.remove("b/011.bin")
+    done = lab.copy()
+    assert (done["status"], done["copied"]["count"]) == ("copied", 1)
     assert lab.there() == contents(lab.source)
     assert not [key for key in lab.own() if "/failures-" in key or "/work/" in key]
 
@@ -410,15 +392,6 @@ def test_failures_of_a_dataset_are_listed_in_a_file_too(tmp_path):
     assert prepare(asked)["status"] == "built"
 
 
-def test_failed_objects_that_are_gone_by_now_fail_no_more(lab):
-    with broken(lab.source, *READS, effect=unavailable(), keys=[KEY]), pytest.raises(RunError):
-        lab.copy()
-    lab.remove(KEY)
-    done = lab.copy()
-    assert (done["status"], done["copied"]["count"]) == ("copied", 0)
-    assert lab.copy()["status"] == "current"
-
-
 FEW = {f"a/{number}.bin": bytes([number]) for number in range(3)}
 
 
@@ -464,16 +437,3 @@ def test_other_files_among_the_receipts_are_ignored(name, tmp_path):
         lab.add({"b.bin": b"new"})
         assert lab.copy()["copied"]["count"] == 1
         assert stray.exists()
-
-
-def test_a_link_that_replaces_a_folder_is_refused_by_the_same_process(tmp_path):
-    lab = directory_lab(tmp_path, images("ab", 1))
-    lab.prepare()
-    victim = tmp_path / "victim"
-    shutil.move(lab.folder / "tags", victim)
-    (lab.folder / "tags").symlink_to(victim)
-    before = (victim / "latest.json").read_bytes()
-    lab.add({"a/9.png": png(9)})
-    with pytest.raises(LarderError, match="a link leads out"):
-        lab.prepare()
-    assert (victim / "latest.json").read_bytes() == before

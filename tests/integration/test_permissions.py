@@ -12,8 +12,9 @@ import pytest
 from pipeline_lab import Lab, images, png, reach, write
 
 import larder
+from larder.config.urls import Access
 from larder.copy.uploads import UploadRecords
-from larder.errors import NotFoundError, ObjectError, StoreError
+from larder.errors import LarderError, NotFoundError, ObjectError, StoreError
 from larder.store import Store, open_store
 from larder.store.base import BucketPrefix, Features
 from larder.store.delegate import DelegatingStore
@@ -321,3 +322,53 @@ def test_other_errors_stay_as_they_are(error):
     with pytest.raises(type(error)) as caught, permission(bucket("other"), "source", "get"):
         raise error
     assert caught.value is error
+
+
+# Roles and public buckets
+
+
+@pytest.fixture
+def own_bucket(radosgw_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"access-{uuid.uuid4().hex[:12]}"
+    radosgw_server.create_bucket(name)
+    for variable, value in radosgw_server.environment.items():
+        monkeypatch.setenv(variable, value)
+    return name
+
+
+def reached(server: S3Server, bucket: str, **fields: Any) -> Any:
+    return open_store(f"s3://{bucket}/", access=Access(endpoint=server.endpoint, **fields))
+
+
+@pytest.mark.radosgw
+def test_a_role_is_assumed_at_the_server_itself(radosgw_server, own_bucket):
+    store = reached(radosgw_server, own_bucket, role=radosgw_server.role)
+    store.put("k", b"by the role")
+    with store.writer("large") as writer:
+        writer.write(b"x" * (6 << 20))
+        writer.commit()
+    assert store.get("k") == b"by the role"
+    assert {info.key for page in store.list() for info in page} == {"k", "large"}
+    store.delete("k")
+    nobody = reached(radosgw_server, own_bucket, role=f"{radosgw_server.role}-not-there")
+    with larder_error("store.denied") as caught:
+        nobody.get("large")
+    assert f"no credentials of the role {radosgw_server.role}-not-there" in caught.value.message
+
+
+@pytest.mark.radosgw
+def test_anonymous_requests_read_what_is_public(radosgw_server, own_bucket, monkeypatch):
+    client = radosgw_server.client()
+    client.put_bucket_acl(Bucket=own_bucket, ACL="public-read")
+    client.put_object(Bucket=own_bucket, Key="public", Body=b"1", ACL="public-read")
+    client.put_object(Bucket=own_bucket, Key="private", Body=b"1")
+    client.close()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    store = reached(radosgw_server, own_bucket, anonymous=True)
+    assert [info.key for page in store.list() for info in page] == ["private", "public"]
+    assert store.get("public") == b"1"
+    for call in (lambda: store.get("private"), lambda: store.put("new", b"1")):
+        with pytest.raises(LarderError) as caught:
+            call()
+        assert caught.value.code in ("object.unreadable", "store.denied")

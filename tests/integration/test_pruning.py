@@ -1,18 +1,22 @@
-"""Prune: what is deleted, what is not, and when it refuses."""
+"""Prune: what is deleted, now or by a later run, what is not, and when it refuses."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from copy_lab import PLACE, CopyLab, broken, buckets, calls, contents, directories, lab_of
 from costs_lab import blob
 from pipeline_lab import DOCUMENT, opened, write
+from required import at_push
 
 from larder.copy.prune import PruneSettings, prune, prune_lines
 from larder.copy.record import read_record
-from larder.errors import ConfigError, StoreError
+from larder.errors import ConfigError, LarderError, NotFoundError, PreconditionError, StoreError
 from larder.jobs.manifests import read_ref
 from larder.jobs.results import RunError
 from larder.jobs.runner import InlineRunner
@@ -20,7 +24,15 @@ from larder.manifest.schemas import OBJECTS
 from larder.progress import StageTimes
 from tests.support.errors import larder_error
 from tests.support.runs import between, forget_manifests
-from tests.support.stores import Meanwhile, MeanwhileStore, denied, unavailable, unreadable
+from tests.support.stores import (
+    Fail,
+    LosingStore,
+    Meanwhile,
+    MeanwhileStore,
+    denied,
+    unavailable,
+    unreadable,
+)
 
 SOURCE = {
     f"{name}/{number:02}.bin": blob(f"{name}{number}", 10) for name in "ab" for number in range(20)
@@ -28,7 +40,7 @@ SOURCE = {
 GONE = ["a/03.bin", "b/07.bin", "b/19.bin"]
 
 
-@pytest.fixture(params=["buckets", "directories"])
+@pytest.fixture(params=["directories", *at_push("buckets")])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CopyLab]:
     with lab_of(request.param, tmp_path, SOURCE) as made:
         yield made
@@ -204,3 +216,48 @@ def test_a_storage_that_refuses_ends_it(lab):
         pruned(lab)
     assert len(lab.there()) == len(SOURCE)
     assert pruned(lab)["deleted"]["count"] == 3
+
+
+@pytest.mark.parametrize("days", [6, 8])
+def test_a_replaced_manifest_goes_a_week_after_its_record(tmp_path, days):
+    with directories(tmp_path, {"a": b"a"}) as lab:
+        lab.copy()
+        (first,) = (tmp_path / "storage/_larder/copy").glob("manifest-*")
+        key = str(first.relative_to(tmp_path / "storage"))
+        lab.add({"b": b"b"})
+        with broken(lab.storage, "delete", effect=denied(), keys=[key]), pytest.raises(StoreError):
+            lab.copy()
+        past = time.time() - days * 86_400
+        os.utime(first, (past, past))
+        lab.add({"c": b"c"})
+        lab.copy()
+        assert first.exists() == (days == 6)
+        assert sorted(lab.there()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [NotFoundError("object.missing", "not found"), PreconditionError("object.changed", "changed")],
+)
+def test_a_copy_that_a_store_denies_to_have_is_pruned_once_it_is_listed(error):
+    with buckets({"a": b"a", "b": b"b"}) as lab:
+        lab.copy()
+        lab.remove("b")
+        with broken(lab.storage, "head", effect=Fail(error), keys=["b"]):
+            pruned(lab, 1)
+        assert sorted(lab.there()) == ["a", "b"]
+        pruned(lab, 1)
+        assert sorted(lab.there()) == ["a"]
+
+
+@pytest.mark.parametrize("kept_bytes", [None, 10])
+def test_nothing_is_pruned_if_its_list_is_lost(kept_bytes):
+    with buckets({"a": b"a", "b": b"b"}) as lab:
+        lab.copy()
+        lab.remove("b")
+        losing = partial(LosingStore, is_lost=lambda key: "/pruned-" in key, kept_bytes=kept_bytes)
+        with between(losing), pytest.raises(LarderError):
+            pruned(lab, 1)
+        assert sorted(lab.there()) == ["a", "b"]
+        pruned(lab, 1)
+        assert sorted(lab.there()) == ["a"]

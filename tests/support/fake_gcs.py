@@ -16,16 +16,16 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import format_datetime
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 import google_crc32c
 
-from tests.support.http_server import QuietHandler, serving
+from tests.support.http_server import Ask, Say, answering
 
 UPDATED = "2026-11-21T06:41:29.125Z"
 MODIFIED = "Sat, 21 Nov 2026 06:41:29 GMT"
@@ -38,43 +38,17 @@ KEPT = (
 """Fields that a copy has, too."""
 
 
-@dataclass
-class Ask:
-    """A request."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def line(self) -> str:
-        return f"{self.method} {self.path}"
+def gcs_json(document: object, status: int = 200, **headers: str) -> Say:
+    """Return a document as an answer."""
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    return Say(status, json.dumps(document).encode(), named)
 
 
-@dataclass
-class Say:
-    """An answer; ``cut`` closes the connection after so many bytes of the body.
-
-    A header with line breaks is sent as several.
-    """
-
-    status: int = 200
-    body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
-    cut: int | None = None
-
-    @classmethod
-    def json(cls, document: object, status: int = 200, **headers: str) -> Say:
-        named = {name.replace("_", "-"): text for name, text in headers.items()}
-        return cls(status, json.dumps(document).encode(), named)
-
-    @classmethod
-    def error(cls, status: int, message: str = "", reason: str = "", **headers: str) -> Say:
-        errors = [{"message": message, "reason": reason}]
-        error = {"code": status, "message": message, "errors": errors}
-        return cls.json({"error": error}, status, **headers)
+def gcs_refusal(status: int, message: str = "", reason: str = "", **headers: str) -> Say:
+    """Return an error as GCS answers it."""
+    errors = [{"message": message, "reason": reason}]
+    error = {"code": status, "message": message, "errors": errors}
+    return gcs_json({"error": error}, status, **headers)
 
 
 def b64(data: bytes) -> str:
@@ -141,7 +115,7 @@ class FakeGcs:
                 return found
             if self.payer_needed and "userProject" not in ask.query:
                 message = "Bucket is requester pays bucket but no user project provided."
-                return Say.error(400, message, "required")
+                return gcs_refusal(400, message, "required")
             return self._route(ask)
 
     def _route(self, ask: Ask) -> Say:
@@ -152,11 +126,11 @@ class FakeGcs:
         parts = ask.path.removeprefix("/upload").removeprefix("/storage/v1/b/").split("/", 2)
         bucket = parts[0]
         if bucket not in self.buckets:
-            return Say.error(404, "The specified bucket does not exist.", "notFound")
+            return gcs_refusal(404, "The specified bucket does not exist.", "notFound")
         if ask.path.startswith("/upload"):
             return self._insert(ask, bucket)
         if len(parts) < 3:
-            return Say.json({"location": "US"}) if parts[1:] == [] else self._list(ask, bucket)
+            return gcs_json({"location": "US"}) if parts[1:] == [] else self._list(ask, bucket)
         return self._object(ask, bucket, unquote(parts[2]))
 
     def _list(self, ask: Ask, bucket: str) -> Say:
@@ -170,20 +144,20 @@ class FakeGcs:
         page: dict[str, Any] = {"items": [self.objects[bucket, name] for name in names[:size]]}
         if len(names) > size:
             page["nextPageToken"] = names[size]
-        return Say.json(page if names else {})
+        return gcs_json(page if names else {})
 
     def _object(self, ask: Ask, bucket: str, name: str) -> Say:
         resource = self.objects.get((bucket, name))
         wanted = ask.query.get("generation")
         if resource is None or wanted not in (None, resource["generation"]):
-            return Say.error(404, f"No such object: {bucket}/{name}", "notFound")
+            return gcs_refusal(404, f"No such object: {bucket}/{name}", "notFound")
         if self._unmet(ask, bucket, name):
-            return Say.error(412, "At least one of the pre-conditions did not hold.")
+            return gcs_refusal(412, "At least one of the pre-conditions did not hold.")
         if ask.method == "DELETE":
             del self.objects[bucket, name], self.contents[bucket, name]
             return Say(204)
         if ask.query.get("alt") != "media":
-            return Say.json(resource)
+            return gcs_json(resource)
         return self._media(ask, resource, self.contents[bucket, name])
 
     def _media(self, ask: Ask, resource: dict[str, Any], data: bytes) -> Say:
@@ -236,18 +210,18 @@ class FakeGcs:
     def _store(self, ask: Ask, bucket: str, resource: dict[str, Any], data: bytes) -> Say:
         name = resource.pop("name")
         if self._unmet(ask, bucket, name):
-            return Say.error(412, "At least one of the pre-conditions did not hold.")
+            return gcs_refusal(412, "At least one of the pre-conditions did not hold.")
         for given, own in (("crc32c", crc32c(data)), ("md5Hash", b64(hashlib.md5(data).digest()))):
             if resource.get(given, own) != own:
-                return Say.error(400, f"Provided {given} does not match.", "invalid")
+                return gcs_refusal(400, f"Provided {given} does not match.", "invalid")
         if "kmsKeyName" in ask.query:
             resource["kmsKeyName"] = ask.query["kmsKeyName"]
-        return Say.json(self.add(name, data, bucket, **resource))
+        return gcs_json(self.add(name, data, bucket, **resource))
 
     def _upload(self, ask: Ask) -> Say:
         upload = self.uploads.get(ask.query["upload_id"])
         if upload is None:
-            return Say.error(404)
+            return gcs_refusal(404)
         if ask.method == "DELETE":
             del self.uploads[ask.query["upload_id"]]
             return Say(499)
@@ -271,45 +245,24 @@ class FakeGcs:
         bucket, name = target.split("/o/", 1)[0], unquote(target.split("/o/", 1)[1])
         resource = self.objects.get(source)
         if resource is None:
-            return Say.error(404, f"No such object: {'/'.join(source)}", "notFound")
+            return gcs_refusal(404, f"No such object: {'/'.join(source)}", "notFound")
         if ask.query.get("ifSourceGenerationMatch") != resource["generation"]:
-            return Say.error(412, "At least one of the pre-conditions did not hold.")
+            return gcs_refusal(412, "At least one of the pre-conditions did not hold.")
         done = int(ask.query.get("rewriteToken", "token-0").partition("-")[2]) + 1
         if done < self.rewrite_calls:
-            return Say.json({"done": False, "rewriteToken": f"token-{done}"})
+            return gcs_json({"done": False, "rewriteToken": f"token-{done}"})
         more = {key: resource[key] for key in KEPT if key in resource}
         if "destinationKmsKeyName" in ask.query:
             more["kmsKeyName"] = ask.query["destinationKmsKeyName"]
         copy = self.add(name, self.contents[source], bucket, **more)
-        return Say.json({"done": True, "resource": copy})
+        return gcs_json({"done": True, "resource": copy})
 
 
 @contextmanager
 def fake_gcs() -> Iterator[FakeGcs]:
     """Serve it on this machine."""
     state = FakeGcs()
-
-    class Handler(QuietHandler):
-        def reply(self) -> None:
-            parts = urlsplit(self.path)
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            headers = {name.lower(): text for name, text in self.headers.items()}
-            ask = Ask(self.command, parts.path, dict(parse_qsl(parts.query)), headers, body)
-            say = state.answer(ask)
-            self.send_response(say.status)
-            for name, text in say.headers.items():
-                for line in text.split("\n"):
-                    self.send_header(name, line)
-            if say.status != 204:
-                self.send_header("Content-Length", str(len(say.body)))
-            self.end_headers()
-            with suppress(ConnectionError):  # a client that was stopped
-                self.wfile.write(say.body if say.cut is None else say.body[: say.cut])
-            self.close_connection = say.cut is not None
-
-        do_GET = do_PUT = do_POST = do_DELETE = reply  # noqa: N815
-
-    with serving(Handler) as state.endpoint:
+    with answering(state.answer) as state.endpoint:
         yield state
     state.asked.clear()  # the handler, a class, may not be collected for a long time
     state.contents.clear()

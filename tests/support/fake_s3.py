@@ -1,7 +1,7 @@
 """A small server that speaks S3 as AWS documents it, without multipart uploads.
 
 Its whole state is two dictionaries, so that a test can keep it, and set it back. The real servers
-of `tests.support.servers` are what stores are tested with; this one is for tests of faults.
+of `tests.support.servers` are what stores are tested with; this one is for faults and odd answers.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/API_Operations_Amazon_Simple_Storage_Service.html
 """
@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from urllib.parse import quote, unquote
 from xml.sax.saxutils import escape
 
-from tests.support.fake_gcs import Ask, Say, http_date
+from tests.support.fake_gcs import http_date
+from tests.support.http_server import Ask, Say
 
 Place = tuple[str, str]
 
@@ -35,12 +36,15 @@ class FakeS3:
     """State of the server.
 
     ``md5``: whether etags are the MD5 of the content; ``conditional``: whether writes keep
-    conditions.
+    conditions; ``listed`` and ``sent``: how etags are written in listings and elsewhere. Conditions
+    are compared strongly, as RFC 9110 says.
     """
 
     md5: bool = True
     conditional: bool = True
     page_keys: int = 7
+    listed: str = '"{}"'
+    sent: str = '"{}"'
     objects: dict[Place, dict[str, str]] = field(default_factory=dict)
     contents: dict[Place, bytes] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -82,7 +86,7 @@ class FakeS3:
         return (
             f"<Contents><Key>{quote(place[1])}</Key>"
             f"<LastModified>{about['modified']}</LastModified>"
-            f"<ETag>&quot;{about['etag']}&quot;</ETag>"
+            f"<ETag>{escape(self.listed.format(about['etag']))}</ETag>"
             f"<Size>{len(self.contents[place])}</Size></Contents>"
         )
 
@@ -90,10 +94,10 @@ class FakeS3:
         if place not in self.objects:
             return MISSING
         about, data = self.objects[place], self.contents[place]
-        if ask.headers.get("if-match", about["etag"]).strip('"') != about["etag"]:
+        if not self._is(about["etag"], ask.headers.get("if-match")):
             return UNMET
         headers = {
-            "ETag": f'"{about["etag"]}"',
+            "ETag": self.sent.format(about["etag"]),
             "Last-Modified": http_date(about["modified"]),
             "Content-Type": about["type"],
         }
@@ -113,13 +117,12 @@ class FakeS3:
             if self._unmet(ask, place):
                 return UNMET
             etag = self._store(place, ask.body, ask.headers.get("content-type", ""))
-            return Say(200, headers={"ETag": f'"{etag}"'})
+            return Say(200, headers={"ETag": self.sent.format(etag)})
         bucket, _, key = source.partition("/")
         if (bucket, key) not in self.objects:
             return MISSING
         about = self.objects[bucket, key]
-        wanted = ask.headers.get("x-amz-copy-source-if-match", about["etag"])
-        if wanted.strip('"') != about["etag"]:
+        if not self._is(about["etag"], ask.headers.get("x-amz-copy-source-if-match")):
             return UNMET
         etag = self._store(place, self.contents[bucket, key], about["type"])
         return Say(
@@ -132,7 +135,11 @@ class FakeS3:
         there = self.objects.get(place, {}).get("etag", "")
         if ask.headers.get("if-none-match") == "*" and there:
             return True
-        return ask.headers.get("if-match", there).strip('"') != there
+        return not self._is(there, ask.headers.get("if-match"))
+
+    def _is(self, etag: str, wanted: str | None) -> bool:
+        """Whether a condition is met; that of a weak etag never is."""
+        return wanted is None or (wanted == self.sent.format(etag) and not wanted.startswith("W/"))
 
     def _store(self, place: Place, data: bytes, kind: str) -> str:
         digest = hashlib.md5(data).hexdigest()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -49,14 +49,7 @@ class BreakStream:
     after_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeObject:
-    """After an ``open``, before its first byte is read, the content of the object changes."""
-
-    data: bytes
-
-
-Effect = Fail | LoseAnswer | FlipBit | BreakStream | ChangeObject
+Effect = Fail | LoseAnswer | FlipBit | BreakStream
 
 
 def unavailable() -> Fail:
@@ -127,8 +120,7 @@ class FaultyStore(DelegatingStore):
 
     def clear(self) -> None:
         """Remove the faults that have not happened yet."""
-        with self._lock:
-            self._faults.clear()
+        self._faults.clear()
 
     def _due(self, method: str, key: str) -> Effect | None:
         with self._lock:
@@ -153,46 +145,35 @@ class FaultyStore(DelegatingStore):
         result = call(**options)
         if isinstance(effect, LoseAnswer):
             raise RetryableError("store.unavailable", "connection reset")
-        if isinstance(effect, ChangeObject):
-            self.inner.put(key, effect.data)
-        if method == "open":
-            return cast(T, _FaultyReader(cast(Reader, result), effect))
-        return cast(T, b"".join(_spoil(iter([result]), effect))) if method == "get" else result
+        if isinstance(effect, FlipBit | BreakStream):
+            if method == "open":
+                return cast(T, _FaultyReader(cast(Reader, result), effect))
+            return cast(T, b"".join(_spoilt([result], effect)))
+        return result
 
 
 class _FaultyReader(DelegatingReader):
-    def __init__(self, inner: Reader, effect: Effect | None) -> None:
+    def __init__(self, inner: Reader, effect: FlipBit | BreakStream) -> None:
         super().__init__(inner)
         self._effect = effect
 
     def __iter__(self) -> Iterator[Buffer]:
-        return _spoil(iter(self.inner), self._effect)
+        return _spoilt(self.inner, self._effect)
 
 
-def _spoil(chunks: Iterator[Any], effect: Effect | None) -> Iterator[Buffer]:
-    if isinstance(effect, FlipBit):
-        return _flip(chunks, effect.bit)
-    if isinstance(effect, BreakStream):
-        return _break(chunks, effect.after_bytes)
-    return chunks
-
-
-def _flip(chunks: Iterator[Buffer], bit: int) -> Iterator[Buffer]:
-    place, mask = bit // 8, 1 << bit % 8
+def _spoilt(chunks: Iterable[Any], effect: FlipBit | BreakStream) -> Iterator[Buffer]:
+    place = 0
     for chunk in chunks:
         data = bytearray(chunk)
-        if 0 <= place < len(data):
-            data[place] ^= mask
-        place -= len(data)
-        yield bytes(data)
-
-
-def _break(chunks: Iterator[Buffer], after_bytes: int) -> Iterator[Buffer]:
-    for chunk in chunks:
-        if piece := chunk[:after_bytes]:
-            yield piece
-        after_bytes -= len(piece)
-    raise RetryableError("store.unavailable", "connection reset")
+        if isinstance(effect, BreakStream):
+            data = data[: effect.after_bytes - place]
+        elif place <= effect.bit // 8 < place + len(data):
+            data[effect.bit // 8 - place] ^= 1 << effect.bit % 8
+        place += len(data)
+        if data:
+            yield bytes(data)
+    if isinstance(effect, BreakStream):
+        raise RetryableError("store.unavailable", "connection reset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +193,11 @@ class RecordingStore(DelegatingStore):
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
-        self._lock = threading.Lock()
         self._calls: list[RecordedCall] = []
 
     @property
     def calls(self) -> tuple[RecordedCall, ...]:
-        with self._lock:
-            return tuple(self._calls)
+        return tuple(self._calls)
 
     @property
     def writes(self) -> tuple[RecordedCall, ...]:
@@ -232,12 +211,7 @@ class RecordingStore(DelegatingStore):
         return sum(call.size_bytes for call in self.calls if call.method == method)
 
     def forget(self) -> None:
-        with self._lock:
-            self._calls.clear()
-
-    def _note(self, method: str, key: str, size_bytes: int = 0) -> None:
-        with self._lock:
-            self._calls.append(RecordedCall(method, key, size_bytes))
+        self._calls.clear()
 
     def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
         if method in ("write", "abort"):
@@ -249,11 +223,11 @@ class RecordingStore(DelegatingStore):
             return result
         finally:
             if copies or method != "copy_from":
-                self._note(method, key, size_bytes)
+                self._calls.append(RecordedCall(method, key, size_bytes))
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """Recorded when the first page is requested."""
-        self._note("list", prefix)
+        self._calls.append(RecordedCall("list", prefix))
         yield from self.inner.list(prefix, start_after=start_after)
 
 
@@ -321,8 +295,7 @@ class Meanwhile:
     @property
     def waiting(self) -> int:
         """Number of acts that have not happened yet."""
-        with self._lock:
-            return len(self._acts)
+        return len(self._acts)
 
     def call(self, method: str, key: str) -> None:
         """A call is about to be made: let happen what is due, at most one act."""
@@ -423,7 +396,7 @@ class UnconditionalStore(DelegatingStore):
     """A put overwrites whatever is there, as on some servers that speak S3.
 
     ``if_absent`` and ``if_match``: whether these conditions are kept; one that is not is ignored,
-    or refused if ``refuses``. ``says``: whether the store knows that it does not keep ``if_match``.
+    or refused if ``refuses``.
     """
 
     def __init__(
@@ -433,19 +406,10 @@ class UnconditionalStore(DelegatingStore):
         if_absent: bool = False,
         if_match: bool = False,
         refuses: bool = False,
-        says: bool = False,
     ) -> None:
         super().__init__(inner)
         self._keeps = {"if_absent": if_absent, "if_match": if_match}
         self._refuses = refuses
-        self._says = says
-
-    @property
-    def features(self) -> Features:
-        features = self.inner.features
-        return (
-            replace(features, replace_if_match=self._keeps["if_match"]) if self._says else features
-        )
 
     def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
         for condition, kept in self._keeps.items():
@@ -484,7 +448,7 @@ class EncryptedStore(DelegatingStore):
     def _shown(self, info: ObjectInfo) -> ObjectInfo:
         if not self._encrypted(info.key):
             return info
-        other = hashlib.md5(b"encrypted " + info.etag.encode(), usedforsecurity=False)
+        other = hashlib.md5(b"encrypted " + info.etag.encode())
         return info._replace(etag=other.hexdigest())
 
 

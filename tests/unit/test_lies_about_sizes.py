@@ -1,4 +1,4 @@
-"""Documents that claim too much, or are nested too deep, are refused before memory is taken."""
+"""Sizes in documents that the file or the plan cannot hold are refused before memory is taken."""
 
 import hashlib
 import io
@@ -108,20 +108,20 @@ CALL = Call("gs://bucket/", "k")
 
 
 @pytest.fixture
-def directory(tmp_path):
+def store(tmp_path):
     return open_store(str(tmp_path))
 
 
-def test_a_record_of_an_upload_is_ignored(directory):
-    directory.put(f"uploads/{hashlib.sha256(b'k').hexdigest()[:32]}.json", DEEP)
-    records = UploadRecords(directory, "uploads/")
-    assert [info.size_bytes for page in directory.list("uploads/") for info in page] == [len(DEEP)]
+def test_a_record_of_an_upload_is_ignored(store):
+    store.put(f"uploads/{hashlib.sha256(b'k').hexdigest()[:32]}.json", DEEP)
+    records = UploadRecords(store, "uploads/")
+    assert [info.size_bytes for page in store.list("uploads/") for info in page] == [len(DEEP)]
     assert records.find(ObjectInfo("k", 1, "e", 0), "k", 1) is None
     assert records.abort_abandoned(1 << 62) == 0
 
 
-def test_a_manifest_of_a_report_is_refused(directory, tmp_path):
-    directory.put("report/manifest.json", DEEP)
+def test_a_manifest_of_a_report_is_refused(store, tmp_path):
+    store.put("report/manifest.json", DEEP)
     with larder_error("config.inventory"):
         open_report(Report(url=f"{tmp_path}/report/manifest.json"), "s3://source/", open_store)
 

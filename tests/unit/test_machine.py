@@ -125,6 +125,7 @@ print(len(list(Path("/proc/self/task").iterdir())))
 """
 
 
+@pytest.mark.push
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="Linux tells it there")
 def test_no_library_starts_threads(monkeypatch):
     monkeypatch.delenv("JE_ARROW_MALLOC_CONF", raising=False)

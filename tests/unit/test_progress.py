@@ -33,30 +33,6 @@ def test_it_forwards_calls_until_it_is_asked_to_stop():
         CancellableProgress(listener, stop)
 
 
-def test_stages_are_remembered_in_the_order_they_began():
-    listener, now = mock.create_autospec(NullProgress, instance=True), 100.0
-    times = StageTimes(listener, clock=lambda: now)
-    times.start("copy", objects=3, bytes=40)
-    now += 1
-    times.advance("copy", objects=1, bytes=30)
-    times.start("pack")
-    times.advance("copy", objects=2, bytes=10)
-    now += 1.5
-    times.finish("copy")
-    now += 2
-    times.finish("copy")
-    times.advance("late", objects=1)
-    assert times.stages() == {
-        "copy": {"seconds": 2.5, "objects": 3, "bytes": 40},
-        "pack": {"seconds": 3.5, "objects": 0, "bytes": 0},
-        "late": {"seconds": 0.0, "objects": 1, "bytes": 0},
-    }
-    assert list(times.stages()) == ["copy", "pack", "late"]
-    listener.start.assert_any_call("copy", objects=3, bytes=40)
-    listener.advance.assert_any_call("copy", objects=2, bytes=10)
-    listener.finish.assert_called_with("copy")
-
-
 def test_the_time_of_a_run_is_without_the_time_that_it_waited_for_another():
     now = 100.0
     times = StageTimes(clock=lambda: now)

@@ -99,17 +99,6 @@ def test_what_failed_is_in_no_receipt_and_holds_nothing_up(root, sets):
     assert batch.done == Totals(1, 5)
 
 
-def test_what_was_copied_before_an_error_is_written(root, sets):
-    def fail(batch: CopySets) -> None:
-        first, _, third, _ = batch.divide(infos(5, 5, 5, 5), 0)
-        copy(batch, [first, third])
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError), sets() as batch:
-        fail(batch)
-    assert found(root) == {(0, 2): "a", (2, 2): "c"}
-
-
 def test_a_receipt_that_could_not_be_written_is_written_at_the_end(root, sets):
     """A storage that fails for a while."""
     faulty = FaultyStore(root)

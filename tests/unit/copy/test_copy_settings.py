@@ -30,22 +30,6 @@ def problems(*arguments: str, **more: Any) -> list[tuple[str, str, str]]:
     return [(each.code, each.where, each.message) for each in ProblemsError.of(caught.value)]
 
 
-def test_arguments_are_fields_and_settings_replace_them():
-    found = places(
-        "s3://a-bucket/x",
-        "./there",
-        "source.region=us-east-1",
-        "copy.concurrency=3",
-        "copy.memory_bytes=1 GiB",
-        "runner.workers=2",
-        include=["a/*"],
-    )
-    assert (found.source.url, found.storage.url) == ("s3://a-bucket/x", "./there")
-    assert (found.source.include, found.source.access.region) == (("a/*",), "us-east-1")
-    assert (found.copy_.concurrency, found.copy_.memory, found.runner.workers) == (3, 1 << 30, 2)
-    assert places().copy_ == places().copy_.__class__()
-
-
 def test_each_mistake_is_named_by_what_was_given():
     assert problems("ftp://x", "") == [
         ("config.unsupported_url", "SOURCE", "unsupported scheme ftp://"),

@@ -7,49 +7,34 @@ import pytest
 from larder.copy.threads import Pace, work_off
 
 
-def settle(
-    *, latency_seconds: float, cpu_seconds: float, most_per_second: float, most: int = 256
-) -> tuple[int, float]:
-    """The number of threads after 15 seconds, and when half of them were there first.
-
-    A step waits for ``latency_seconds``, and uses the only core for ``cpu_seconds``; the server can
-    do ``most_per_second``.
-    """
+@pytest.mark.parametrize(
+    ("latency_seconds", "most_per_second", "most", "expected"),
+    [
+        (0.002, 1_000, 256, range(1, 17)),
+        *((seconds, 100_000, 256, range(128, 257)) for seconds in (0.05, 0.1, 0.3)),
+        (0.1, 50, 256, range(1, 65)),
+        (0.3, 100_000, 5, range(5, 6)),
+    ],
+    ids=["nearby", "far", "farther", "far away", "slow", "at most 5"],
+)
+def test_a_server_gets_as_many_threads_as_its_distance_needs(
+    latency_seconds, most_per_second, most, expected
+):
+    """A step waits for a time, and uses the only core for half a millisecond."""
+    cpu_seconds = 0.0005
     pace = Pace(most, 100.0, 7.0)
     steps = used = 0.0
-    history = []
+    counts = []
     for tick in range(1, 151):
         rate = min(pace.count / (latency_seconds + cpu_seconds), 1 / cpu_seconds, most_per_second)
         steps += 0.1 * rate
         used += 0.1 * rate * cpu_seconds
         pace.tell(100.0 + 0.1 * tick, int(steps), 7.0 + used)
-        history.append((tick / 10, pace.count))
-    half = next(seconds for seconds, count in history if count >= history[-1][1] / 2)
-    return history[-1][1], half
-
-
-def test_a_server_nearby_needs_few_threads():
-    count, _ = settle(latency_seconds=0.002, cpu_seconds=0.0005, most_per_second=1_000)
-    assert count <= 16
-
-
-@pytest.mark.parametrize("latency_seconds", [0.05, 0.1, 0.3])
-def test_a_server_far_away_soon_has_many(latency_seconds):
-    count, half = settle(
-        latency_seconds=latency_seconds, cpu_seconds=0.0005, most_per_second=100_000
-    )
-    assert count >= 128
-    assert half <= 20 * latency_seconds
-
-
-def test_a_slow_server_is_not_stormed():
-    count, _ = settle(latency_seconds=0.1, cpu_seconds=0.0005, most_per_second=50)
-    assert count <= 64
-
-
-def test_there_are_never_more_than_the_maximum():
-    count, _ = settle(latency_seconds=0.3, cpu_seconds=0.0005, most_per_second=100_000, most=5)
-    assert count == 5
+        counts.append(pace.count)
+    assert counts[-1] in expected
+    if most_per_second == 100_000:  # nothing but the distance limits it: half of them come soon
+        half = next(tick for tick, count in enumerate(counts, 1) if count >= counts[-1] / 2)
+        assert half / 10 <= 20 * latency_seconds
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 3])

@@ -112,13 +112,30 @@ def test_a_share_of_failures_stops_it_once_they_are_many(copied, failed, max_rat
     assert bool(rate(copied, failed, GONE, max_rate).reason) == stops
 
 
-def test_a_store_that_keeps_failing_stops_it_sooner():
-    assert not rate(1000, UNAVAILABLE - 1, DOWN).reason
-    found = rate(1000, UNAVAILABLE, DOWN)
-    assert found.reason == f"a store kept failing for {UNAVAILABLE} objects in a row"
+ALMOST = [DOWN] * (UNAVAILABLE - 1)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "stops"),
+    [
+        (ALMOST, False),
+        ([*ALMOST, DOWN], True),
+        ([*ALMOST, DOWN, None], True),  # no decision is taken back
+        ([*ALMOST, None, DOWN], False),
+        ([*ALMOST, GONE], False),
+        ([*ALMOST, GONE, DOWN], True),
+    ],
+)
+def test_a_store_that_keeps_failing_in_a_row_stops_it_sooner(outcomes, stops):
     assert UNAVAILABLE < MIN_FAILURES
-    found.succeeded()
-    assert found.reason, "no decision is taken back"
+    found = rate(1000, 0, DOWN)
+    for failure in outcomes:
+        if failure:
+            found.failed(failure)
+        else:
+            found.succeeded()
+    reason = f"a store kept failing for {UNAVAILABLE} objects in a row" if stops else ""
+    assert found.reason == reason
 
 
 def test_what_is_left_of_a_batch_may_fail_in_a_row():
@@ -127,15 +144,3 @@ def test_what_is_left_of_a_batch_may_fail_in_a_row():
     for _ in range(UNAVAILABLE):
         found.failed(DOWN, is_last=True)
     assert not found.reason
-
-
-def test_a_success_ends_the_row_and_other_failures_do_not():
-    found = rate(0, UNAVAILABLE - 1, DOWN)
-    found.succeeded()
-    found.failed(DOWN)
-    assert not found.reason
-    found = rate(0, UNAVAILABLE - 1, DOWN)
-    found.failed(GONE)
-    assert not found.reason
-    found.failed(DOWN)
-    assert found.reason

@@ -5,23 +5,27 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from larder.config.models.copying import Skyplane
+from larder.config.models.copying import CopyConfig, Skyplane
 from larder.config.urls import Access
 from larder.copy.skyplane import adapter
 from larder.copy.skyplane.adapter import Transfer, transfer
-from larder.copy.skyplane.choice import Side, skyplane_available
+from larder.copy.skyplane.choice import Choice, Side, choose_engine, skyplane_available
+from larder.copy.skyplane.runner import TransferRunner
 from larder.errors import ConfigError, FatalError, StoreError
 from larder.progress import NullProgress, StageTimes
 from larder.store import open_store
 from larder.store.base import BucketPrefix, Features, ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
+from tests.support.errors import larder_error
 from tests.support.processes import is_running, wait_until
 
 PRELUDE = """
@@ -60,6 +64,7 @@ class Bucket(DelegatingStore):
     def __init__(self, provider: str, server: str = "") -> None:
         super().__init__(open_store(f"memory://skyplane-{provider}"))
         self.place = BucketPrefix(provider, server, "bucket", "")
+        self.put("a", b"a")
 
     @property
     def features(self) -> Features:
@@ -71,73 +76,75 @@ class Missing(Bucket):
         raise StoreError("store.missing", "no such bucket", where="gs://bucket/")
 
 
-class Lab:
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        self.source, self.target = Bucket("s3"), Bucket("gs")
-        self.source.put("a", b"a")
-        monkeypatch.setenv("FAKE_FOLDER", str(folder))
-        monkeypatch.setattr("tempfile.tempdir", str(folder))
-        monkeypatch.setattr(adapter, "RUNNER", folder / "fake.py")
-        monkeypatch.setattr(adapter, "_GRACE_SECONDS", 0.2)
-
-    def fake(self, body: str) -> None:
-        (self.folder / "fake.py").write_text(PRELUDE + textwrap.dedent(body))
-
-    def run(
-        self,
-        body: str,
-        *,
-        progress: Any = None,
-        access: Access | None = None,
-        target: Store | None = None,
-        keys: tuple[str, ...] = ("a",),
-        python: str = sys.executable,
-        timeout_seconds: float = 100.0,
-    ) -> Transfer:
-        self.fake(body)
-        limits = Skyplane(python=python).model_copy(update={"timeout_seconds": timeout_seconds})
-        return transfer(
-            Side("s3://bucket/from", self.source, access or Access()),
-            Side("gs://bucket/to/", target or self.target, Access(project="p")),
-            keys,
-            limits=limits,
-            total_bytes=10**9,
-            progress=progress or NullProgress(),
-        )
-
-    def asked(self, name: str = "transfer") -> dict[str, Any]:
-        """The only request of that kind, with the environment of the process that got it."""
-        (line,) = (self.folder / name).read_text().splitlines()
-        request: dict[str, Any] = json.loads(line)
-        return request
-
-    def homes(self) -> list[Path]:
-        return sorted(self.folder.glob("larder-skyplane-*"))
-
-    def swept(self) -> bool:
-        return (self.folder / "sweep").exists()
-
-
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    return Lab(tmp_path, monkeypatch)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder where the runner's place is taken, and where that notes what it was asked."""
+    monkeypatch.setenv("FAKE_FOLDER", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(adapter, "RUNNER", tmp_path / "fake.py")
+    monkeypatch.setattr(adapter, "_GRACE_SECONDS", 0.2)
+    return tmp_path
+
+
+def run(
+    here: Path,
+    body: str,
+    *,
+    progress: Any = None,
+    access: Access | None = None,
+    source: Store | None = None,
+    target: Store | None = None,
+    keys: tuple[str, ...] = ("a",),
+    python: str = sys.executable,
+    timeout_seconds: float = 100.0,
+) -> Transfer:
+    """Transfer with a program in place of the runner."""
+    (here / "fake.py").write_text(PRELUDE + textwrap.dedent(body))
+    return transfer(
+        Side("s3://bucket/from", source or Bucket("s3"), access or Access()),
+        Side("gs://bucket/to/", target or Bucket("gs"), Access(project="p")),
+        keys,
+        limits=Skyplane(python=python).model_copy(update={"timeout_seconds": timeout_seconds}),
+        total_bytes=10**9,
+        progress=progress or NullProgress(),
+    )
+
+
+def asked(here: Path, name: str = "transfer") -> dict[str, Any]:
+    """The only request of that kind, with the environment of the process that got it."""
+    (line,) = (here / name).read_text().splitlines()
+    request: dict[str, Any] = json.loads(line)
+    return request
+
+
+def homes(here: Path) -> list[Path]:
+    return list(here.glob("larder-skyplane-*"))
+
+
+class Acting(NullProgress):
+    """Calls something at the first progress."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.act = act
+
+    def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+        self.act()
 
 
 DONE = BEGUN + 'say("done"); say("deprovisioned")'
 
 
-def test_a_transfer_is_reported_with_its_bytes(lab):
+def test_a_transfer_is_reported_with_its_bytes(here):
     times = StageTimes()
-    ended = lab.run(DONE, progress=times)
+    ended = run(here, DONE, progress=times)
     assert (ended.done, ended.sent) == (True, True)
     assert ended.message.startswith("Skyplane wrote 1.0 kB in ")
     assert times.stages()["skyplane"]["bytes"] == 1000
-    assert lab.homes() == []
-    assert not lab.swept()
+    assert homes(here) == []
+    assert not (here / "sweep").exists()
 
 
-def test_the_runner_gets_a_private_home_and_no_other_python(lab, monkeypatch, tmp_path):
+def test_the_runner_gets_a_private_home_and_no_other_python(here, monkeypatch, tmp_path):
     home = tmp_path / "user"
     (home / ".aws").mkdir(parents=True)
     (home / ".aws/config").write_text("[default]\n")
@@ -151,9 +158,9 @@ def test_the_runner_gets_a_private_home_and_no_other_python(lab, monkeypatch, tm
     assert Path(request["keys"]).read_text() == '"a"\\n"b\\\\n"\\n'
     """
     access = Access(profile="team", requester_pays=True)
-    assert lab.run(textwrap.dedent(body) + DONE, access=access, keys=("a", "b\n")).done
-    asked = lab.asked()
-    environment = asked["environment"]
+    assert run(here, textwrap.dedent(body) + DONE, access=access, keys=("a", "b\n")).done
+    request = asked(here)
+    environment = request["environment"]
     assert environment["HOME"].startswith(str(tmp_path / "larder-skyplane-"))
     assert environment["SKYPLANE_CONFIG"] == f"{environment['HOME']}/.skyplane/config"
     assert environment["SKYPLANE_USAGE_STATS_ENABLED"] == "0"
@@ -161,60 +168,53 @@ def test_the_runner_gets_a_private_home_and_no_other_python(lab, monkeypatch, tm
     assert environment["GOOGLE_APPLICATION_CREDENTIALS"] == f"{home}/key.json"
     assert "PYTHONPATH" not in environment
     assert "SKYPLANE_DOCKER_IMAGE" not in environment
-    assert (asked["source"], asked["target"]) == ("s3://bucket/from/", "gs://bucket/to/")
-    assert (asked["project"], asked["requester_pays"]) == ("p", True)
+    assert (request["source"], request["target"]) == ("s3://bucket/from/", "gs://bucket/to/")
+    assert (request["project"], request["requester_pays"]) == ("p", True)
 
 
-def test_a_runner_that_hangs_is_killed_and_its_machines_ended(lab):
-    class Patient(NullProgress):
-        def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-            wait_until((lab.folder / "begun").exists)  # starting it may take longer than the limit
-
+def test_a_runner_that_hangs_is_killed_and_its_machines_ended(here):
+    # Starting it may take longer than the limit.
+    patient = Acting(lambda: wait_until((here / "begun").exists))
     body = '(here / "begun").touch(); hang()'
-    ended = lab.run(BEGUN + body, timeout_seconds=0.1, progress=Patient())
+    ended = run(here, BEGUN + body, timeout_seconds=0.1, progress=patient)
     assert (ended.done, ended.sent) == (False, True)
     assert "it took longer than copy.skyplane.timeout_seconds, 0.1" in ended.message
-    assert not is_running(lab.asked()["pid"])
-    swept = lab.asked("sweep")
-    assert swept["client"] == lab.asked()["client"]
+    assert not is_running(asked(here)["pid"])
+    swept = asked(here, "sweep")
+    assert swept["client"] == asked(here)["client"]
     assert swept["regions"] == ["aws:us-east-1", "gcp:us-central1-a"]
 
 
-def test_a_runner_that_is_too_slow_is_asked_to_end_its_machines(lab, monkeypatch):
+def test_a_runner_that_is_too_slow_is_asked_to_end_its_machines(here, monkeypatch):
     monkeypatch.setattr(adapter, "_GRACE_SECONDS", 60.0)
     body = """
     sys.stdin.read()
     say("error", message="stopped")
     say("deprovisioned")
     """
-    ended = lab.run(BEGUN + textwrap.dedent(body), timeout_seconds=0.2)
+    ended = run(here, BEGUN + textwrap.dedent(body), timeout_seconds=0.2)
     assert not ended.done
     assert "it took longer than" in ended.message
-    assert not lab.swept()
-
-
-def test_whatever_has_not_said_that_its_machines_ended_is_swept(lab):
-    ended = lab.run("os._exit(1)")  # it may have made keys before any machine
-    assert (ended.done, ended.sent) == (False, False)
-    assert lab.asked("sweep")["regions"] == []
+    assert not (here / "sweep").exists()
 
 
 def log_in(message: str) -> Path:
     return Path(message.rpartition("its output is in ")[2])
 
 
-def test_a_runner_that_crashes_is_reported_with_its_status_and_log(lab):
-    ended = lab.run(BEGUN + "print('the last words', file=sys.stderr); os._exit(7)")
-    assert not ended.done
+@pytest.mark.parametrize("begun", ["", BEGUN])  # it may have made keys before any machine
+def test_a_runner_that_crashes_is_swept_and_reported_with_its_status_and_log(here, begun):
+    ended = run(here, begun + "print('the last words', file=sys.stderr); os._exit(7)")
+    assert (ended.done, ended.sent) == (False, bool(begun))
     assert "it ended with status 7, without a word" in ended.message
-    assert lab.swept()
+    assert bool(asked(here, "sweep")["regions"]) == bool(begun)
     log = log_in(ended.message)
     assert log.read_text() == "the last words\n"
     assert log.stat().st_mode & 0o77 == 0
     assert [path.name for path in log.parent.iterdir()] == ["log"]
 
 
-def test_a_runner_that_ignores_sigterm_and_its_children_are_killed(lab):
+def test_a_runner_that_ignores_sigterm_and_its_children_are_killed(here):
     body = """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if child := os.fork():
@@ -223,43 +223,39 @@ def test_a_runner_that_ignores_sigterm_and_its_children_are_killed(lab):
     hang()
     """
 
-    class Stopped(NullProgress):
-        def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-            # What the runner has said by now was not read yet.
-            wait_until((lab.folder / "child").exists)
-            raise FatalError("run.interrupted", "stopped")
+    def stop() -> None:
+        wait_until((here / "child").exists)  # what the runner has said by now was not read yet
+        raise FatalError("run.interrupted", "stopped")
 
     with pytest.raises(FatalError, match="stopped"):
-        lab.run(BEGUN + textwrap.dedent(body), progress=Stopped())
-    wait_until(lambda: not is_running(int((lab.folder / "child").read_text())))
-    assert not is_running(lab.asked()["pid"])
-    wait_until(lab.swept)
-    assert lab.asked("sweep")["regions"] == ["aws:us-east-1", "gcp:us-central1-a"]
-    wait_until(lambda: lab.homes() == [])  # by the second process, in the background
+        run(here, BEGUN + textwrap.dedent(body), progress=Acting(stop))
+    wait_until(lambda: not is_running(int((here / "child").read_text())))
+    assert not is_running(asked(here)["pid"])
+    wait_until(lambda: homes(here) == [])  # by the second process, in the background
+    assert asked(here, "sweep")["regions"] == ["aws:us-east-1", "gcp:us-central1-a"]
 
 
-def test_an_interruption_before_any_machine_leaves_nothing(lab):
-    class Stopped(NullProgress):
-        def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-            raise KeyboardInterrupt
+def test_an_interruption_before_any_machine_leaves_nothing(here):
+    def interrupt() -> None:
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        lab.run("hang()", progress=Stopped())
-    wait_until(lambda: lab.homes() == [])
+        run(here, "hang()", progress=Acting(interrupt))
+    wait_until(lambda: homes(here) == [])
 
 
-def test_machines_that_could_not_be_ended_are_named(lab, monkeypatch):
+def test_machines_that_could_not_be_ended_are_named(here, monkeypatch):
     denied = """say("error", message="access denied")\n    sys.exit()"""
     prelude = PRELUDE.replace('say("deprovisioned")', denied)
     monkeypatch.setattr(sys.modules[__name__], "PRELUDE", prelude)
-    ended = lab.run(BEGUN + 'say("done")')
+    ended = run(here, BEGUN + 'say("done")')
     assert ended.done
     assert "ending its machines failed (access denied): look in aws:us-east-1" in ended.message
-    assert f"skyplaneclientid {lab.asked()['client']}" in ended.message
+    assert f"skyplaneclientid {asked(here)['client']}" in ended.message
     assert log_in(ended.message).is_file()
 
 
-def test_no_secret_of_the_runner_is_shown(lab, monkeypatch):
+def test_no_secret_of_the_runner_is_shown(here, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "short secret")
     body = """
     secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
@@ -268,32 +264,135 @@ def test_no_secret_of_the_runner_is_shown(lab, monkeypatch):
         "https://user:pass@host/?X-Amz-Signature=abcdef&x=1 \\x1b[31m\\n"
         "-----BEGIN PRIVATE KEY-----\\nMIIE")
     """
-    ended = lab.run(textwrap.dedent(body))
+    ended = run(here, textwrap.dedent(body))
     said = ": denied *** *** *** https://***host/?***&x=1 \\x1b[31m ***; its output is in "
     assert said in ended.message
 
 
-def test_a_bucket_that_cannot_be_listed_is_a_failure_before_anything_starts(lab):
-    ended = lab.run(DONE, target=Missing("gs"))
+def test_a_bucket_that_cannot_be_listed_is_a_failure_before_anything_starts(here):
+    ended = run(here, DONE, target=Missing("gs"))
     assert (ended.done, ended.sent) == (False, False)
     assert ended.message == "Skyplane was not started: gs://bucket/: no such bucket"
-    assert not (lab.folder / "transfer").exists()
+    assert not (here / "transfer").exists()
 
 
-def test_a_copy_that_skyplane_cannot_make_is_refused(lab):
-    lab.source.place = replace(lab.source.place, server="http://elsewhere")
+def test_a_copy_that_skyplane_cannot_make_is_refused(here):
     with pytest.raises(ConfigError, match="the source is at http://elsewhere"):
-        lab.run(DONE)
+        run(here, DONE, source=Bucket("s3", "http://elsewhere"))
 
 
-def test_without_its_environment_the_error_says_what_to_run(lab):
-    missing = str(lab.folder / "no" / "python")
-    assert not skyplane_available(Skyplane(python=missing))
-    with pytest.raises(ConfigError, match="run `make skyplane`") as caught:
-        lab.run(DONE, python=missing)
-    assert caught.value.code == "config.missing_package"
-    broken = lab.folder / "broken"
-    broken.write_text("not a program")
-    with pytest.raises(ConfigError, match="run `make skyplane`"):
-        lab.run(DONE, python=str(broken))
-    assert lab.homes() == []
+def test_without_its_environment_the_error_says_what_to_run(here):
+    assert not skyplane_available(Skyplane(python=str(here / "none")))
+    (here / "broken").write_text("not a program")
+    for name in ("none", "broken"):
+        with larder_error("config.missing_package") as caught:
+            run(here, DONE, python=str(here / name))
+        assert "run `make skyplane`" in str(caught.value)
+    assert homes(here) == []
+
+
+S3 = BucketPrefix("s3", "", "bucket", "x/")
+GCS = BucketPrefix("gs", "", "bucket", "x/")
+LOCAL = BucketPrefix("file", "", "", "/data/")
+ELSEWHERE = replace(S3, server="https://minio.example")
+LIMIT = 100 * 10**9
+
+
+def side(place: BucketPrefix | None, access: Access) -> Side:
+    store: Any = SimpleNamespace(features=SimpleNamespace(place=place))
+    return Side("", store, access)
+
+
+def choose(
+    source: BucketPrefix | None,
+    target: BucketPrefix | None,
+    *,
+    engine: str = "auto",
+    total_bytes: int = LIMIT,
+    available: bool = True,
+    accesses: tuple[Access, Access] = (Access(), Access()),
+) -> Choice:
+    limits = CopyConfig.model_validate({"engine": engine, "skyplane": {"min_bytes": LIMIT}})
+    sides = (side(source, accesses[0]), side(target, accesses[1]))
+    return choose_engine(*sides, limits=limits, total_bytes=total_bytes, available=available)
+
+
+@pytest.mark.parametrize(("source", "target"), [(S3, GCS), (GCS, S3)])
+def test_between_providers_skyplane_copies_much(source, target):
+    assert choose(source, target) == Choice("skyplane", "100 GB between two providers")
+
+
+IGNORED = [
+    ((Access(anonymous=True), Access()), "the source is anonymous"),
+    ((Access(role="arn:aws:iam::1:role/x"), Access()), "the source has a role"),
+    ((Access(), Access(block="gcp-credentials/x")), "the storage has a role or a block"),
+    ((Access(), Access(kms_key="k")), "the storage has a kms_key"),
+    ((Access(), Access(requester_pays=True)), "the storage has requester_pays"),
+]
+PROFILES = (Access(profile="a"), Access(profile="b"))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "options", "reason"),
+    [
+        (S3, S3, {}, "both sides are at one provider"),
+        (GCS, GCS, {}, "both sides are at one provider"),
+        (S3, GCS, {"total_bytes": LIMIT - 10**9}, "99.0 GB is less than copy.skyplane.min_bytes"),
+        (S3, GCS, {"available": False}, "`make skyplane` does that"),
+        (S3, GCS, {"engine": "native"}, "copy.engine is native"),
+        (S3, LOCAL, {}, "the storage is not a bucket of S3 or GCS"),
+        (None, GCS, {}, "the source is not a bucket of S3 or GCS"),
+        (ELSEWHERE, GCS, {}, "the source is at https://minio.example"),
+        (LOCAL, S3, {"engine": "skyplane"}, "Skyplane cannot make this copy: the source is"),
+        (S3, S3, {"engine": "skyplane", "accesses": PROFILES}, "have different profiles"),
+        *(
+            (S3, GCS, {"engine": engine, "accesses": accesses}, reason)
+            for engine in ("auto", "skyplane")
+            for accesses, reason in IGNORED
+        ),
+    ],
+)
+def test_everything_else_is_native(source, target, options, reason):
+    choice = choose(source, target, **options)
+    assert choice.engine == "native"
+    assert reason in choice.reason
+
+
+def test_skyplane_by_name_needs_neither_two_providers_nor_many_bytes():
+    chosen = choose(S3, S3, engine="skyplane", total_bytes=1, available=False)
+    assert chosen == Choice("skyplane", "copy.engine is skyplane")
+
+
+@pytest.mark.parametrize("keys", [[], ["A", "a", "b b", "z\n", "é", "\U0001f600"]])
+def test_of_many_objects_only_the_wanted_are_taken_that_have_content_and_a_place(tmp_path, keys):
+    path = tmp_path / "keys"
+    left = ["", "/x", "b/", "empty"]  # to the native engine
+    path.write_text("".join(json.dumps(key) + "\n" for key in sorted([*keys, *left])))
+    others = ["0", "aa", "b", "zz", "ê", "～", "\U0001f601"]
+    take = TransferRunner({"keys": str(path)}, print)._filter("p/")
+    found = [
+        key
+        for key in sorted({*keys[1:], *others, *left}, key=str.encode)
+        if take(SimpleNamespace(key=f"p/{key}", size=key not in ("", "b/", "empty")))
+    ]
+    assert found == keys[1:]
+
+
+@pytest.mark.parametrize(("name", "noticed"), [("prefetch", True), ("paramiko_loop", False)])
+def test_only_errors_of_threads_that_skyplane_waits_for_end_the_transfer(
+    name, noticed, monkeypatch
+):
+    runner = TransferRunner({}, print)
+    logged: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", runner._lose)
+    monkeypatch.setattr(threading, "__excepthook__", logged.append)
+
+    def fail() -> None:
+        raise ValueError("lost")
+
+    fail.__name__ = name
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    assert [str(error) for error in runner._lost] == (["lost"] if noticed else [])
+    assert len(logged) == (not noticed)

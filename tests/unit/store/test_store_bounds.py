@@ -2,7 +2,6 @@
 
 import pytest
 from scripted_s3 import Say, scripted_s3
-from socket_server import served
 
 from larder.bounds import DOCUMENT_BYTES, JSON_VALUES, XML_BYTES, XML_TAGS, parse_bounded
 from larder.errors import RetryableError
@@ -12,6 +11,7 @@ from larder.store.own_files import read_document, read_optional
 from larder.store.s3.answers import element
 from larder.store.s3.listing import read_page
 from tests.support.errors import larder_error
+from tests.support.http_server import served
 
 ONCE = RetryPolicy(attempts=1, first_delay_seconds=0)
 PAGE = "<ListBucketResult><IsTruncated>false</IsTruncated>{}</ListBucketResult>"

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from larder.errors import LarderError, NotFoundError
-from larder.manifest.extents import in_object, in_own
+from larder.errors import LarderError
+from larder.manifest.extents import in_object
 from larder.store import Store, open_store
 from larder.store.derived import DerivedObjects
 from tests.support.memory import MemoryStore, forget
@@ -45,27 +45,6 @@ def test_a_member_is_a_range_of_its_container(source, derived):
     assert derived.get(key, if_match=f"@10+0{end}") == b""
     with derived.open(key, if_match=f"@10+0{end}") as reader:
         assert list(reader) == []
-
-
-def test_what_is_in_a_container_of_larders_own(own, derived):
-    own.put("abc.jsonl", DATA)
-    etag = f"@1+3{in_own('abc.jsonl')}"
-    assert derived.get("any/key.json", if_match=etag) == DATA[1:4]
-    with derived.open("any/key.json", if_match=etag) as reader:
-        assert b"".join(reader) == DATA[1:4]
-
-
-def test_other_objects_are_those_of_the_store(source, derived):
-    info = source.put("b.jpg", DATA)
-    assert derived.get("b.jpg", if_match=info.etag) == DATA
-    assert derived.get("b.jpg", offset=1, length=2) == DATA[1:3]
-    assert derived.head("b.jpg") == source.head("b.jpg")
-    assert list(derived.list()) == list(source.list())
-    assert (derived.url, derived.features) == (source.url, source.features)
-    with derived.open("b.jpg") as reader:
-        assert b"".join(reader) == DATA
-    with pytest.raises(NotFoundError):
-        derived.get("a.tar/x.jpg", if_match="d41d8cd98f00b204e9800998ecf8427e")
 
 
 def test_members_and_objects_are_read_together(source, derived):

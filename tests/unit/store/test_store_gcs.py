@@ -11,18 +11,26 @@ import google_crc32c
 import pytest
 
 from larder.errors import (
+    FatalError,
     LarderError,
     ObjectError,
     RetryableError,
 )
-from larder.store import Access, ObjectInfo, RetryPolicy, Store, open_store
+from larder.store import Access, ObjectInfo, RetryPolicy, Store, buckets, open_store
 from larder.store.gcs import GcsStore
 from larder.store.interrupt import Interrupt
-from tests.support.fake_gcs import MODIFIED, Ask, FakeGcs, Say, crc32c
+from tests.support import errors
+from tests.support.fake_gcs import MODIFIED, FakeGcs, crc32c, gcs_json, gcs_refusal
+from tests.support.http_server import Ask, Say
 
-CHUNK = 16 << 20
+CHUNK = 1 << 20
 DATA = random.Random(5).randbytes(CHUNK * 2 + 1000)
 KEY = "projects/p/locations/l/keyRings/r/cryptoKeys/k"
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(buckets, "PART_BYTES", CHUNK)
 
 
 def opened(gcs: FakeGcs, prefix: str = "p", **access: Any) -> Store:
@@ -41,11 +49,9 @@ def patient(gcs: FakeGcs, slept: list[float] | None = None, tries: int = 4) -> G
 
 
 def error_of(call: Callable[[], object]) -> LarderError:
-    with pytest.raises(LarderError) as caught:
-        call()
-    assert "secret" not in str(caught.value)
-    assert "\n" not in str(caught.value)
-    return caught.value
+    error = errors.error_of(call)
+    assert "secret" not in str(error)
+    return error
 
 
 def stream(store: Store, data: bytes, key: str = "k", **more: Any) -> ObjectInfo:
@@ -158,21 +164,6 @@ def test_headers_that_say_too_little_are_asked_about(gcs, odd):
     assert reader.info == store.head("k")
 
 
-def test_a_connection_that_breaks_is_no_end_of_the_object(gcs):
-    gcs.add("p/k", DATA)
-    broken = Say(200, DATA, {"x-goog-stored-content-length": str(len(DATA))}, cut=5_000_000)
-    gcs.fault = lambda ask: broken if media(ask) else None
-    store = opened(gcs)
-    assert isinstance(error_of(lambda: store.get("k")), RetryableError)
-    with store.open("k") as reader:
-        assert isinstance(error_of(lambda: b"".join(reader)), RetryableError)
-    gcs.fault = once(broken, when=media)
-    policy = RetryPolicy(first_delay_seconds=0)
-    again = open_store("gs://bucket/p", endpoint=gcs.endpoint, retry=policy)
-    with again.open("k") as reader:
-        assert b"".join(reader) == DATA
-
-
 def test_an_answer_of_the_wrong_length_is_refused(gcs):
     gcs.add("p/k", b"0123456789")
     short = Say(200, b"01234", {"x-goog-generation": "1001", "x-goog-stored-content-length": "10"})
@@ -183,27 +174,6 @@ def test_an_answer_of_the_wrong_length_is_refused(gcs):
         assert error_of(lambda: b"".join(reader)).code == "object.truncated"
 
 
-def test_pages_follow_each_other(gcs):
-    gcs.page_keys = 3
-    names = sorted(f"p/{n % 4}/{n:02}" for n in range(20))
-    for name in [*names, "p/", "other"]:
-        gcs.add(name, b"x")
-    store = opened(gcs)
-    pages = list(store.list())
-    assert [f"p/{info.key}" for page in pages for info in page] == names
-    assert max(map(len, pages)) == 3
-    assert len(gcs.asked) == 7
-    after = names[6].removeprefix("p/")
-    assert [f"p/{i.key}" for page in store.list(start_after=after) for i in page] == names[7:]
-    assert gcs.asked[-5].query["startOffset"] == names[6]
-
-
-def test_a_page_without_objects_is_passed_over(gcs):
-    gcs.add("p/k", b"x")
-    gcs.fault = once(Say.json({"nextPageToken": "p/k"}), when=lambda _: True)
-    assert [info.key for page in opened(gcs).list() for info in page] == ["k"]
-
-
 @pytest.mark.parametrize(
     "body",
     [b"<html>", b"[]", b'{"items": 3}', b'{"items": [3]}', b'{"items": [{"name": "p/k"}]}'],
@@ -212,13 +182,6 @@ def test_another_answer_than_a_listing_is_refused(gcs, body):
     gcs.fault = lambda _: Say(200, body)
     assert error_of(lambda: list(opened(gcs).list())).code == "store.refused"
     assert error_of(lambda: opened(gcs).head("k")).code == "store.refused"
-
-
-@pytest.mark.parametrize("names", ["ba", "aba", "aa"])
-def test_keys_out_of_order_are_refused(gcs, names):
-    items = [gcs.add(f"p/{name}", b"x") for name in names]
-    gcs.fault = lambda _: Say.json({"items": items})
-    assert error_of(lambda: list(opened(gcs).list())).code == "store.refused"
 
 
 def test_the_server_verifies_what_it_receives(gcs):
@@ -234,8 +197,8 @@ def test_the_server_verifies_what_it_receives(gcs):
     assert gcs.contents["bucket", "p/k"] == b"abc"
 
 
-@pytest.mark.parametrize("size_bytes", [0, 1, CHUNK, CHUNK + 1, 2 * CHUNK, len(DATA)])
-def test_a_stream_of_any_size_is_whole(gcs, size_bytes):
+@pytest.mark.parametrize("size_bytes", [CHUNK, CHUNK + 1, 2 * CHUNK])
+def test_a_stream_of_one_chunk_or_about_is_whole(gcs, size_bytes):
     data = DATA[:size_bytes]
     info = stream(opened(gcs), data)
     assert gcs.contents["bucket", "p/k"] == data
@@ -245,10 +208,17 @@ def test_a_stream_of_any_size_is_whole(gcs, size_bytes):
     assert puts == (0 if size_bytes <= CHUNK else -(-size_bytes // CHUNK))
 
 
-def test_an_aborted_upload_is_cancelled(gcs):
-    with opened(gcs).writer("k") as writer:
+@pytest.mark.parametrize("stopped", [False, True])
+def test_an_upload_that_is_aborted_or_stopped_is_cancelled(gcs, stopped):
+    """Nothing but the network was stopped any more, so it was never cancelled."""
+    interrupt = Interrupt()
+    with interrupt.active(), opened(gcs).writer("k") as writer:
         writer.write(DATA)
         assert len(gcs.uploads) == 1
+        if stopped:
+            interrupt.stop()
+            with pytest.raises(FatalError, match="stopped"):
+                writer.commit()
     assert gcs.uploads == gcs.objects == {}
     assert len(gcs.lines("DELETE")) == 1  # a chunk that was being sent may arrive later
 
@@ -257,9 +227,7 @@ def is_chunk(ask: Ask) -> bool:
     return ask.method == "PUT" and bool(ask.body)
 
 
-@pytest.mark.parametrize(
-    ("kept", "which"), [(0, 0), (256 << 10, 1), (5 << 20, 2), (CHUNK, 0), (CHUNK, 2)]
-)
+@pytest.mark.parametrize(("kept", "which"), [(0, 0), (256 << 10, 1), (CHUNK, 2)])
 def test_an_interrupted_upload_goes_on_where_the_server_says(gcs, kept, which):
     chunks: list[int] = []
 
@@ -271,7 +239,7 @@ def test_an_interrupted_upload_goes_on_where_the_server_says(gcs, kept, which):
             return None
         (upload,) = gcs.uploads.values()
         upload["data"] += ask.body[:kept]
-        return Say.error(503, "backend error", "backendError")
+        return gcs_refusal(503, "backend error", "backendError")
 
     gcs.fault = interrupt
     info = stream(patient(gcs), DATA)
@@ -300,16 +268,7 @@ def test_an_upload_whose_last_answer_was_lost_is_done(gcs):
     assert gcs.contents["bucket", "p/k"] == DATA
 
 
-def test_an_upload_waits_as_long_as_it_is_told(gcs, monkeypatch):
-    busy = Say.error(429, "slow down", "rateLimitExceeded", Retry_After="2")
-    gcs.fault = once(busy, when=is_chunk)
-    slept: list[float] = []
-    monkeypatch.setattr(Interrupt, "sleep", lambda self, seconds: slept.append(seconds))
-    stream(patient(gcs), DATA)
-    assert slept == [2]
-
-
-@pytest.mark.parametrize("say", [Say.error(503), Say(308)], ids=["fails", "takes nothing"])
+@pytest.mark.parametrize("say", [gcs_refusal(503), Say(308)], ids=["fails", "takes nothing"])
 def test_a_server_that_keeps_refusing_an_upload_is_given_up(gcs, say):
     gcs.fault = lambda ask: say if ask.method == "PUT" else None
     assert isinstance(error_of(lambda: stream(patient(gcs, tries=3), DATA)), RetryableError)
@@ -318,7 +277,7 @@ def test_a_server_that_keeps_refusing_an_upload_is_given_up(gcs, say):
 
 @pytest.mark.parametrize("status", [404, 410])
 def test_an_upload_that_the_server_has_forgotten(gcs, status):
-    gcs.fault = once(Say.error(status), when=is_chunk)
+    gcs.fault = once(gcs_refusal(status), when=is_chunk)
     error = error_of(lambda: stream(patient(gcs), DATA))
     assert (type(error), error.code) == (ObjectError, "object.unreadable")
 
@@ -331,7 +290,7 @@ def test_bytes_that_changed_on_the_way_are_deleted(gcs, deletion):
         if ask.method == "DELETE" and deletion == "too late":
             gcs.add("p/k", b"of another run")
         refused = ask.method == "DELETE" and deletion == "refused"
-        return Say.error(403) if refused else None
+        return gcs_refusal(403) if refused else None
 
     gcs.fault = damage
     error = error_of(lambda: stream(opened(gcs), DATA))
@@ -343,27 +302,12 @@ def test_bytes_that_changed_on_the_way_are_deleted(gcs, deletion):
         assert gcs.contents["bucket", "p/k"] == b"of another run"
 
 
-def test_a_copy_may_take_several_requests(gcs):
-    gcs.rewrite_calls = 4
-    kept = {"contentType": "image/png", "metadata": {"a": "b"}}
-    gcs.add("src/a b/ü", b"content", bucket="other", **kept)
-    source = open_store("gs://other/src", endpoint=gcs.endpoint, retry=None)
-    resource = gcs.objects["other", "src/a b/ü"]
-    info = ObjectInfo("a b/ü", 7, "", 0, generation=resource["generation"])
-    copy = opened(gcs).copy_from(source, info, "x y")
-    assert copy is not None
-    assert (copy.content_type, copy.metadata) == ("image/png", {"a": "b"})
-    assert gcs.contents["bucket", "p/x y"] == b"content"
-    tokens = [ask.query.get("rewriteToken") for ask in gcs.asked]
-    assert tokens == [None, "token-1", "token-2", "token-3"]
-
-
 def test_a_copy_goes_on_after_a_failure(gcs):
     gcs.rewrite_calls = 3
     gcs.add("p/a", b"content")
     slept: list[float] = []
     store = patient(gcs, slept)
-    busy = Say.error(403, "slow", "userRateLimitExceeded", Retry_After="3")
+    busy = gcs_refusal(403, "slow", "userRateLimitExceeded", Retry_After="3")
     gcs.fault = once(busy, when=lambda ask: "rewriteToken" in ask.query)
     info = store.head("a")
     copy = store.copy_from(store, info, "b")
@@ -377,8 +321,10 @@ def test_a_copy_goes_on_after_a_failure(gcs):
 @pytest.mark.parametrize(
     "refusal",
     [
-        Say.error(403, "does not have storage.objects.get access", "forbidden"),
-        Say.error(400, "Bucket is requester pays bucket but no user project provided.", "required"),
+        gcs_refusal(403, "does not have storage.objects.get access", "forbidden"),
+        gcs_refusal(
+            400, "Bucket is requester pays bucket but no user project provided.", "required"
+        ),
     ],
 )
 def test_what_must_not_be_copied_is_left_to_streaming(gcs, refusal):
@@ -451,13 +397,15 @@ def test_without_credentials_it_says_what_to_do(monkeypatch):
     assert error_of(lambda: open_store("gs://bucket", retry=None).get("k")).code == "store.denied"
 
 
-def test_the_region_is_the_location_of_the_bucket(gcs):
-    gcs.fault = lambda ask: Say.json({"location": "US-CENTRAL1"})
-    assert opened(gcs).region() == "US-CENTRAL1"
+@pytest.mark.parametrize(
+    ("say", "region"),
+    [
+        (gcs_json({"location": "US-CENTRAL1"}), "US-CENTRAL1"),
+        *((gcs_refusal(status), "") for status in (401, 403, 404)),
+    ],
+    ids=["seen", "401", "403", "404"],
+)
+def test_the_region_is_the_location_of_the_bucket_if_it_may_be_seen(gcs, say, region):
+    gcs.fault = lambda ask: say
+    assert opened(gcs).region() == region
     assert gcs.lines() == ["GET /storage/v1/b/bucket"]
-
-
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_the_region_is_unknown_to_whoever_may_not_see_the_bucket(gcs, status):
-    gcs.fault = lambda ask: Say.error(status)
-    assert opened(gcs).region() == ""

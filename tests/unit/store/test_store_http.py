@@ -1,27 +1,31 @@
 """The HTTP client: what servers and proxies between may do."""
 
+import builtins
 import gc
 import os
+import resource
 import socket
 import ssl
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
 
 import pycurl
 import pytest
-from socket_server import Serve, served
 
 from larder.errors import FatalError, RetryableError, StoreError
-from larder.store import open_store
+from larder.store import RetryPolicy, libcurl, open_store
 from larder.store.base import PIECE_BYTES
 from larder.store.http import Answer, BrokenError, Http, _creating, _Transfer
 from larder.store.interrupt import Interrupt
 from tests.support.certificates import local_certificate
-from tests.support.processes import run_python
+from tests.support.errors import larder_error
+from tests.support.http_server import Serve, served
 
 
 def request_of(one: socket.socket) -> bytes:
@@ -84,6 +88,8 @@ def get(http: Http) -> Answer:
     return http.request("GET", "/k", {"host": http.host})
 
 
+NOWHERE = "nowhere.onion"
+"""A host that has no address: libcurl asks no network for such names."""
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n"
 BODIES = {
     "a length": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
@@ -215,17 +221,17 @@ def test_a_proxy_with_a_user(context, monkeypatch):
 
 
 @pytest.mark.parametrize("user", ["", "user:hunter2@", "user:hunter/2@", "user:hunter@2@"])
-@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("place", ["refuses", "127.0.0.1:9", f"{NOWHERE}:8080"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_proxy_that_refuses_is_named(user, running, scheme, monkeypatch):
+def test_a_proxy_that_cannot_be_used_is_named(user, place, scheme, monkeypatch):
     """Its user is not."""
     monkeypatch.setenv("no_proxy", "")
     forbidden = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
     with served(saying(forbidden)) as port:
-        running_port = port if running else 9
-        monkeypatch.setenv(f"{scheme}_proxy", f"http://{user}127.0.0.1:{running_port}")
+        place = f"127.0.0.1:{port}" if place == "refuses" else place
+        monkeypatch.setenv(f"{scheme}_proxy", f"http://{user}{place}")
         http = (at_localhost if scheme == "https" else client)(9)
-        with pytest.raises(BrokenError, match=f"the proxy 127.0.0.1:{running_port}") as caught:
+        with pytest.raises(BrokenError, match=f"the proxy {place}") as caught:
             get(http)
         http.close()
     assert "HTTPS_PROXY" in caught.value.hint
@@ -312,6 +318,17 @@ def test_a_server_that_refuses_connections():
     with pytest.raises(RetryableError, match="refused") as refused:
         store.head("k")
     assert "port" in refused.value.hint
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/dir", "gs://bucket/dir"])
+def test_a_host_without_an_address_and_the_option_for_another_are_named_soon(url):
+    slept: list[float] = []
+    retry = RetryPolicy(sleep=slept.append, clock=lambda: sum(slept))
+    with larder_error("store.unavailable", f"{url}/k") as caught:
+        open_store(url, endpoint=f"http://{NOWHERE}:9000", retry=retry).head("k")
+    assert NOWHERE in caught.value.message
+    assert {"endpoint=", "AWS_ENDPOINT_URL"} <= set(caught.value.hint.replace(",", "").split())
+    assert sum(slept) < 3
 
 
 def forked(child: Callable[[], int]) -> int:
@@ -439,27 +456,65 @@ def test_a_document_has_a_bound():
         answer.read(2 * PIECE_BYTES)
 
 
-FEW_FILES = """
-import os, resource
-from larder.errors import FatalError
-from larder.store.http import BrokenError, Http
-http = Http("http://127.0.0.1:1", connect_seconds=30.0, silence_seconds=30.0)
-soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-lowest = os.dup(0)
-os.close(lowest)
-for limit in (lowest, soft):
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    try:
-        http.request("GET", "/k", {"host": http.host})
-    except FatalError as error:
-        print(error.code, error.where)
-    except BrokenError as error:
-        print(error)
-"""
-
-
 def test_too_few_open_files_are_named():
     """The limit is raised with ulimit; libcurl's own words say nothing of it."""
-    done = run_python("-c", FEW_FILES)
-    expected = ["run.limit http://127.0.0.1:1", "connection refused"]
-    assert done.stdout.splitlines() == expected, done.stderr
+    http = client(1)
+
+    def child() -> int:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+        with larder_error("run.limit", "http://127.0.0.1:1"):
+            get(http)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        with pytest.raises(BrokenError, match="connection refused"):
+            get(http)
+        return 0
+
+    assert forked(child) == 0
+
+
+ASK = """
+import ctypes, sys
+
+endpoint, library = sys.argv[1:]
+ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
+flags = sys.getdlopenflags()
+from larder.store.http import Http
+
+assert sys.getdlopenflags() == flags
+http = Http(endpoint, connect_seconds=60, silence_seconds=60)
+print([http.request("GET", "/", {"x": "y"}).status for _ in range(20)])
+"""
+ANOTHER = find_library("curl") or find_library("curl-gnutls")
+ALLOCATORS = ["", *filter(None, map(find_library, ("tcmalloc_minimal", "jemalloc")))]
+
+
+@pytest.mark.skipif(not ANOTHER, reason="the system has no libcurl")
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_requests_beside_another_libcurl_and_with_another_allocator(rclone_server, allocator):
+    command = [sys.executable, "-c", ASK, rclone_server.endpoint, str(ANOTHER)]
+    environment = os.environ | {"LD_PRELOAD": allocator}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{[400] * 20}\n"
+
+
+def test_without_the_flag_of_glibc_the_import_is_a_plain_one(monkeypatch):
+    monkeypatch.delattr(os, "RTLD_DEEPBIND", raising=False)
+    assert libcurl._import_pycurl() is pycurl
+
+
+def test_a_pycurl_that_cannot_be_imported_is_named_with_the_way_out(monkeypatch):
+    flags, real = sys.getdlopenflags(), builtins.__import__
+
+    def refusing(name, *others):
+        if name == "pycurl":
+            raise ImportError("libcurl link-time version (8.11.0) is older")
+        return real(name, *others)
+
+    monkeypatch.setattr(builtins, "__import__", refusing)
+    with larder_error("config.missing_package"):
+        libcurl._import_pycurl()
+    assert sys.getdlopenflags() == flags

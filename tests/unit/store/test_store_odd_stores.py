@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from urllib.parse import urlsplit
 
 import pytest
@@ -23,59 +27,65 @@ from larder.store.http import _proxy
 from larder.store.s3.answers import copy_source
 from larder.versions.leases import store_now_us
 from larder.versions.publish import probe_conditions
+from tests.support import http_server
 from tests.support.errors import error_of, larder_error
-from tests.support.odd_s3 import OddS3, odd_s3
+from tests.support.fake_s3 import FakeS3
+from tests.support.http_server import Ask, answering
 from tests.support.stores import keys_of
 
 WEAK, STRONG = 'W/"{}"', '"{}"'
 
 
-def opened(server: OddS3) -> Store:
-    return open_store("s3://bucket/p", endpoint=server.endpoint, retry=None)
+@contextmanager
+def bucket(sent: str, listed: str = "") -> Iterator[tuple[Store, list[Ask]]]:
+    """A store whose server writes etags so, and what was asked of it."""
+    server, asked = FakeS3(sent=sent, listed=listed or sent), list[Ask]()
 
+    def answer(ask: Ask) -> http_server.Say:
+        asked.append(ask)
+        return server.answer(ask)
 
-# Weak etags
+    with answering(answer) as endpoint:
+        yield open_store("s3://bucket/p", endpoint=endpoint, retry=None), asked
 
 
 @pytest.mark.parametrize(("listed", "sent"), [(WEAK, WEAK), (WEAK, STRONG), (STRONG, WEAK)])
 def test_objects_with_weak_etags_are_read_until_they_change(listed, sent):
-    with odd_s3(listed=listed, sent=sent) as server:
-        store = opened(server)
-        server.objects |= {"bucket/p/a": b"first", "bucket/p/b": b"second"}
+    with bucket(sent, listed) as (store, _):
+        store.put("a", b"first")
+        store.put("b", b"second")
         infos = [info for page in store.list() for info in page]
         if (listed, sent) != (STRONG, WEAK):  # whose server compares the condition strongly
             wanted = [(info.key, info.size_bytes, info.etag) for info in infos]
             assert list(store.get_each(wanted)) == [b"first", b"second"]
         etag = store.head("a").etag
         assert store.get("a", offset=1, length=3, if_match=etag) == b"irs"
-        server.objects["bucket/p/a"] = b"other"
+        store.put("a", b"other")
         for call in (store.get, store.delete):
             with larder_error("object.changed"):
                 call("a", if_match=etag)
-        assert server.objects["bucket/p/a"] == b"other"
+        assert store.get("a") == b"other"
         store.delete("a", if_match=store.head("a").etag)
-        assert "bucket/p/a" not in server.objects
+        assert keys_of(store) == ["b"]
 
 
 @pytest.mark.parametrize("sent", [WEAK, STRONG])
 def test_conditions_that_weak_etags_never_meet_are_not_relied_on(sent):
     """Tags could never be moved."""
-    with odd_s3(listed=sent, sent=sent) as server:
-        assert probe_conditions(opened(server)).if_match == (sent == STRONG)
+    with bucket(sent) as (store, _):
+        assert probe_conditions(store).if_match == (sent == STRONG)
 
 
 @pytest.mark.parametrize("sent", [WEAK, STRONG])
 def test_a_server_is_not_asked_to_copy_what_a_weak_etag_describes(sent):
     """It would copy whatever is there by then."""
-    with odd_s3(listed=sent, sent=sent) as server:
-        server.objects |= {f"bucket/p/{number}": b"%d" % number * 9 for number in range(3)}
-        source, target = opened(server), open_store("s3://other", endpoint=server.endpoint)
-        infos = [info for page in source.list() for info in page]
+    with bucket(sent) as (store, asked):
+        infos = [store.put(f"from/{number}", b"%d" % number * 9) for number in range(3)]
         limits = CopyLimits(4, ByteBudget(1 << 26))
-        how = {"prefix": "", "limits": limits, "progress": NullProgress(), "copied": print}
-        assert not copy_batch(source, target, infos, **how)
-        assert keys_of(target) == ["0", "1", "2"]
-        copies = [asked for asked in server.asked if "x-amz-copy-source" in asked.headers]
+        how = {"prefix": "to/", "limits": limits, "progress": NullProgress(), "copied": print}
+        assert not copy_batch(store, store, infos, **how)
+        assert keys_of(store, "to/") == [f"to/{info.key}" for info in infos]
+        copies = [ask for ask in asked if "x-amz-copy-source" in ask.headers]
         assert bool(copies) == (sent == STRONG)
 
 
@@ -105,21 +115,12 @@ SECOND_US = 1_795_243_289_000_000
 )
 def test_times_of_several_forms(text, expected_us):
     assert time_of(text) == expected_us
-    headers = {"ETag": '"e"', **({} if text is None else {"Last-Modified": text})}
-    with scripted_s3(Say(body="x", headers=headers)) as script:
-        store = open_store("s3://bucket/p", endpoint=script.endpoint, retry=None)
-        assert store.head("k").modified_us == expected_us
-        assert store.get("k") == b"x"
-    with odd_s3(date=text or "") as server:
-        server.objects["bucket/p/a"] = b"1"
-        (page,) = opened(server).list()
-        assert [info.modified_us for info in page] == [expected_us]
 
 
 def test_nothing_of_an_unknown_time_is_old():
     assert [ObjectInfo("k", 1, "", each).clock_us for each in (UNKNOWN_US, 7)] == [0, 7]
-    with odd_s3() as server, pytest.raises(StoreError):
-        store_now_us(opened(server))
+    with scripted_s3(Say(headers={"ETag": '"e"'})) as script, pytest.raises(StoreError):
+        store_now_us(open_store("s3://bucket/p", endpoint=script.endpoint, retry=None))
     units = {"versions/a": Unit(document_us=UNKNOWN_US), "versions/b": Unit(document_us=5)}
     needed = Needed({}, frozenset(), False, {"a": (), "b": ()})
     reasons = kept_versions(Holdings(units), needed, Policy(keep=0), 10)
@@ -133,12 +134,25 @@ def test_nothing_of_an_unknown_time_is_old():
 @pytest.mark.parametrize("keys", [["b", "a"], ["a", "a"], ["a" * 1000, "a" * 999]])
 def test_a_listing_out_of_order_is_said_as_it_was_seen(keys, bucket, directory):
     infos = [ObjectInfo(key, 1, "", 0) for key in keys]
-    with pytest.raises(StoreError) as caught:
+    with larder_error("store.refused") as caught:
         list(list_pages(lambda token: (infos, ""), "", f"s3://{bucket}/"))
-    assert caught.value.code == "store.refused"
     assert repr(keys[1][:100]) in caught.value.message
     assert len(caught.value.message) < 400
     assert ("directory bucket" in caught.value.hint) == directory
+
+
+@pytest.mark.parametrize("tokens", [{"": "a", "a": "b", "b": "a"}, defaultdict(count(1).__next__)])
+def test_tokens_that_lead_nowhere_are_refused(tokens):
+    """They alternate, or are ever new, and all pages are empty."""
+    asked: list[str] = []
+
+    def read(token: str) -> tuple[list[ObjectInfo], str]:
+        asked.append(token)
+        assert len(asked) < 20_000
+        return [], str(tokens[token])
+
+    with larder_error("store.refused"):
+        list(list_pages(read, "", "s3://bucket/"))
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

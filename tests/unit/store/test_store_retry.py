@@ -5,6 +5,7 @@ import pytest
 
 from larder.errors import NotFoundError, PreconditionError, RetryableError, StoreError
 from larder.store import RetryPolicy, RetryStore
+from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore
 from tests.support.stores import (
     BreakStream,
@@ -101,16 +102,6 @@ def test_a_listing_continues_after_its_last_page(layers):
     assert layers.calls.count("list") == 3  # each of them continues at its first request for a page
 
 
-def test_a_listing_that_stays_broken_raises(layers):
-    for n in range(1500):
-        layers.store.put(f"{n:04}", b"")
-    layers.faults.add("list", unavailable(), nth=2, times=None)
-    pages = layers.store.list()
-    assert len(next(pages)) == 1000
-    with pytest.raises(RetryableError):
-        next(pages)
-
-
 def test_a_stream_goes_on_where_it_broke(layers):
     data = bytes(range(256)) * 20_000
     layers.store.put("k", data)
@@ -151,9 +142,8 @@ def test_a_conditional_put_with_a_lost_answer_counts_as_written(layers):
 def test_a_conditional_put_that_lost_the_race_is_not_ours(layers):
     layers.calls.put("k", b"their")
     layers.faults.add("put", unavailable())
-    with pytest.raises(PreconditionError) as caught:
+    with larder_error("object.exists"):
         layers.store.put("k", b"mine!", if_absent=True)
-    assert caught.value.code == "object.exists"
 
 
 def test_equal_bytes_count_as_written_whoever_sent_the_request_again(layers):

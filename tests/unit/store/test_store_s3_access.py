@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.errors import ConfigError, StoreError
+from larder.errors import ConfigError
 from larder.store import open_store
 from larder.store.s3.multipart import part_size_bytes
 from tests.support.errors import larder_error
@@ -55,9 +55,8 @@ def test_a_profile_gives_keys_region_and_endpoint(profiles, url, monkeypatch, pr
 
 @pytest.mark.parametrize("profile", ["absent", "broken"])
 def test_an_unusable_profile(profiles, url, profile):
-    with pytest.raises(StoreError) as caught:
+    with larder_error("store.denied") as caught:
         open_store(url, profile=profile).get("a")
-    assert caught.value.code == "store.denied"
     assert "\n" not in str(caught.value)
 
 
@@ -66,22 +65,10 @@ def test_no_credentials_at_all(no_keys, url, monkeypatch):
     asked: list[object] = []
     metadata = "botocore.utils.InstanceMetadataFetcher.retrieve_iam_role_credentials"
     monkeypatch.setattr(metadata, asked.append)
-    with pytest.raises(StoreError) as caught:
+    with larder_error("store.denied") as caught:
         open_store(url, endpoint="http://127.0.0.1:9", retry=None).get("a")
-    assert caught.value.code == "store.denied"
     assert "AWS_ACCESS_KEY_ID" in caught.value.hint
     assert asked == [], "nothing waits for an instance's metadata"
-
-
-def test_the_argument_beats_the_environment(rclone_server, url, monkeypatch):
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    store = open_store(url, endpoint=rclone_server.endpoint, retry=None)
-    store.put("a", b"1")
-    store.put("a b/%", b"2")
-    assert sum(len(page) for page in store.list()) == 2
-    with store.writer("c") as writer:
-        writer.commit()
 
 
 def test_parts_grow_so_that_ten_thousand_are_enough():
