@@ -20,15 +20,11 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def tracked() -> list[str]:
-    """What the checkout has in configs/, without the files that a user put there."""
-    git = ["git", "-C", str(CONFIGS), "ls-files"]
-    return subprocess.run(git, check=True, capture_output=True, text=True).stdout.split()
-
-
 def test_the_examples_are_the_configs_that_are_tracked():
     assert examples() == SHIPPED
-    assert list(SHIPPED) == sorted(tracked())
+    git = ["git", "-C", str(CONFIGS), "ls-files"]
+    tracked = subprocess.run(git, check=True, capture_output=True, text=True).stdout.split()
+    assert list(SHIPPED) == sorted(tracked)
     project = tomllib.loads((CONFIGS.parent / "pyproject.toml").read_text())
     packaged = project["tool"]["setuptools"]["package-data"]["larder"]
     assert [name for name in packaged if "examples" in name] == [

@@ -76,6 +76,12 @@ def test_the_api_refuses_what_a_form_cannot_say(schemas, form):
         validate(form, schemas["prepare"], raise_on_error=True)
 
 
+def test_the_api_takes_settings_of_fields(schemas):
+    settings = ["mirror=true", "cluster.copy.concurrency=1", "copy.verify=x"]
+    form = {"dataset": "digits", "advanced": {"settings": settings}}
+    validate(form, schemas["prepare"], raise_on_error=True)
+
+
 @pytest.mark.parametrize(
     ("flow", "field"),
     [("copy", {"verify": "md5"}), ("verify", {"sample": 150.0}), ("verify", {"sample": 0.0})],
@@ -85,12 +91,6 @@ def test_the_api_refuses_values_that_no_run_would_take(schemas, flow, field):
     validate(places, schemas[flow], raise_on_error=True)
     with pytest.raises(Exception, match=r"one of|maximum|minimum"):
         validate({**places, **field}, schemas[flow], raise_on_error=True)
-
-
-@pytest.mark.parametrize("setting", ["mirror=true", "cluster.copy.concurrency=1", "copy.verify=x"])
-def test_the_api_takes_settings_of_fields(schemas, setting):
-    form = {"dataset": "digits", "advanced": {"settings": [setting]}}
-    validate(form, schemas["prepare"], raise_on_error=True)
 
 
 @pytest.mark.parametrize(
@@ -138,36 +138,28 @@ def test_other_datasets_of_a_refresh_take_the_place_of_those_in_the_form():
 @pytest.mark.parametrize(
     ("flow", "command", "arguments"),
     [
-        (prepare, PREPARE, "--dataset d --cluster c --set a=1 --set b=2 --output o"),
-        (prepare, PREPARE, "--dataset d"),
-        (compact, COMPACT, "--dataset d --config-dir there"),
-        (verify, VERIFY, "--dataset d --version v1 --sample 5 --seed 7"),
-        (copy, COPY, "from to --include **/*.jpg --exclude x --cluster c --verify size"),
+        (
+            prepare,
+            PREPARE,
+            "--dataset digits --cluster local --set mirror=true --set labels=null --output o",
+        ),
+        (prepare, PREPARE, "--dataset digits"),
+        (compact, COMPACT, "--dataset digits --config-dir there"),
+        (verify, VERIFY, "--dataset digits --version v1 --sample 5 --seed 7"),
+        (copy, COPY, "from to --include **/*.jpg --exclude x --cluster local --verify size"),
         (copy, COPY, "from to --verify size --set source.region=x"),
     ],
 )
-def test_a_form_says_what_the_command_line_says(flow, command, arguments):
+def test_a_form_says_what_the_command_line_says_and_can_be_sent_again(
+    flow, command, arguments, schemas
+):
     namespace = vars(command.parser("it").parse_args(arguments.split()))
     parameters = {k: v for k, v in namespace.items() if k not in ("plan", "json", "quiet")}
     form = form_of(flow, parameters)
+    validate(form, schemas[flow.name], raise_on_error=True)
     run = command_parameters(flow.validate_parameters(form))
     run.pop("plan", None)
     assert run == {name: value for name, value in parameters.items() if value is not None}
-
-
-def test_runs_from_the_command_line_can_be_copied_in_the_ui(schemas):
-    namespace = vars(PREPARE.parser("it").parse_args(["--dataset", "digits"]))
-    parameters = {k: v for k, v in namespace.items() if k not in ("plan", "json", "quiet")}
-    validate(form_of(prepare, parameters), schemas["prepare"], raise_on_error=True)
-
-
-def test_the_shipped_deployments_say_what_exists():
-    from flows.runs.deployments import FILE, _file, _name
-
-    assert Path(FILE).is_file()
-    entries = [_name(entry) for entry in _file()["deployments"]]
-    shipped = {path.stem for path in Path("configs/datasets").glob("*.yaml")}
-    assert shipped <= {name.removeprefix("prepare/") for name in entries}
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,10 @@ def test_a_missing_package_is_named_with_its_extra(kind, monkeypatch):
 @pytest.mark.parametrize("kind", ["dask", "ray"])
 def test_an_address_where_nothing_listens(kind, scheme, monkeypatch):
     monkeypatch.setattr("flows.runs.configure.require", lambda _: None)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        address = f"{scheme}127.0.0.1:{closed.getsockname()[1]}"
-    error = refused(kind=kind, address=address)
+    with socket.socket() as deaf:  # it has a port, and does not listen
+        deaf.bind(("127.0.0.1", 0))
+        address = f"{scheme}127.0.0.1:{deaf.getsockname()[1]}"
+        error = refused(kind=kind, address=address)
     assert (error.code, error.where) == ("config.runner", address)
 
 
