@@ -125,11 +125,13 @@ def test_a_container_is_told_of_shards_or_of_a_list_of_them(listed):
 def test_an_init_container_downloads_with_what_the_first_container_has():
     pod = template("Pod")
     pod["spec"]["containers"][0] |= {"env": [{"name": "A", "value": "b"}], "envFrom": []}
-    version, here = version_of(BUCKET[0], "download"), cluster_of("kubernetes", BUCKET[0])
+    url = "s3://bucket/a$(b)/"
+    version, here = version_of(url, "download"), cluster_of("kubernetes", url)
     (file,) = config_files(pod, version, contents(), here)
     spec = loaded(file.text)["spec"]
     (warming,), first = spec["initContainers"], spec["containers"][0]
-    assert warming["command"] == ["larder", "warm", version.location, "--to", "/var/cache/larder"]
+    where = version.location.replace("$", "$$")
+    assert warming["command"] == ["larder", "warm", where, "--to", "/var/cache/larder"]
     assert warming["env"] == first["env"][:2]
     assert warming["volumeMounts"] == first["volumeMounts"]
     location = f"/var/cache/larder/larder/d/versions/{VERSION}"

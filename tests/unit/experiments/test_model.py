@@ -6,6 +6,7 @@ from larder.experiments.consumers.determined.validate import validate
 from tests.support.errors import larder_error
 
 ASHA = {"name": "adaptive_asha", "metric": "x", "max_trials": 4}
+TIMED = {"max_time": 9, "time_metric": "epochs"}
 
 
 def experiment(**more: Any) -> dict[str, Any]:
@@ -59,7 +60,9 @@ def test_what_determined_rejects_is_refused(name):
         *({field: "absent"} for field in ("name", "entrypoint", "hyperparameters", "searcher")),
         *({"entrypoint": entrypoint} for entrypoint in ("", [1], "model_def:Trial")),
         *({"searcher": {"name": name, "metric": "x"}} for name in ("custom", "random")),
-        *({"searcher": {**ASHA, **length}} for length in ({"max_length": {"epochs": 3}}, {})),
+        {"searcher": {**ASHA, "max_time": 9}},
+        {"searcher": {**ASHA, "time_metric": "epochs"}},
+        {"searcher": {**ASHA, **TIMED, "max_length": {"epochs": 3}}},
         {"name": ""},
         {"workspace": "w"},
     ],
@@ -126,7 +129,7 @@ def test_a_search_had_a_length_before_0_38(name):
 @pytest.mark.parametrize(
     ("release", "more"),
     [
-        ("0.38.1", {"searcher": {**ASHA, "max_time": 9, "time_metric": "epochs"}}),
+        ("0.38.1", {"searcher": {**ASHA, **TIMED}}),
         ("0.37.0", {"searcher": {**ASHA, "max_length": {"epochs": 3}}}),
         ("0.19.9", {**LENGTH, "data_layer": {}}),
         ("0.17.12", LENGTH),

@@ -255,7 +255,7 @@ def test_what_sagemaker_cannot_read_is_refused(options):
 def test_shards_with_omitted_samples_are_in_no_channel_of_their_own():
     mounted = version_of("/fsx/", "fsx", shards=False)
     there = cluster("/fsx/", file_system=FILE_SYSTEM, vpc=VPC)
-    splits = {"train": split("train", "a", clean=False)}
+    splits = {"train": split("train", "a")}
     (job,) = config.config_files(template(), mounted, VersionContents("", splits), there)
     assert list(sources(json.loads(job.text))) == ["larder"]
 

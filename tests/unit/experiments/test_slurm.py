@@ -169,3 +169,15 @@ def test_other_lines_are_kept(line):
 def test_mistakes_are_named(code, script, delivery, nodes):
     with larder_error(code):
         emitted(delivery, "s3://bucket/", {"nodes": nodes}, script)
+
+
+def test_a_template_that_is_no_script_is_refused():
+    here = Cluster.model_validate({"name": "s", "storage": {"url": "/mnt"}})
+    with larder_error("config.template"):
+        config_files(
+            {"entrypoint": "x"},
+            version_of("/mnt", "stream"),
+            VersionContents("", {}),
+            here,
+            where="t.yaml",
+        )
