@@ -45,7 +45,6 @@ GOLDEN = sorted((FOLDER / "experiments").rglob("*.yaml"))
 """Emitted configs of every shipped template, and of every delivery."""
 SCHEMA = "http://determined.ai/schemas/expconf/v0/"
 KEYWORDS = ("disallowProperties", "union", "checks", "compareProperties", "optionalRef")
-Check = Callable[[Any], list[str]]
 
 
 def unpacked(release: str) -> Path:
@@ -85,10 +84,10 @@ def load(target: Path) -> tuple[types.ModuleType, dict[str, dict[str, Any]]]:
             del sys.modules[name]
 
 
-def checker(
-    extensions: types.ModuleType, schemas: dict[str, dict[str, Any]], keywords: tuple[str, ...]
-) -> Check:
-    """A function from a config to what Determined says is wrong with it."""
+@cache
+def checker(release: str, keywords: tuple[str, ...] = KEYWORDS) -> Callable[[Any], list[str]]:
+    """A function from a config to what a release of Determined says is wrong with it."""
+    extensions, schemas = load(unpacked(release))
     # With "$schema" in a schema, jsonschema falls back to plain draft 7 there, without a word, and
     # Determined's own keywords are not looked at.
     bare = {
@@ -106,30 +105,17 @@ def checker(
     )
 
 
-@pytest.fixture(scope="session")
-def wheel() -> tuple[types.ModuleType, dict[str, dict[str, Any]]]:
-    return load(unpacked(RELEASE))
-
-
-@pytest.fixture(scope="session")
-def check_data_layer() -> Check:
-    """As in the last release that has a data layer."""
-    return checker(*load(unpacked(WITH_DATA_LAYER)), KEYWORDS)
-
-
-@pytest.fixture(scope="session")
-def check(wheel: tuple[types.ModuleType, dict[str, dict[str, Any]]]) -> Check:
+def check(config: Any) -> list[str]:
     """As on submission: what the cluster's defaults may still add can be missing."""
-    return checker(*wheel, KEYWORDS)
+    return checker(RELEASE)(config)
 
 
-@pytest.fixture(scope="session")
-def check_complete(wheel: tuple[types.ModuleType, dict[str, dict[str, Any]]]) -> Check:
+def check_complete(config: Any) -> list[str]:
     """As after the cluster's defaults were added."""
-    return checker(*wheel, (*KEYWORDS, "eventuallyRequired", "eventually"))
+    return checker(RELEASE, (*KEYWORDS, "eventuallyRequired", "eventually"))(config)
 
 
-def test_the_validator_rejects_a_relative_host_path(check):
+def test_the_validator_rejects_a_relative_host_path():
     """Or else it has silently lost Determined's keywords, and all other tests here say nothing."""
     assert check(experiment(**mount())) == []
     assert check(experiment(**BROKEN["relative host_path"])) == [
@@ -139,12 +125,12 @@ def test_the_validator_rejects_a_relative_host_path(check):
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_determined_rejects_what_the_model_rejects(name, check):
+def test_determined_rejects_what_the_model_rejects(name):
     assert check(experiment(**BROKEN[name]))
 
 
 @pytest.mark.parametrize("name", ["single", "random", "grid", "adaptive_asha", "custom"])
-def test_the_length_of_a_search_is_required(name, check_complete):
+def test_the_length_of_a_search_is_required(name):
     config = experiment(searcher={"name": name, "metric": "loss", "max_trials": 1})
     required = any("max_length" in problem for problem in check_complete(config))
     with pytest.raises(ConfigError) if required else nullcontext():
@@ -167,23 +153,21 @@ def test_older_releases_take_what_we_let_through(release, entrypoint):
     sizes = {"global_batch_size": 32}
     config = experiment(entrypoint=entrypoint, hyperparameters=sizes, **LENGTH)
     config[title_key(release_number(release))] = config.pop("name")
-    problems = checker(*load(unpacked(release)), KEYWORDS)(config)
+    problems = checker(release)(config)
     with pytest.raises(ConfigError) if problems else nullcontext():
         validate(config, release)
 
 
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name + "-" + path.stem)
-def test_emitted_configs_are_valid(path, check, check_complete, request):
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name)
+def test_emitted_configs_are_valid(path):
     config = YAML(typ="safe").load(path.read_text())
     assert check(config) == []
     if "data_layer" in config:
-        check_data_layer = request.getfixturevalue("check_data_layer")
+        check_data_layer = checker(WITH_DATA_LAYER)
         assert check_data_layer(config) == []
         for field in ("host_storage_path", "local_cache_host_path", "bucket"):
-            broken = config | {
-                "data_layer": config["data_layer"] | {field: "relative", "type": "x"}
-            }
-            assert check_data_layer(broken), "it looks at the data layer"
+            broken = {**config["data_layer"], field: "relative", "type": "x"}
+            assert check_data_layer(config | {"data_layer": broken}), "it looks at the data layer"
     config.setdefault("environment", {})["image"] = "from-the-cluster"
     config["checkpoint_storage"] = {"type": "shared_fs", "host_path": "/checkpoints"}
     config["reproducibility"] = {"experiment_seed": 1}
