@@ -82,58 +82,42 @@ def test_every_delivery_has_golden_files():
     assert {path.name for path in golden} == SITUATIONS.keys()
 
 
+def variables(*entries: str) -> str:
+    return f"environment: {{environment_variables: [{', '.join(entries)}]}}"
+
+
+def pod(fields: str) -> str:
+    container = f"{{name: determined-container, {fields}}}"
+    return f"environment: {{pod_spec: {{spec: {{containers: [{container}]}}}}}}"
+
+
+STALE = "{name: LARDER_SHARDS_TRAIN, value: of-another}"
 CONFLICTS: dict[str, tuple[str, str]] = {
     "mount": ("bind_mount", "bind_mounts: [{host_path: /x, container_path: /mnt//data/}]"),
-    "mount below": (
-        "bind_mount",
-        "bind_mounts: [{host_path: /x, container_path: /mnt/data/larder}]",
-    ),
-    "mount of the pod": (
-        "bind_mount",
-        "environment: {pod_spec: {spec: {containers: [{name: determined-container,"
-        " volumeMounts: [{name: mine, mountPath: /mnt/data}]}]}}}",
-    ),
-    "stale variable": (
-        "bucket",
-        "environment: {environment_variables: [LARDER_LOCATION=of-another, LARDER_DEBUG=1]}",
-    ),
-    "stale variable of the pod": (
-        "bind_mount",
-        "environment: {pod_spec: {spec: {containers: [{name: determined-container,"
-        " env: [{name: LARDER_SHARDS_TRAIN, value: of-another}]}]}}}",
-    ),
+    "below": ("bind_mount", "bind_mounts: [{host_path: /x, container_path: /mnt/data/larder}]"),
+    "mount of the pod": ("bind_mount", pod("volumeMounts: [{name: mine, mountPath: /mnt/data}]")),
+    "stale variable": ("bucket", variables("LARDER_LOCATION=of-another", "LARDER_DEBUG=1")),
+    "stale variable of the pod": ("bind_mount", pod(f"env: [{STALE}]")),
     "bucket": ("bucket", "data: {bucket: other, crop: 224} # mine"),
     "field of another delivery": ("bucket", "data: {path: /x}"),
-    "endpoint": (
-        "stream",
-        "environment: {environment_variables: [A=1, 'AWS_ENDPOINT_URL=http://of-another:1']}",
-    ),
-    "endpoint of S3": (
-        "bucket",
-        "environment: {environment_variables: ['AWS_ENDPOINT_URL_S3=http://of-another:1']}",
-    ),
+    "endpoint": ("stream", variables("A=1", "'AWS_ENDPOINT_URL=http://of-another:1'")),
+    "endpoint of S3": ("bucket", variables("'AWS_ENDPOINT_URL_S3=http://of-another:1'")),
     "region": (
         "download",
         "environment: {environment_variables: {cpu: [AWS_DEFAULT_REGION=eu-west-1]}}",
     ),
     "region that clients prefer": (
         "bucket",
-        "environment: {environment_variables: [AWS_DEFAULT_REGION=us-west-2, "
-        "AWS_REGION=eu-west-1]}",
+        variables("AWS_DEFAULT_REGION=us-west-2", "AWS_REGION=eu-west-1"),
     ),
     "volume": (
         "volume",
         "environment: {pod_spec: {spec: {volumes: [{name: larder-data, emptyDir: {}}]}}}",
     ),
-    "mount of the volume": (
-        "volume",
-        "environment: {pod_spec: {spec: {containers: [{name: determined-container,"
-        " volumeMounts: [{name: mine, mountPath: /mnt/data/}]}]}}}",
-    ),
+    "mount of the volume": ("volume", pod("volumeMounts: [{name: mine, mountPath: /mnt/data/}]")),
     "several": (
         "bucket",
-        "data: {bucket: x, digest: z}\nenvironment:"
-        " {environment_variables: [AWS_ENDPOINT_URL=http://of-another]}",
+        f"data: {{bucket: x, digest: z}}\n{variables('AWS_ENDPOINT_URL=http://of-another')}",
     ),
     "data layer": ("data_layer", "data: {data_layer: {type: shared_fs}}"),
 }

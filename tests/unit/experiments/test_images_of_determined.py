@@ -10,18 +10,7 @@ from tests.unit.experiments.test_advice import Limits, facts_of
 
 # By release, as in its master/pkg/schemas/expconf/const.go: pytorch-tensorflow-cpu is built from
 # the base with Python 3.9, and pytorch-ngc from NVIDIA's image of 24.03.
-PYTHONS = {
-    "0.19.9": 8,
-    "0.25.1": 8,
-    "0.26.3": 8,
-    "0.26.4": 9,
-    "0.31.0": 9,
-    "0.32.1": 9,
-    "0.33.0": 9,
-    "0.34.0": 10,
-    "0.35.0": 10,
-    "0.38.1": 10,
-}
+PYTHONS = {"0.25.1": 8, "0.26.4": 9, "0.33.0": 9, "0.34.0": 10, "0.38.1": 10}
 
 
 @pytest.mark.parametrize("release", PYTHONS)
