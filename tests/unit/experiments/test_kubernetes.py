@@ -65,7 +65,6 @@ def emitted(
     found: VersionContents | None = None,
     **version: bool,
 ) -> str:
-    """The text for a kind of template, at the place of a case."""
     url, delivery, options = where
     here = cluster_of("kubernetes", url, **options)
     named = version_of(url, delivery, "my_digits", **version)

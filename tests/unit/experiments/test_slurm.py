@@ -29,7 +29,6 @@ SCRIPT = "#!/bin/bash\n#SBATCH --nodes=1\nsrun true\n"
 def emitted(
     delivery: str, url: str, options: dict[str, Any], script: str = "", *, replaces: bool = False
 ) -> tuple[str, tuple[str, ...]]:
-    """The script, and what was replaced in it."""
     template = {"script": script} if script else load_template(Path("configs"), "slurm/default.sh")
     contents = VersionContents("c0de", {"train": DeliveredSplit(50, 4, 5_000, (PATTERN,))}, 10)
     storage = {"url": url, "region": "us-west-2"} if "://" in url else {"url": "/mnt"}

@@ -27,7 +27,6 @@ PLACES = {"source": "from", "storage": "to"}
 
 @pytest.fixture
 def schemas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
-    """The schemas of the flows where there are two datasets and a cluster."""
     for path in ("datasets/digits.yaml", "datasets/mine.yaml", "clusters/local.yaml"):
         (tmp_path / "configs" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "configs" / path).touch()
