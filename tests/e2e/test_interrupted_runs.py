@@ -28,7 +28,6 @@ def place(place: Workplace, prefect_home: Path) -> Workplace:
 
 
 def mirrored(place: Workplace) -> list[Path]:
-    """The objects that are copied."""
     return [path for path in place.storage.glob("larder/imagenet/mirror/**/*") if path.is_file()]
 
 
@@ -72,7 +71,7 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place):
     state, tasks = last_run(place)
     assert (state, {state for _, state in tasks}) == ("COMPLETED", {"COMPLETED"})
     names = {name.partition(" ")[0] for name, _ in tasks}
-    assert {"inventory", "copy", "shards", "cache", "publish", "config", "data"} <= names
+    assert {"copy", "shards", "cache", "publish", "config", "data"} <= names
 
 
 def test_nobody_waits_for_a_temporary_server_and_it_ends(place, monkeypatch):

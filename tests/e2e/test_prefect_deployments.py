@@ -92,7 +92,6 @@ def test_a_deployment_keeps_the_limits_of_the_cluster_file(reporting, prefect_se
 
 
 def cancel(server: PrefectServer, run: str) -> None:
-    """What the UI's button does."""
     server.post(f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}})
 
 

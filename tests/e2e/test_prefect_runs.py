@@ -47,7 +47,6 @@ def check_graph(tasks: list[dict[str, Any]]) -> None:
 
 
 def check_artifacts(server: PrefectServer, run: dict[str, Any], document: dict[str, Any]) -> None:
-    """The plan, the config and the progress of every stage are on the page of the run."""
     types = ("table", "markdown", "progress")
     prefix = f"{run['parameters']['dataset']}-"
     shown = {each["key"].removeprefix(prefix): each for each in artifacts(server, run, types)}
@@ -201,7 +200,6 @@ def tried(
 
 
 def states(server: PrefectServer, name: str, count: int) -> dict[str, str]:
-    """The state of the task run of each batch of a flow run."""
     (run,) = server.flow_runs(name)
     tasks = server.task_runs(run, count)
     assert len(tasks) == count

@@ -58,7 +58,7 @@ def test_runs_that_meet_one_still_going_wait_and_find_its_work_done(serving):
     """By the limit of their dataset, or by that of the deployment whose schedule starts them."""
     form = {"dataset": "files", "advanced": {"settings": NEVER_DONE}}
     first = serving.server.submit("prepare/digits", form)
-    wait_until(lambda: state(serving, first)["type"] == "RUNNING" and serving.copied() > 0)
+    wait_until(lambda: serving.copied() > 0)
     second = serving.start(FAST)
     serving.server.logs(second, "waiting for the limit larder-files")
 
@@ -90,7 +90,7 @@ def test_runs_that_meet_one_still_going_wait_and_find_its_work_done(serving):
 def test_a_refresh_that_meets_another_is_cancelled(serving):
     form = {"datasets": ["files"], "advanced": {"settings": NEVER_DONE}}
     refresh = serving.server.submit("refresh/refresh", form)
-    wait_until(lambda: state(serving, refresh)["type"] == "RUNNING")
+    wait_until(lambda: serving.copied() > 0)
     second = serving.server.ended(serving.server.submit("refresh/refresh", form))
     assert second["state_type"] == "CANCELLED", second["state"]
     cancelled(serving, refresh)
