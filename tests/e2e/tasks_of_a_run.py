@@ -23,7 +23,7 @@ WORKERS = 2
 
 
 def flow_of(step: Any, name: str, batches: str, **options: Any) -> list[Any]:
-    """What a flow run returns in which a step is mapped over batches, in threads of Prefect."""
+    """Map a step over batches in a flow run, in threads of Prefect; returns its results."""
     task = steps.task_of(steps.Step(step, "shard", "batch {batch}")).with_options(**options)
 
     @flow(flow_run_name=name)
@@ -38,7 +38,7 @@ def flow_of(step: Any, name: str, batches: str, **options: Any) -> list[Any]:
 
 
 def retried(error: Exception, failures: int) -> list[Any]:
-    """How often a batch is tried that fails so often, and whether that works."""
+    """Count the tries of a batch that fails a number of times; true if the last one works."""
     calls = []
 
     def step(job: None, batch: str, *, progress: Any, concurrent_batches: int) -> BatchReport:
@@ -55,8 +55,8 @@ def retried(error: Exception, failures: int) -> list[Any]:
 
 
 def window(name: str, *, fails: bool) -> dict[str, Any]:
-    """A flow run of six batches, of which two report a failure, or one fails altogether."""
-    two = threading.Barrier(WORKERS)  # so many are at work, each time
+    """Run six batches, of which two report a failure, or one fails altogether."""
+    two = threading.Barrier(WORKERS)  # both at work, each time
     begun: list[str] = []
     running: set[str] = set()
     most = 0
@@ -99,7 +99,7 @@ def window(name: str, *, fails: bool) -> dict[str, Any]:
 
 
 def kept_results() -> list[int]:
-    """How many results Prefect has kept when each of two steps runs."""
+    """Count the results that Prefect has kept when each of two steps runs."""
 
     def step(job: Any, *, progress: Any) -> dict[str, int]:
         return {"results": len(FlowRunContext.get().run_results)}  # type: ignore[union-attr]
@@ -114,7 +114,7 @@ def kept_results() -> list[int]:
 
 
 def shown(percent: float) -> tuple[str, str]:
-    """The ID and the text of the progress of this flow run, once it is at so many percent."""
+    """Wait until this flow run has a progress; returns the ID and the text of that."""
     run = FlowRunContext.get().flow_run.id  # type: ignore[union-attr]
     of_run = FlowRunFilter.model_validate({"id": {"any_": [run]}})
     kind = ArtifactFilter.model_validate({"type": {"any_": ["progress"]}})

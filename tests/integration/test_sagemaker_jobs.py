@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pipeline_lab import Lab, images, png, write
+from required import at_push
 from ruamel.yaml import YAML
 from verify_lab import verified
 
@@ -140,8 +141,14 @@ def samples(data: Data) -> dict[str, list[Any]]:
     return {split: facts(data.samples(split)) for split in data.splits}
 
 
-@pytest.mark.parametrize("delivery", ["file", "fast_file"])
-@pytest.mark.parametrize("format_", ["webdataset", "parquet"])
+@pytest.mark.parametrize(
+    ("delivery", "format_"),
+    [
+        ("file", "webdataset"),
+        ("fast_file", "parquet"),
+        *at_push(("file", "parquet"), ("fast_file", "webdataset")),
+    ],
+)
 def test_a_job_reads_the_version_of_its_config(delivery, format_, tmp_path, job):
     lab = lab_of(tmp_path, delivery, shards={"bytes": 9_000, "format": format_})
     lay_out(lab, prepared(lab), job)
@@ -225,7 +232,9 @@ def streamed(job: Path, split: str, epoch: int, data: bytes) -> list[Any]:
         writer.join()
 
 
-@pytest.mark.parametrize("consumer", [{}, {"record_io": True}, {"augmented": True}], ids=str)
+@pytest.mark.parametrize(
+    "consumer", [{}, *at_push({"record_io": True}, {"augmented": True})], ids=str
+)
 def test_samples_come_through_a_pipe(consumer, tmp_path, job):
     odd = {"a/" + "long" * 40 + ".png": png(7), "a/日 本.png": png(8)}
     lab = lab_of(tmp_path, "pipe", consumer, objects=images("abc", each=8) | odd)

@@ -98,7 +98,7 @@ def test_a_download_runs_once_on_each_node_and_training_only_after_it(tmp_path):
 names = st.text(st.characters(codec="utf-8", categories=["L", "P", "S", "Zs"]), min_size=1)
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=names.filter(lambda name: name.isprintable() and not set("{}\\:/.~") & set(name)))
 def test_names_come_back_as_the_shell_reads_them(name, tmp_path):
     downloads = {"host_path": f"/nvme/{name}", "container_path": f"/cache/{name}"}
