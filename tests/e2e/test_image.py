@@ -172,11 +172,8 @@ def test_the_compose_file_runs_digits_with_postgresql_and_secrets(composed):
             before = composed.copied()
             run = server.ended(composed.start_files())
             assert run["state_type"] == "COMPLETED", composed.log("worker")
-            (copied,) = [
-                line
-                for line in server.logs(run, "files built")
-                if line.startswith("mirror: started")
-            ]
+            lines = server.logs(run, "files built")
+            (copied,) = [line for line in lines if line.startswith("mirror: started")]
             assert int(copied.split()[2]) == OBJECTS - before
     secret = str(composed.source)
     assert secret not in composed.log("worker") + json.dumps(run)

@@ -1,6 +1,5 @@
 import copy
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from ruamel.yaml import YAML
 
 from larder.config.load import load_template
 from larder.experiments.consumers.kubernetes import config_files
-from larder.experiments.delivery import DeliveredSplit, VersionContents
+from larder.experiments.delivery import ConfigFile, DeliveredSplit, VersionContents
 from tests.support.errors import larder_error
 from tests.support.golden import FOLDER, check_golden
 from tests.unit.experiments.made import SHARDS, VERSION, cluster_of, version_of
@@ -60,17 +59,18 @@ CASES: dict[str, tuple[str, tuple[str, str, dict[str, Any]]]] = {
 
 
 def emitted(
-    kind: str,
+    job: str | dict[str, Any],
     where: tuple[str, str, dict[str, Any]],
     found: VersionContents | None = None,
     **version: bool,
-) -> str:
+) -> ConfigFile:
     url, delivery, options = where
     here = cluster_of("kubernetes", url, **options)
     named = version_of(url, delivery, "my_digits", **version)
-    (file,) = config_files(template(kind), named, found or contents(), here, where="t.yaml")
+    config = template(job) if isinstance(job, str) else job
+    (file,) = config_files(config, named, found or contents(), here, where="t.yaml")
     assert (file.name, file.in_storage) == ("job.yaml", False)
-    return file.text
+    return file
 
 
 def loaded(text: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def loaded(text: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_bytes_are_those_of_the_golden_file(name):
-    check_golden(f"kubernetes/{name}.yaml", emitted(*CASES[name]))
+    check_golden(f"kubernetes/{name}.yaml", emitted(*CASES[name]).text)
 
 
 VALIDATE = """
@@ -103,7 +103,7 @@ print(json.dumps([valid(config) for config in json.load(sys.stdin)]))
 
 def test_kubernetes_and_kubeflow_accept_what_is_emitted():
     assert {path.stem for path in (FOLDER / "kubernetes").glob("*.yaml")} == set(CASES)
-    right = [loaded(emitted(*case)) for case in CASES.values()]
+    right = [loaded(emitted(*case).text) for case in CASES.values()]
     wrong = copy.deepcopy(right)
     for config in wrong[:4]:
         spec = config["spec"] if config["kind"] == "Pod" else config["spec"]["template"]["spec"]
@@ -116,27 +116,25 @@ def test_kubernetes_and_kubeflow_accept_what_is_emitted():
 @pytest.mark.parametrize("listed", [False, True])
 def test_a_container_is_told_of_shards_or_of_a_list_of_them(listed):
     """It is told of neither if it has to leave samples out."""
-    text = emitted("kubernetes", BUCKET, contents(listed=listed))
+    text = emitted("kubernetes", BUCKET, contents(listed=listed)).text
     assert ("LARDER_LIST_TRAIN" in text, "LARDER_SHARDS_TRAIN" in text) == (listed, not listed)
-    assert "LARDER_SHARDS" not in emitted("kubernetes", MOUNTED, shards=False)
+    assert "LARDER_SHARDS" not in emitted("kubernetes", MOUNTED, shards=False).text
 
 
 def test_an_init_container_downloads_with_what_the_first_container_has():
     pod = template("Pod")
     pod["spec"]["containers"][0] |= {"env": [{"name": "A", "value": "b"}], "envFrom": []}
-    url = "s3://bucket/a$(b)/"
-    version, here = version_of(url, "download"), cluster_of("kubernetes", url)
-    (file,) = config_files(pod, version, contents(), here)
-    spec = loaded(file.text)["spec"]
+    place = ("s3://bucket/a$(b)/", "download", {})
+    spec = loaded(emitted(pod, place).text)["spec"]
     (warming,), first = spec["initContainers"], spec["containers"][0]
-    where = version.location.replace("$", "$$")
+    where = f"s3://bucket/a$$(b)/larder/my_digits/versions/{VERSION}"
     assert warming["command"] == ["larder", "warm", where, "--to", "/var/cache/larder"]
     assert warming["env"] == first["env"][:2]
     assert warming["volumeMounts"] == first["volumeMounts"]
-    location = f"/var/cache/larder/larder/d/versions/{VERSION}"
+    location = f"/var/cache/larder/larder/my_digits/versions/{VERSION}"
     assert {"name": "LARDER_LOCATION", "value": location} in first["env"]
-    with larder_error("config.template"):
-        config_files(template("kubeflow"), version, contents(), here)
+    with larder_error("config.template", "t.yaml"):
+        emitted("kubeflow", place)
 
 
 @given(
@@ -149,7 +147,7 @@ def test_an_init_container_downloads_with_what_the_first_container_has():
 @example("a$(b)")
 def test_names_come_back_as_kubernetes_reads_them(name):
     url = f"s3://bucket/{name}/"
-    config = loaded(emitted("kubernetes", (url, "stream", {})))
+    config = loaded(emitted("kubernetes", (url, "stream", {})).text)
     (value,) = [
         each["value"]
         for each in config["spec"]["template"]["spec"]["containers"][0]["env"]
@@ -161,25 +159,17 @@ def test_names_come_back_as_kubernetes_reads_them(name):
 
 def test_what_the_template_has_is_kept_and_what_is_in_the_way_is_refused():
     pod = template("Pod")
-    container = pod["spec"]["containers"][0]
-    container["env"] = [{"name": "AWS_DEFAULT_REGION", "value": "us-west-2"}]
-    here = cluster_of("kubernetes", "s3://bucket/", region="us-west-2")
-    version = version_of("s3://bucket/", "stream")
+    pod["spec"]["containers"][0]["env"] = [{"name": "AWS_DEFAULT_REGION", "value": "us-west-2"}]
     before = copy.deepcopy(pod)
-    (file,) = config_files(pod, version, contents(), here)
+    text = emitted(pod, BUCKET).text
     assert pod == before
-    config = loaded(file.text)
+    config = loaded(text)
     assert config["metadata"]["name"] == "mine"
-    assert file.text.count("us-west-2") == 1
+    assert text.count("us-west-2") == 1
     assert config["spec"]["containers"][1] == before["spec"]["containers"][1]
     with larder_error("config.template", "t.yaml"):
-        config_files(config, version, contents(), here, where="t.yaml")
-    forced = replace(version, replaces=True)
-    (again,) = config_files(config, forced, contents(), here)
-    assert loaded(again.text) == config
-    container["volumeMounts"] = [{"name": "x", "mountPath": "/var/cache/larder/"}]
-    with larder_error("config.template"):
-        config_files(pod, version, contents(), here)
+        emitted(config, BUCKET)
+    assert loaded(emitted(config, BUCKET, replaces=True).text) == config
 
 
 def patch(spec: dict[str, Any]) -> dict[str, Any]:
@@ -209,13 +199,11 @@ STALE = {"name": "node", "env": [{"name": "LARDER_LOCATION", "value": "of-anothe
     ids=str,
 )
 def test_what_would_hide_the_data_is_shown_or_replaced(kind, changes):
-    url, delivery, options = MOUNTED
-    config, here = template(kind), cluster_of("kubernetes", url, **options)
+    config = template(kind)
     config["spec"] |= copy.deepcopy(changes)
-    version = version_of(url, delivery)
     with larder_error("config.template", "t.yaml") as caught:
-        config_files(config, version, contents(), here, where="t.yaml")
-    (file,) = config_files(config, replace(version, replaces=True), contents(), here)
+        emitted(config, MOUNTED)
+    file = emitted(config, MOUNTED, replaces=True)
     (replaced,) = file.replaced
     assert replaced in str(caught.value)
     assert "of-another" not in file.text
@@ -244,12 +232,7 @@ def test_mistakes_are_named(kind, path, value, place_):
         inner = inner[int(part) if part.isdigit() else part]
     inner[last] = value
     with larder_error("config.invalid_experiment") as caught:
-        config_files(
-            config,
-            version_of("s3://bucket/", "stream"),
-            contents(),
-            cluster_of("kubernetes", "s3://bucket/"),
-        )
+        emitted(config, BUCKET)
     assert f"{place_}: " in str(caught.value)
 
 

@@ -5,11 +5,9 @@ from typing import Any
 import pytest
 
 from larder.experiments.consumers.determined.config import render
-from larder.experiments.consumers.kubernetes import config_files
 from tests.support.errors import larder_error
 from tests.unit.experiments import test_kubernetes as kubernetes
 from tests.unit.experiments import test_slurm as slurm
-from tests.unit.experiments.made import cluster_of, version_of
 
 ACCESS = {"region": "us-west-2", "endpoint": "http://store:9000"}
 BUCKET = {"storage": {"url": "s3://bucket/", **ACCESS}}
@@ -31,10 +29,8 @@ def job(kind: str, **fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def emitted(template: dict[str, Any], nodes: int = 1) -> str:
-    here = cluster_of("kubernetes", "s3://bucket/", {"count": nodes}, **ACCESS)
-    version, contents = version_of("s3://bucket/", "stream"), kubernetes.contents()
-    (file,) = config_files(template, version, contents, here, where="t.yaml")
-    return file.text
+    place = ("s3://bucket/", "stream", {"nodes": {"count": nodes}, **ACCESS})
+    return kubernetes.emitted(template, place).text
 
 
 @pytest.mark.parametrize("name", OTHERS)
