@@ -1,6 +1,7 @@
 import copy
 import json
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.config.load import load_template
-from larder.config.models.cluster import Cluster, Consumer
+from larder.config.models.cluster import Cluster
 from larder.errors import ConfigError
 from larder.experiments.consumers.sagemaker import config
+from larder.experiments.consumers.sagemaker.config import expand_braces
 from larder.experiments.consumers.sagemaker.rules import check_request, model_problems
-from larder.experiments.delivery import DeliveredSplit, DeliveredVersion, VersionContents
+from larder.experiments.delivery import DeliveredSplit, VersionContents
 from tests.support.errors import larder_error
 from tests.support.golden import check_golden
 from tests.unit.experiments.made import VERSION, version_of
@@ -121,52 +123,39 @@ some_splits = st.dictionaries(
     st.tuples(segments, st.booleans(), st.integers(1, 5)),
     min_size=1,
 )
-urls = st.text("ab c\"'é日/\\&$`;\n", max_size=12).map(
-    lambda text: f"s3://bucket/{text.strip('/')}/"
-)
+urls = st.text("ab c\"'é日&$`;", max_size=12).map(lambda text: f"s3://bucket/{text}")
 
 
-@given(some_splits, urls, st.sampled_from(["file", "fast_file", "pipe"]), st.booleans())
-def test_channels_have_all_shards_and_nothing_else(chosen, url, delivery, augmented):
+@given(some_splits, urls, st.sampled_from(["file", "fast_file", "pipe", "augmented"]))
+def test_channels_have_all_shards_and_nothing_else(chosen, url, mode):
     splits = {
         name: split(name, *found, clean=clean, shards=shards)
         for name, (found, clean, shards) in chosen.items()
     }
-    augmented = augmented and delivery == "pipe"
-    contents = VersionContents("", splits, index=INDEX)
-    here = version_of(url, delivery)
-    consumer = {"kind": "sagemaker", "augmented": augmented}
-    there = cluster("s3://bucket/").model_copy(
-        update={"consumer": Consumer.model_validate(consumer)}
-    )
-    if delivery == "fast_file" and not all(clean for _, clean, _ in chosen.values()):
-        with pytest.raises(ConfigError) as caught:
-            config.config_files(template(), here, contents, there)
+    if mode == "fast_file" and not all(clean for _, clean, _ in chosen.values()):
+        with larder_error("config.invalid_value") as caught:
+            emitted(mode, splits, url=url)
         assert "larder compact" in caught.value.hint
         return
-    *manifests, job = config.config_files(template(), here, contents, there)
-    texts = {f"{here.root}{file.name}": file.text for file in manifests}
+    augmented = mode == "augmented"
+    request, texts = emitted("pipe" if augmented else mode, splits, url=url, augmented=augmented)
+    root = f"{url.rstrip('/')}/larder/digits/"
+    shards = {
+        name: [f"{root}{key}" for pattern in found.patterns for key in expand_braces(pattern)]
+        for name, found in splits.items()
+    }
     read: dict[str, list[str]] = {}
-    for name, source in sources(json.loads(job.text)).items():
-        keys = read.setdefault(name.split(".")[0], [])
+    for channel, source in sources(request).items():
+        name, where = channel.partition(".")[0], source["S3Uri"]
+        keys = read.setdefault(name, [])
         if source["S3DataType"] == "S3Prefix":
-            keys += [key for key in shard_urls(splits, here) if key.startswith(source["S3Uri"])]
+            keys += [key for key in chain(*shards.values()) if key.startswith(where)]
         elif source["S3DataType"] == "ManifestFile":
-            keys += listed(texts[source["S3Uri"]])
+            keys += listed(texts[where])
         else:
-            rows = texts[source["S3Uri"]].split("\n")[:-1]
+            rows = texts[where].split("\n")[:-1]
             keys += [json.loads(row)[source["AttributeNames"][0]] for row in rows]
-    assert read.pop("larder") == [f"{here.root}{key}" for key in INDEX]
-    assert read == {name: shard_urls({name: splits[name]}, here) for name in splits}
-
-
-def shard_urls(splits: dict[str, DeliveredSplit], here: DeliveredVersion) -> list[str]:
-    return [
-        f"{here.root}{key}"
-        for found in splits.values()
-        for pattern in found.patterns
-        for key in config.expand_braces(pattern)
-    ]
+    assert read == {**shards, "larder": [f"{root}{key}" for key in INDEX]}
 
 
 def test_recordio_is_streamed_without_the_files_beside_it():
