@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +28,7 @@ from larder.experiments.consumers.determined.hook import startup_hook
 from larder.experiments.consumers.determined.inline import check_context
 from tests.support.errors import larder_error
 from tests.support.golden import FOLDER, check_golden
+from tests.support.processes import CHECKOUT
 from tests.unit.experiments.made import version_of
 
 MOUNT = {"host_path": "/srv/team", "container_path": "/mnt/data", "claim": "team-data"}
@@ -62,7 +62,7 @@ def emitted(name: str, delivered: Callable[..., Any], cluster: Callable[..., Any
     url, delivery, fields = SITUATIONS[name]
     release = "0.19.9" if name.startswith("data-layer") else "0.38"
     here = cluster(url, consumer={"release": release}, **fields)
-    template = load_template(Path("configs"), TEMPLATES.get(name, "default.yaml"))
+    template = load_template(CHECKOUT / "configs", TEMPLATES.get(name, "default.yaml"))
     files = config_files(template, *delivered(url, delivery), here, where="t.yaml")
     return [file for file in files if file.text]
 

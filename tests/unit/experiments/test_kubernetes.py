@@ -1,6 +1,5 @@
 import copy
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from larder.experiments.consumers.kubernetes import config_files
 from larder.experiments.delivery import ConfigFile, DeliveredSplit, VersionContents
 from tests.support.errors import larder_error
 from tests.support.golden import FOLDER, check_golden
+from tests.support.processes import CHECKOUT
 from tests.unit.experiments.made import SHARDS, VERSION, cluster_of, version_of
 
 CLAIM = {"host_path": "/mnt/data", "container_path": "/data", "claim": "training-data"}
@@ -28,7 +28,7 @@ POD = {
 def template(kind: str) -> dict[str, Any]:
     if kind == "Pod":
         return copy.deepcopy(POD)
-    return load_template(Path("configs"), f"{kind}/default.yaml")
+    return load_template(CHECKOUT / "configs", f"{kind}/default.yaml")
 
 
 def contents(*, listed: bool = False) -> VersionContents:

@@ -21,13 +21,14 @@ from larder.experiments.consumers.sagemaker.rules import check_request, model_pr
 from larder.experiments.delivery import DeliveredSplit, VersionContents
 from tests.support.errors import larder_error
 from tests.support.golden import check_golden
+from tests.support.processes import CHECKOUT
 from tests.unit.experiments.made import VERSION, version_of
 
 INDEX = (f"versions/{VERSION}/version.json", "segments/5eed/segment.json")
 
 
 def template() -> dict[str, Any]:
-    return load_template(Path("configs"), "sagemaker/default.yaml")
+    return load_template(CHECKOUT / "configs", "sagemaker/default.yaml")
 
 
 def split(name: str, *segments: str, clean: bool = True, shards: int = 2, ext: str = "tar") -> Any:

@@ -14,6 +14,7 @@ from larder.experiments.consumers.slurm import config_files
 from larder.experiments.delivery import DeliveredSplit, VersionContents
 from tests.support.errors import larder_error
 from tests.support.golden import check_golden
+from tests.support.processes import CHECKOUT
 from tests.unit.experiments.made import VERSION, version_of
 
 PATTERN = "segments/5eed/shards/train/d-train-{000000..000003}.tar"
@@ -29,7 +30,9 @@ SCRIPT = "#!/bin/bash\n#SBATCH --nodes=1\nsrun true\n"
 def emitted(
     delivery: str, url: str, options: dict[str, Any], script: str = "", *, replaces: bool = False
 ) -> tuple[str, tuple[str, ...]]:
-    template = {"script": script} if script else load_template(Path("configs"), "slurm/default.sh")
+    template = (
+        {"script": script} if script else load_template(CHECKOUT / "configs", "slurm/default.sh")
+    )
     contents = VersionContents("c0de", {"train": DeliveredSplit(50, 4, 5_000, (PATTERN,))}, 10)
     storage = {"url": url, "region": "us-west-2"} if "://" in url else {"url": "/mnt"}
     described = {"name": "s", "storage": storage, "consumer": {"kind": "slurm"}, **options}
