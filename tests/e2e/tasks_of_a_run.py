@@ -22,14 +22,37 @@ from tasks.runner import Pool, task_runner
 WORKERS = 2
 
 
-def flow_of(step: Any, name: str, batches: str, **options: Any) -> list[Any]:
+class Threads(ThreadPoolTaskRunner[Any]):
+    """Threads of Prefect; counts the task runs that are submitted before a result is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way = self.most = 0
+
+    def submit(self, *arguments: Any, **options: Any) -> Any:
+        future = super().submit(*arguments, **options)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        result = future.result
+
+        def taken() -> Any:
+            self.under_way -= 1
+            return result()
+
+        future.result = taken  # type: ignore[assignment,method-assign]
+        return future
+
+
+def flow_of(
+    step: Any, name: str, batches: str, threads: Threads | None = None, **options: Any
+) -> list[Any]:
     """Map a step over batches in a flow run, in threads of Prefect; returns its results."""
     task = steps.task_of(steps.Step(step, "shard", "batch {batch}")).with_options(**options)
 
     @flow(flow_run_name=name)
     def run() -> list[Any]:
-        with ThreadPoolTaskRunner[Any]() as threads:
-            pool = nullcontext(Pool(threads, WORKERS, WORKERS))
+        with threads or Threads() as opened:
+            pool = nullcontext(Pool(opened, WORKERS, WORKERS))
             with task_runner(pool, lambda _: nullcontext(), StageTimes()) as tasks:
                 return tasks.map(step, None, batches)
 
@@ -58,11 +81,12 @@ def window(name: str, *, fails: bool) -> dict[str, Any]:
     """Run six batches, of which two report a failure, or one fails altogether."""
     two = threading.Barrier(WORKERS)  # both at work, each time
     begun: list[str] = []
-    running: set[str] = set()
-    most = 0
     stopped: list[str] = []
+    threads = Threads()
 
-    def act(batch: str, progress: Any) -> BatchReport:
+    def step(job: None, batch: str, *, progress: Any, concurrent_batches: int) -> BatchReport:
+        assert concurrent_batches == WORKERS
+        begun.append(batch)
         if not fails or batch in "ab":
             two.wait(60)
         if not fails:
@@ -77,24 +101,13 @@ def window(name: str, *, fails: bool) -> dict[str, Any]:
             stopped.append(error.code)
             raise
 
-    def step(job: None, batch: str, *, progress: Any, concurrent_batches: int) -> BatchReport:
-        nonlocal most
-        assert concurrent_batches == WORKERS
-        begun.append(batch)
-        running.add(batch)
-        most = max(most, len(running))
-        try:
-            return act(batch, progress)
-        finally:
-            running.remove(batch)
-
     code, reports = "", []
     try:
-        reports = flow_of(step, name, "abcdef")
+        reports = flow_of(step, name, "abcdef", threads)
     except StoreError as error:
         code = error.code
     failed = [failure.key for report in reports for failure in report.failures]
-    found = {"begun": sorted(begun), "most": most, "error": code, "stopped": stopped}
+    found = {"begun": sorted(begun), "most": threads.most, "error": code, "stopped": stopped}
     return {**found, "failed": failed, "done": sum(report.done.count for report in reports)}
 
 
