@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,40 +14,37 @@ import pytest
 
 from tests.support.commands import Workplace
 from tests.support.imagenet import imagenet_like
-from tests.support.prefect_server import POLL_SECONDS, PROMPT, PrefectServer
-
-START_SECONDS = 240.0
-IMAGES = 60
+from tests.support.prefect_server import PROMPT, PrefectServer
+from tests.support.processes import wait_until
+from tests.support.servers import free_port
 
 
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
     """A real Prefect server for the whole session."""
     home = tmp_path_factory.mktemp("prefect")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
-    environment = {
-        **clean,
-        **PROMPT,
-        "PREFECT_HOME": str(home),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
-        "DO_NOT_TRACK": "1",
-    }
-    program = Path(sys.executable).with_name("prefect")
-    command = [str(program), "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    server = PrefectServer(free_port(), home)
+    program = str(Path(sys.executable).with_name("prefect"))
+    where = ("--host", "127.0.0.1", "--port", str(server.port))
     with open(home / "log", "wb") as log:
         process = subprocess.Popen(
-            [*command, "--no-ui"],
-            env=environment,
+            [program, "server", "start", *where, "--no-ui"],
+            env={
+                **{k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")},
+                **PROMPT,
+                "PREFECT_HOME": str(home),
+                "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+                "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
+                "DO_NOT_TRACK": "1",
+            },
             stdin=subprocess.DEVNULL,
             stdout=log,
-            stderr=subprocess.STDOUT,
+            stderr=log,
         )
     try:
-        _wait_for_server(process, port, home / "log")
-        yield PrefectServer(port, home)
+        wait_until(lambda: process.poll() is not None or server.answers())
+        assert process.poll() is None, (home / "log").read_text()[-2000:]
+        yield server
     finally:
         process.terminate()
         process.wait(60)
@@ -61,30 +56,11 @@ def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
-def _wait_for_server(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    for _ in range(int(START_SECONDS / POLL_SECONDS)):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)
-        try:
-            connection.request("GET", "/api/health")
-            if connection.getresponse().status == 200:
-                return
-        except OSError:
-            pass
-        finally:
-            connection.close()
-        try:
-            process.wait(POLL_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-        pytest.fail(f"the Prefect server ended: {log.read_text()[-2000:]}")
-    pytest.fail(f"the Prefect server did not start: {log.read_text()[-2000:]}")
-
-
 @pytest.fixture(scope="session")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory in the layout of ImageNet. Tests that change it work on a copy."""
     folder = tmp_path_factory.mktemp("source")
-    for key, data in imagenet_like(IMAGES, classes=3):
+    for key, data in imagenet_like(60, classes=3):
         path = folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

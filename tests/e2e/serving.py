@@ -39,7 +39,6 @@ class Serving:
         self.server = PrefectServer(int(address.rpartition(":")[2]), place.folder)
 
     def start(self, settings: list[str], dataset: str = "files") -> Run:
-        """Submit the form of the deployment ``files``."""
         form = {"dataset": dataset, "advanced": {"settings": settings}}
         return self.server.submit("prepare/files", form)
 
@@ -92,7 +91,6 @@ def write_profile(home: Path) -> None:
 
 @contextmanager
 def serving_in(folder: Path, *flags: str) -> Iterator[Serving]:
-    """``make serve`` with some flags, within a ``with`` block."""
     place = Workplace(folder)
     for name in ("flows", "tasks", "larder", "deployments"):
         (folder / name).symlink_to(CHECKOUT / name)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -13,25 +12,6 @@ from tests.support.prefect_server import PrefectServer
 from tests.support.servers import S3Server, rclone_s3
 
 KEY, SECRET = "LARDERTESTKEY3", "larder-test-secret-3"
-CREDENTIALS_SCHEMA = {
-    "title": "AwsCredentials",
-    "type": "object",
-    "properties": {
-        "aws_access_key_id": {"type": "string"},
-        "aws_secret_access_key": {"type": "string", "writeOnly": True, "format": "password"},
-    },
-    "block_type_slug": "aws-credentials",
-    "block_schema_references": {},
-    "secret_fields": ["aws_secret_access_key"],
-}
-SECRET_SCHEMA = {
-    "title": "Secret",
-    "type": "object",
-    "properties": {"value": {"writeOnly": True, "format": "password"}},
-    "block_type_slug": "secret",
-    "block_schema_references": {},
-    "secret_fields": ["value"],
-}
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +21,18 @@ def source_server() -> Iterator[S3Server]:
 
 
 def create_block(
-    server: PrefectServer, kind: str, schema: dict[str, Any], name: str, data: dict[str, Any]
+    server: PrefectServer, kind: str, name: str, data: dict[str, str], secret: str
 ) -> None:
     """Create a block as its page in the UI does; its type, if the server has none."""
+    hidden = {"type": "string", "writeOnly": True, "format": "password"}
+    schema = {
+        "title": kind,
+        "type": "object",
+        "properties": {key: {"type": "string"} for key in data} | {secret: hidden},
+        "block_type_slug": kind,
+        "block_schema_references": {},
+        "secret_fields": [secret],
+    }
     known = server.post("/block_types/filter", {"block_types": {"slug": {"any_": [kind]}}})
     found = [each for each in known if each["slug"] == kind]
     made = found[0] if found else server.post("/block_types/", {"name": kind, "slug": kind})
@@ -60,12 +49,12 @@ def test_source_and_storage_have_blocks_of_their_own(
     tmp_path, prefect_server, source_server, rclone_server
 ):
     keys = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET}
-    create_block(prefect_server, "aws-credentials", CREDENTIALS_SCHEMA, "reader", keys)
+    create_block(prefect_server, "aws-credentials", "reader", keys, "aws_secret_access_key")
     pair = {
         "access_key_id": rclone_server.access_key,
         "secret_access_key": rclone_server.secret_key,
     }
-    create_block(prefect_server, "secret", SECRET_SCHEMA, "writer", {"value": json.dumps(pair)})
+    create_block(prefect_server, "secret", "writer", {"value": json.dumps(pair)}, "value")
     source_server.create_bucket("from-block")
     rclone_server.create_bucket("to-block")
     place = Workplace(tmp_path, PREFECT_API_URL=prefect_server.url)

@@ -5,38 +5,130 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 from urllib.parse import quote
 
 import pytest
+from PIL import Image
 from required import need_system
+from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import Select
+from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select, WebDriverWait
 from serving import FAST, Run, Serving, serving_in
 
-from tests.support.browser import Browser, chromium, chromium_installed
-from tests.support.processes import is_running, wait_until
+from tests.support.processes import CHECKOUT, is_running, wait_until
 from tests.support.servers import free_port
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine is slow, and no test asserts a time
 
 SLOW = [*FAST, "cluster.copy.max_bytes_per_second=15 kB"]
 """Two minutes, so that there is time to cancel."""
+PROGRAMS = ("chromium", "chromedriver")
+PICTURES = CHECKOUT / "docs/images"
+LIMIT_SECONDS = 180.0
+"""For everything that a page shows: it is reached on a machine that does other things only."""
+
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+_COLOURS = 128
+_WIDTH, _HEIGHT = 1280, 2000
+"""Tall: Prefect's UI loads some lists only when they come into view."""
+
+
+class Browser:
+    """A window. Whatever is not there yet is waited for."""
+
+    def __init__(self, driver: WebDriver) -> None:
+        self.driver = driver
+
+    def until(self, found: Callable[[], Any]) -> Any:
+        """The first result that is true; a page that changes meanwhile is looked at again."""
+        waiting = WebDriverWait(self.driver, LIMIT_SECONDS, ignored_exceptions=[WebDriverException])
+        return waiting.until(lambda _: found())
+
+    def see(self, selector: str, text: str = "") -> WebElement:
+        """A displayed element that a CSS selector selects and that has a text in it."""
+
+        def seen() -> WebElement | None:
+            elements = self.driver.find_elements(By.CSS_SELECTOR, selector)
+            return next((e for e in elements if text in e.text and e.is_displayed()), None)
+
+        try:
+            element = self.until(seen)
+        except WebDriverException as error:
+            page = self.driver.find_element(By.TAG_NAME, "body").text
+            raise AssertionError(
+                f"no {selector} with {text!r} in {self.driver.current_url}: {page}"
+            ) from error
+        assert element is not None
+        return element
+
+    def click(self, selector: str, text: str = "") -> None:
+        def clicked() -> bool:
+            self.see(selector, text).click()
+            return True
+
+        self.until(clicked)
+
+    def texts(self, selector: str) -> list[str]:
+        return [each.text for each in self.driver.find_elements(By.CSS_SELECTOR, selector)]
+
+    def images(self, selector: str) -> int:
+        """How many images it draws: those that it loads not, or that are broken, do not count."""
+        script = (
+            "return [...document.querySelectorAll(arguments[0])].filter(i => i.naturalWidth).length"
+        )
+        count: int = self.driver.execute_script(script, selector)
+        return count
+
+    def picture(self, name: str, height: int = 880) -> None:
+        if not os.environ.get("LARDER_WRITE_PICTURES"):
+            return
+        self.driver.set_window_size(_WIDTH, height)
+        image = Image.open(io.BytesIO(self.driver.get_screenshot_as_png())).convert("RGB")
+        self.driver.set_window_size(_WIDTH, _HEIGHT)
+        PICTURES.mkdir(exist_ok=True)
+        image.quantize(_COLOURS).save(PICTURES / f"{name}.png", optimize=True)
 
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    need_system(chromium_installed(), "run .ci/install-chromium")
+    need_system(all(map(shutil.which, PROGRAMS)), "run .ci/install-chromium")
     with serving_in(tmp_path_factory.mktemp("serving"), "--port", str(free_port())) as serving:
         yield serving
 
 
 @pytest.fixture(scope="module")
 def browser(serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("chromium")) as browser:
-        yield browser
+    """A window of Chromium with an empty profile."""
+    program, driver_program = map(shutil.which, PROGRAMS)
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(program)
+    profile = tmp_path_factory.mktemp("chromium")
+    for flag in (*_FLAGS, f"--window-size={_WIDTH},{_HEIGHT}", f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options, Service(str(driver_program)))
+    yield Browser(driver)
+    driver.quit()
 
 
 def page(serving: Serving, path: str) -> str:
@@ -49,7 +141,6 @@ def deployment(serving: Serving, name: str) -> str:
 
 
 def runs_of(serving: Serving, name: str) -> list[Run]:
-    """The flow runs of a deployment, the newest first."""
     question = {"deployments": {"name": {"any_": [name]}}, "sort": "EXPECTED_START_TIME_DESC"}
     runs: list[Run] = serving.server.post("/flow_runs/filter", question)
     return runs
@@ -67,13 +158,16 @@ def insist(act: Callable[[], None], done: Callable[[], bool]) -> None:
 
 def submitted(serving: Serving, browser: Browser, name: str) -> Run:
     """Submit the form that is open; the run."""
-    form = browser.address
-    insist(lambda: browser.click("button[type=submit]", "Submit"), lambda: browser.address != form)
+    form = browser.driver.current_url
+    insist(
+        lambda: browser.click("button[type=submit]", "Submit"),
+        lambda: browser.driver.current_url != form,
+    )
     return runs_of(serving, name)[0]
 
 
 def show_run(serving: Serving, browser: Browser, run: Run, state: str) -> None:
-    browser.open(page(serving, f"/runs/flow-run/{run['id']}"))
+    browser.driver.get(page(serving, f"/runs/flow-run/{run['id']}"))
     browser.see(".state-badge", state)
 
 
@@ -85,7 +179,6 @@ def options_of(browser: Browser, description: str) -> Select | None:
 
 
 def show_artifact(browser: Browser, key: str) -> None:
-    """Open an artifact of the run that is shown."""
     browser.click(".p-tab", "Artifacts")
     browser.click("a[href*='/artifacts/artifact/']", f"\n{key}\n")
     browser.see(".page-heading, .p-bread-crumbs", key)
@@ -94,7 +187,7 @@ def show_artifact(browser: Browser, key: str) -> None:
 def test_digits_from_the_form_to_the_card(serving, browser):
     done = serving.place.run("data/source/digits", python=("-m", "larder.demo.digits"))
     assert done.status == 0, done.err
-    browser.open(page(serving, "/deployments"))
+    browser.driver.get(page(serving, "/deployments"))
     browser.click(".deployment-list__name", "digits")
     browser.click("button", "Run")
     browser.click("button", "Custom run")
@@ -112,7 +205,7 @@ def test_digits_from_the_form_to_the_card(serving, browser):
     assert len(browser.texts("tbody tr")) > 10, "all rows are on one page"
     assert browser.texts("tbody tr")[0].startswith("delivery")
     browser.picture("plan")
-    browser.back()
+    browser.driver.back()
 
     (config,) = serving.place.folder.glob("out/local/digits/experiment.yaml")
     (version,) = (each.name for each in serving.place.storage.glob("larder/digits/versions/*"))
@@ -120,12 +213,12 @@ def test_digits_from_the_form_to_the_card(serving, browser):
     shown = browser.see("article code").text
     assert f"version: '{version}'" in shown
     assert shown.split() == config.read_text().split()
-    browser.back()
+    browser.driver.back()
 
     show_artifact(browser, "digits-card")
     browser.see("article tr", "1,418")
     browser.until(lambda: browser.images("article img") == 2)
-    browser.open(browser.see("article code").text)
+    browser.driver.get(browser.see("article code").text)
     browser.see(".id", version)
     assert browser.images("img") == 2 + 24
     browser.picture("card", 1340)
@@ -133,11 +226,11 @@ def test_digits_from_the_form_to_the_card(serving, browser):
 
 def test_what_a_form_cannot_run_is_refused_in_words(serving, browser):
     form = f"{deployment(serving, 'digits')}/run?parameters="
-    browser.open(form + quote(json.dumps({"dataset": "elsewhere"})))
+    browser.driver.get(form + quote(json.dumps({"dataset": "elsewhere"})))
     browser.click("button[type=submit]", "Submit")
     browser.see(".p-label__message--failed", "'elsewhere' is not one of ['digits', 'files'")
     unknown = {"dataset": "digits", "advanced": {"other_dataset": "elsewhere"}}
-    browser.open(form + quote(json.dumps(unknown)))
+    browser.driver.get(form + quote(json.dumps(unknown)))
     run = submitted(serving, browser, "digits")
     show_run(serving, browser, run, "Failed")
     browser.see("body", "there is no dataset 'elsewhere'; the datasets are digits, files, imagenet")

@@ -23,21 +23,13 @@ FILE = "deployments/prefect.yaml"
 
 
 @pytest.fixture
-def checkout(reporting: Workplace) -> None:
-    """The place has the flows, and a copy of the shipped file."""
+def team(
+    reporting: Workplace, prefect_server: PrefectServer, request: pytest.FixtureRequest
+) -> str:
+    """The name of a work pool and of a team; the place has the flows, and the shipped file."""
     (reporting.folder / "deployments").mkdir()
     (reporting.folder / FILE).write_text((CHECKOUT / FILE).read_text())
     (reporting.folder / "flows").symlink_to(CHECKOUT / "flows")
-
-
-@pytest.fixture
-def team(
-    reporting: Workplace,
-    prefect_server: PrefectServer,
-    checkout: None,
-    request: pytest.FixtureRequest,
-) -> str:
-    """The name of a work pool and of a team."""
     name = re.sub(r"[^a-z]+", "-", request.node.name)[5:30].strip("-")
     reporting.environment["LARDER_TEAM"] = name
     prefect_server.post("/work_pools/", {"name": name, "type": "process"})
@@ -73,6 +65,7 @@ def test_what_people_have_changed_stays(reporting, prefect_server, team, deploy)
         path = f"/deployments/{deployment['id']}"
         return path, deployment, {each["slug"]: each for each in deployment["schedules"]}
 
+    only(reporting, "digits", "imagenet", "refresh", "verify")
     deploy()
     path, _, schedules = read("prepare/imagenet")
     prefect_server.patch(path, {"paused": True})
@@ -86,13 +79,10 @@ def test_what_people_have_changed_stays(reporting, prefect_server, team, deploy)
     prefect_server.patch(f"{path}/schedules/{hourly['hourly']['id']}", {"active": True})
     prefect_server.post(f"{path}/schedules", [{"schedule": {"cron": "0 4 * * *"}}])
 
-    edit(reporting, "interval: 3600", "interval: 7200")
-    edit(reporting, "  - {slug: weekly, cron", "  - {slug: monthly, cron")
-    done = deploy()
-    assert (
-        f"no longer in the file, but in Prefect: the schedule weekly of verify/verify-{team}"
-        in (done.out)
-    )
+    edit(reporting, '"interval": 3600', '"interval": 7200')
+    edit(reporting, '"slug": "weekly"', '"slug": "monthly"')
+    gone = f"no longer in the file, but in Prefect: the schedule weekly of verify/verify-{team}"
+    assert gone in deploy().out
     for again in range(2):
         _, imagenet, nightly = read("prepare/imagenet")
         assert imagenet["paused"]
@@ -104,10 +94,8 @@ def test_what_people_have_changed_stays(reporting, prefect_server, team, deploy)
         assert not digits["paused"]
         assert len(schedules) == 2
         assert schedules["hourly"]["active"]
-        assert schedules["hourly"]["schedule"] == {
-            **hourly["hourly"]["schedule"],
-            "interval": 7200.0,
-        }
+        expected = {**hourly["hourly"]["schedule"], "interval": 7200.0}
+        assert schedules["hourly"]["schedule"] == expected
         if not again:
             deploy()
 
@@ -154,91 +142,82 @@ def test_what_another_checkout_makes_at_the_same_time_is_there(
         deploy(PREFECT_API_URL=f"{url}/api")
 
 
-def test_a_pool_whose_jobs_would_have_no_image_is_refused(reporting, prefect_server, team):
+class NotOurs(QuietHandler):
+    """Answers as a Prefect server of another major version, or as one that asks for a password."""
+
+    version = b'"2.20.3"'
+
+    def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
+        answers = {"/api/health": b"true", "/api/admin/version": self.version}
+        status = 404 if self.version else 401
+        body = answers.get(self.path)
+        self.answer(200 if body else status, body or b"{}")
+
+
+class Closed(NotOurs):
+    version = b""
+
+
+def test_deploying_needs_a_server_and_a_pool(reporting, prefect_server, team):
     template = {
         "job_configuration": {"image": "{{ image }}"},
         "variables": {"properties": {"image": {"type": "string"}}},
     }
     pool = {"name": f"{team}-docker", "type": "docker", "base_job_template": template}
     prefect_server.post("/work_pools/", pool)
-    refused = reporting.run("--pool", f"{team}-docker", python=DEPLOY)
-    assert refused.status == 2
-    assert f"error[config.work_pool]: POOL: the work pool {team}-docker has no " in refused.err
 
+    def refused(code: str, pool: str = "p", **environment: str) -> str:
+        done = reporting.run("--pool", pool, python=DEPLOY, **environment)
+        assert (done.status != 0, f"error[{code}]: " in done.err) == (True, True), done.err
+        return done.err
 
-class OldServer(QuietHandler):
-    """Answers as a Prefect server of another major version."""
-
-    def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
-        answers = {"/api/health": b"true", "/api/admin/version": b'"2.20.3"'}
-        body = answers.get(self.path)
-        self.answer(404 if body is None else 200, body or b"{}")
-
-
-class Closed(QuietHandler):
-    """Answers as a Prefect server that asks for a password."""
-
-    def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
-        self.answer(200 if self.path == "/api/health" else 401, b'"Unauthorized"')
-
-
-def test_deploying_needs_a_server_and_a_pool(reporting, prefect_server, checkout):
-    nowhere = reporting.run("--pool", "p", python=DEPLOY, PREFECT_API_URL="")
-    assert "error[config.invalid_value]: PREFECT_API_URL: " in nowhere.err
-    silent = reporting.run("--pool", "p", python=DEPLOY, PREFECT_API_URL="http://127.0.0.1:9/api")
-    assert "error[run.server]: http://127.0.0.1:9/api: " in silent.err
+    assert "has no image" in refused("config.work_pool", f"{team}-docker")
+    refused("config.work_pool", "no-such-pool")
+    refused("config.invalid_value", PREFECT_API_URL="")
     with serving(Closed) as url:
-        closed = reporting.run("--pool", "p", python=DEPLOY, PREFECT_API_URL=f"{url}/api")
-        assert "error[run.server]: http://127.0.0.1:" in closed.err
-        assert "set PREFECT_API_AUTH_STRING" in closed.err
-    with serving(OldServer) as url:
-        for program in (("-m", "flows.prepare", "--dataset", "imagenet"), (*DEPLOY, "--pool", "p")):
-            old = reporting.run(python=program, PREFECT_API_URL=f"{url}/api")
-            assert "error[run.server]: http://127.0.0.1:" in old.err
-            assert "server: 2.20.3" in old.err
-    unknown = reporting.run("--pool", "p", python=DEPLOY)
-    assert (unknown.status, "error[config.work_pool]: POOL: " in unknown.err) == (2, True)
+        told = refused("run.server", PREFECT_API_URL=f"{url}/api")
+        assert "set PREFECT_API_AUTH_STRING" in told
+    with serving(NotOurs) as url:
+        assert "server: 2.20.3" in refused("run.server", PREFECT_API_URL=f"{url}/api")
+        old = reporting.run("--dataset", "imagenet", PREFECT_API_URL=f"{url}/api")
+        assert "server: 2.20.3" in old.err
 
 
 def test_what_has_changed_is_deployed_and_may_move_to_another_pool(
-    reporting, prefect_server, checkout
+    reporting, prefect_server, team, deploy
 ):
     only(reporting, "imagenet", "refresh", "deploy")
-    prefect_server.post("/work_pools/", {"name": "p", "type": "process"})
-    done = reporting.run("--pool", "p", python=DEPLOY)
-    assert done.status == 0, done.err
-    assert "  prepare/imagenet\n" in done.out
+    done = deploy()
+    assert f"  prepare/imagenet-{team}\n" in done.out
     assert "no worker is online" in done.out
-    current = reporting.run("--pool", "p", "--changed-only", python=DEPLOY)
-    assert "are current" in current.out
-    refresh = prefect_server.get("/deployments/name/refresh/refresh")
+    assert "are current" in deploy("--changed-only").out
+    refresh = prefect_server.get(f"/deployments/name/refresh/refresh-{team}")
     there = f"/deployments/{refresh['id']}/schedules"
     prefect_server.post(there, [{"schedule": {"cron": "0 4 * * *"}, "active": True}])
     prefect_server.patch(f"{there}/{refresh['schedules'][0]['id']}", {"active": True})
     (reporting.folder / "configs/datasets/mine.yaml").write_text("source: {url: x}\n")
-    changed = reporting.run("--pool", "p", "--changed-only", python=DEPLOY)
-    assert "  prepare/imagenet\n" in changed.out
-    schedules = prefect_server.get("/deployments/name/refresh/refresh")["schedules"]
+    assert f"  prepare/imagenet-{team}\n" in deploy("--changed-only").out
+    schedules = prefect_server.get(f"/deployments/{refresh['id']}")["schedules"]
     assert sorted((each["active"], each["schedule"]["cron"]) for each in schedules) == [
         (True, "0 3 * * *"),
         (True, "0 4 * * *"),
     ]
-    prefect_server.post("/work_pools/", {"name": "q", "type": "process"})
-    moved = reporting.run("--pool", "q", "--replace", python=DEPLOY)
-    assert "they are no longer in the work pool p" in moved.out
-    deployed = prefect_server.get("/deployments/name/deploy/deploy")
-    there = {"pool": "q", "directory": str(reporting.folder), "team": ""}
+    prefect_server.post("/work_pools/", {"name": f"{team}-q", "type": "process"})
+    moved = reporting.run("--pool", f"{team}-q", "--replace", python=DEPLOY)
+    assert f"they are no longer in the work pool {team}" in moved.out
+    deployed = prefect_server.get(f"/deployments/name/deploy/deploy-{team}")
+    there = {"pool": f"{team}-q", "directory": str(reporting.folder), "team": team}
     assert deployed["parameters"] == there
 
 
-def test_a_pool_of_kubernetes_gets_deployments_of_the_image(reporting, prefect_server, checkout):
+def test_a_pool_of_kubernetes_gets_deployments_of_the_image(reporting, prefect_server, team):
     only(reporting, "imagenet")
     template = CHECKOUT / "deployments/kubernetes/base-job-template.json"
     pool = {"name": "k", "type": "kubernetes"}
     pool["base_job_template"] = json.loads(template.read_text())
     prefect_server.post("/work_pools/", pool)
-    done = reporting.run("--pool", "k", python=DEPLOY, LARDER_TEAM="k")
+    done = reporting.run("--pool", "k", python=DEPLOY)
     assert done.status == 0, done.err
-    deployment = prefect_server.get("/deployments/name/prepare/imagenet-k")
+    deployment = prefect_server.get(f"/deployments/name/prepare/imagenet-{team}")
     where = {"prefect.deployments.steps.set_working_directory": {"directory": IMAGE_DIRECTORY}}
     assert deployment["pull_steps"] == [where]

@@ -22,7 +22,7 @@ import pytest
 from required import need_system
 from ruamel.yaml import YAML
 from serving import FAST, OBJECT_BYTES, OBJECTS
-from test_blocks import SECRET_SCHEMA, create_block
+from test_blocks import create_block
 
 from larder.store import open_store
 from tests.support.checker import check_all
@@ -91,7 +91,6 @@ class Composed:
 
     @contextmanager
     def running(self, name: str, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A service, with its command and its variables."""
         service = self._services[name]
         for variable, value in service["environment"].items():
             text = str(value)
@@ -125,7 +124,6 @@ class Composed:
         return len(list(self.image.glob("data/local/larder/files/mirror/*")))
 
     def log(self, name: str) -> str:
-        """What a service has written."""
         return (self.image.parent / f"{name}.log").read_text()
 
 
@@ -155,7 +153,7 @@ def test_the_compose_file_runs_digits_with_postgresql_and_secrets(composed):
             )
             assert worker.poll() is None, composed.log("worker")
             data = {"value": str(composed.source)}
-            create_block(server, "secret", SECRET_SCHEMA, "larder-source", data)
+            create_block(server, "secret", "larder-source", data, "value")
             digits = server.ended(server.submit("prepare/digits", {"dataset": "digits"}))
             assert digits["state_type"] == "COMPLETED", composed.log("worker")
             (version,) = check_all(open_store(str(composed.image / "data/local/larder/digits")))
@@ -174,11 +172,8 @@ def test_the_compose_file_runs_digits_with_postgresql_and_secrets(composed):
             before = composed.copied()
             run = server.ended(composed.start_files())
             assert run["state_type"] == "COMPLETED", composed.log("worker")
-            (copied,) = [
-                line
-                for line in server.logs(run, "files built")
-                if line.startswith("mirror: started")
-            ]
+            lines = server.logs(run, "files built")
+            (copied,) = [line for line in lines if line.startswith("mirror: started")]
             assert int(copied.split()[2]) == OBJECTS - before
     secret = str(composed.source)
     assert secret not in composed.log("worker") + json.dumps(run)

@@ -2,23 +2,19 @@
 
 import json
 import re
-import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_copy_command import artifacts
 
-from larder.jobs.results import RunError
-from larder.pipeline.prepare import prepare
-from larder.pipeline.settings import load_settings
 from larder.units import format_amount
-from tests.support.commands import Finished
-from tests.support.prefect_server import POLL_SECONDS, PrefectServer
+from tests.support.commands import Workplace
+from tests.support.prefect_server import PROMPT, PrefectServer
 from tests.support.processes import wait_until
 from tests.support.runs import copy_batches
+
+pytestmark = pytest.mark.push
 
 SMALL = ("--set", "shards.bytes=600 kB", "--set", "cluster.runner.batch_bytes=600 kB")
 SMALL += ("--set", "mirror=true")
@@ -38,11 +34,6 @@ NAMES = {
 }
 
 
-def succeeded(done: Finished) -> dict[str, Any]:
-    assert done.status == 0, done.err
-    return done.document
-
-
 def check_graph(tasks: list[dict[str, Any]]) -> None:
     """Tasks follow from those of the previous step only, and a batch from one."""
     names = {task["id"]: task["name"] for task in tasks}
@@ -56,7 +47,6 @@ def check_graph(tasks: list[dict[str, Any]]) -> None:
 
 
 def check_artifacts(server: PrefectServer, run: dict[str, Any], document: dict[str, Any]) -> None:
-    """The plan, the config and the progress of every stage are on the page of the run."""
     types = ("table", "markdown", "progress")
     prefix = f"{run['parameters']['dataset']}-"
     shown = {each["key"].removeprefix(prefix): each for each in artifacts(server, run, types)}
@@ -104,14 +94,14 @@ def published_event(server: PrefectServer, dataset: str) -> dict[str, Any]:
     return event
 
 
-@pytest.mark.push
 def test_a_run_and_the_same_again(reporting, prefect_server, named):
     name = named()
     for variable in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         reporting.environment[variable] = SECRET
     reporting.environment["AWS_ENDPOINT_URL"] = f"http://user:{SECRET}@127.0.0.1:9"  # unused
     done = reporting.run("--dataset", name, "--json", *SMALL)
-    document = succeeded(done)
+    assert done.status == 0, done.err
+    document = done.document
     assert document["status"] == "built"
     assert SECRET not in done.out + done.err
     for path in reporting.folder.rglob("*"):
@@ -148,7 +138,7 @@ def test_a_run_and_the_same_again(reporting, prefect_server, named):
         each["prefect.resource.id"] for each in event["related"]
     }
 
-    again = succeeded(reporting.run("--dataset", name, "--json", *SMALL))
+    again = reporting.run("--dataset", name, "--json", *SMALL).document
     assert (again["status"], again["digest"]) == ("reused", document["digest"])
     _, second = prefect_server.flow_runs(f"prepare {name} for local")
     assert second["state_type"] == "COMPLETED"
@@ -163,65 +153,8 @@ def test_a_run_and_the_same_again(reporting, prefect_server, named):
         assert b"ILSVRC2012_val_" not in data
 
 
-PROGRESS = """
-import sys
-from pathlib import Path
-from time import sleep
-from prefect import flow
-from larder.progress import StageTimes
-from tasks import artifacts
-
-artifacts.PROGRESS_INTERVAL_SECONDS = 0.1
-
-def until(shown):
-    seen = lambda: (Path.cwd() / shown).exists() or sleep(0.05)
-    any(seen() for _ in range(600)) or sys.exit(f"{shown} was not shown")
-
-@flow(flow_run_name="stages that are slow")
-def slow():
-    times = StageTimes()
-    with artifacts.stage_progress(times):
-        times.start("publish")
-        times.start("mirror", objects=4, bytes=4_000)
-        times.advance("mirror", objects=1, bytes=1_000)
-        until("first")
-        times.advance("mirror", objects=2, bytes=2_000)
-        until("second")
-        times.finish("mirror")
-
-slow()
-"""
-
-
-@pytest.mark.push
-def test_progress_is_renewed_while_a_stage_runs(reporting, prefect_server):
-    def progress(awaited: float) -> dict[str, Any]:
-        for _ in range(600):
-            runs = prefect_server.flow_runs("stages that are slow")
-            shown = artifacts(prefect_server, runs[0], ["progress"]) if runs else []
-            if shown and float(shown[0]["data"]) == awaited:
-                break
-            time.sleep(POLL_SECONDS)
-        (only,) = shown
-        assert float(only["data"]) == awaited
-        return only
-
-    with ThreadPoolExecutor() as pool:
-        run = pool.submit(reporting.run, python=("-c", PROGRESS))
-        first = progress(25.0)
-        (reporting.folder / "first").touch()
-        second = progress(75.0)
-        (reporting.folder / "second").touch()
-        assert run.result().status == 0, run.result().err
-    assert first["description"].startswith("mirror: 1 of 4 objects, 1.0 kB of 4.0 kB")
-    assert second["description"].startswith("mirror: 3 of 4 objects, 3.0 kB of 4.0 kB")
-    last = progress(100.0)
-    assert last["id"] == first["id"] == second["id"]
-    assert last["description"].startswith("mirror: done, 3 of 4 objects, 3.0 kB in")
-
-
 TWICE = """
-import sys
+import json, sys
 from contextlib import suppress
 from unittest import mock
 from flows.prepare import prepare
@@ -233,12 +166,11 @@ with mock.patch("flows.runs.flow_run.pool_for", side_effect=ValueError("a mistak
 """
 
 
-@pytest.mark.push
 def test_the_log_of_a_run_has_every_mistake_of_its_configuration(reporting, prefect_server, named):
     name = named()
     settings = ["shards.bytes=many", "on_bad_key=never", "cluster.copy.nonsense=1"]
     form = {"dataset": name, "advanced": {"settings": settings}}
-    done = reporting.run(json.dumps(form), python=("-c", f"import json{TWICE}"))
+    done = reporting.run(json.dumps(form), python=("-c", TWICE))
     assert done.status == 1
     run, unexpected = prefect_server.flow_runs(f"prepare {name} for local")
     assert (run["state_type"], run["tags"]) == ("FAILED", ["failed"])
@@ -256,197 +188,60 @@ def test_the_log_of_a_run_has_every_mistake_of_its_configuration(reporting, pref
     assert "Traceback" in logged[-2]
 
 
-BATCHES = """
-import json, sys, threading
-from contextlib import nullcontext
-from unittest import mock
-from prefect import flow
-from prefect.task_runners import ThreadPoolTaskRunner
-from larder.errors import ConfigError, Failure, FatalError, ObjectError, RetryableError, StoreError
-from larder.segments import shard
-from larder.jobs.results import BatchReport, Totals
-from larder.progress import StageTimes
-from tasks import runner, steps
-from tasks.runner import Pool, task_runner
-
-class Batch:
-    def __init__(self, name):
-        self.shards = [type("Shard", (), {"name": name})]
-
-def reports_of(job, names, **options):
-    with ThreadPoolTaskRunner(**options) as threads:
-        pool = nullcontext(Pool(threads, 2, 2))
-        with task_runner(pool, nullcontext, StageTimes()) as tasks:
-            return tasks.map(shard.shard_batch, job, [Batch(name) for name in names])
-
-def run(flow, step, *arguments, **options):
-    task = steps.task_of(steps.Step(step, "shard", "shards from {batch.shards[0].name}"))
-    task = task.with_options(**options)
-    with mock.patch.object(shard, "shard_batch", step), mock.patch.dict(runner.TASKS, {step: task}):
-        return flow(*arguments)
-"""
-RETRIES = """
-ERRORS = {"retryable": RetryableError, "config": ConfigError, "object": ObjectError,
-          "store": StoreError, "unforeseen": ValueError}
-
-def step(job, batch, *, progress, concurrent_batches):
-    kind, failures = job
-    calls.append(batch.shards[0].name)
-    if len(calls) <= failures:
-        error = ERRORS[kind]
-        raise error("failed") if kind == "unforeseen" else error("store.unavailable", "failed")
-    return BatchReport()
-
-@flow
-def all_of(cases: list):
-    for kind, failures in cases:
-        calls.clear()
-        try:
-            done = reports_of((kind, failures), ["a.tar"], max_workers=2)
-            result = "worked" if done == [BatchReport()] else "did not"
-        except Exception as error:
-            result = type(error).__name__
-        answers.append([kind, failures, len(calls), result])
-
-calls, answers = [], []
-run(all_of, step, json.loads(sys.argv[1]), retry_delay_seconds=0, retry_jitter_factor=None)
-print(json.dumps(answers))
-"""
-
-
-@pytest.mark.push
-def test_tasks_are_repeated_twice_and_only_where_that_can_help(reporting):
-    cases = [
-        ("retryable", 2, 3, "worked"),
-        ("retryable", 9, 3, "RetryableError"),
-        ("unforeseen", 2, 3, "worked"),
-        ("config", 9, 1, "ConfigError"),
-        ("object", 9, 1, "ObjectError"),
-        ("store", 9, 1, "StoreError"),
-    ]
-    asked = json.dumps([case[:2] for case in cases])
-    done = reporting.run(asked, python=("-c", BATCHES + RETRIES))
+@pytest.fixture(scope="module")
+def tried(
+    prefect_server: PrefectServer, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    place = Workplace(tmp_path_factory.mktemp("tried"), PREFECT_API_URL=prefect_server.url)
+    place.environment |= PROMPT
+    done = place.run(python=("-m", "tests.e2e.tasks_of_a_run"))
     assert done.status == 0, done.err
-    assert json.loads(done.out) == [list(case) for case in cases]
-
-
-ADDRESSES = """
-from contextlib import nullcontext
-from unittest import mock
-from prefect import flow
-from prefect.context import FlowRunContext
-from larder.progress import StageTimes
-from tasks import runner, steps
-
-def step(job, *, progress):
-    return {"results": len(FlowRunContext.get().run_results)}
-
-@flow
-def both():
-    with runner.task_runner(nullcontext(), nullcontext, StageTimes()) as tasks:
-        return [tasks.run(step, n)["results"] for n in range(2)]
-
-with mock.patch.dict(runner.TASKS, {step: steps.task_of(steps.Step(step, "plan", "step"))}):
-    print(both())
-"""
-
-
-@pytest.mark.push
-def test_no_arrow_comes_from_what_has_the_address_of_a_result(reporting):
-    done = reporting.run(python=("-c", ADDRESSES))
-    assert (done.status, done.out.strip()) == (0, "[0, 0]"), done.err
-
-
-WINDOW = """
-lock, two = threading.Lock(), threading.Barrier(2)
-begun, besides, at_once, most = [], set(), 0, 0
-stopped = []
-
-def step(job, batch, *, progress, concurrent_batches):
-    global at_once, most
-    name = batch.shards[0].name
-    with lock:
-        begun.append(name)
-        besides.add(concurrent_batches)
-        at_once += 1
-        most = max(most, at_once)
-    try:
-        return act(name, progress)
-    finally:
-        with lock:
-            at_once -= 1
-
-def act(name, progress):
-    if job == "all":  # two at once, each time
-        two.wait(60)
-        failed = (Failure(name, "sample.empty", "empty"),) if name in "bd" else ()
-        return BatchReport(Totals(1, 2), failed, len(failed))
-    two.wait(60) if name in "ab" else None
-    if name == "b":
-        raise StoreError("store.denied", "no")
-    try:
-        while True:
-            progress.advance("shard", objects=1)
-    except FatalError as error:
-        stopped.append(error.code)
-        raise
-
-@flow(flow_run_name=sys.argv[2])
-def batches():
-    return reports_of(None, "abcdef")  # as wide as Prefect makes it
-
-job, error, reports = sys.argv[1], "", []
-try:
-    reports = run(batches, step)
-except StoreError as raised:
-    error = raised.code
-failed = [failure.key for report in reports for failure in report.failures]
-print(json.dumps({"begun": sorted(begun), "beside": sorted(besides), "most": most, "error": error,
-                  "stopped": stopped, "failed": failed,
-                  "done": sum(report.done.count for report in reports)}))
-"""
+    return done.document
 
 
 def states(server: PrefectServer, name: str, count: int) -> dict[str, str]:
-    """The state of each task run of a flow run, by the name of its first shard."""
     (run,) = server.flow_runs(name)
-    found = {}
-    for task in server.task_runs(run, count):
-        found[task["name"].removeprefix("shards from ")] = task["state_type"]
-    return found
+    tasks = server.task_runs(run, count)
+    assert len(tasks) == count
+    return {task["name"].removeprefix("batch "): task["state_type"] for task in tasks}
 
 
-@pytest.mark.push
+def test_tasks_are_repeated_twice_and_only_where_that_can_help(tried):
+    assert tried["retryable, twice"] == tried["unforeseen, twice"] == [3, True]
+    assert tried["retryable"] == [3, False]
+    assert tried["object"] == tried["store"] == [1, False]
+
+
 def test_batches_are_submitted_in_a_window_and_failed_ones_are_failed_task_runs(
-    reporting, prefect_server
+    tried, prefect_server
 ):
-    done = reporting.run("all", "window of all", python=("-c", BATCHES + WINDOW))
-    assert succeeded(done) == {
-        "begun": list("abcdef"),
-        "beside": [2],
-        "most": 2,
-        "error": "",
-        "stopped": [],
-        "failed": ["b", "d"],
-        "done": 6,
-    }
+    done = {"begun": list("abcdef"), "most": 2, "error": "", "stopped": [], "done": 6}
+    assert tried["all"] == {**done, "failed": ["b", "d"]}
     expected = dict.fromkeys("acef", "COMPLETED") | dict.fromkeys("bd", "FAILED")
     assert states(prefect_server, "window of all", 6) == expected
 
 
-@pytest.mark.push
-def test_an_error_of_one_batch_stops_the_others_and_no_more_are_submitted(
-    reporting, prefect_server
-):
-    document = succeeded(
-        reporting.run("stop", "window that stops", python=("-c", BATCHES + WINDOW))
-    )
-    assert (document["begun"], document["error"]) == (["a", "b"], "store.denied")
-    assert document["stopped"] == ["run.interrupted"]
+def test_no_arrow_comes_from_what_has_the_address_of_a_result(tried):
+    assert tried["kept"] == [0, 0]
+
+
+def test_an_error_of_one_batch_stops_the_others_and_no_more_are_submitted(tried, prefect_server):
+    begun = {
+        "begun": ["a", "b"],
+        "most": 2,
+        "error": "store.denied",
+        "stopped": ["run.interrupted"],
+    }
+    assert tried["stop"] == {**begun, "done": 0, "failed": []}
     assert states(prefect_server, "window that stops", 2) == {"a": "CANCELLED", "b": "FAILED"}
-    (run,) = prefect_server.flow_runs("window that stops")
-    every = {"flow_runs": {"id": {"any_": [run["id"]]}}}
-    assert len(prefect_server.post("/task_runs/filter", every)) == 2
+
+
+def test_progress_is_renewed_while_a_stage_runs(tried):
+    identities, texts = zip(*tried["progress"], strict=True)
+    assert len(set(identities)) == 1
+    assert texts[0].startswith("mirror: 1 of 4 objects, 1.0 kB of 4.0 kB")
+    assert texts[1].startswith("mirror: 3 of 4 objects, 3.0 kB of 4.0 kB")
+    assert texts[2].startswith("mirror: done, 3 of 4 objects, 3.0 kB in")
 
 
 def untimed(line: str) -> str:
@@ -454,7 +249,6 @@ def untimed(line: str) -> str:
     return re.sub(r" in [\d.]+ s$", "", line)
 
 
-@pytest.mark.push
 def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
     reporting, prefect_server, named, own_source
 ):
@@ -489,8 +283,7 @@ def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
     assert [line for line in logged if line.startswith("warning[few_shards]: ")]
 
 
-@pytest.mark.push
-def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect(
+def test_batches_whose_objects_failed_are_failed_and_reported(
     reporting, prefect_server, named, own_source
 ):
     name = named()
@@ -506,18 +299,6 @@ def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect
     told = [line.partition(":")[0] for line in done.err.splitlines() if "[" in line]
     assert told == ["failed[sample.undecodable]"] * 2 + ["error[run.failed]"]
     assert not list(reporting.storage.glob(f"larder/{name}/versions/*/version.json"))
-
-    settings = load_settings(
-        name,
-        config_dir=reporting.folder / "configs",
-        settings=(*SMALL[1::2], f"cluster.storage.url={reporting.folder}/inline"),
-        environ=reporting.environment,
-    )
-    with pytest.raises(RunError) as inline:
-        prepare(settings)
-    report = inline.value.report
-    assert [asdict(failure) for failure in report.failures] == document["failures"]
-    assert (report.failed, inline.value.message) == (2, document["error"]["message"])
 
     (run,) = prefect_server.flow_runs(f"prepare {name} for local")
     assert run["state_type"] == "FAILED"

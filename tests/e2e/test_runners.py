@@ -87,7 +87,6 @@ def dask(
 
 
 def copying(server: PrefectServer, name: str) -> int:
-    """The number of batches that are being copied."""
     runs = server.flow_runs(f"prepare {name} for local")
     question = {
         "flow_runs": {"id": {"any_": [run["id"] for run in runs]}},
@@ -160,16 +159,6 @@ def test_a_cluster_without_workers_is_named_and_waited_for(
 
 
 @needs_both
-def test_an_address_where_nothing_listens_is_found_before_the_listing(reporting, named):
-    where = f"127.0.0.1:{free_port()}"
-    kind = ("--set", "cluster.runner.kind=dask", "--set", f"cluster.runner.address={where}")
-    for server in (reporting.environment["PREFECT_API_URL"], ""):
-        done = reporting.run("--dataset", named(), *kind, PREFECT_API_URL=server)
-        assert (done.status, done.err.splitlines()) == (2, [done.err.strip()])
-        assert f"error[config.runner]: {where}: does not answer" in done.err
-
-
-@needs_both
 def test_a_dask_cluster_of_which_a_worker_is_killed(reporting, prefect_server, named, dask):
     name = named()
     kind = ("--set", "cluster.runner.kind=dask")
@@ -189,7 +178,6 @@ def test_a_dask_cluster_of_which_a_worker_is_killed(reporting, prefect_server, n
 
 
 def ray_workers(place: Workplace) -> list[int]:
-    """The processes of the place's Ray that are copying."""
     return [pid for pid, line in place.processes().items() if line.startswith("ray::copy")]
 
 

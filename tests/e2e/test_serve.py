@@ -10,16 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from serving import (
-    FAST,
-    OBJECT_BYTES,
-    OBJECTS,
-    ON_THEIR_WAY,
-    SLOW,
-    Run,
-    Serving,
-    serving_in,
-)
+from serving import FAST, OBJECTS, ON_THEIR_WAY, Run, Serving, serving_in
 
 from flows.runs.prefect_settings import profiles_path
 from larder.errors import ConfigError
@@ -45,22 +36,50 @@ def serving(served: Serving) -> Serving:
     return served
 
 
-def test_a_form_is_run_and_the_second_run_finds_the_work_done(serving):
-    first = serving.start(SLOW)
+def state(serving: Serving, run: Run) -> dict[str, str]:
+    found: dict[str, str] = serving.server.get(f"/flow_runs/{run['id']}")["state"]
+    return found
+
+
+def planned(serving: Serving, deployment: str) -> list[Run]:
+    """The runs of a schedule of a deployment, the next one first."""
+    question = {"deployments": {"id": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"}
+    runs = serving.server.post("/flow_runs/filter", question)
+    return [run for run in runs if run["auto_scheduled"]]
+
+
+def cancelled(serving: Serving, run: Run) -> None:
+    """Cancel a run, as the UI's button does."""
+    serving.server.post(f"/flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING"}})
+    assert serving.server.ended(run)["state_type"] == "CANCELLED"
+
+
+def test_runs_that_meet_one_still_going_wait_and_find_its_work_done(serving):
+    """By the limit of their dataset, or by that of the deployment whose schedule starts them."""
+    form = {"dataset": "files", "advanced": {"settings": NEVER_DONE}}
+    first = serving.server.submit("prepare/digits", form)
     wait_until(lambda: serving.copied() > 0)
     second = serving.start(FAST)
-    waiting = "waiting for the limit larder-files"
-    assert any(line.startswith(waiting) for line in serving.server.logs(second, waiting))
-    for run in (first, second):
-        done = serving.server.ended(run)
-        assert (done["state_type"], done["name"]) == ("COMPLETED", "prepare files for local")
-    lines = serving.server.logs(second, "files reused")
-    assert any(line.startswith("files reused: version") for line in lines)
-    (limit,) = [
-        each
-        for each in serving.server.post("/v2/concurrency_limits/filter", {})
-        if each["name"] == "larder-files"
-    ]
+    serving.server.logs(second, "waiting for the limit larder-files")
+
+    digits = serving.server.get("/deployments/name/prepare/digits")["id"]
+    form = {"dataset": "files", "advanced": {"settings": FAST}}
+    daily = {"schedule": {"interval": 24 * 3600}, "parameters": form}
+    serving.server.post(f"/deployments/{digits}/schedules", [daily])
+    wait_until(lambda: bool(planned(serving, digits)))
+    third = planned(serving, digits)[0]
+    now = {"type": "SCHEDULED", "state_details": {"scheduled_time": datetime.now(UTC).isoformat()}}
+    serving.server.post(f"/flow_runs/{third['id']}/set_state", {"state": now})
+    wait_until(lambda: state(serving, third)["name"] == "AwaitingConcurrencySlot")
+    assert len(serving.processes("prefect.engine")) == 2
+
+    cancelled(serving, first)
+    ended = [serving.server.ended(run) for run in (second, third)]
+    assert {(run["state_type"], run["name"]) for run in ended} == {
+        ("COMPLETED", "prepare files for local")
+    }
+    assert {"built", "reused"} < {tag for run in ended for tag in run["tags"]}
+    limit = serving.server.get("/v2/concurrency_limits/larder-files")
     assert (limit["limit"], limit["active_slots"]) == (1, 0)
 
     again = serving.place.start(python=("-m", "flows.serve")).wait()
@@ -68,48 +87,13 @@ def test_a_form_is_run_and_the_second_run_finds_the_work_done(serving):
     assert f"config.path]: {serving.place.folder}/data/prefect" in again.err
 
 
-def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
-    def state(run: Run) -> str:
-        return str(serving.server.get(f"/flow_runs/{run['id']}")["state_type"])
-
-    form = {"dataset": "files", "advanced": {"settings": NEVER_DONE}}
-    first = serving.server.submit("prepare/digits", form)
-    identity = serving.server.get("/deployments/name/prepare/digits")["id"]
-    wait_until(lambda: state(first) == "RUNNING")
-    daily = {"schedule": {"interval": 24 * 3600}, "parameters": {"dataset": "files"}}
-    serving.server.post(f"/deployments/{identity}/schedules", [daily])
-    question = {"deployments": {"id": {"any_": [identity]}}, "sort": "EXPECTED_START_TIME_ASC"}
-
-    def planned() -> list[Run]:
-        runs = serving.server.post("/flow_runs/filter", question)
-        return [run for run in runs if run["auto_scheduled"]]
-
-    wait_until(lambda: bool(planned()))
-    run = planned()[0]
-    now = {"type": "SCHEDULED", "state_details": {"scheduled_time": datetime.now(UTC).isoformat()}}
-    serving.server.post(f"/flow_runs/{run['id']}/set_state", {"state": now})
-
-    def waits() -> bool:
-        state = serving.server.get(f"/flow_runs/{run['id']}")["state"]["name"]
-        return bool(state == "AwaitingConcurrencySlot")
-
-    wait_until(waits)
-    assert len(serving.processes("prefect.engine")) == 1
-    serving.server.post(f"/flow_runs/{first['id']}/set_state", {"state": {"type": "CANCELLING"}})
-    assert serving.server.ended(first)["state_type"] == "CANCELLED"
-    lines = serving.server.logs(run, "files built")
-    assert any(line.startswith("files built") for line in lines)
-    assert serving.server.ended(run)["state_type"] == "COMPLETED"
-
-    (serving.source / "one-more.bin").write_bytes(os.urandom(OBJECTS * OBJECT_BYTES))
+def test_a_refresh_that_meets_another_is_cancelled(serving):
     form = {"datasets": ["files"], "advanced": {"settings": NEVER_DONE}}
     refresh = serving.server.submit("refresh/refresh", form)
-    wait_until(lambda: state(refresh) == "RUNNING")
+    wait_until(lambda: serving.copied() > 0)
     second = serving.server.ended(serving.server.submit("refresh/refresh", form))
     assert second["state_type"] == "CANCELLED", second["state"]
-    serving.server.post(f"/flow_runs/{refresh['id']}/set_state", {"state": {"type": "CANCELLING"}})
-    assert serving.server.ended(refresh)["state_type"] == "CANCELLED"
-    (serving.source / "one-more.bin").unlink()
+    cancelled(serving, refresh)
 
 
 def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(serving):

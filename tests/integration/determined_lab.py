@@ -5,13 +5,15 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from pipeline_lab import Lab
 from ruamel.yaml import YAML
 
-ROOT = Path(__file__).parents[2]
+from tests.support.processes import CHECKOUT
+
 READ = """
 import json, larder
 data = larder.open()
@@ -31,61 +33,46 @@ class Trials:
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
-        folder.mkdir()
         bin_ = folder / "bin"
-        bin_.mkdir()
+        bin_.mkdir(parents=True)
         (bin_ / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         (bin_ / "python3").chmod(0o755)
-        self.environment = {
-            **environment,
-            "PATH": f"{bin_}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "HOME": str(folder),
-        }
-        self.started = 0
+        path = f"{bin_}:{os.environ['PATH']}"
+        own = {"PATH": path, "PYTHONPATH": str(CHECKOUT), "HOME": str(folder)}
+        self.environment = {**environment, **own}
 
-    def start(self, output: Path, code: str = READ, **environment: str) -> subprocess.Popen[str]:
+    def run(self, output: Path, code: str = READ) -> tuple[int, str, str]:
         """Submit what was emitted, as ``det experiment create OUT/experiment.yaml OUT``."""
-        self.started += 1
-        work = self.folder / f"work-{self.started}"
-        shutil.copytree(output, work)
+        work = Path(tempfile.mkdtemp(dir=self.folder))
+        shutil.copytree(output, work, dirs_exist_ok=True)
         config = YAML(typ="safe").load(work / "experiment.yaml")
         variables = config.get("environment", {}).get("environment_variables", [])
-        return subprocess.Popen(
+        done = subprocess.run(
             ["bash", "-c", ENTRYPOINT, "entrypoint", code],
             cwd=work,
             env={
                 **self.environment,
                 "DET_EXPERIMENT_CONFIG": json.dumps(config),
                 **dict(each.split("=", 1) for each in variables),
-                **environment,
             },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             text=True,
+            check=False,
         )
-
-    def run(self, output: Path, code: str = READ, **environment: str) -> tuple[int, str, str]:
-        process = self.start(output, code, **environment)
-        out, err = process.communicate(timeout=120)
-        return process.returncode, out, err
+        return done.returncode, done.stdout, done.stderr
 
     def read(self, lab: Lab) -> dict[str, Any]:
-        """The samples by split, as training reads them; checked against what was published."""
+        """The config of a trial that has read what was published."""
         status, out, err = self.run(lab.output)
         assert status == 0, err
-        checked(lab, out)
+        read = json.loads(out.splitlines()[-1])
+        published = lab.newest()
+        assert read["version"] == published.version.id
+        assert read["found"] == {
+            split: [[s.key, s.label, {e: p.hex() for e, p in s.parts.items()}] for s in samples]
+            for split, samples in published.samples.items()
+        }
         return document(lab)
-
-
-def checked(lab: Lab, out: str) -> None:
-    read = json.loads(out.splitlines()[-1])
-    published = lab.newest()
-    assert read["version"] == published.version.id
-    assert read["found"] == {
-        split: [[s.key, s.label, {e: p.hex() for e, p in s.parts.items()}] for s in samples]
-        for split, samples in published.samples.items()
-    }
 
 
 def document(lab: Lab) -> dict[str, Any]:

@@ -97,6 +97,10 @@ def test_a_cache_is_kept_on_the_node(bucket, node, tmp_path):
     assert files == {path: path.stat().st_mtime_ns for path in kept.glob("cache/*.mdb")}
 
 
+def hook_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("startup-hook.sh: ")]
+
+
 @pytest.mark.push
 def test_an_image_whose_python_is_too_old_gets_the_shards_without_larder(bucket, node, tmp_path):
     searcher = {**TEMPLATE["searcher"], "max_length": {"batches": 1}}
@@ -128,135 +132,111 @@ def test_an_image_whose_python_is_too_old_gets_the_shards_without_larder(bucket,
     assert (copy / shards[1]).stat().st_mtime_ns == before
 
 
-def hook_lines(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith("startup-hook.sh: ")]
+@pytest.fixture
+def downloaded(bucket: Lab, tmp_path: Path) -> Lab:
+    """A version that a hook downloads into a directory that the trials of a node share."""
+    delivered(bucket, "download", nodes=downloads(tmp_path))
+    return bucket
 
 
-class TestDownload:
-    """startup-hook.sh, with a directory that the trials of a node share."""
-
-    @pytest.fixture
-    def lab(self, bucket, tmp_path) -> Lab:
-        delivered(bucket, "download", nodes=downloads(tmp_path))
-        return bucket
-
-    def copy(self, lab: Lab) -> Path:
-        return Path(document(lab)["data"]["path"])
-
-    def shards(self, lab: Lab) -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns for path in self.copy(lab).rglob("*.tar")}
-
-    def test_damage_fails_the_trial(self, lab, node):
-        with lab.opened_root() as root:
-            key = next(info.key for page in root.list() for info in page if "tar" in info.key)
-            data = root.get(key)
-            root.put(key, bytes([data[0] ^ 1]) + data[1:])
-        status, out, err = node.run(lab.output)
-        assert (status, "{" in out) == (1, False)
-        assert "Traceback" not in err
-        assert "sha256" in err
-        assert not list(self.copy(lab).rglob("version.json"))
-
-    def test_no_secret_is_printed(self, lab, node):
-        status, out, err = node.run(lab.output)
-        assert status == 0
-        secret = node.environment["AWS_SECRET_ACCESS_KEY"]
-        assert secret not in out + err
-        assert "python3 -" not in err, "no command is traced"
-        assert secret not in (lab.output / "startup-hook.sh").read_text()
-        assert "deliveries" in hook_lines(out)[0]
-
-    @pytest.mark.push
-    def test_it_leaves_nothing_behind_in_the_shell(self, lab, node):
-        work = node.folder / "plain"
-        shutil.copytree(lab.output, work)
-        state = 'compgen -v | grep -vE "^(BASH|FUNCNAME|PIPESTATUS|_$)"; pwd; set +o'
-        script = f"({state}) >before; source startup-hook.sh; ({state}) >after; diff before after"
-        done = subprocess.run(
-            ["bash", "-e", "-x", "-c", script],
-            cwd=work,
-            env={**node.environment, **variables(lab)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    @pytest.mark.push
-    def test_a_trial_without_it_is_told(self, lab, node):
-        (lab.output / "startup-hook.sh").unlink()
-        status, _, err = node.run(lab.output)
-        assert status == 1
-        assert f"{self.copy(lab)}/versions" in err.splitlines()[-1]
-        assert "startup-hook.sh" in err.splitlines()[-1]
-
-    @pytest.mark.push
-    def test_an_image_without_larder_is_told(self, lab, node):
-        (node.folder / "bin/python3").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
-        status, _, err = node.run(lab.output)
-        assert status == 1
-        assert "Larder is not in this image" in hook_lines(err)[0]
-
-    def test_a_hook_of_the_user_is_not_replaced(self, lab):
-        hook = lab.output / "startup-hook.sh"
-        hook.write_text("pip install of-mine\n")
-        with larder_error("config.path", str(hook)):
-            delivered(lab, "download")
-        assert hook.read_text() == "pip install of-mine\n"
-        delivered(lab, "stream")
-        assert hook.exists(), "nor removed"
-
-    def test_another_delivery_removes_it(self, lab):
-        hook = lab.output / "startup-hook.sh"
-        assert hook.exists()
-        run = delivered(lab, "stream")
-        assert not hook.exists()
-        assert run["configs"] == [str(lab.output / "experiment.yaml")]
-        assert run["command"].endswith("experiment.yaml MODEL_DIR")
+def test_damage_fails_the_trial(downloaded, node):
+    with downloaded.opened_root() as root:
+        key = next(info.key for page in root.list() for info in page if "tar" in info.key)
+        data = root.get(key)
+        root.put(key, bytes([data[0] ^ 1]) + data[1:])
+    status, out, err = node.run(downloaded.output)
+    assert (status, "{" in out) == (1, False)
+    assert "Traceback" not in err
+    assert "sha256" in err
+    assert not list(Path(document(downloaded)["data"]["path"]).rglob("version.json"))
 
 
-class TestInline:
-    """The data beside the model code."""
+def test_no_secret_is_printed(downloaded, node):
+    status, out, err = node.run(downloaded.output)
+    assert status == 0
+    secret = node.environment["AWS_SECRET_ACCESS_KEY"]
+    assert secret not in out + err
+    assert "python3 -" not in err, "no command is traced"
+    assert secret not in (downloaded.output / "startup-hook.sh").read_text()
+    assert "deliveries" in hook_lines(out)[0]
 
-    def test_a_new_version_takes_the_place_of_the_old(self, directory, trials):
-        delivered(directory, "inline")
-        before = set(directory.output.rglob("*.tar"))
-        write(str(directory.source), {"a/00.png": images()["b/00.png"]})
-        with (directory.output / "data/larder/d/old.tar").open("wb") as file:
-            file.truncate(CONTEXT_BYTES)
-        delivered(directory, "inline", memory={"tables_bytes": "300 MB"})
-        trials.read(directory)
-        published = directory.newest()
-        names = {path.name for path in directory.output.rglob("*.tar")}
-        assert names == {path.rpartition("/")[2] for path in published.shards}
-        assert before != set(directory.output.rglob("*.tar"))
 
-    def test_what_was_not_finished_is(self, directory, trials):
-        delivered(directory, "inline")
-        shard = next(iter(directory.output.rglob("*.tar")))
-        shard.write_bytes(b"")
-        (directory.output / "data/larder.json").unlink()
-        (directory.output / "data/larder.json").write_text("")
-        delivered(directory, "inline")
-        trials.read(directory)
+@pytest.mark.push
+def test_the_hook_leaves_nothing_behind_in_the_shell(downloaded, node):
+    work = node.folder / "plain"
+    shutil.copytree(downloaded.output, work)
+    state = 'compgen -v | grep -vE "^(BASH|FUNCNAME|PIPESTATUS|_$)"; pwd; set +o'
+    script = f"({state}) >before; source startup-hook.sh; ({state}) >after; diff before after"
+    done = subprocess.run(
+        ["bash", "-e", "-x", "-c", script],
+        cwd=work,
+        env={**node.environment, **variables(downloaded)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
-    def test_a_directory_of_the_user_is_not_replaced(self, directory):
-        mine = directory.output / "data/larder/d"
-        mine.mkdir(parents=True)
-        with larder_error("config.path", str(mine)):
-            delivered(directory, "inline")
 
-    @pytest.mark.parametrize("limit", [CONTEXT_BYTES, 100_000])
-    def test_model_code_and_data_have_one_limit(self, directory, limit):
-        consumer = {"kind": "determined", "limits": {"context_bytes": limit}}
-        directory.output.mkdir()
-        large = directory.output / "weights.bin"
-        with large.open("wb") as file:
-            file.truncate(limit - 3)
-        with larder_error("config.invalid_value", "experiment.delivery"):
-            delivered(directory, "inline", consumer=consumer)
-        (directory.output / ".detignore").write_text("*.bin\n")
-        document = delivered(directory, "inline", consumer=consumer)
-        config = directory.output / "experiment.yaml"
-        assert document["command"] == f"det experiment create {config} {directory.output}"
+@pytest.mark.push
+def test_a_trial_without_the_hook_or_larder_is_told(downloaded, node):
+    (node.folder / "bin/python3").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    status, _, err = node.run(downloaded.output)
+    assert (status, "Larder is not in this image" in hook_lines(err)[0]) == (1, True)
+    (node.folder / "bin/python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (downloaded.output / "startup-hook.sh").unlink()
+    status, _, err = node.run(downloaded.output)
+    assert status == 1
+    assert "/versions" in err.splitlines()[-1]
+    assert "startup-hook.sh" in err.splitlines()[-1]
+
+
+def test_another_delivery_removes_the_hook_but_none_of_the_user(downloaded):
+    hook = downloaded.output / "startup-hook.sh"
+    assert hook.exists()
+    run = delivered(downloaded, "stream")
+    assert not hook.exists()
+    assert run["configs"] == [str(downloaded.output / "experiment.yaml")]
+    assert run["command"].endswith("experiment.yaml MODEL_DIR")
+    hook.write_text("pip install of-mine\n")
+    with larder_error("config.path", str(hook)):
+        delivered(downloaded, "download")
+    delivered(downloaded, "stream")
+    assert hook.read_text() == "pip install of-mine\n"
+
+
+def test_a_new_version_takes_the_place_of_the_old_beside_the_model_code(directory, trials):
+    delivered(directory, "inline")
+    before = set(directory.output.rglob("*.tar"))
+    min(before).write_bytes(b"")  # it was not finished
+    (directory.output / "data/larder.json").unlink()
+    (directory.output / "data/larder.json").write_text("")
+    delivered(directory, "inline")
+    trials.read(directory)
+    write(str(directory.source), {"a/00.png": images()["b/00.png"]})
+    with (directory.output / "data/larder/d/old.tar").open("wb") as file:
+        file.truncate(CONTEXT_BYTES)
+    delivered(directory, "inline", memory={"tables_bytes": "300 MB"})
+    trials.read(directory)
+    published = directory.newest()
+    names = {path.name for path in directory.output.rglob("*.tar")}
+    assert names == {path.rpartition("/")[2] for path in published.shards}
+    assert before != set(directory.output.rglob("*.tar"))
+
+
+@pytest.mark.parametrize("limit", [CONTEXT_BYTES, 100_000])
+def test_model_code_and_data_have_one_limit(directory, limit):
+    consumer = {"kind": "determined", "limits": {"context_bytes": limit}}
+    mine = directory.output / "data/larder/d"
+    mine.mkdir(parents=True)
+    with larder_error("config.path", str(mine)):  # a directory of the user is not replaced
+        delivered(directory, "inline", consumer=consumer)
+    shutil.rmtree(directory.output / "data")
+    with (directory.output / "weights.bin").open("wb") as file:
+        file.truncate(limit - 3)
+    with larder_error("config.invalid_value", "experiment.delivery"):
+        delivered(directory, "inline", consumer=consumer)
+    (directory.output / ".detignore").write_text("*.bin\n")
+    run = delivered(directory, "inline", consumer=consumer)
+    config = directory.output / "experiment.yaml"
+    assert run["command"] == f"det experiment create {config} {directory.output}"

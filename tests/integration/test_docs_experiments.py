@@ -25,13 +25,11 @@ Submit = Callable[[Lab], dict[str, Any]]
 
 
 def code_of(name: str) -> str:
-    """The code of the page with that name in it."""
     (code,) = (each for each in re.findall(r"```python\n(.*?)```", PAGE, re.S) if name in each)
     return code
 
 
 def documented(name: str, temporary: Path = Path("/tmp"), **given: Any) -> dict[str, Any]:
-    """What the code of the page with that name in it defines."""
     exec(code_of(name).replace("/tmp", str(temporary)), given)
     return given
 

@@ -15,7 +15,6 @@ _USER = "postgres"
 
 
 def postgresql_available() -> bool:
-    """Whether the server's programs are installed."""
     return bool(PROGRAMS)
 
 

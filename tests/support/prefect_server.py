@@ -45,19 +45,15 @@ class PrefectServer:
         return f"http://127.0.0.1:{self.port}/api"
 
     def get(self, path: str) -> Any:
-        """Read from its REST API."""
         return self._request("GET", path)
 
     def post(self, path: str, question: dict[str, Any]) -> Any:
-        """Ask its REST API."""
         return self._request("POST", path, json.dumps(question))
 
     def patch(self, path: str, fields: dict[str, Any]) -> None:
-        """Change something through its REST API."""
         self._request("PATCH", path, json.dumps(fields))
 
     def delete(self, path: str) -> None:
-        """Delete something through its REST API."""
         self._request("DELETE", path)
 
     def _request(self, method: str, path: str, body: str | None = None) -> Any:
@@ -83,7 +79,6 @@ class PrefectServer:
         return json.loads(answered or b"null")
 
     def answers(self) -> bool:
-        """Whether it has started."""
         with suppress(OSError):
             return bool(self.get("/health"))
         return False
@@ -141,9 +136,9 @@ class PrefectServer:
         """The lines of a flow run's log in their order, once one begins with ``awaited``."""
         question = {"logs": {"flow_run_id": {"any_": [flow_run["id"]]}}, "sort": "TIMESTAMP_ASC"}
         lines: list[str] = []
-        for _ in range(600):
+        for _ in range(2_400):
             lines = [log["message"] for log in self.post("/logs/filter", question)]
             if any(line.startswith(awaited) for line in lines):
-                break
+                return lines
             time.sleep(POLL_SECONDS)
-        return lines
+        raise AssertionError(f"no line begins with {awaited!r}: {lines}")

@@ -43,7 +43,6 @@ PartitionName=all Nodes={host} Default=YES
 
 
 def slurm_available() -> bool:
-    """Whether its programs are installed."""
     return all(map(_program, _PROGRAMS))
 
 

@@ -118,6 +118,7 @@ def test_deployments_are_of_flows_and_configs_that_exist_and_have_tags():
     deployments = load(ROOT / FILE)["deployments"]
     names = [each["name"] for each in deployments]
     assert len(set(names)) == len(names)
+    assert {path.stem for path in (ROOT / "configs/datasets").glob("*.yaml")} <= set(names)
     for each in deployments:
         path, _, flow = each["entrypoint"].partition(":")
         assert f"def {flow}(" in (ROOT / path).read_text()

@@ -11,7 +11,7 @@
 # dataset: d
 # version: 0123456789abcdef0123456789abcdef
 # content digest: c0de
-# Because.
+# By stream.
 # Training code reads it with: data = larder.open()
 export SLURM_EXPORT_ENV=ALL
 export LARDER_LOCATION=s3://bucket/team/larder/d/versions/0123456789abcdef0123456789abcdef

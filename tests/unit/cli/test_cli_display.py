@@ -4,6 +4,7 @@ import io
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -24,6 +25,10 @@ class Clock:
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def live(stream: io.StringIO, clock: Callable[[], float]) -> LiveView:
+    return LiveView(Console(file=stream, force_terminal=True, width=110, _environ={}), clock)
 
 
 @pytest.fixture
@@ -101,27 +106,23 @@ def test_quiet_shows_nothing():
     assert stream.getvalue() == ""
 
 
-def test_a_closed_stderr_does_not_stop_the_work(clock):
+@pytest.mark.parametrize("view_of", [PlainView, live])
+def test_a_closed_stderr_does_not_stop_the_work(view_of, clock):
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
-            raise BrokenPipeError
+            raise OSError(5, "Input/output error")
 
-    with Display(stream=Gone(), clock=clock) as display:
+        flush = write  # type: ignore[assignment]
+
+    with Display(view=view_of(Gone(), clock), clock=clock) as display:
         display.start("mirror")
+        display.say("a note")
         display.finish("mirror")
 
 
-def live(clock: Clock, width: int = 110) -> tuple[Display, LiveView, Terminal, Console]:
-    stream = Terminal()
-    console = Console(
-        file=stream, force_terminal=True, width=width, height=30, color_system=None, _environ={}
-    )
-    view = LiveView(console, clock)
-    return Display(view=view, clock=clock), view, stream, console
-
-
 def test_the_terminal_is_left_clean_after_an_error(clock):
-    display, _, stream, _ = live(clock)
+    stream = Terminal()
+    display = Display(view=live(stream, clock), clock=clock)
 
     def work() -> None:
         with display:
@@ -145,20 +146,6 @@ def test_a_terminal_gets_rows_and_a_dumb_one_lines(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(Display(stream=Terminal())._view, PlainView)
     assert isinstance(Display(stream=io.StringIO())._view, PlainView)
-
-
-def test_a_closed_terminal_does_not_stop_the_work(clock):
-    class Gone(Terminal):
-        def write(self, text: str) -> int:
-            raise OSError(5, "Input/output error")
-
-        flush = write  # type: ignore[assignment]
-
-    console = Console(file=Gone(), force_terminal=True, width=80, _environ={})
-    with Display(view=LiveView(console, clock), clock=clock) as display:
-        display.start("mirror")
-        display.say("a note")
-        display.finish("mirror")
 
 
 def test_a_terminal_is_restored_without_a_lock():

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 from larder.experiments.consumers.kubernetes import config_files
 from tests.support.errors import larder_error
-from tests.unit.experiments.test_kubernetes import CASES, cluster, contents, loaded, place, template
+from tests.unit.experiments.made import cluster_of, version_of
+from tests.unit.experiments.test_kubernetes import CASES, contents, loaded, template
 
 
 def test_a_job_that_copies_a_claim_first_is_emitted_again():
     kind, (url, delivery, options) = CASES["job-download-claim"]
-    version, here = place(url, delivery), cluster(url, **options)
+    version, here = version_of(url, delivery), cluster_of("kubernetes", url, **options)
     (file,) = config_files(template(kind), version, contents(), here)
     with larder_error("config.template") as caught:
         config_files(loaded(file.text), version, contents(), here)

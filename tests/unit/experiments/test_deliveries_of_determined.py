@@ -1,12 +1,11 @@
 """What each delivery adds to an experiment, and what of a template is in its way."""
 
 import json
-import os
 import shlex
 import subprocess
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from larder.cache.fetch import VARIABLE
 from larder.config.load import load_template
 from larder.config.models.cluster import CONTEXT_BYTES
 from larder.config.template import read_template
 from larder.datalayer.place import place_of
-from larder.errors import ConfigError
 from larder.experiments.consumers.determined.config import (
     DELIVERIES,
     command,
@@ -29,142 +26,116 @@ from larder.experiments.consumers.determined.config import (
 )
 from larder.experiments.consumers.determined.hook import startup_hook
 from larder.experiments.consumers.determined.inline import check_context
-from larder.experiments.delivery import Advice, ConfigFile, DeliveredVersion
 from tests.support.errors import larder_error
+from tests.support.golden import FOLDER, check_golden
+from tests.support.processes import CHECKOUT
+from tests.unit.experiments.made import version_of
 
-ROOT = Path(__file__).parents[3]
-GOLDEN = ROOT / "tests/golden/experiments/deliveries"
 MOUNT = {"host_path": "/srv/team", "container_path": "/mnt/data", "claim": "team-data"}
 DOWNLOADS = {"host_path": "/scratch/larder", "container_path": "/larder"}
-Make = Callable[..., Any]
-
-
-def with_delivery(delivered: Make, url: str, delivery: str, **more: Any) -> Any:
-    version, contents = delivered(url, **more)
-    return replace(version, delivery=Advice(delivery, f"By {delivery}.")), contents
-
-
-def nodes(**fields: Any) -> dict[str, Any]:
-    return {"nodes": fields}
-
-
+MOUNTED: dict[str, Any] = {"nodes": {"mounts": [MOUNT]}}
+UNCLAIMED = {"nodes": {"mounts": [MOUNT | {"claim": None}]}}
+KEPT: dict[str, Any] = {"nodes": {"downloads": DOWNLOADS}}
 BUCKET, DIRECTORY = "s3://team/shared", "/srv/team/data"
-SERVER = {"region": "us-west-2", "endpoint": "http://minio:9000"}
+SERVER = {"storage": {"region": "us-west-2", "endpoint": "http://minio:9000"}}
 SITUATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "inline": (DIRECTORY, "inline", {}),
-    "download": (BUCKET, "download", {"storage": SERVER}),
-    "download-kept": (BUCKET, "download", nodes(downloads=DOWNLOADS)),
-    "download-directory": (DIRECTORY, "download", nodes(mounts=[MOUNT], downloads=DOWNLOADS)),
-    "bind-mount": (DIRECTORY, "bind_mount", nodes(mounts=[MOUNT])),
-    "volume": (DIRECTORY, "volume", nodes(mounts=[MOUNT])),
-    "bucket": (BUCKET, "bucket", {"storage": SERVER}),
-    "stream": (BUCKET, "stream", {"storage": SERVER}),
-    "cache": (BUCKET, "cache", nodes(downloads=DOWNLOADS)),
-    "cache-volume": (DIRECTORY, "cache", nodes(mounts=[MOUNT])),
-    "data-layer-s3": (BUCKET, "data_layer", {"storage": SERVER, **nodes(downloads=DOWNLOADS)}),
+    "download": (BUCKET, "download", SERVER),
+    "download-kept": (BUCKET, "download", KEPT),
+    "download-directory": (
+        DIRECTORY,
+        "download",
+        {"nodes": {"mounts": [MOUNT], "downloads": DOWNLOADS}},
+    ),
+    "bind-mount": (DIRECTORY, "bind_mount", MOUNTED),
+    "volume": (DIRECTORY, "volume", MOUNTED),
+    "bucket": (BUCKET, "bucket", SERVER),
+    "stream": (BUCKET, "stream", SERVER),
+    "cache": (BUCKET, "cache", KEPT),
+    "cache-volume": (DIRECTORY, "cache", MOUNTED),
+    "data-layer-s3": (BUCKET, "data_layer", {**SERVER, **KEPT}),
     "data-layer-gcs": ("gs://team", "data_layer", {}),
-    "data-layer-shared-fs": (DIRECTORY, "data_layer", nodes(mounts=[MOUNT | {"claim": None}])),
+    "data-layer-shared-fs": (DIRECTORY, "data_layer", UNCLAIMED),
+    "decorators-s3": (BUCKET, "data_layer", {**SERVER, **KEPT}),
+    "decorators-gcs": ("gs://team", "data_layer", {}),
+    "decorators-shared-fs": (DIRECTORY, "data_layer", UNCLAIMED),
 }
-SITUATIONS |= {
-    f"decorators-{name[11:]}": situation
-    for name, situation in SITUATIONS.items()
-    if name.startswith("data-layer")
-}
+TEMPLATES = {"bind-mount": "digits.yaml", "bucket": "resnet50.yaml"}
 
 
-def emitted(name: str, delivered: Make, cluster: Make) -> tuple[ConfigFile, ...]:
+def emitted(name: str, delivered: Callable[..., Any], cluster: Callable[..., Any]) -> Any:
     url, delivery, fields = SITUATIONS[name]
     release = "0.19.9" if name.startswith("data-layer") else "0.38"
     here = cluster(url, consumer={"release": release}, **fields)
-    template = load_template(ROOT / "configs", "default.yaml")
-    files = config_files(template, *with_delivery(delivered, url, delivery), here, where="t.yaml")
-    return tuple(file for file in files if file.text)
+    template = load_template(CHECKOUT / "configs", TEMPLATES.get(name, "default.yaml"))
+    files = config_files(template, *delivered(url, delivery), here, where="t.yaml")
+    return [file for file in files if file.text]
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_the_bytes_are_those_of_the_golden_files(name, delivered, cluster):
     files = {file.name.replace("/", "-"): file.text for file in emitted(name, delivered, cluster)}
-    folder = GOLDEN / name
-    if os.environ.get("LARDER_WRITE_GOLDEN"):
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, text in files.items():
-            (folder / file).write_text(text)
-    assert files == {path.name: path.read_text() for path in folder.iterdir()}
+    folder = f"experiments/deliveries/{name}"
+    for file, text in files.items():
+        check_golden(f"{folder}/{file}", text)
+    assert files.keys() == {path.name for path in (FOLDER / folder).iterdir()}
 
 
-def test_every_delivery_has_a_golden_file():
+def test_every_delivery_has_golden_files():
     assert {delivery for _, delivery, _ in SITUATIONS.values()} == set(DELIVERIES)
-    assert {path.name for path in GOLDEN.iterdir()} == SITUATIONS.keys()
+    golden = (FOLDER / "experiments/deliveries").iterdir()
+    assert {path.name for path in golden} == SITUATIONS.keys()
 
 
-def test_the_variable_is_the_one_that_readers_read(delivered, cluster, template):
-    version = with_delivery(delivered, BUCKET, "cache")
-    config = render(template, *version, cluster(BUCKET, **nodes(downloads=DOWNLOADS)))
-    assert config["environment"]["environment_variables"] == [f"{VARIABLE}=/larder/cache"]
+def variables(*entries: str) -> str:
+    return f"environment: {{environment_variables: [{', '.join(entries)}]}}"
 
 
+def pod(fields: str) -> str:
+    container = f"{{name: determined-container, {fields}}}"
+    return f"environment: {{pod_spec: {{spec: {{containers: [{container}]}}}}}}"
+
+
+STALE = "{name: LARDER_SHARDS_TRAIN, value: of-another}"
 CONFLICTS: dict[str, tuple[str, str]] = {
     "mount": ("bind_mount", "bind_mounts: [{host_path: /x, container_path: /mnt//data/}]"),
-    "mount below": (
-        "bind_mount",
-        "bind_mounts: [{host_path: /x, container_path: /mnt/data/larder}]",
-    ),
-    "mount of the pod": (
-        "bind_mount",
-        "environment: {pod_spec: {spec: {containers: [{name: determined-container,"
-        " volumeMounts: [{name: mine, mountPath: /mnt/data}]}]}}}",
-    ),
-    "stale variable": (
-        "bucket",
-        "environment: {environment_variables: [LARDER_LOCATION=of-another, LARDER_DEBUG=1]}",
-    ),
-    "stale variable of the pod": (
-        "bind_mount",
-        "environment: {pod_spec: {spec: {containers: [{name: determined-container,"
-        " env: [{name: LARDER_SHARDS_TRAIN, value: of-another}]}]}}}",
-    ),
+    "below": ("bind_mount", "bind_mounts: [{host_path: /x, container_path: /mnt/data/larder}]"),
+    "mount of the pod": ("bind_mount", pod("volumeMounts: [{name: mine, mountPath: /mnt/data}]")),
+    "stale variable": ("bucket", variables("LARDER_LOCATION=of-another", "LARDER_DEBUG=1")),
+    "stale variable of the pod": ("bind_mount", pod(f"env: [{STALE}]")),
     "bucket": ("bucket", "data: {bucket: other, crop: 224} # mine"),
     "field of another delivery": ("bucket", "data: {path: /x}"),
-    "endpoint": (
-        "stream",
-        "environment: {environment_variables: [A=1, 'AWS_ENDPOINT_URL=http://of-another:1']}",
-    ),
-    "endpoint of S3": (
-        "bucket",
-        "environment: {environment_variables: ['AWS_ENDPOINT_URL_S3=http://of-another:1']}",
-    ),
+    "endpoint": ("stream", variables("A=1", "'AWS_ENDPOINT_URL=http://of-another:1'")),
+    "endpoint of S3": ("bucket", variables("'AWS_ENDPOINT_URL_S3=http://of-another:1'")),
     "region": (
         "download",
         "environment: {environment_variables: {cpu: [AWS_DEFAULT_REGION=eu-west-1]}}",
     ),
     "region that clients prefer": (
         "bucket",
-        "environment: {environment_variables: [AWS_DEFAULT_REGION=us-west-2, "
-        "AWS_REGION=eu-west-1]}",
+        variables("AWS_DEFAULT_REGION=us-west-2", "AWS_REGION=eu-west-1"),
     ),
     "volume": (
         "volume",
         "environment: {pod_spec: {spec: {volumes: [{name: larder-data, emptyDir: {}}]}}}",
     ),
-    "mount of the volume": (
-        "volume",
-        "environment: {pod_spec: {spec: {containers: [{name: determined-container,"
-        " volumeMounts: [{name: mine, mountPath: /mnt/data/}]}]}}}",
+    "mount of the volume": ("volume", pod("volumeMounts: [{name: mine, mountPath: /mnt/data/}]")),
+    "several": (
+        "bucket",
+        f"data: {{bucket: x, digest: z}}\n{variables('AWS_ENDPOINT_URL=http://of-another')}",
     ),
     "data layer": ("data_layer", "data: {data_layer: {type: shared_fs}}"),
 }
 
 
 @pytest.mark.parametrize("name", CONFLICTS)
-def test_what_a_template_sets_in_the_place_is_shown_or_replaced(
-    name, delivered, cluster, template, tmp_path
-):
+def test_what_a_template_sets_in_the_place_is_shown_or_replaced(name, delivered, cluster, tmp_path):
     delivery, text = CONFLICTS[name]
     path = tmp_path / "t.yaml"
     path.write_text(f"{text}\nlabels: [mine]\n")
     url = DIRECTORY if delivery in ("bind_mount", "volume") else BUCKET
-    here = cluster(url, storage=SERVER if url == BUCKET else {}, **nodes(mounts=[MOUNT]))
-    version, contents = with_delivery(delivered, url, delivery)
+    here = cluster(url, **MOUNTED, **(SERVER if url == BUCKET else {}))
+    version, contents = delivered(url, delivery)
     with larder_error("config.template", "t.yaml") as caught:
         render(read_template(path), version, contents, here, where="t.yaml")
     assert "of-another" not in str(caught.value)
@@ -183,59 +154,42 @@ def test_what_a_template_sets_in_the_place_is_shown_or_replaced(
     assert not any(word in found for word in ("of-another", "eu-west-1", "emptyDir", 'mine", "m'))
 
 
-def test_all_conflicts_are_shown_at_once(delivered, cluster):
-    template = {
-        "data": {"bucket": "x", "digest": "y"},
-        "environment": {"environment_variables": ["AWS_ENDPOINT_URL=x"]},
-    }
-    here = cluster(BUCKET, storage=SERVER)
-    with pytest.raises(ConfigError) as caught:
-        render(template, *with_delivery(delivered, BUCKET, "bucket"), here)
-    for place in ("data.bucket", "data.digest", "AWS_ENDPOINT_URL"):
-        assert place in caught.value.message
+CONTAINER = {"name": "determined-container"}
 
 
 def test_a_pod_of_the_template_is_kept(delivered, cluster):
-    container = {"name": "determined-container", "volumeMounts": [{"name": "a", "mountPath": "/a"}]}
+    mine = {**CONTAINER, "volumeMounts": [{"name": "a", "mountPath": "/a"}]}
     spec = {
         "nodeSelector": {"gpu": "a100"},
         "volumes": [{"name": "a", "emptyDir": {}}],
-        "containers": [{"name": "sidecar"}, container],
+        "containers": [{"name": "sidecar"}, mine],
     }
     template = {"environment": {"pod_spec": {"metadata": {"labels": {"team": "x"}}, "spec": spec}}}
-    here = cluster(DIRECTORY, **nodes(mounts=[MOUNT]))
-    pod = render(template, *with_delivery(delivered, DIRECTORY, "volume"), here)["environment"][
-        "pod_spec"
-    ]
+    here = cluster(DIRECTORY, **MOUNTED)
+    config = render(template, *delivered(DIRECTORY, "volume"), here)
+    pod = config["environment"]["pod_spec"]
     assert pod["metadata"] == {"labels": {"team": "x"}}
     assert pod["spec"]["nodeSelector"] == {"gpu": "a100"}
     assert [each["name"] for each in pod["spec"]["volumes"]] == ["a", "larder-data"]
-    assert pod["spec"]["containers"][0] == {"name": "sidecar"}
-    assert [each["mountPath"] for each in pod["spec"]["containers"][1]["volumeMounts"]] == [
-        "/a",
-        "/mnt/data",
-    ]
+    sidecar, container = pod["spec"]["containers"]
+    assert sidecar == {"name": "sidecar"}
+    assert [each["mountPath"] for each in container["volumeMounts"]] == ["/a", "/mnt/data"]
 
 
 @pytest.mark.parametrize(
-    "template",
+    "environment",
     [
-        {"environment": []},
-        {"environment": {"pod_spec": "x"}},
-        {"environment": {"pod_spec": {"spec": {"volumes": {}}}}},
-        {
-            "environment": {
-                "pod_spec": {
-                    "spec": {"containers": [{"name": "determined-container", "volumeMounts": 1}]}
-                }
-            }
-        },
+        [],
+        {"pod_spec": "x"},
+        {"pod_spec": {"spec": {"volumes": {}}}},
+        {"pod_spec": {"spec": {"containers": [{**CONTAINER, "volumeMounts": 1}]}}},
     ],
+    ids=str,
 )
-def test_a_pod_of_another_form_is_refused(template, delivered, cluster):
-    here = cluster(DIRECTORY, **nodes(mounts=[MOUNT]))
+def test_a_pod_of_another_form_is_refused(environment, delivered, cluster):
     with larder_error("config.template"):
-        render(template, *with_delivery(delivered, DIRECTORY, "volume"), here)
+        template = {"environment": environment}
+        render(template, *delivered(DIRECTORY, "volume"), cluster(DIRECTORY, **MOUNTED))
 
 
 @pytest.mark.parametrize(
@@ -244,22 +198,22 @@ def test_a_pod_of_another_form_is_refused(template, delivered, cluster):
         ("s3://team/a{0..9}", "bucket", {}),
         ("s3://team/a\\b", "stream", {}),
         ("s3://team/a::b", "cache", {}),
-        (BUCKET, "download", nodes(downloads=DOWNLOADS | {"container_path": "/a{b"})),
-        (BUCKET, "cache", nodes(downloads=DOWNLOADS | {"container_path": "/a$HOME"})),
-        (BUCKET, "cache", nodes(downloads=DOWNLOADS | {"container_path": "/a\nb"})),
+        (BUCKET, "download", {"nodes": {"downloads": DOWNLOADS | {"container_path": "/a{b"}}}),
+        (BUCKET, "cache", {"nodes": {"downloads": DOWNLOADS | {"container_path": "/a$HOME"}}}),
+        (BUCKET, "cache", {"nodes": {"downloads": DOWNLOADS | {"container_path": "/a\nb"}}}),
     ],
 )
 def test_what_a_pattern_or_a_variable_cannot_hold_is_refused(
     url, delivery, fields, delivered, cluster, template
 ):
     with larder_error("config.path"):
-        placed(template, with_delivery(delivered, url, delivery)[0], cluster(url, **fields))
+        placed(template, delivered(url, delivery)[0], cluster(url, **fields))
 
 
 def test_a_volume_needs_a_claim(delivered, cluster, template):
-    here = cluster(DIRECTORY, **nodes(mounts=[MOUNT | {"claim": None}]))
+    here = cluster(DIRECTORY, **UNCLAIMED)
     with larder_error("config.invalid_value"):
-        placed(template, with_delivery(delivered, DIRECTORY, "volume")[0], here)
+        placed(template, delivered(DIRECTORY, "volume")[0], here)
 
 
 @pytest.mark.parametrize("name", [name for name in SITUATIONS if name.startswith("decorators")])
@@ -283,27 +237,14 @@ def test_the_decorators_read_what_is_emitted(name, delivered, cluster, monkeypat
         assert str(place.local) == f"{writable[0]}/yogadl_local_cache/d/v1_train"
 
 
-@pytest.mark.parametrize(
-    ("delivery", "reads"), [("stream", "data = larder.open()"), ("download", "data.splits")]
-)
-def test_what_an_image_of_an_old_release_reads_is_said(
-    delivery, reads, delivered, cluster, template
-):
-    here = cluster(BUCKET, consumer={"release": "0.25.1"})
-    template["searcher"]["max_length"] = {"batches": 1}
-    config, *_ = config_files(template, *with_delivery(delivered, BUCKET, delivery), here)
-    assert f"{reads}\n" in config.text
-
-
 text = st.text(st.characters(exclude_characters="\0\r", exclude_categories=("Cs",)), min_size=1)
 
 
 @given(location=text, directory=text)
 def test_bash_passes_any_path_to_the_download(location, directory):
     """Quotes, line breaks, ``$``, backquotes, and what looks like the end of the script."""
-    script = startup_hook(
-        DeliveredVersion("d", "0" * 32, location, "", "", Advice("download", "")), directory
-    )
+    version = replace(version_of(BUCKET, "download"), location=location)
+    script = startup_hook(version, directory)
     first = script.replace("python3 -", "printf '%s\\0'", 1)
     done = subprocess.run(["bash", "-e", "-c", first], capture_output=True, check=True)
     assert done.stdout.decode().split("\0") == [location, directory, ""]
@@ -350,10 +291,7 @@ def test_the_line_that_submits(release, names, expected, cluster, tmp_path):
 @pytest.mark.parametrize(("size", "allowed"), [(CONTEXT_BYTES - 3, True), (CONTEXT_BYTES, False)])
 def test_the_limit_counts_as_determined_does(size, allowed, tmp_path):
     """A file of exactly the limit is rounded up to a multiple of three."""
-    if allowed:
-        check_context({"data/x": size}, tmp_path, CONTEXT_BYTES)
-        return
-    with larder_error("config.invalid_value"):
+    with nullcontext() if allowed else larder_error("config.invalid_value"):
         check_context({"data/x": size}, tmp_path, CONTEXT_BYTES)
 
 

@@ -1,33 +1,7 @@
-import os
-from pathlib import Path
-
-import pytest
-
-from larder.config.load import load_template
 from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import ConfigFile
 from larder.experiments.emit import write_configs
 from tests.support.errors import larder_error
-
-ROOT = Path(__file__).parents[3]
-GOLDEN = ROOT / "tests" / "golden" / "experiments"
-
-
-@pytest.mark.parametrize("name", [path.stem for path in GOLDEN.glob("*.yaml")])
-def test_the_bytes_are_those_of_the_golden_file(name, delivered, cluster):
-    bucket = "s3://team-us-west-2/"
-    west = cluster(bucket, storage={"region": "us-west-2"})
-    imagenet = (*delivered(bucket, dataset="imagenet", cache=False), west, "resnet50.yaml")
-    digits = (*delivered("file:///srv/data/"), cluster("/srv/data"), "digits.yaml")
-    situations = {"digits-directory": digits, "imagenet-bucket": imagenet}
-    version, contents, here, template = situations[name]
-    loaded = load_template(ROOT / "configs", template)
-    file, _ = consumer_of(here).config_files(loaded, version, contents, here, where=template)
-    golden = GOLDEN / f"{name}.yaml"
-    if os.environ.get("LARDER_WRITE_GOLDEN"):
-        golden.write_text(file.text)
-    assert file.name == "experiment.yaml"
-    assert file.text == golden.read_text()
 
 
 def test_a_result_that_breaks_a_rule_is_not_emitted(delivered, cluster):

@@ -1,21 +1,20 @@
 """No consumer and no delivery is forgotten: in the pages, in the goldens, in the advice."""
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from larder.config.models.cluster import Cluster
 from larder.experiments.consumers.registry import CONSUMERS
 from larder.jobs.results import Totals
 from larder.manifest.sealed import StoredFile
 from larder.pipeline.delivery import choices, chosen
 from larder.pipeline.settings import load_settings
+from tests.support.golden import FOLDER, check_golden
+from tests.unit.experiments.made import SHARDS, cluster_of
 
 ROOT = Path(__file__).parents[3]
-GOLDEN = ROOT / "tests" / "golden"
 
 PLACES = {
     "determined": ("experiment-configs.md", "experiments/deliveries/*/experiment.yaml"),
@@ -34,14 +33,14 @@ def test_every_consumer_has_a_page_and_goldens():
     for kind, (page, goldens) in PLACES.items():
         stated = "Determined" if kind == "determined" else f"kind: {kind}"  # it is the default
         assert stated in (ROOT / "docs" / "how-to" / page).read_text(), kind
-        assert any(GOLDEN.glob(goldens)), kind
+        assert any(FOLDER.glob(goldens)), kind
 
 
 @pytest.mark.parametrize("kind", CONSUMERS)
 def test_every_delivery_is_advised_and_explained(kind):
     """In the golden table it is the first choice of some facts, unless it has to be asked for."""
     asked_for = {"determined": {"data_layer"}}.get(kind, set())
-    rows = re.findall(rf"^\| {kind} [^|]*\| (\w+) \|", (GOLDEN / "advice.md").read_text(), re.M)
+    rows = re.findall(rf"^\| {kind} [^|]*\| (\w+) \|", (FOLDER / "advice.md").read_text(), re.M)
     assert set(CONSUMERS[kind].DELIVERIES) - asked_for == set(rows) - {"refused"}
     advice = (ROOT / "docs" / "how-to" / "choosing-a-delivery.md").read_text()
     assert all(f"`{delivery}`" in advice for delivery in CONSUMERS[kind].DELIVERIES)
@@ -80,26 +79,17 @@ def test_every_shipped_dataset_works_with_every_shipped_cluster(dataset, cluster
     ("kind", "name"), [("croissant", "croissant.json"), ("json", "dataset.json")]
 )
 def test_descriptions_are_as_they_were(kind, name, delivered):
-    version, contents = delivered("s3://bucket/team/")
+    url = "s3://bucket/team/"
+    version, contents = delivered(url)
     shards = {
         split: [
-            StoredFile(
-                f"segments/5eed/shards/{split}/digits-{split}-{number:06}.tar",
-                1_000,
-                digest,
-                "shard",
-            )
+            StoredFile(f"{SHARDS}/{split}/digits-{split}-{number:06}.tar", 1_000, digest, "shard")
             for number, digest in enumerate(("ab" * 32, "cd" * 32)[: facts.shards])
         ]
         for split, facts in contents.splits.items()
     }
     contents = replace(contents, shard_files=lambda: shards, class_names=("cat", "dog"))
-    cluster = Cluster.model_validate(
-        {"name": "k", "storage": {"url": "s3://bucket/team/"}, "consumer": {"kind": kind}}
-    )
-    (file,) = CONSUMERS[kind].config_files({}, version, contents, cluster, where="")
-    path = GOLDEN / "plain" / name
-    if os.environ.get("LARDER_WRITE_GOLDEN"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(file.text)
-    assert (file.name, file.text) == (name, path.read_text())
+    here = cluster_of(kind, url)
+    (file,) = CONSUMERS[kind].config_files({}, version, contents, here, where="")
+    assert file.name == name
+    check_golden(f"plain/{name}", file.text)

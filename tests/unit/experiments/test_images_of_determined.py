@@ -1,29 +1,16 @@
 """Rule D7: what each release of Determined can use in the image that it runs by default."""
 
-from dataclasses import replace
-
 import pytest
 
 from larder.experiments.advice import advise
 from larder.experiments.consumers.determined.config import config_files
 from larder.experiments.consumers.determined.template import has_old_image, has_own_image
-from larder.experiments.delivery import BY_LARDER, Advice
+from larder.experiments.delivery import BY_LARDER
 from tests.unit.experiments.test_advice import Limits, facts_of
 
 # By release, as in its master/pkg/schemas/expconf/const.go: pytorch-tensorflow-cpu is built from
 # the base with Python 3.9, and pytorch-ngc from NVIDIA's image of 24.03.
-PYTHONS = {
-    "0.19.9": 8,
-    "0.25.1": 8,
-    "0.26.3": 8,
-    "0.26.4": 9,
-    "0.31.0": 9,
-    "0.32.1": 9,
-    "0.33.0": 9,
-    "0.34.0": 10,
-    "0.35.0": 10,
-    "0.38.1": 10,
-}
+PYTHONS = {"0.25.1": 8, "0.26.4": 9, "0.33.0": 9, "0.34.0": 10, "0.38.1": 10}
 
 
 @pytest.mark.parametrize("release", PYTHONS)
@@ -67,12 +54,25 @@ def test_an_old_image_of_the_template_counts_in_any_release():
     assert "the template's image has Python 3.9 or older" in first.deciding.sentence
 
 
-def test_the_config_of_an_old_image_does_without_larder(delivered, cluster, template):
-    version, contents = delivered("s3://team/shared")
-    version = replace(version, delivery=Advice("download", "Because."))
-    image = "determinedai/environments:py-3.9-pytorch-1.12-tf-2.11-cpu-0.31.0"
-    template["environment"] = {"image": image}
-    emitted = config_files(template, version, contents, cluster("s3://team/shared"))
-    config, hook = emitted[:2]
-    assert "Training code reads data.splits" in config.text
-    assert "import larder" not in hook.text
+OLD_IMAGE = "determinedai/environments:py-3.9-pytorch-1.12-tf-2.11-cpu-0.31.0"
+
+
+@pytest.mark.parametrize(
+    ("release", "image", "delivery", "reads"),
+    [
+        ("0.38.1", OLD_IMAGE, "download", "data.splits"),
+        ("0.25.1", "", "download", "data.splits"),
+        ("0.25.1", "", "stream", "data = larder.open()"),
+    ],
+)
+def test_the_config_says_what_the_image_can_read(
+    release, image, delivery, reads, delivered, cluster, template
+):
+    if image:
+        template["environment"] = {"image": image}
+    template["searcher"]["max_length"] = {"batches": 1}
+    here = cluster("s3://team/shared", consumer={"release": release})
+    config, *others = config_files(template, *delivered("s3://team/shared", delivery), here)
+    assert f"{reads}\n" in config.text
+    if delivery == "download":
+        assert "import larder" not in others[0].text

@@ -1,26 +1,21 @@
 import copy
-import os
 import re
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from required import read_by_others
 from ruamel.yaml import YAML
 
 from larder.config.load import load_template
-from larder.config.models.cluster import Cluster
 from larder.experiments.consumers.kubernetes import config_files
-from larder.experiments.delivery import Advice, DeliveredSplit, DeliveredVersion, VersionContents
+from larder.experiments.delivery import ConfigFile, DeliveredSplit, VersionContents
 from tests.support.errors import larder_error
+from tests.support.golden import FOLDER, check_golden
+from tests.support.processes import CHECKOUT
+from tests.unit.experiments.made import SHARDS, VERSION, cluster_of, version_of
 
-ROOT = Path(__file__).parents[3]
-GOLDEN = ROOT / "tests" / "golden" / "kubernetes"
-VERSION = "0123456789abcdef0123456789abcdef"
-SHARDS = "segments/5eed/shards"
 CLAIM = {"host_path": "/mnt/data", "container_path": "/data", "claim": "training-data"}
 POD = {
     "apiVersion": "v1",
@@ -33,7 +28,7 @@ POD = {
 def template(kind: str) -> dict[str, Any]:
     if kind == "Pod":
         return copy.deepcopy(POD)
-    return load_template(ROOT / "configs", f"{kind}/default.yaml")
+    return load_template(CHECKOUT / "configs", f"{kind}/default.yaml")
 
 
 def contents(*, listed: bool = False) -> VersionContents:
@@ -48,19 +43,6 @@ def contents(*, listed: bool = False) -> VersionContents:
         "empty": DeliveredSplit(0, 0, 0, ()),
     }
     return VersionContents("fedcba98" * 8, splits, 10)
-
-
-def place(url: str, delivery: str, *, shards: bool = True) -> DeliveredVersion:
-    root = f"{url.rstrip('/')}/larder/my_digits/"
-    advice = Advice(delivery, "Because.", shards)
-    return DeliveredVersion("my_digits", VERSION, f"{root}versions/{VERSION}", root, url, advice)
-
-
-def cluster(url: str, nodes: dict[str, Any] | None = None, **storage: Any) -> Cluster:
-    fields = {"url": url, **storage}
-    consumer = {"kind": "kubernetes"}
-    described = {"name": "k", "storage": fields, "nodes": nodes or {}, "consumer": consumer}
-    return Cluster.model_validate(described)
 
 
 MOUNTED = ("/mnt/data/team", "volume", {"nodes": {"mounts": [CLAIM]}})
@@ -80,12 +62,19 @@ CASES: dict[str, tuple[str, tuple[str, str, dict[str, Any]]]] = {
 }
 
 
-def emitted(kind: str, where: tuple[str, str, dict[str, Any]], found: VersionContents) -> str:
+def emitted(
+    job: str | dict[str, Any],
+    where: tuple[str, str, dict[str, Any]],
+    found: VersionContents | None = None,
+    **version: bool,
+) -> ConfigFile:
     url, delivery, options = where
-    here = cluster(url, **options)
-    (file,) = config_files(template(kind), place(url, delivery), found, here, where="t.yaml")
+    here = cluster_of("kubernetes", url, **options)
+    named = version_of(url, delivery, "my_digits", **version)
+    config = template(job) if isinstance(job, str) else job
+    (file,) = config_files(config, named, found or contents(), here, where="t.yaml")
     assert (file.name, file.in_storage) == ("job.yaml", False)
-    return file.text
+    return file
 
 
 def loaded(text: str) -> dict[str, Any]:
@@ -95,11 +84,7 @@ def loaded(text: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_bytes_are_those_of_the_golden_file(name):
-    text = emitted(*CASES[name], contents())
-    golden = GOLDEN / f"{name}.yaml"
-    if os.environ.get("LARDER_WRITE_GOLDEN"):
-        golden.write_text(text)
-    assert text == golden.read_text()
+    check_golden(f"kubernetes/{name}.yaml", emitted(*CASES[name]).text)
 
 
 VALIDATE = """
@@ -121,8 +106,8 @@ print(json.dumps([valid(config) for config in json.load(sys.stdin)]))
 
 
 def test_kubernetes_and_kubeflow_accept_what_is_emitted():
-    assert {path.stem for path in GOLDEN.glob("*.yaml")} == set(CASES)
-    right = [loaded((GOLDEN / f"{name}.yaml").read_text()) for name in CASES]
+    assert {path.stem for path in (FOLDER / "kubernetes").glob("*.yaml")} == set(CASES)
+    right = [loaded(emitted(*case).text) for case in CASES.values()]
     wrong = copy.deepcopy(right)
     for config in wrong[:5]:
         spec = config["spec"] if config["kind"] == "Pod" else config["spec"]["template"]["spec"]
@@ -132,69 +117,44 @@ def test_kubernetes_and_kubeflow_accept_what_is_emitted():
     assert read_by_others(VALIDATE, right + wrong) == [True] * 7 + [False] * 7
 
 
-def test_a_container_is_told_of_a_list_of_shards_where_there_is_one():
-    config = loaded(emitted("kubernetes", BUCKET, contents(listed=True)))
-    env = config["spec"]["template"]["spec"]["containers"][0]["env"]
-    variables = {each["name"]: each["value"] for each in env}
-    root = "s3://bucket/team/larder/my_digits/versions/"
-    assert variables["LARDER_LIST_TRAIN"].startswith(root)
-    assert "LARDER_SHARDS_TRAIN" not in variables
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_container_is_told_of_shards_or_of_a_list_of_them(listed):
+    """It is told of neither if it has to leave samples out."""
+    text = emitted("kubernetes", BUCKET, contents(listed=listed)).text
+    assert ("LARDER_LIST_TRAIN" in text, "LARDER_SHARDS_TRAIN" in text) == (listed, not listed)
+    assert "LARDER_SHARDS" not in emitted("kubernetes", MOUNTED, shards=False).text
 
 
 def test_an_init_container_downloads_with_what_the_first_container_has():
     pod = template("Pod")
     pod["spec"]["containers"][0] |= {"env": [{"name": "A", "value": "b"}], "envFrom": []}
-    url, version = "s3://bucket/a$(b)/", "versions/" + VERSION
-    (file,) = config_files(pod, place(url, "download"), contents(), cluster(url))
-    spec = loaded(file.text)["spec"]
-    (warming,) = spec["initContainers"]
-    first = spec["containers"][0]
-    location = "s3://bucket/a$$(b)/larder/my_digits/" + version
-    assert warming["command"] == ["larder", "warm", location, "--to", "/var/cache/larder"]
+    place = ("s3://bucket/a$(b)/", "download", {})
+    spec = loaded(emitted(pod, place).text)["spec"]
+    (warming,), first = spec["initContainers"], spec["containers"][0]
+    where = f"s3://bucket/a$$(b)/larder/my_digits/versions/{VERSION}"
+    assert warming["command"] == ["larder", "warm", where, "--to", "/var/cache/larder"]
     assert warming["env"] == first["env"][:2]
     assert warming["volumeMounts"] == first["volumeMounts"]
-    assert {
-        "name": "LARDER_LOCATION",
-        "value": f"/var/cache/larder/larder/my_digits/{version}",
-    } in (first["env"])
-    with larder_error("config.template"):
-        config_files(template("kubeflow"), place(url, "download"), contents(), cluster(url))
+    location = f"/var/cache/larder/larder/my_digits/versions/{VERSION}"
+    assert {"name": "LARDER_LOCATION", "value": location} in first["env"]
+    with larder_error("config.template", "t.yaml"):
+        emitted("kubeflow", place)
 
 
-def test_shards_with_omitted_samples_are_not_named():
-    url, delivery, options = MOUNTED
-    here = place(url, delivery, shards=False)
-    (file,) = config_files(template("kubernetes"), here, contents(), cluster(url, **options))
-    assert "LARDER_SHARDS" not in file.text
-
-
-@pytest.mark.parametrize("pair", [("Train", "train"), ("hold-out", "hold_out")], ids=str)
-def test_splits_that_would_share_a_variable_are_refused(pair):
-    splits = dict.fromkeys(pair, contents().splits["train"])
-    with larder_error("config.invalid_value", "splits"):
-        emitted("kubernetes", BUCKET, VersionContents("", splits))
-
-
-names = st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1, max_size=8)
-
-
-@pytest.mark.parametrize(
-    ("url", "host_path"), [("s3://bucket/a{0..9}/", "/nvme"), ("s3://bucket/", "/nvme/../etc")]
+@given(
+    st.text(
+        st.characters(codec="utf-8", exclude_characters="/", exclude_categories=["Cc"]),
+        min_size=1,
+        max_size=8,
+    ).filter(lambda name: name not in (".", "..") and not re.search(r"[~{}\\]|::", name))
 )
-def test_what_a_pattern_or_the_api_cannot_hold_is_refused(url, host_path):
-    nodes = {"downloads": {"host_path": host_path, "container_path": "/cache"}}
-    with larder_error("config.path"):
-        emitted("kubernetes", (url, "stream", {"nodes": nodes}), contents())
-
-
-@given(names.filter(lambda name: name not in (".", "..") and not re.search(r"[~{}\\]|::", name)))
+@example("a$(b)")
 def test_names_come_back_as_kubernetes_reads_them(name):
     url = f"s3://bucket/{name}/"
-    here = cluster("s3://bucket/")
-    (file,) = config_files(template("kubernetes"), place(url, "stream"), contents(), here)
+    config = loaded(emitted("kubernetes", (url, "stream", {})).text)
     (value,) = [
         each["value"]
-        for each in loaded(file.text)["spec"]["template"]["spec"]["containers"][0]["env"]
+        for each in config["spec"]["template"]["spec"]["containers"][0]["env"]
         if each["name"] == "LARDER_LOCATION"
     ]
     assert value.replace("$$", "$") == f"{url}larder/my_digits/versions/{VERSION}"
@@ -203,25 +163,17 @@ def test_names_come_back_as_kubernetes_reads_them(name):
 
 def test_what_the_template_has_is_kept_and_what_is_in_the_way_is_refused():
     pod = template("Pod")
-    container = pod["spec"]["containers"][0]
-    container["env"] = [{"name": "AWS_DEFAULT_REGION", "value": "us-west-2"}]
-    here = cluster("s3://bucket/", region="us-west-2")
-    version = place("s3://bucket/", "stream")
+    pod["spec"]["containers"][0]["env"] = [{"name": "AWS_DEFAULT_REGION", "value": "us-west-2"}]
     before = copy.deepcopy(pod)
-    (file,) = config_files(pod, version, contents(), here)
+    text = emitted(pod, BUCKET).text
     assert pod == before
-    config = loaded(file.text)
+    config = loaded(text)
     assert config["metadata"]["name"] == "mine"
-    assert file.text.count("us-west-2") == 1
+    assert text.count("us-west-2") == 1
     assert config["spec"]["containers"][1] == before["spec"]["containers"][1]
     with larder_error("config.template", "t.yaml"):
-        config_files(config, version, contents(), here, where="t.yaml")
-    forced = replace(version, replaces=True)
-    (again,) = config_files(config, forced, contents(), here)
-    assert loaded(again.text) == config
-    container["volumeMounts"] = [{"name": "x", "mountPath": "/var/cache/larder/"}]
-    with larder_error("config.template"):
-        config_files(pod, version, contents(), here)
+        emitted(config, BUCKET)
+    assert loaded(emitted(config, BUCKET, replaces=True).text) == config
 
 
 def patch(spec: dict[str, Any]) -> dict[str, Any]:
@@ -251,13 +203,11 @@ STALE = {"name": "node", "env": [{"name": "LARDER_LOCATION", "value": "of-anothe
     ids=str,
 )
 def test_what_would_hide_the_data_is_shown_or_replaced(kind, changes):
-    url, delivery, options = MOUNTED
-    config, here = template(kind), cluster(url, **options)
+    config = template(kind)
     config["spec"] |= copy.deepcopy(changes)
-    version = place(url, delivery)
     with larder_error("config.template", "t.yaml") as caught:
-        config_files(config, version, contents(), here, where="t.yaml")
-    (file,) = config_files(config, replace(version, replaces=True), contents(), here)
+        emitted(config, MOUNTED)
+    file = emitted(config, MOUNTED, replaces=True)
     (replaced,) = file.replaced
     assert replaced in str(caught.value)
     assert "of-another" not in file.text
@@ -286,20 +236,34 @@ def test_mistakes_are_named(kind, path, value, place_):
         inner = inner[int(part) if part.isdigit() else part]
     inner[last] = value
     with larder_error("config.invalid_experiment") as caught:
-        config_files(config, place("s3://bucket/", "stream"), contents(), cluster("s3://bucket/"))
+        emitted(config, BUCKET)
     assert f"{place_}: " in str(caught.value)
 
 
+def nodes(**fields: Any) -> dict[str, Any]:
+    return {"nodes": fields}
+
+
 @pytest.mark.parametrize(
-    "config", [{}, {"kind": "Deployment"}, {"kind": "Pod"}, {"kind": "Job", "spec": []}], ids=str
+    ("code", "where"),
+    [
+        ("config.path", ("s3://bucket/a{0..9}/", "stream", {})),
+        (
+            "config.path",
+            (*BUCKET[:2], nodes(downloads={"host_path": "/x/../y", "container_path": "/c"})),
+        ),
+        ("config.invalid_value", ("/mnt/data/team", "bind_mount", nodes(mounts=[CLAIM]))),
+        ("config.invalid_value", ("/mnt/data/team", "volume", {})),
+    ],
+    ids=str,
 )
-def test_a_template_that_is_no_job_is_refused(config):
-    with larder_error("config.template"):
-        config_files(config, place("s3://bucket/", "stream"), contents(), cluster("s3://bucket/"))
+def test_a_place_that_pods_cannot_have_is_refused(code, where):
+    with larder_error(code):
+        emitted("Pod", where)
 
 
-@pytest.mark.parametrize(("delivery", "mount"), [("bind_mount", CLAIM), ("volume", None)])
-def test_a_claim_is_for_the_delivery_volume(delivery, mount):
-    url, nodes = "/mnt/data/team", {"mounts": [mount]} if mount else {}
-    with larder_error("config.invalid_value", "cluster k: nodes.mounts"):
-        config_files(template("Pod"), place(url, delivery), contents(), cluster(url, nodes))
+@pytest.mark.parametrize("pair", [("Train", "train"), ("hold-out", "hold_out")], ids=str)
+def test_splits_that_would_share_a_variable_are_refused(pair):
+    splits = dict.fromkeys(pair, contents().splits["train"])
+    with larder_error("config.invalid_value", "splits"):
+        emitted("kubernetes", BUCKET, VersionContents("", splits))

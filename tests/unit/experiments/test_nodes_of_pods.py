@@ -6,14 +6,15 @@ import pytest
 
 from larder.experiments.consumers.kubernetes import config_files
 from tests.support.errors import larder_error
-from tests.unit.experiments.test_kubernetes import BUCKET, POD, cluster, contents, place
+from tests.unit.experiments.made import cluster_of, version_of
+from tests.unit.experiments.test_kubernetes import BUCKET, POD, contents
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_pod_trains_on_one_node(nodes):
     url, delivery, options = BUCKET
-    here = cluster(url, {"count": nodes}, **options)
-    given = copy.deepcopy(POD), place(url, delivery), contents(), here
+    here = cluster_of("kubernetes", url, {"count": nodes}, **options)
+    given = copy.deepcopy(POD), version_of(url, delivery), contents(), here
     if nodes == 1:
         assert config_files(*given)
         return

@@ -1,5 +1,4 @@
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +11,12 @@ from hypothesis import strategies as st
 from larder.config.load import load_template
 from larder.config.models.cluster import Cluster
 from larder.experiments.consumers.slurm import config_files
-from larder.experiments.delivery import Advice, DeliveredSplit, DeliveredVersion, VersionContents
+from larder.experiments.delivery import DeliveredSplit, VersionContents
 from tests.support.errors import larder_error
+from tests.support.golden import check_golden
+from tests.support.processes import CHECKOUT
+from tests.unit.experiments.made import VERSION, version_of
 
-ROOT = Path(__file__).parents[3]
-GOLDEN = ROOT / "tests" / "golden" / "slurm"
-VERSION = "0123456789abcdef0123456789abcdef"
 PATTERN = "segments/5eed/shards/train/d-train-{000000..000003}.tar"
 DOWNLOADS = {"downloads": {"host_path": "/nvme/lar der", "container_path": "/cache/"}}
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -32,14 +31,13 @@ SCRIPT = "#!/bin/bash\n#SBATCH --nodes=1\nsrun true\n"
 def emitted(
     delivery: str, url: str, options: dict[str, Any], script: str = "", *, replaces: bool = False
 ) -> tuple[str, tuple[str, ...]]:
-    template = {"script": script} if script else load_template(ROOT / "configs", "slurm/default.sh")
-    root = f"{url.rstrip('/')}/larder/d/"
-    location, advice = f"{root}versions/{VERSION}", Advice(delivery, "Because.")
-    version = DeliveredVersion("d", VERSION, location, root, url, advice, replaces)
+    template = (
+        {"script": script} if script else load_template(CHECKOUT / "configs", "slurm/default.sh")
+    )
     contents = VersionContents("c0de", {"train": DeliveredSplit(50, 4, 5_000, (PATTERN,))}, 10)
     storage = {"url": url, "region": "us-west-2"} if "://" in url else {"url": "/mnt"}
     described = {"name": "s", "storage": storage, "consumer": {"kind": "slurm"}, **options}
-    here = Cluster.model_validate(described)
+    version, here = version_of(url, delivery, replaces=replaces), Cluster.model_validate(described)
     (file,) = config_files(template, version, contents, here, where="t.sh")
     assert (file.name, file.in_storage) == ("job.sh", False)
     return file.text, file.replaced
@@ -47,11 +45,7 @@ def emitted(
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_bytes_are_those_of_the_golden_file(name):
-    text, _ = emitted(*CASES[name])
-    golden = GOLDEN / f"{name}.sh"
-    if os.environ.get("LARDER_WRITE_GOLDEN"):
-        golden.write_text(text)
-    assert text == golden.read_text()
+    check_golden(f"slurm/{name}.sh", emitted(*CASES[name])[0])
 
 
 SRUN = f"""\
@@ -108,7 +102,7 @@ def test_a_download_runs_once_on_each_node_and_training_only_after_it(tmp_path):
 names = st.text(st.characters(codec="utf-8", categories=["L", "P", "S", "Zs"]), min_size=1)
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=names.filter(lambda name: name.isprintable() and not set("{}\\:/.~") & set(name)))
 def test_names_come_back_as_the_shell_reads_them(name, tmp_path):
     downloads = {"host_path": f"/nvme/{name}", "container_path": f"/cache/{name}"}
@@ -182,6 +176,11 @@ def test_mistakes_are_named(code, script, delivery, nodes):
 
 def test_a_template_that_is_no_script_is_refused():
     here = Cluster.model_validate({"name": "s", "storage": {"url": "/mnt"}})
-    version = DeliveredVersion("d", VERSION, "", "/mnt/larder/d/", "/mnt", Advice("bind_mount", ""))
     with larder_error("config.template"):
-        config_files({"entrypoint": "x"}, version, VersionContents("", {}), here, where="t.yaml")
+        config_files(
+            {"entrypoint": "x"},
+            version_of("/mnt", "stream"),
+            VersionContents("", {}),
+            here,
+            where="t.yaml",
+        )

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from larder.experiments.consumers.determined.config import render
-from larder.experiments.consumers.kubernetes import config_files
 from tests.support.errors import larder_error
 from tests.unit.experiments import test_kubernetes as kubernetes
 from tests.unit.experiments import test_slurm as slurm
@@ -30,10 +29,8 @@ def job(kind: str, **fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def emitted(template: dict[str, Any], nodes: int = 1) -> str:
-    here = kubernetes.cluster("s3://bucket/", {"count": nodes}, **ACCESS)
-    version, contents = kubernetes.place("s3://bucket/", "stream"), kubernetes.contents()
-    (file,) = config_files(template, version, contents, here, where="t.yaml")
-    return file.text
+    place = ("s3://bucket/", "stream", {"nodes": {"count": nodes}, **ACCESS})
+    return kubernetes.emitted(template, place).text
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -69,13 +66,19 @@ def test_slurm_refuses_another_region_or_endpoint(name, line):
     [
         "srun --export=ALL,AWS_REGION=us-west-2,OTHER=1 true",
         "(AWS_REGION=us-west-2)",
+        'export AWS_REGION="us-west-2"',
+        "export AWS_ENDPOINT_URL=http://store:9000",
         'echo "AWS_REGION=${AWS_REGION} LARDER_LOCATION=$LARDER_LOCATION"',
         "docker run --env AWS_REGION=$AWS_DEFAULT_REGION image",
     ],
 )
-def test_slurm_keeps_a_line_that_passes_on_what_the_job_has(line):
+def test_slurm_keeps_a_line_that_says_what_the_cluster_file_says(line):
     text, _ = slurm.emitted("stream", "s3://bucket/", BUCKET, f"#!/bin/bash\n{line}\nsrun true\n")
     assert line in text
+
+
+def test_slurm_keeps_any_region_where_training_reads_no_bucket():
+    slurm.emitted("bind_mount", "/mnt/x", {}, "#!/bin/bash\nexport AWS_REGION=any\nsrun true\n")
 
 
 def test_an_init_container_of_one_s_own_may_use_another_region():
@@ -86,39 +89,27 @@ def test_an_init_container_of_one_s_own_may_use_another_region():
     assert "eu-west-1" in emitted(template)
 
 
-def test_the_cluster_s_own_region_and_endpoint_may_stand_in_a_template():
-    lines = 'export AWS_REGION="us-west-2"\nexport AWS_ENDPOINT_URL=http://store:9000\n'
-    script = f"#!/bin/bash\n{lines}srun true\n"
-    text, _ = slurm.emitted("stream", "s3://bucket/", BUCKET, script)
-    assert lines in text
-    slurm.emitted("bind_mount", "/mnt/x", {}, "#!/bin/bash\nexport AWS_REGION=any\nsrun true\n")
-
-
-@pytest.mark.parametrize(("kind", "field"), [("Job", "parallelism"), ("TrainJob", "numNodes")])
-def test_another_number_of_nodes_is_refused(kind, field):
+@pytest.mark.parametrize(
+    ("kind", "field", "place"),
+    [("Job", "parallelism", "spec"), ("TrainJob", "numNodes", "spec.trainer")],
+)
+def test_another_number_of_nodes_is_refused(kind, field, place):
     for asked, nodes in ((1, 2), (4, 2), (2, 1), (0, 1)):
         with larder_error("config.invalid_experiment", "t.yaml") as caught:
             emitted(job(kind, **{field: asked})[0], nodes)
         assert f"asks for {asked} nodes" in caught.value.message
+    for asked in ("3", 3.0, True, [3]):
+        with larder_error("config.template", "t.yaml") as caught:
+            emitted(job(kind, **{field: asked})[0], 3)
+        assert f"{place}.{field} must be a whole number" in caught.value.message
     assert f"{field}: 3" in emitted(job(kind, **{field: 3})[0], 3)
 
 
 def test_a_number_that_is_left_open_is_that_of_the_cluster_file():
     assert "numNodes: 3" in emitted(job("TrainJob")[0], 3)
+    assert "numNodes: 3" in emitted(job("TrainJob", numNodes=None)[0], 3)
     with larder_error("config.invalid_experiment"):  # a Job has one pod
         emitted(job("Job")[0], 3)
-    assert "numNodes: 3" in emitted(job("TrainJob", numNodes=None)[0], 3)
-
-
-@pytest.mark.parametrize("asked", ["3", 3.0, True, [3]])
-@pytest.mark.parametrize(
-    ("kind", "field", "place"),
-    [("Job", "parallelism", "spec"), ("TrainJob", "numNodes", "spec.trainer")],
-)
-def test_a_number_of_nodes_is_a_whole_number(kind, field, place, asked):
-    with larder_error("config.template", "t.yaml") as caught:
-        emitted(job(kind, **{field: asked})[0], 3)
-    assert f"{place}.{field} must be a whole number" in caught.value.message
 
 
 def test_the_step_that_downloads_has_a_task_on_each_node_whatever_the_job_has(tmp_path):

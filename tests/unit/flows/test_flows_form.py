@@ -27,7 +27,6 @@ PLACES = {"source": "from", "storage": "to"}
 
 @pytest.fixture
 def schemas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
-    """The schemas of the flows where there are two datasets and a cluster."""
     for path in ("datasets/digits.yaml", "datasets/mine.yaml", "clusters/local.yaml"):
         (tmp_path / "configs" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "configs" / path).touch()
@@ -57,40 +56,36 @@ def test_every_field_has_a_title_and_a_sentence_and_advanced_is_the_last(schemas
             assert field["description"].endswith((".", "cluster."))
 
 
+DIGITS = {"dataset": "digits"}
+
+
 @pytest.mark.parametrize(
-    "form",
+    ("flow", "form"),
     [
-        {"dataset": "digit"},
-        {"dataset": "digits", "cluster": "elsewhere"},
-        {"dataset": "digits", "plan": "yes"},
-        {"dataset": "digits", "advanced": {"seting": []}},
-        {"dataset": "digits", "advanced": {"settings": "a=b"}},
-        {"dataset": "digits", "advanced": {"settings": ["shard.bytes=1 MB"]}},
-        {"dataset": "digits", "advanced": {"settings": ["cluster.url=x"]}},
-        {"dataset": "digits", "advanced": {"settings": ["mirror"]}},
-        {},
+        ("prepare", {"dataset": "digit"}),
+        ("prepare", {**DIGITS, "cluster": "elsewhere"}),
+        ("prepare", {**DIGITS, "plan": "yes"}),
+        ("prepare", {**DIGITS, "advanced": {"seting": []}}),
+        ("prepare", {**DIGITS, "advanced": {"settings": "a=b"}}),
+        ("prepare", {**DIGITS, "advanced": {"settings": ["shard.bytes=1 MB"]}}),
+        ("prepare", {**DIGITS, "advanced": {"settings": ["cluster.url=x"]}}),
+        ("prepare", {**DIGITS, "advanced": {"settings": ["mirror"]}}),
+        ("prepare", {}),
+        ("copy", {**PLACES, "verify": "md5"}),
+        ("verify", {**DIGITS, "sample": 150.0}),
+        ("verify", {**DIGITS, "sample": 0.0}),
     ],
 )
-def test_the_api_refuses_what_a_form_cannot_say(schemas, form):
-    with pytest.raises(Exception, match=r"is not|unexpected|required|match"):
-        validate(form, schemas["prepare"], raise_on_error=True)
+def test_the_api_refuses_what_no_run_would_take(schemas, flow, form):
+    with pytest.raises(Exception, match=r"is not|unexpected|required|match|one of|maximum|minimum"):
+        validate(form, schemas[flow], raise_on_error=True)
 
 
-@pytest.mark.parametrize(
-    ("flow", "field"),
-    [("copy", {"verify": "md5"}), ("verify", {"sample": 150.0}), ("verify", {"sample": 0.0})],
-)
-def test_the_api_refuses_values_that_no_run_would_take(schemas, flow, field):
-    places = PLACES if flow == "copy" else {"dataset": "digits"}
-    validate(places, schemas[flow], raise_on_error=True)
-    with pytest.raises(Exception, match=r"one of|maximum|minimum"):
-        validate({**places, **field}, schemas[flow], raise_on_error=True)
-
-
-@pytest.mark.parametrize("setting", ["mirror=true", "cluster.copy.concurrency=1", "copy.verify=x"])
-def test_the_api_takes_settings_of_fields(schemas, setting):
-    form = {"dataset": "digits", "advanced": {"settings": [setting]}}
+def test_the_api_takes_settings_of_fields(schemas):
+    settings = ["mirror=true", "cluster.copy.concurrency=1", "copy.verify=x"]
+    form = {"dataset": "digits", "advanced": {"settings": settings}}
     validate(form, schemas["prepare"], raise_on_error=True)
+    validate(PLACES, schemas["copy"], raise_on_error=True)
 
 
 @pytest.mark.parametrize(
@@ -138,36 +133,28 @@ def test_other_datasets_of_a_refresh_take_the_place_of_those_in_the_form():
 @pytest.mark.parametrize(
     ("flow", "command", "arguments"),
     [
-        (prepare, PREPARE, "--dataset d --cluster c --set a=1 --set b=2 --output o"),
-        (prepare, PREPARE, "--dataset d"),
-        (compact, COMPACT, "--dataset d --config-dir there"),
-        (verify, VERIFY, "--dataset d --version v1 --sample 5 --seed 7"),
-        (copy, COPY, "from to --include **/*.jpg --exclude x --cluster c --verify size"),
+        (
+            prepare,
+            PREPARE,
+            "--dataset digits --cluster local --set mirror=true --set labels=null --output o",
+        ),
+        (prepare, PREPARE, "--dataset digits"),
+        (compact, COMPACT, "--dataset digits --config-dir there"),
+        (verify, VERIFY, "--dataset digits --version v1 --sample 5 --seed 7"),
+        (copy, COPY, "from to --include **/*.jpg --exclude x --cluster local --verify size"),
         (copy, COPY, "from to --verify size --set source.region=x"),
     ],
 )
-def test_a_form_says_what_the_command_line_says(flow, command, arguments):
+def test_a_form_says_what_the_command_line_says_and_can_be_sent_again(
+    flow, command, arguments, schemas
+):
     namespace = vars(command.parser("it").parse_args(arguments.split()))
     parameters = {k: v for k, v in namespace.items() if k not in ("plan", "json", "quiet")}
     form = form_of(flow, parameters)
+    validate(form, schemas[flow.name], raise_on_error=True)
     run = command_parameters(flow.validate_parameters(form))
     run.pop("plan", None)
     assert run == {name: value for name, value in parameters.items() if value is not None}
-
-
-def test_runs_from_the_command_line_can_be_copied_in_the_ui(schemas):
-    namespace = vars(PREPARE.parser("it").parse_args(["--dataset", "digits"]))
-    parameters = {k: v for k, v in namespace.items() if k not in ("plan", "json", "quiet")}
-    validate(form_of(prepare, parameters), schemas["prepare"], raise_on_error=True)
-
-
-def test_the_shipped_deployments_say_what_exists():
-    from flows.runs.deployments import FILE, _file, _name
-
-    assert Path(FILE).is_file()
-    entries = [_name(entry) for entry in _file()["deployments"]]
-    shipped = {path.stem for path in Path("configs/datasets").glob("*.yaml")}
-    assert shipped <= {name.removeprefix("prepare/") for name in entries}
 
 
 @pytest.mark.parametrize(
