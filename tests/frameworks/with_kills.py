@@ -18,7 +18,6 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +28,6 @@ from tests.support.numbered import number_of
 URL = "s3://team/larder/imagenet@latest"
 EPOCHS = 2
 SEED: dict[str, Any] = {"shuffle": True, "seed": 7}
-PICTURES: dict[str, Any] = {"batch_size": 64, "decode": True, "size": 32, **SEED}
 LIMITED = ("limit", "fraction", "both", "steps")
 """Options with which the last epoch may end early."""
 
@@ -260,55 +258,6 @@ def transformers(run: Run) -> None:
     model.counting.end(run)
 
 
-def own_loop(run: Run) -> None:
-    """A loop in PyTorch or plain Python that keeps the state of its loader with the model."""
-    import torch
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    data = larder.open(URL)
-    options = {**PICTURES, "workers": 2 if run.option == "processes" else 0}
-    if run.option == "weights":
-        options["choose"] = larder.Choice(weights="balanced")
-    dataset = data.torch("train", **options)
-    batches: Any = dataset.loader(2 if run.option == "workers" else 0)
-    if run.option == "stateful":
-        batches = StatefulDataLoader(dataset, batch_size=None, num_workers=2)
-    elif run.option == "python":
-        batches = dataset.batches
-    validation = data.torch("validation", batch_size=16, decode=True, size=32).loader()
-    model = counting(600)
-    optimizer = torch.optim.SGD(model.parameters(), 1.0)
-    done = 0
-    if run.checkpoint:
-        checkpoint = torch.load(run.checkpoint)
-        done = checkpoint["done"]
-        model.load_state_dict(checkpoint["model"])
-        batches.load_state_dict(checkpoint["loader"])
-    step, length = run.killing(), len(dataset)
-    accumulated = 4 if run.option == "accumulation" else 1
-    limit = 7 if run.option == "limit" else length
-
-    def save(path: Path) -> None:
-        states = {"model": model.state_dict(), "loader": batches.state_dict()}
-        torch.save({**states, "done": done}, path)
-
-    while done < EPOCHS * length:
-        for batch in islice(batches, min(limit, EPOCHS * length - done)):
-            (model.loss(numbers(batch["key"])) / accumulated).backward()
-            step()
-            done += 1
-            if done % accumulated == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-            if done % (EVERY if accumulated == 1 else accumulated) == 0:
-                kept(run.place / f"at-{done}", save)
-            if run.option == "validation" and done % 4 == 0:
-                assert sum(len(each["key"]) for each in islice(validation, 2)) == 32
-        if run.option == "limit":
-            dataset.batches.skip(0)
-    model.end(run)
-
-
 def keras(run: Run) -> None:
     """The sequence of the page, with its callback; the state is kept with the weights."""
     import keras
@@ -368,28 +317,6 @@ def keras(run: Run) -> None:
     run.end(trail[: EPOCHS * 600])  # a step of several executions may go beyond
 
 
-def tf_data(run: Run) -> None:
-    """Batches of tf.data that are prefetched: training counts them, and skips them to go on."""
-    from larder.readers.tf import dataset
-
-    options: dict[str, Any] = {"batch_size": 64, **SEED}
-    loader = larder.open(URL).loader("train", **options)
-    step, checkpoint = run.killing(), run.checkpoint
-    trail: list[int] = json.loads(checkpoint.read_text()) if checkpoint else []
-    done = len(trail) // 600 * len(loader) + len(trail) % 600 // 64
-    loader.skip(done)
-    batches = dataset(loader, columns=("key",))
-    while done < EPOCHS * len(loader):
-        for (keys,) in batches.prefetch(2):
-            trail += numbers(key.decode() for key in keys.numpy())
-            step()
-            done += 1
-            if done % EVERY == 0:
-                text = json.dumps(trail)
-                kept(run.place / f"at-{done}", lambda path, text=text: path.write_text(text))
-    run.end(trail)
-
-
 class Failed(Exception):  # noqa: N818 - a test means it to happen
     """Training failed in the middle of a step."""
 
@@ -406,13 +333,8 @@ PROGRAMS: dict[str, dict[str, tuple[Recipe, str]]] = {
             transformers,
             "plain accumulation steps both evaluation epochs",
         ),
-        "PyTorch": (
-            own_loop,
-            "plain workers processes stateful python accumulation limit validation weights",
-        ),
     },
     "tensorflow": {
-        "TensorFlow": (tf_data, "plain"),
         "Keras": (
             keras,
             "plain processes validation unshuffled executions steps validation_steps"
@@ -512,9 +434,8 @@ def row_of(
     for number, kills in enumerate(killed):
         resumed = killed_and_resumed(recipe, code, option, place / str(number), kills)
         differ.append(resumed if isinstance(resumed, str) else differences(whole, resumed))
-    again = 0 if option == "weights" else repeated(whole, samples)
     missing = 0 if option in LIMITED else EPOCHS * samples - len(whole["trail"])
-    counts = {"repeated": again, "missing": missing}
+    counts = {"repeated": repeated(whole, samples), "missing": missing}
     return {"case": case, **counts, "kills": killed, "differences": differ}
 
 

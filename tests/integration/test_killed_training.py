@@ -23,8 +23,7 @@ SECTIONS = {
 }
 REFUSED = {"Keras: steps", "Keras: validation_steps", "Keras: uncounted_steps"}
 ALWAYS = {
-    *("PyTorch Lightning: limit", "PyTorch Lightning: exception_accumulation", "PyTorch: limit"),
-    *("PyTorch: stateful", "Keras: processes"),
+    *("PyTorch Lightning: limit", "PyTorch Lightning: exception_accumulation", "Keras: processes"),
     *("Accelerate: plain", "Text, and the Trainer of Hugging Face: accumulation"),
     *("Text, and the Trainer of Hugging Face: evaluation", "Keras: plain", *REFUSED, *FOUND),
 }
