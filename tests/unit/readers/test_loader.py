@@ -125,6 +125,23 @@ def test_samples_that_can_none_of_them_be_read_are_an_error_also_where_they_are_
         keys(loader_of(samples, batch_size=8, on_error="skip", workers=workers))
 
 
+@pytest.mark.parametrize("begin", [0, 7])
+def test_the_error_of_a_damaged_sample_comes_when_its_batch_does(workers, begin):
+    """Several batches are read at once."""
+    given = {"batch_size": 5, "workers": workers, "memory_bytes": 1 << 20}
+    keys = [batch["key"] for batch in loader_of(NumberedSamples([200]), **given)]
+    bad = int(keys[23][2])
+    loader = loader_of(NumberedSamples([200], bad=[bad]), **given)
+    loader.skip(begin)
+    for _ in range(2):
+        with pytest.raises(DamageError):
+            list(loader)
+        assert loader.batches == 23
+        loader.skip(0)
+    loader.skip(1)
+    assert [batch["key"] for batch in loader] == keys[24:]
+
+
 @pytest.mark.parametrize("bad", [set(), set(range(50))])
 def test_a_shard_that_was_replaced_is_not_skipped(bad):
     class Replaced(NumberedSamples):
