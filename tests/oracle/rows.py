@@ -24,9 +24,9 @@ SINGLE: dict[str, Sequence[Any]] = {
     ],
     "columns": ["all", "few", "image", "text"],
     "decode": ["no", "yes", "list", "masks"],
-    "transforms": ["no", "text", "image"],
+    "transforms": ["no", "text", "image", "kept"],
     "map": ["no", "no", "crop", "noise", "keeping"],
-    "collate": ["no", "no", "listed", "sized"],
+    "collate": ["no", "no", "listed", "sized", "kept"],
     "bad": (False, True),
     "check": ["always", "once", "never"],
     "memory": (None, "1 kB", "1 MB"),
@@ -62,16 +62,17 @@ def valid(row: Row) -> Row:
     replace("decode", "list masks" if len(forms) == 1 else "no list masks", "yes", cached)
     replace("columns", "text", "all", len(forms) > 1 or row["bad"])
     replace("decode", "no", "yes", row["columns"] == "image")
-    replace("transforms", "text image", "no", len(forms) > 1)
+    replace("transforms", "text image kept", "no", len(forms) > 1)
     has_image = (row["decode"] != "no" or cached) and row["columns"] in ("all", "image")
     replace("map", "crop", "noise", not has_image)
-    replace("transforms", "image", "no", not has_image)
+    replace("transforms", "image kept", "no", not has_image)
     replace("transforms", "text", "no", "built" in forms or row["columns"] in ("image", "few"))
     replace("choose", "label balanced mixture", "key", "sorted" in forms)
     replace("choose", "tenth numbers", "all", row["bad"])
     replace("check", "once never", "always", row["bad"])
     replace("place", "s3 gcs keep", "directory", row["bad"])
-    replace("keep", "written", "views", row["map"] == "keeping")
+    is_kept = "keeping" in row["map"] or "kept" in (row["transforms"], row["collate"])
+    replace("keep", "written", "views", is_kept)
     return row
 
 
@@ -146,17 +147,17 @@ FIXED: tuple[Row, ...] = (
     _row(form="encoded", order="lanes", batch="12", rank="0/3", decode="yes", map="crop"),
     _row(form="encoded", order="full", choose="mixture", columns="text", map="noise", fork="reads"),
     _row(form="decoded", order="full", rank="1/2", choose="bytes", keep="written", leave="skip"),
-    _row(form="decoded", order="window", rank="2/3", map="crop", batch="12", choose="limit"),
+    _row(form="decoded", order="window", rank="2/3", map="crop", batch="12", collate="kept"),
     _row(form="built", order="full", rank="0/2", choose="numbers", columns="few", leave="again"),
     _row(form="built", order="full", map="keeping", rank="1/3", keep="views"),
     _row(order="full", bad=True, rank="1/2", batch="12", decode="yes"),
-    _row(form="decoded", order="full", bad=True, map="noise", choose="weights"),
+    _row(form="decoded", bad=True, map="noise", choose="weights", transforms="kept"),
     _row(place="s3", order="window", rank="1/2", check="once", memory="1 kB"),
     _row(place="keep", order="full", rank="0/2", decode="yes", check="never"),
     _row(form="decoded", place="s3", order="full", rank="2/3", batch="12"),
     _row(order="full", workers=2, rank="1/2", decode="yes", kill=True, keep="written"),
-    _row(form="decoded", order="full", workers=2, fork="reads", keep="whole"),
-    _row(form="decoded", order="full", workers=2, map="keeping", leave="again"),
+    _row(form="decoded", workers=2, fork="reads", keep="whole", transforms="kept"),
+    _row(form="decoded", order="full", workers=2, collate="kept", leave="again"),
     _row(form="plain decoded", by="sample", length=200, most=190, workers=2, columns="image"),
     _row(form="plain decoded", by="batch", length=200, most=190, workers=2, columns="image"),
     _row(

@@ -23,7 +23,7 @@ from tests.oracle.sets import FORMS, prepare
 ROOT = Path(__file__).parents[2]
 READERS = ROOT / ".venv-readers/bin/python"
 ROWS = os.environ.get("LARDER_ROWS", "1000" if nightly() else "0")
-QUICK = (*range(3, 12), 13, 14, 16, 17, 19, 20, 21, 28, 29)
+QUICK = (*range(3, 12), 13, 14, 15, 16, 17, 19, 20, 21, 28, 29)
 
 
 @pytest.fixture(scope="session")

@@ -131,17 +131,6 @@ def test_data_and_caches_are_pickled(toy):
         assert copy[4]["label"] == 4
 
 
-def test_the_directory_of_downloads_can_be_given(tmp_path):
-    part = write_part(tmp_path, "train.mdb", 3)
-    publish(
-        "memory://given/larder/toy", document(CacheFacts("decoded", {"train": (part,)})), tmp_path
-    )
-    data = larder.open("memory://given/larder/toy", cache_dir=tmp_path / "mine")
-    data.cache("train").close()
-    assert (tmp_path / "mine" / f"{part.sha256}.mdb").exists()
-    forget("given")
-
-
 def refusal(call: Any, *arguments: Any) -> str:
     with pytest.raises(LarderError) as caught:
         call(*arguments)
@@ -167,26 +156,6 @@ def test_the_first_digits_of_an_id_name_its_version(toy):
         larder.open(f"{toy}@{ID[:5]}")
     assert refusal(larder.open, f"{toy}@{ID[:5]}") == "version.ambiguous"
     assert larder.open(f"{toy}@{ID}").version == ID
-
-
-@pytest.mark.parametrize("wrong", [[1.5], [1.0], [True, False], ["1"], np.array([0.0])])
-def test_a_record_number_must_be_an_integer(toy, wrong):
-    with larder.open(toy).cache("train") as reader:
-        with pytest.raises(TypeError):
-            reader.batch(wrong)
-        with pytest.raises(TypeError):
-            reader[wrong[0]]
-        for outside in ([len(reader)], [-len(reader) - 1], np.array([2**64 - 1], np.uint64)):
-            with pytest.raises(IndexError):
-                reader.batch(outside)
-        first = reader[0].keys()
-        assert reader.batch(np.array([0], np.uint8)).keys() == first
-        assert reader.batch([]).keys() == first
-
-
-def test_a_version_without_a_cache(root, tmp_path):
-    publish(f"{root}/larder/toy", document(None), tmp_path)
-    assert refusal(larder.open(f"{root}/larder/toy").cache, "train") == "cache.missing"
 
 
 OTHER_ADDRESSES = """
