@@ -1,12 +1,12 @@
 """Every kind of picture in a version: all readers have the same pixels."""
 
 import hashlib
-import io
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from image_files import saved
 from PIL import Image, ImageFile
 from pipeline_lab import directory_lab
 from required import read_with_frameworks
@@ -30,24 +30,13 @@ def version(tmp_path_factory):
         if array.dtype == np.uint8:
             objects[f"{number:03}.png"] = picture.data
             wanted[f"{number:03}"] = np.repeat(array, 3 if array.shape[2] == 1 else 1, axis=2)
-    file = io.BytesIO()
-    Image.effect_noise((90, 90), 90).save(file, "JPEG")
-    cut = {f"{name}.png": file.getvalue()[:-1_000] for name in ("cut", "short")}
+    jpeg = saved(Image.effect_noise((90, 90), 90), "JPEG")
+    cut = {f"{name}.png": jpeg[:-1_000] for name in ("cut", "short")}
     folder = tmp_path_factory.mktemp("pixels")
     plain: dict[str, Any] = {"labels": None, "cache": None, "validate": "none"}
-    files = directory_lab(folder / "files", {**objects, **cut}, **plain)
-    shape = {"resize": [SIZE, SIZE], "mode": "RGB"}
-    cached = {"cache": {"records": "decoded"}, "on_bad_sample": "skip", "labels": None}
-    whole = directory_lab(folder / "whole", {**objects, **cut}, **cached)
-    shaped = directory_lab(
-        folder / "shaped",
-        {**objects, **cut},
-        **{**cached, "cache": {"records": "decoded", "images": shape}},
-    )
-    for lab in (files, whole, shaped):
-        lab.prepare()
-    urls = [f"{lab.storage}/larder/d" for lab in (files, whole, shaped)]
-    return SimpleNamespace(files=urls[0], whole=urls[1], shaped=urls[2], wanted=wanted)
+    lab = directory_lab(folder, {**objects, **cut}, **plain)
+    lab.prepare()
+    return SimpleNamespace(files=f"{lab.storage}/larder/d", wanted=wanted)
 
 
 def squares(wanted: dict[str, Array]) -> dict[str, Array]:
@@ -61,14 +50,7 @@ def same(found: dict[str, Array], wanted: dict[str, Array]) -> None:
         assert np.array_equal(found[key], array), key
 
 
-def cached(url: str) -> dict[str, Array]:
-    data = larder.open(url)
-    cache = data.cache("train")
-    return {key: cache[number]["image"] for number, key in enumerate(data.keys("train"))}
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("size", [None, SIZE])
+@pytest.mark.parametrize(("workers", "size"), [(0, None), (2, SIZE)])
 def test_loaders_have_the_pixels_of_the_files(version, workers, size, monkeypatch):
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     reading = larder.Reading(on_error="skip")
@@ -95,12 +77,9 @@ def test_workers_of_torch_have_the_pixels_of_the_files(version):
     assert found == {"0": digests, "2": digests}
 
 
-@pytest.mark.parametrize("size", [None, SIZE])
-@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize(("kind", "size"), [("JPEG", None), ("PNG", SIZE)])
 def test_a_loader_has_the_limit_that_images_were_checked_with(tmp_path, size, kind, monkeypatch):
-    file = io.BytesIO()
-    Image.new("RGB", (30, 30)).save(file, kind)
-    objects = {"a.png": file.getvalue()}
+    objects = {"a.png": saved(Image.new("RGB", (30, 30)), kind)}
     for module in (split, batches):
         monkeypatch.setattr(module, "MAX_PIXELS", 100)
     fields = {"labels": None, "cache": None, "validate": "none"}

@@ -7,10 +7,8 @@ from functools import cached_property
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from required import at_night, at_push
 
 from larder.readers.options import Kind, Shuffle
 from larder.readers.order import (
@@ -184,18 +182,6 @@ def test_ranks_read_whole_lanes(per_lane, batches, each, lane_shards, world, see
     for start in range(0, division.samples, window):
         numbers = np.sort(order.numbers(start, start + window)).reshape(lanes, -1)
         assert (np.diff(numbers) == 1).all()
-
-
-@pytest.mark.parametrize("samples", [2, *at_push(3, 5), *at_night(4, 6)])
-def test_all_orders_of_few_samples_are_equally_likely(samples):
-    tried = 4_000
-    words = [epoch_words("ab" * 16, "train", seed, 0, "full") for seed in range(tried)]
-    counts = Counter(tuple(Full(samples, each).numbers(0, samples).tolist()) for each in words)
-    kinds = math.factorial(samples)
-    expected = tried / kinds
-    chi_squared = sum((n - expected) ** 2 / expected for n in counts.values())
-    chi_squared += expected * (kinds - len(counts))
-    assert chi_squared < kinds - 1 + 4 * math.sqrt(2 * kinds)
 
 
 def test_lanes_and_windows_have_defaults():
