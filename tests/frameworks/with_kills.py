@@ -1,9 +1,8 @@
 """Trains by recipes of the pages, kills training at steps, and resumes it.
 
 Each run is a forked process, because a framework takes seconds to import. Every checkpoint has the
-samples that the model was trained with, in order, and a weight for each sample, to which every
-step of an optimizer adds its gradient. So the last checkpoint tells whether a run that was killed
-has trained with each sample as often, and in the same order, as one that was not.
+samples that steps of the optimizer took, in order. So the last checkpoint tells whether a run that
+was killed has trained with each sample as often, and in the same order, as one that was not.
 """
 
 from __future__ import annotations
@@ -72,10 +71,9 @@ class Run(NamedTuple):
 
         return step
 
-    def end(self, trail: Any, weights: Any = ()) -> None:
+    def end(self, trail: Any) -> None:
         """Write down what the model was trained with, when training is over."""
-        seen = {"trail": [*map(int, trail)], "weights": [*map(float, weights)]}
-        (self.folder / "end.json").write_text(json.dumps(seen))
+        (self.folder / "end.json").write_text(json.dumps([*map(int, trail)]))
 
 
 Recipe = Callable[[Run], None]
@@ -85,22 +83,22 @@ def numbers(keys: Any) -> list[int]:
     return [int(number_of(key)) for key in keys]
 
 
-def counting(samples: int) -> Any:
-    """A model in PyTorch with a weight for each sample, and the samples of all its steps."""
+def counting() -> Any:
+    """A model in PyTorch of one weight, and the samples of all its steps."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     class Counting(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weights = torch.nn.Parameter(torch.zeros(samples))
+            self.weights = torch.nn.Parameter(torch.zeros(1))
             self.register_buffer("trail", torch.full((20_000,), -1))
             self.register_buffer("length", torch.tensor(0))
             self.waiting: list[int] = []
 
         def loss(self, given: list[int]) -> Any:
             self.waiting += given
-            return self.weights[given].sum()
+            return self.weights.sum() * len(given)
 
         def stepped(self, *_: Any) -> None:
             start = int(self.length)
@@ -109,7 +107,7 @@ def counting(samples: int) -> Any:
             self.waiting = []
 
         def end(self, run: Run) -> None:
-            run.end(self.trail[: int(self.length)].tolist(), self.weights.tolist())
+            run.end(self.trail[: int(self.length)].tolist())
 
     model = Counting()
     register_optimizer_step_post_hook(model.stepped)
@@ -133,7 +131,7 @@ def lightning(run: Run) -> None:
     class Model(pl.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.counting = counting(600)
+            self.counting = counting()
 
         def training_step(self, batch: Any, number: int) -> Any:
             if is_failing:
@@ -192,7 +190,7 @@ def accelerate(run: Run) -> None:
     steps = 4 if run.option == "accumulation" else 1
     os.environ["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = str(steps)
     step = run.killing()
-    model = counting(600)
+    model = counting()
     checkpoint = run.checkpoint
     names: dict[str, Any] = {"model": model, "checkpoint": checkpoint}
     names["optimizer"] = torch.optim.SGD(model.parameters(), 1.0)
@@ -230,12 +228,12 @@ def transformers(run: Run) -> None:
     class Model(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.counting = counting(72)
+            self.counting = counting()
 
         def forward(self, input_ids: Any, attention_mask: Any, labels: Any) -> Any:
             given = (input_ids[:, 0] - 2).tolist()
             if not self.training:
-                return {"loss": self.counting.weights[given].sum()}
+                return {"loss": self.counting.weights.sum()}
             step()
             return {"loss": self.counting.loss(given)}
 
@@ -370,37 +368,18 @@ def forked(recipe: Recipe, run: Run) -> str:
     return {0: "over", 3: "failed", -signal.SIGKILL: "killed"}.get(status, "crashed")
 
 
-def end_of(folder: Path) -> dict[str, Any]:
-    seen: dict[str, Any] = json.loads((folder / "end.json").read_text())
-    return seen
-
-
 def killed_and_resumed(
     recipe: Recipe, code: str, option: str, folder: Path, kills: list[int]
-) -> dict[str, Any] | str:
+) -> list[int] | str:
     """Samples that runs trained with: some are killed at these steps, the last one is not."""
     for number, kill in enumerate([*kills, None]):
         ended = forked(recipe, Run(code, option, folder, number, kill))
         if ended not in ("killed", "failed"):
             break
-    return end_of(folder) if ended == "over" else ended
-
-
-def differences(one: dict[str, Any], other: dict[str, Any]) -> int:
-    """The number of samples that two runs trained with at other places, or in other steps."""
-    trails = one["trail"], other["trail"]
-    places = sum(a != b for a, b in zip(*trails, strict=False)) + abs(
-        len(trails[0]) - len(trails[1])
-    )
-    pairs = zip(one["weights"], other["weights"], strict=True)
-    return places + sum(abs(a - b) > 1e-4 for a, b in pairs)
-
-
-def repeated(seen: dict[str, Any], samples: int) -> int:
-    """The number of samples that come twice in an epoch."""
-    trail = seen["trail"]
-    epochs = [trail[start : start + samples] for start in range(0, len(trail), samples)]
-    return sum(len(epoch) - len(set(epoch)) for epoch in epochs)
+    if ended != "over":
+        return ended
+    trail: list[int] = json.loads((folder / "end.json").read_text())
+    return trail
 
 
 def cases(program: str) -> list[str]:
@@ -424,19 +403,23 @@ def row_of(
     if isinstance(whole, str):
         return {"case": case, "refused": whole}
     samples, size = (72, 8) if recipe is transformers else (600, 64)
-    steps = -(-len(whole["trail"]) // size)
+    epochs = [whole[start : start + samples] for start in range(0, len(whole), samples)]
+    steps = -(-len(whole) // size)
     draws = random.Random(f"{case} {seed}")
-    killed = [FOUND[case]] if case in FOUND else []
-    differ: list[int | str] = []
+    chosen = [FOUND[case]] if case in FOUND else []
     for length in chains:
         near = (draws.randint(1, 8) for _ in range(length - 1))
-        killed.append([draws.randint(1, steps - 1), *near])
-    for number, kills in enumerate(killed):
-        resumed = killed_and_resumed(recipe, code, option, place / str(number), kills)
-        differ.append(resumed if isinstance(resumed, str) else differences(whole, resumed))
-    missing = 0 if option in LIMITED else EPOCHS * samples - len(whole["trail"])
-    counts = {"repeated": repeated(whole, samples), "missing": missing}
-    return {"case": case, **counts, "kills": killed, "differences": differ}
+        chosen.append([draws.randint(1, steps - 1), *near])
+    ends = [
+        killed_and_resumed(recipe, code, option, place / str(number), kills)
+        for number, kills in enumerate(chosen)
+    ]
+    return {
+        "case": case,
+        "repeated": sum(len(epoch) - len({*epoch}) for epoch in epochs),
+        "missing": 0 if option in LIMITED else EPOCHS * samples - len(whole),
+        "differ": [kills for kills, end in zip(chosen, ends, strict=True) if end != whole],
+    }
 
 
 def main(

@@ -1,6 +1,5 @@
 """Every kind of picture in a version: all readers have the same pixels."""
 
-import hashlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 from image_files import saved
 from PIL import Image, ImageFile
 from pipeline_lab import directory_lab
-from required import read_with_frameworks
 
 import larder
 from larder.readers import batches, split
@@ -64,17 +62,6 @@ def test_loaders_have_the_pixels_of_the_files(version, workers, size, monkeypatc
     }
     same(found, version.wanted if size is None else squares(version.wanted))
     assert loader.skipped.count == 2
-
-
-@pytest.mark.push
-def test_workers_of_torch_have_the_pixels_of_the_files(version):
-    given = {"url": version.files, "size": SIZE, "workers": [0, 2]}
-    found = read_with_frameworks("with_pixels", given)
-    digests = {
-        key: hashlib.sha256(array.tobytes()).hexdigest()
-        for key, array in squares(version.wanted).items()
-    }
-    assert found == {"0": digests, "2": digests}
 
 
 @pytest.mark.parametrize(("kind", "size"), [("JPEG", None), ("PNG", SIZE)])

@@ -49,30 +49,6 @@ def keys_of(published: Published, split: str) -> list[str]:
     return [sample.key for sample in published.samples[split]]
 
 
-def test_the_shards_as_they_are_have_more(tmp_path):
-    """So nobody is handed their names."""
-    lab, document, published = grown(tmp_path, "omit")
-    with lab.opened_root() as root:
-        bare = published.read_by_pattern(root)
-    stale = {split: len(bare[split]) - len(published.samples[split]) for split in bare}
-    data = larder.open(f"{lab.storage}/larder/d")
-    assert stale == {split: facts.omitted for split, facts in data.splits.items()}
-    for split, count in (("train", 3), ("validation", 1)):
-        assert data.splits[split].omitted == count
-        with larder_error("version.omitted"):
-            data.shards(split)
-    config = emitted(document)
-    for split, facts in config["splits"].items():
-        assert set(facts) == {"samples", "shards", "bytes"}
-        assert facts["samples"] == len(published.samples[split])
-    assert {split: len(files) for split, files in config["cache"].items()} == {
-        "train": 2,
-        "validation": 1,
-    }
-    trained = larder.open(config["location"])
-    assert [sample.key for sample in trained.samples("train")] == keys_of(published, "train")
-
-
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
 def test_packed_again_they_are_read_by_the_patterns_of_the_config(tmp_path):
     lab, document, published = grown(tmp_path / "team data", "repack", shards={"bytes": 3_000})

@@ -44,11 +44,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 20))
     parser.add_argument("--place", type=Path, help="keep the datasets here, for the next time")
     parser.add_argument("--only", type=int, help="the number of a row")
-    parser.add_argument("--without", action="append", default=[], help="such as map=keeping")
     arguments = parser.parse_args()
-    options = dict(KINDS[arguments.kind])
-    for name, _, text in (each.partition("=") for each in arguments.without):
-        options[name] = [value for value in options[name] if str(value) != text]
+    options = KINDS[arguments.kind]
     draw = random.Random(arguments.seed)
     rows = [*covering(options), *(drawn(options, draw) for _ in range(arguments.rows))]
     with ExitStack() as stack:

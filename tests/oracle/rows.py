@@ -84,7 +84,7 @@ def _for_frameworks(row: Row) -> None:
         row |= {"columns": "image", "decode": "yes", "collate": "no", "transforms": "no"}
         row |= {"leave": "no", "kill": False, "keep": "whole"}
         row["map"] = "crop" if row["map"] == "crop" else "no"
-    if row["consumer"] != "torch":
+    if row["consumer"] not in ("torch", "torch workers"):
         row["workers"] = row["resumed"] = 0
 
 
@@ -119,8 +119,8 @@ def _row(**options: Any) -> Row:
 
 FRAMEWORKS_FIXED: tuple[Row, ...] = (
     _row(consumer="torch", order="full", workers=2, leave="again"),
-    _row(consumer="torch workers", order="full", rank="1/2", leave="again"),
-    _row(consumer="torch workers", order="full", bad=True, batch="12", decode="yes"),
+    _row(consumer="torch workers", order="full", rank="1/2", workers=3, leave="again"),
+    _row(consumer="torch workers", order="full", resumed=2, bad=True, batch="12", decode="yes"),
     _row(consumer="persistent", order="full", leave="again"),
     _row(consumer="stateful", form="decoded", order="window", leave="again"),
     _row(consumer="tf", order="full", rank="1/2", map="crop"),
@@ -149,34 +149,18 @@ FIXED: tuple[Row, ...] = (
     _row(form="decoded", order="full", rank="1/2", choose="bytes", keep="written", leave="skip"),
     _row(form="decoded", order="window", rank="2/3", map="crop", batch="12", collate="kept"),
     _row(form="built", order="full", rank="0/2", choose="numbers", columns="few", leave="again"),
-    _row(form="built", order="full", map="keeping", rank="1/3", keep="views"),
+    _row(form="built", order="full", map="keeping", rank="1/3", keep="views", choose="limit"),
     _row(order="full", bad=True, rank="1/2", batch="12", decode="yes"),
     _row(form="decoded", bad=True, map="noise", choose="weights", transforms="kept"),
     _row(place="s3", order="window", rank="1/2", check="once", memory="1 kB"),
     _row(place="keep", order="full", rank="0/2", decode="yes", check="never"),
     _row(form="decoded", place="s3", order="full", rank="2/3", batch="12"),
     _row(order="full", workers=2, rank="1/2", decode="yes", kill=True, keep="written"),
-    _row(form="decoded", workers=2, fork="reads", keep="whole", transforms="kept"),
+    _row(form="decoded", workers=2, fork="writes", keep="views", transforms="kept"),
     _row(form="decoded", order="full", workers=2, collate="kept", leave="again"),
     _row(form="plain decoded", by="sample", length=200, most=190, workers=2, columns="image"),
     _row(form="plain decoded", by="batch", length=200, most=190, workers=2, columns="image"),
-    _row(
-        form="plain sorted",
-        by="sample",
-        length=25,
-        order="full",
-        map="noise",
-        choose="limit",
-        leave="skip",
-    ),
-    _row(
-        form="encoded built",
-        by="batch",
-        length=None,
-        order="full",
-        rank="2/3",
-        batch="12",
-        leave="again",
-    ),
+    _row(form="plain sorted", by="sample", length=25, order="full", map="noise", leave="skip"),
+    _row(form="encoded built", by="batch", length=None, order="full", rank="2/3", leave="again"),
 )
 """The rows of every push: without other frameworks, and quick."""

@@ -45,20 +45,6 @@ def test_a_file_and_its_array_give_the_same_piece(width, height, size, decoder, 
             assert np.abs(difference).mean() < 4, "but for the way it is scaled"
 
 
-@pytest.mark.parametrize("size", [300, 180, 90, 40])
-def test_a_jpeg_is_halved_as_often_as_its_piece_allows(size, monkeypatch):
-    sizes, decode = [], images.scaled
-    monkeypatch.setattr(
-        images, "scaled", lambda *given: sizes.append(given[0].shape) or decode(*given)
-    )
-    whole = RandomResizedCrop(size, scale=(1, 1))
-    for simplejpeg in (True, False):
-        if not simplejpeg:
-            monkeypatch.setattr(images, "_simplejpeg", lambda: None)
-        whole({"key": "k", "jpg": encoded(gradient(500, 375))}, np.random.default_rng(0))
-    assert {shape[0] for shape in sizes} == {{300: 375, 180: 188, 90: 94, 40: 47}[size]}
-
-
 def test_pieces_vary_within_their_bounds():
     """The ranges of red and green say where a piece is."""
     image, areas, mirrored = np.asarray(gradient(256, 256)), [], 0

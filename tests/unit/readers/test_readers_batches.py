@@ -38,28 +38,9 @@ def sample(key: str, label: int | None = None, **parts: bytes) -> Sample:
     return Sample(key, label, parts)
 
 
-def test_a_batch_has_keys_labels_and_parts():
-    batch = batch_of([sample("a", 3, jpg=b"1", cls=b"3"), sample("b", 1, jpg=b"2", json=b"{}")])
-    assert batch["key"] == ["a", "b"]
-    assert batch["label"].dtype == np.int64
-    assert batch["label"].tolist() == [3, 1]
-    assert batch["jpg"] == [b"1", b"2"]
-    assert batch["json"] == [None, b"{}"]
-    assert set(batch) == {"key", "label", "jpg", "json"}
-
-
 def test_samples_without_labels():
     assert batch_of([sample("a", cls=b"dog")]) == {"key": ["a"], "cls": [b"dog"]}
     assert batch_of([sample("a", 1, cls=b"1"), sample("b")])["label"] == [1, None]
-
-
-def test_images_become_arrays_and_other_parts_stay():
-    parts = {"jpg": encoded(picture(30, 20)), "seg.png": encoded(picture(30, 20), "PNG")}
-    batch = Decoding(images=True)(batch_of([Sample("a", 0, {**parts, "json": b"{}"})] * 3))
-    assert batch["image"].shape == batch["image.seg"].shape == (3, 20, 30, 3)
-    assert batch["image.seg"].dtype == np.uint8
-    assert np.array_equal(batch["image.seg"][0], np.asarray(picture(30, 20)))
-    assert batch["json"] == [b"{}"] * 3
 
 
 def test_images_of_several_sizes_are_a_list_until_a_size_is_given():
@@ -193,15 +174,6 @@ def test_samples_that_cannot_be_decoded_are_named_and_may_be_left_out():
     assert [error.where for error in errors] == ["0.jpg", "2.jpg", "4.jpg"]
 
 
-def test_a_function_gets_the_array_of_an_image_and_the_bytes_of_others():
-    transforms = {"image": lambda pixels: pixels[::-1], "json": len}
-    decoding = Decoding(images=True, transforms=transforms)
-    data = encoded(picture(9, 9))
-    batch = decoding(batch_of([sample("a", jpg=data, json=b"{}"), sample("b", jpg=data)]))
-    assert np.array_equal(batch["image"][0], decode_image(data, "x")[::-1])
-    assert batch["json"] == [2, None]
-
-
 def test_numbers_of_numpy_become_an_array():
     batch = Decoding(transforms={"n": np.int16})(
         batch_of([sample("a", n=b"7"), sample("b", n=b"8")])
@@ -246,14 +218,6 @@ def test_a_function_may_write_to_an_array(size):
     read_only = np.frombuffer(bytes(4), np.uint8)
     batch = {"key": ["a"], "png": [encoded(picture(9, 9), "PNG")], "npy": [read_only]}
     assert decoding(batch)["image"].max() < 128
-
-
-def test_the_records_of_an_encoded_cache_are_decoded_too():
-    files = [np.frombuffer(encoded(picture(9 + n, 9)), np.uint8) for n in range(2)]
-    decoding = Decoding(images=True, size=4, transforms={"json": lambda part: bytes(part)})
-    batch = decoding({"key": ["a", "b"], "jpg": files, "json": np.full((2, 3), 65, np.uint8)})
-    assert batch["image"].shape == (2, 4, 4, 3)
-    assert batch["json"] == [b"AAA", b"AAA"]
 
 
 def test_flipped_views_of_several_shapes_are_copied():

@@ -65,26 +65,6 @@ def in_a_child(check):
     return answer
 
 
-@pytest.mark.parametrize("part", ["whole", "view"])
-def test_a_child_has_the_batch_that_it_was_forked_with(part):
-    batches = iter(made(pixels))
-    next(batches)
-    held = [next(batches)["txt"]]
-    if part == "view":
-        held = [held[0][2:, ::3]]
-    expected = held[0].copy()
-
-    def has_it():
-        return np.array_equal(held[0], expected)
-
-    answers = [in_a_child(has_it), in_a_child(lambda: in_a_child(has_it)())]
-    held.clear()
-    for batch in batches:
-        assert batch["txt"].any()
-        del batch
-    assert all(answer() for answer in answers)
-
-
 def test_a_child_and_its_parent_write_to_batches_of_their_own():
     batches = iter(made(pixels))
     held = [next(batches)["txt"]]
