@@ -14,7 +14,6 @@ from larder.readers.options import Kind, Shuffle
 from larder.readers.order import (
     ChosenSamples,
     Division,
-    Even,
     Full,
     Order,
     Sequential,
@@ -54,12 +53,9 @@ class Case:
     def numbers(self) -> list[int]:
         return self.order.numbers(0, self.samples).tolist()
 
-    def divided(self, world: int, even: Even = "pad") -> Division:
-        return Division(self.samples, self.batch_size, world, even)
-
-    def shares(self, world: int, even: Even = "pad") -> list[list[list[int]]]:
+    def shares(self, world: int) -> list[list[list[int]]]:
         """By rank, what it has of each batch."""
-        division = self.divided(world, even)
+        division = Division(self.samples, self.batch_size, world, "pad")
         shares = (division.shares(self.order, 0, division.batches, r) for r in range(world))
         return [[share.tolist() for share in each] for each in shares]
 
@@ -74,10 +70,6 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(tuple(shards), batch_size, window, lanes, draw(st.integers(0, 2**64)), kind)
 
 
-def worlds(case: Case) -> list[int]:
-    return [world for world in WORLDS if case.batch_size % world == 0]
-
-
 @given(cases(), st.data())
 def test_an_order_has_every_sample_once_wherever_it_is_cut(case, data):
     assert sorted(case.numbers) == list(range(case.samples))
@@ -89,7 +81,7 @@ def test_an_order_has_every_sample_once_wherever_it_is_cut(case, data):
 def test_every_world_has_the_same_batches(case):
     size = case.batch_size
     whole = case.samples // size
-    for world in worlds(case):
+    for world in (world for world in WORLDS if size % world == 0):
         ranks = case.shares(world)
         assert len(ranks[0]) == math.ceil(case.samples / size)
         for number, shares in enumerate(zip(*ranks, strict=True)):
@@ -99,23 +91,6 @@ def test_every_world_has_the_same_batches(case):
             repeated = (expected + case.numbers)[: -len(expected) % world]
             assert batch == expected + repeated
             assert not repeated or number == whole, "only the last batch is padded"
-
-
-@given(cases(), st.data())
-def test_a_rank_of_any_world_goes_on_with_the_same_batches(case, data):
-    """Resuming is a question of the first batch: the order has no memory."""
-    before, after = data.draw(st.tuples(*[st.sampled_from(worlds(case))] * 2))
-    division = case.divided(after, "drop")
-    stop = data.draw(st.integers(0, division.batches))
-    delivered = [batches[:stop] for batches in case.shares(before, "drop")]
-    rest = [
-        division.shares(case.order, stop, division.batches, rank) for rank in range(division.world)
-    ]
-    joined = [np.concatenate(shares).tolist() for shares in zip(*delivered, strict=True)]
-    joined += [np.concatenate(shares).tolist() for shares in zip(*rest, strict=True)]
-    flat = [sample for batch in joined for sample in batch]
-    assert flat == case.numbers[: division.batches * case.batch_size]
-    assert division.dropped == case.samples - len(flat) == case.samples % case.batch_size
 
 
 @given(cases(), st.data())

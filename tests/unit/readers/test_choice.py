@@ -48,6 +48,13 @@ def test_a_smaller_limit_is_part_of_a_larger_one():
     assert set(chosen(odd, 0.1)) < set(chosen(odd, 11)) < set(chosen(odd))
 
 
+def test_classes_are_balanced_exactly():
+    choice = choose([*range(1, 100, 3), 0, 2, 5], weights="balanced")
+    for epoch in range(3):
+        draws = choice.draws((epoch << 50, epoch << 60))
+        assert np.bincount(draws % 100 % 3).tolist() == [12, 12, 12]
+
+
 WRONG = [
     *[("where", {"where": {"label": value}}) for value in ("cow", 3, -1, True, 1.0)],
     *[("where", {"where": value}) for value in ({}, {"name": "x"}, {"key": "none"})],

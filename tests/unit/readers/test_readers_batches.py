@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
 from larder.errors import ObjectError
 from larder.readers import batches, images
@@ -159,19 +159,22 @@ def test_an_image_of_that_size_is_cut_and_not_scaled(decoder, monkeypatch):
     assert made.flags.c_contiguous
 
 
-def test_samples_that_cannot_be_decoded_are_named_and_may_be_left_out():
+def test_samples_that_cannot_be_decoded_are_named_and_may_be_left_out(monkeypatch):
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)  # of the user: for others
     good, deep = encoded(picture(9, 9)), Image.fromarray(np.zeros((4, 4), np.uint16))
-    bad = {0: b"no image", 2: encoded(picture(90, 90))[:500], 4: encoded(deep, "PNG")}
-    samples = [sample(f"{n}", n, jpg=bad.get(n, good), json=b"") for n in range(5)]
+    cut = {n: encoded(picture(90, 90), kind)[:-300] for n, kind in ((2, "JPEG"), (5, "PNG"))}
+    bad = {0: b"no image", 4: encoded(deep, "PNG"), **cut}
+    samples = [sample(f"{n}", n, jpg=bad.get(n, good), json=b"") for n in range(6)]
     for n in bad:
-        with larder_error("sample.undecodable", f"{n}.jpg"):
-            Decoding(images=True)(batch_of(samples[n:]))
+        for size in (None, 4):
+            with larder_error("sample.undecodable", f"{n}.jpg"):
+                Decoding(images=True, size=size)(batch_of(samples[n : n + 1]))
     errors: list[ObjectError] = []
     batch = Decoding(images=True)(batch_of(samples), lambda row, error: errors.append(error))
     assert batch["key"] == ["1", "3"]
     assert batch["label"].tolist() == [1, 3]
     assert batch["image"].shape == (2, 9, 9, 3)
-    assert [error.where for error in errors] == ["0.jpg", "2.jpg", "4.jpg"]
+    assert [error.where for error in errors] == ["0.jpg", "2.jpg", "4.jpg", "5.jpg"]
 
 
 def test_numbers_of_numpy_become_an_array():
