@@ -86,9 +86,13 @@ def test_parts_of_the_batches_are_read_without_counting_by_loaders_that_are_pick
     loader = pickle.loads(pickle.dumps(loader))
     numbers = range(len(loader))
     parts = [[batch["key"] for batch in loader.read(numbers[first::3])] for first in range(3)]
+    known = [[loader.keys(epoch, number) for number in numbers] for epoch in range(2)]
     assert loader.batches == 0
     whole = keys(loader)
     assert [parts[number % 3][number // 3] for number in numbers] == whole
+    assert known == [whole, keys(loader)], "without reading"
+    assert refused(loader.keys, 0, len(loader)) == "batch"
+    assert refused(loader.keys, -1, 0) == "epoch"
 
 
 def test_a_loader_is_pickled_with_where_it_is(workers):
