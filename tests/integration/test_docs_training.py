@@ -228,23 +228,15 @@ def trained(labs: dict[str, Lab], tmp_path_factory: pytest.TempPathFactory) -> A
     return read_with_frameworks("with_trainers", given)
 
 
-def batches_of(epochs: int, batch_size: int) -> list[list[Any]]:
-    """The epoch of each batch, and its keys."""
-    data = larder.open("s3://team/larder/imagenet")
-    loader = data.loader("train", batch_size=batch_size, shuffle=True, seed=7)
-    return [[epoch, batch["key"]] for epoch in range(epochs) for batch in loader]
-
-
 def test_lightning_trains_with_every_sample_once(trained):
-    trained = trained["PyTorch Lightning"]
-    wanted = batches_of(2, batch_size=64)
-    ranks = [rank["steps"] for rank in trained["both"]]
-    together = [[epoch, keys + others] for (epoch, keys), (_, others) in zip(*ranks, strict=True)]
-    assert together == wanted
-    for name, start in (("middle", 3), ("after", 5), ("later", 7)):
-        (rank,) = trained[name]
-        assert rank["steps"] == wanted[start:], name
-    validated = [rank["validated"] for rank in trained["both"]]
+    loader = larder.open("s3://team/larder/imagenet").loader(
+        "train", batch_size=64, shuffle=True, seed=7
+    )
+    ranks = trained["PyTorch Lightning"]
+    steps = zip(*(rank["steps"] for rank in ranks), strict=True)
+    together = [[epoch, keys + others] for (epoch, keys), (_, others) in steps]
+    assert together == [[epoch, batch["key"]] for epoch in range(2) for batch in loader]
+    validated = [rank["validated"] for rank in ranks]
     assert [len(batches) for batches in validated] == [3, 3], "a sanity check and two epochs"
     for batches in zip(*validated, strict=True):
         assert len(set(chain(*batches))) == 40

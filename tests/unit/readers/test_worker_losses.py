@@ -46,16 +46,6 @@ def test_validation_ends_though_a_batch_that_training_reads_ahead_ends_the_proce
     assert keys(made()) == keys(made(workers=0)), "and again"
 
 
-def test_each_of_two_iterations_that_end_the_process_is_an_error():
-    first, second = iter(made(killing)), iter(made(killing))
-    for batches in (first, second):
-        next(batches)
-    for batches in (first, second):
-        with larder_error("run.failed", "train"):
-            list(batches)
-    assert keys(made()) == keys(made(workers=0))
-
-
 @pytest.mark.parametrize("where", ["close", "submit"])
 def test_an_interrupt_while_an_iteration_is_closed_is_none_of_later_ones(crew, monkeypatch, where):
     """The second one: the first has left the iteration."""

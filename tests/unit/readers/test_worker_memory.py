@@ -89,25 +89,27 @@ def test_a_child_and_its_parent_write_to_batches_of_their_own():
     assert np.array_equal(rest, [batch["txt"] for batch in made(pixels, 0)][1:])
 
 
-def test_a_fork_takes_no_memory_of_batches_for_ever():
-    def forks():
-        for batch in made(pixels, batch_size=100):
-            assert in_a_child(batch["txt"].any)()
-        return slots()
-
-    assert forks() == forks()
+def left():
+    next(iter(made(pixels)))
 
 
-def test_a_batch_that_fails_gives_its_memory_back():
-    def fails():
-        with larder_error("sample.undecodable"):
-            list(made(failing))
+def failed():
+    with larder_error("sample.undecodable"):
+        list(made(failing))
 
+
+def forked():
+    for batch in made(pixels, batch_size=100):
+        assert in_a_child(batch["txt"].any)()
+
+
+@pytest.mark.parametrize("use", [left, failed, forked])
+def test_iterations_give_the_memory_of_their_batches_back(use):
     list(made(pixels))
-    fails()
+    use()
     before = slots()
-    for _ in range(2):
-        fails()
+    for _ in range(3):
+        use()
     assert slots() == before
 
 

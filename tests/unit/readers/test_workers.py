@@ -47,11 +47,6 @@ def failing(value):
     raise MemoryError(value.decode())
 
 
-def processes():
-    every = [each._process for each in workers.crew()._workers]
-    return [each.process.pid for each in every if each and is_running(each.process.pid)]
-
-
 @pytest.mark.parametrize("transform", [None, pixels, of_other_sizes])
 def test_batches_that_training_keeps_stay_as_they_were(transform):
     """More of them than there are slots."""
@@ -68,20 +63,6 @@ def test_batches_that_training_keeps_stay_as_they_were(transform):
 def test_other_errors_are_those_of_the_process():
     with pytest.raises(MemoryError, match=r"^[0-9]+$"):
         list(made(2, failing))
-
-
-@pytest.mark.usefixtures("crew")
-def test_iterations_that_are_left_give_their_memory_back():
-    loader, crew = made(), workers.crew()
-    next(iter(loader))
-    list(loader)
-    before = [each._slots for each in crew._workers]
-    for _ in range(20):
-        next(iter(loader))
-    gc.collect()
-    list(loader)
-    assert [each._slots for each in crew._workers] == before
-    assert len(processes()) == len(before), "all loaders share them"
 
 
 @pytest.mark.usefixtures("crew")
