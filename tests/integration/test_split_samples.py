@@ -226,17 +226,17 @@ def test_a_shard_that_was_restored_is_read_where_its_parts_are_compared(tmp_path
     assert numbered(samples) == before
 
 
-def bucket_lab(server: S3Server, folder: Path) -> Lab:
-    server.create_bucket(bucket := f"samples-{os.getpid()}-{folder.name[-20:].replace('_', '-')}")
-    lab = directory_lab(folder, blobs(), **FIELDS)
-    return Lab(lab.source, f"s3://{bucket}/here", lab.output, lab.fields)
+@pytest.fixture
+def bucket(s3_env: S3Server, tmp_path: Path) -> Lab:
+    name = f"samples-{os.getpid()}-{tmp_path.name[-20:].replace('_', '-')}"
+    s3_env.create_bucket(name)
+    return replace(directory_lab(tmp_path, blobs(), **FIELDS), storage=f"s3://{name}/here")
 
 
 @pytest.mark.push
-def test_ranks_read_version_json_once(tmp_path, s3_env, monkeypatch):
-    lab = bucket_lab(s3_env, tmp_path)
-    first = lab.prepare()["version"]
-    address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
+def test_ranks_read_version_json_once(tmp_path, bucket, monkeypatch):
+    first = bucket.prepare()["version"]
+    address, cache = f"{bucket.storage}/larder/d", tmp_path / "cache"
     monkeypatch.setattr(shared, "read_version", reading := Mock(wraps=read_version))
 
     def opened() -> tuple[str, int]:
@@ -244,8 +244,8 @@ def test_ranks_read_version_json_once(tmp_path, s3_env, monkeypatch):
         return larder.open(address, cache_dir=cache).version, reading.call_count
 
     assert {opened() for _ in range(3)} == {(first, 1)}
-    lab.add(NEW)
-    second = lab.prepare()["version"]
+    bucket.add(NEW)
+    second = bucket.prepare()["version"]
     assert opened() == opened() == (second, 2)
     for path in cache.glob("*.json"):
         path.write_bytes(path.read_bytes()[:-9])
@@ -289,15 +289,14 @@ class Launcher:
         ("SLURM_LOCALID", "a directory"),
     ],
 )
-def test_ranks_of_a_launcher_share_what_a_tag_names(tmp_path, s3_env, variable, wrapper):
-    lab = bucket_lab(s3_env, tmp_path)
+def test_ranks_of_a_launcher_share_what_a_tag_names(tmp_path, bucket, variable, wrapper):
     if wrapper == "a directory":
-        lab, wrapper = replace(lab, storage=str(tmp_path / "storage")), []
-    address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
+        bucket, wrapper = replace(bucket, storage=str(tmp_path / "storage")), []
+    address, cache = f"{bucket.storage}/larder/d", tmp_path / "cache"
     store, key = open_store(address), "tags/latest.json"
-    first, tag = lab.prepare()["version"], store.get(key)
-    lab.add(NEW)
-    second, moved = lab.prepare()["version"], store.get(key)
+    first, tag = bucket.prepare()["version"], store.get(key)
+    bucket.add(NEW)
+    second, moved = bucket.prepare()["version"], store.get(key)
     with ExitStack() as stack:
         one, other = (Launcher(stack, address, cache, variable, *wrapper) for _ in range(2))
         store.put(key, tag)
@@ -317,11 +316,10 @@ class Silent(DelegatingStore):
 
 
 @pytest.mark.push
-def test_a_version_whose_shards_are_kept_needs_no_server(tmp_path, s3_env, monkeypatch):
-    lab = bucket_lab(s3_env, tmp_path)
-    lab.prepare()
-    lab.remove(*GONE)
-    address = f"{lab.storage}/larder/d@{lab.prepare()['version']}"
+def test_a_version_whose_shards_are_kept_needs_no_server(tmp_path, bucket, monkeypatch):
+    bucket.prepare()
+    bucket.remove(*GONE)
+    address = f"{bucket.storage}/larder/d@{bucket.prepare()['version']}"
     keep, options = tmp_path / "keep", {"cache_dir": tmp_path / "cache"}
     wanted = list(larder.open(address, **options).samples_of("train", keep=keep))
     (path,) = (tmp_path / "cache").glob("*.json")
@@ -343,12 +341,11 @@ def test_a_version_whose_shards_are_kept_needs_no_server(tmp_path, s3_env, monke
 
 
 @pytest.mark.push
-def test_ranks_that_start_together_read_a_tag_once(tmp_path, s3_env, monkeypatch):
-    lab = bucket_lab(s3_env, tmp_path)
-    version = lab.prepare()["version"]
+def test_ranks_that_start_together_read_a_tag_once(tmp_path, bucket, monkeypatch):
+    version = bucket.prepare()["version"]
     monkeypatch.setattr(shared, "read_tag", reading := Mock(wraps=read_tag))
     monkeypatch.setattr(shared, "_launch", lambda: ("a", threading.current_thread().name))
-    address = f"{lab.storage}/larder/d"
+    address = f"{bucket.storage}/larder/d"
     with ThreadPoolExecutor(8) as threads:
         ready = threading.Barrier(8)
 
@@ -364,10 +361,9 @@ def test_ranks_that_start_together_read_a_tag_once(tmp_path, s3_env, monkeypatch
 
 
 @pytest.mark.push
-def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, s3_env, monkeypatch):
-    lab = bucket_lab(s3_env, tmp_path)
-    version = lab.prepare()["version"]
-    address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
+def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, bucket, monkeypatch):
+    version = bucket.prepare()["version"]
+    address, cache = f"{bucket.storage}/larder/d", tmp_path / "cache"
     monkeypatch.setattr(shared, "_launch", lambda: ("a", "1"))
 
     def opened() -> str:
@@ -398,16 +394,15 @@ def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, s3
 
 
 @pytest.mark.push
-def test_from_a_bucket(tmp_path, s3_env, monkeypatch):
-    lab = bucket_lab(s3_env, tmp_path)
-    lab.prepare()
-    lab.remove(*GONE)
-    lab.add(NEW)
-    lab.prepare()
-    data = larder.open(f"{lab.storage}/larder/d", cache_dir=tmp_path / "cache")
+def test_from_a_bucket(tmp_path, bucket, monkeypatch):
+    bucket.prepare()
+    bucket.remove(*GONE)
+    bucket.add(NEW)
+    bucket.prepare()
+    data = larder.open(f"{bucket.storage}/larder/d", cache_dir=tmp_path / "cache")
     samples = data.samples_of("train")
     assert not samples.has_shards_local
-    wanted = expected(lab, "train")
+    wanted = expected(bucket, "train")
     numbers = random.Random(7).choices(range(len(wanted)), k=90)
     assert samples.batch(numbers) == [wanted[number] for number in numbers]
     assert not list((tmp_path / "cache").glob("*.npz"))
