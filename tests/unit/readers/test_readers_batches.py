@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from image_files import saved
 from PIL import Image, ImageFile
 
 from larder.errors import ObjectError
@@ -24,9 +25,7 @@ def picture(width: int, height: int, mode: str = "RGB") -> Image.Image:
 
 
 def encoded(image: Image.Image, format: str = "JPEG", **options: object) -> bytes:
-    file = io.BytesIO()
-    image.save(file, format, **options)
-    return file.getvalue()
+    return saved(image, format, **options)
 
 
 def use_decoder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
