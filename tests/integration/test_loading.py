@@ -67,6 +67,11 @@ def test_what_is_no_function_or_option_is_refused(without_cache, name):
         opened(without_cache).loader("train", batch_size=2, **{name: 1})
 
 
+def test_a_version_without_a_cache(without_cache):
+    with larder_error("cache.missing"):
+        opened(without_cache).cache("train")
+
+
 def test_labels_and_keys_are_read_from_the_index(without_cache, monkeypatch):
     def refused(*_: object) -> None:
         raise AssertionError("a shard was read")
