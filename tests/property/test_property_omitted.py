@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import StoredFile, seal
+from larder.segments.contents import shard_identities
 from larder.segments.derived_files import combined
 from larder.store import open_store
 from larder.versions import layout, omitted
@@ -139,6 +140,11 @@ def test_listed_shards_are_those_with_samples_left(found):
         assert shard.bytes == sum(10 + file for file in range(files))
         omitted_rows = [row for start, stop in shard.omitted for row in range(start, stop)]
         assert omitted_rows == [row for row, out in enumerate(mask) if out]
+    assert [(file.name, file.omitted) for file in shard_identities(listed)] == [
+        (file.name, () if number else shard.omitted)
+        for shard in listed
+        for number, file in enumerate(shard.files)
+    ]
 
 
 def test_a_split_of_several_segments_is_all_of_them_in_order():
