@@ -155,6 +155,8 @@ def test_a_split_or_a_check_that_does_not_exist_is_refused(lab):
         data_of(lab).samples_of("nothing")
     with larder_error("config.invalid_value", "check"):
         data_of(lab).samples_of("train", check="sometimes")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        data_of(lab).samples_of("train").batch([True])
 
 
 def numbered(samples: SplitSamples) -> list[Sample]:

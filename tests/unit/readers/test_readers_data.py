@@ -76,6 +76,8 @@ def test_the_cache_reads_as_numpy(toy, published, tmp_path):
         assert np.array_equal(cache.batch([3, -1])["image"], [wanted[3], wanted[4]])
         assert np.array_equal([record["image"] for record in cache], wanted)
         cache.verify()
+        with pytest.raises(TypeError):
+            cache.batch([True])
         with pickle.loads(pickle.dumps(cache)) as copy:
             assert np.array_equal(copy[4]["image"], wanted[4])
     assert (tmp_path / "downloads").exists() == toy.startswith("memory:")
