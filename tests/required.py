@@ -93,7 +93,6 @@ GROUPS = (
             "tests/integration/test_import_orders.py",
             "tests/integration/test_killed_training.py",
             "tests/integration/test_other_systems.py",
-            "tests/integration/test_reading_by_number.py",
             "tests/integration/test_records_tensorflow.py",
             "tests/integration/test_slurm_jobs.py",
             "tests/integration/test_spawned_ranks.py",

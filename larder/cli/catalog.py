@@ -111,30 +111,9 @@ def _add_other(flags: Parser) -> None:
     flags.add_argument("--keys", action="store_true", help="list the samples that differ")
 
 
-_OF_BATCH = {
-    "batch": "number of its batch in the epoch, from 0",
-    "batch-size": "samples of a batch, of all ranks together",
-    "epoch": "number of the epoch, from 0 (default: 0)",
-    "seed": "seed of the loader (default: 0)",
-    "rank": "whose part of the batch (default: all)",
-    "world": "number of ranks (default: 1)",
-    "window": "samples of a window, if not the default",
-    "lanes": "shards at a time, if not the default",
-}
-
-
 def _add_key(flags: Parser) -> None:
-    add = flags.add_argument
-    add("key", metavar="KEY", nargs="?", help="the key of a sample, without extension")
-    add("--to", metavar="DIR", help="write its parts to this directory")
-    add("--split", metavar="NAME", help="instead of KEY: the split of a loader")
-    for name, meaning in _OF_BATCH.items():
-        add(f"--{name}", metavar="N", type=int, help=meaning)
-    add(
-        "--shuffle",
-        choices=("sequential", "full", "window"),
-        help="kind of order (default: that of shuffle=True from this storage)",
-    )
+    flags.add_argument("key", metavar="KEY", help="the key of a sample, without extension")
+    flags.add_argument("--to", metavar="DIR", help="write its parts to this directory")
 
 
 def _add_lease(flags: Parser) -> None:
@@ -174,9 +153,8 @@ SHOW = Question(
 TRACE = Question(
     "trace",
     "Follow a sample of a version: its shard and offset, the objects that it was packed from, its\n"
-    "class, and since which version it is the same. Or show this of the samples that a loader's\n"
-    "batch had; loader.state_dict() names seed, batch size, order, window and lanes. A loader\n"
-    "with choose, whose state has a choice, and a mix have other samples: ask it for their keys.",
+    "class, and since which version it is the same. loader.keys(epoch, batch) names the samples\n"
+    "of a batch of training.",
     "trace:trace",
     add=_add_key,
 )

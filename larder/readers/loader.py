@@ -297,6 +297,27 @@ class Loader:
         self.skipped.add(*skipped)
         return batch
 
+    def keys(self, epoch: int, batch: int) -> list[str]:
+        """Return the keys of the rank's part of a batch, without reading its samples.
+
+        The order alone decides. With ``on_error="skip"``, other samples of the batch may have
+        replaced damaged ones in training.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+            batch: Number of the batch in the epoch, from 0.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: an epoch has no such batch.
+        """
+        number = whole("batch", batch, 0, len(self) - 1)
+        order = self._order(whole("epoch", epoch, 0))
+        (draws,) = self._schedule.division(self.world).shares(order, number, number + 1, self.rank)
+        samples = (draws % self._schedule.samples).tolist()
+        numbers = sorted(set(samples))
+        keys = dict(zip(numbers, self._keys_of(np.array(numbers)), strict=True))
+        return [keys[sample] for sample in samples]
+
     @cached_property
     def workers(self) -> int:
         """How many processes decode for this one; 0: its threads do."""
@@ -506,16 +527,18 @@ class Loader:
                 if damage.code == _WHOLE:
                     raise
                 error = damage
-                skipped.append(Failure.of(self._key(number % self._schedule.samples), error))
+                (key,) = self._keys_of(np.array([number % self._schedule.samples]))
+                skipped.append(Failure.of(key, error))
         if not readable and error is not None:
             raise error
         share = np.resize(readable, len(share))
         (read,) = self._reads([share])
         return _Ahead(read, share, skipped)
 
-    def _key(self, sample: int) -> str:
-        (key,) = self._index.keys_of(np.array([sample]))
-        return str(key)
+    def _keys_of(self, samples: Numbers) -> list[str]:
+        """Return the keys of samples whose numbers ascend."""
+        keys: list[str] = self._index.keys_of(samples)
+        return keys
 
     def _decoding(self, groups: Generator[list[_Ahead]], epoch: int) -> Generator[Answers]:
         """The batches, each as soon as its decoding began, so that no thread waits for the last

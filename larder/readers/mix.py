@@ -82,12 +82,14 @@ class Mix(Loader):
             is_ranked=all(loader.is_ranked for loader, _ in weighted),
         )
 
-    def _key(self, sample: int) -> str:
-        before, indexes = 0, iter(self._index)
-        while sample >= before + len(index := next(indexes)):
-            before += len(index)
-        (key,) = index.keys_of(np.array([sample - before]))
-        return str(key)
+    def _keys_of(self, samples: Numbers) -> list[str]:
+        keys: list[str] = []
+        start = 0
+        for index in self._index:
+            inside = samples[(samples >= start) & (samples < start + len(index))] - start
+            keys += index.keys_of(inside) if len(inside) else []
+            start += len(index)
+        return keys
 
 
 @dataclass(frozen=True, slots=True)

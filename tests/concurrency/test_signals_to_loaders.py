@@ -1,14 +1,11 @@
 """Training goes on, or ends at once, whenever a signal reaches it or one of its processes."""
 
-import os
 import signal
 import threading
 
 import pytest
 
-from larder.readers import workers
 from tests.support.numbered import NumberedSamples, loader_of
-from tests.support.processes import is_running
 
 
 def made(count=2):
@@ -17,20 +14,6 @@ def made(count=2):
 
 def keys(batches):
     return [batch["key"] for batch in batches]
-
-
-def processes():
-    every = [each._process for each in workers.crew()._workers]
-    return [each.process.pid for each in every if each and is_running(each.process.pid)]
-
-
-def test_a_process_that_was_killed_is_replaced():
-    loader, read = made(), []
-    for number, batch in enumerate(loader):
-        if number in (0, 7, 8, 30):
-            os.kill(processes()[0], signal.SIGKILL)
-        read.append(batch["key"])
-    assert read == keys(made(0))
 
 
 def test_an_interrupt_may_come_at_any_time():

@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any
-
-PAGE = Path(__file__).parents[2] / "docs/how-to/caching-functions.md"
 
 
 def keys(addresses: list[str], **options: Any) -> list[list[str]]:
@@ -48,18 +44,6 @@ def in_workers(addresses: list[str]) -> list[list[list[str]]]:
     before = imported(["larder"], addresses)
     of_tensors = import_module("tests.frameworks.of_tensors")
     return [before, keys(addresses, map=of_tensors.sample, workers=1)]
-
-
-def of_page(storages: list[str]) -> list[int]:
-    """Elements that the first example of docs/how-to/caching-functions.md reads from each."""
-    code = PAGE.read_text().partition("```python\n")[2].partition("```")[0]
-    counts = []
-    for storage in storages:
-        os.environ["LARDER_CACHE"] = storage
-        names: dict[str, Any] = {}
-        exec(code, names)
-        counts.append(sum(len(batch) for batch in names["dataset"]))
-    return counts
 
 
 if __name__ == "__main__":

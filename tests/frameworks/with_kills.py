@@ -1,9 +1,8 @@
 """Trains by recipes of the pages, kills training at steps, and resumes it.
 
 Each run is a forked process, because a framework takes seconds to import. Every checkpoint has the
-samples that the model was trained with, in order, and a weight for each sample, to which every
-step of an optimizer adds its gradient. So the last checkpoint tells whether a run that was killed
-has trained with each sample as often, and in the same order, as one that was not.
+samples that steps of the optimizer took, in order. So the last checkpoint tells whether a run that
+was killed has trained with each sample as often, and in the same order, as one that was not.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +27,6 @@ from tests.support.numbered import number_of
 URL = "s3://team/larder/imagenet@latest"
 EPOCHS = 2
 SEED: dict[str, Any] = {"shuffle": True, "seed": 7}
-PICTURES: dict[str, Any] = {"batch_size": 64, "decode": True, "size": 32, **SEED}
 LIMITED = ("limit", "fraction", "both", "steps")
 """Options with which the last epoch may end early."""
 
@@ -74,10 +71,9 @@ class Run(NamedTuple):
 
         return step
 
-    def end(self, trail: Any, weights: Any = ()) -> None:
+    def end(self, trail: Any) -> None:
         """Write down what the model was trained with, when training is over."""
-        seen = {"trail": [*map(int, trail)], "weights": [*map(float, weights)]}
-        (self.folder / "end.json").write_text(json.dumps(seen))
+        (self.folder / "end.json").write_text(json.dumps([*map(int, trail)]))
 
 
 Recipe = Callable[[Run], None]
@@ -87,22 +83,22 @@ def numbers(keys: Any) -> list[int]:
     return [int(number_of(key)) for key in keys]
 
 
-def counting(samples: int) -> Any:
-    """A model in PyTorch with a weight for each sample, and the samples of all its steps."""
+def counting() -> Any:
+    """A model in PyTorch of one weight, and the samples of all its steps."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     class Counting(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weights = torch.nn.Parameter(torch.zeros(samples))
+            self.weights = torch.nn.Parameter(torch.zeros(1))
             self.register_buffer("trail", torch.full((20_000,), -1))
             self.register_buffer("length", torch.tensor(0))
             self.waiting: list[int] = []
 
         def loss(self, given: list[int]) -> Any:
             self.waiting += given
-            return self.weights[given].sum()
+            return self.weights.sum() * len(given)
 
         def stepped(self, *_: Any) -> None:
             start = int(self.length)
@@ -111,7 +107,7 @@ def counting(samples: int) -> Any:
             self.waiting = []
 
         def end(self, run: Run) -> None:
-            run.end(self.trail[: int(self.length)].tolist(), self.weights.tolist())
+            run.end(self.trail[: int(self.length)].tolist())
 
     model = Counting()
     register_optimizer_step_post_hook(model.stepped)
@@ -135,7 +131,7 @@ def lightning(run: Run) -> None:
     class Model(pl.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.counting = counting(600)
+            self.counting = counting()
 
         def training_step(self, batch: Any, number: int) -> Any:
             if is_failing:
@@ -194,7 +190,7 @@ def accelerate(run: Run) -> None:
     steps = 4 if run.option == "accumulation" else 1
     os.environ["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = str(steps)
     step = run.killing()
-    model = counting(600)
+    model = counting()
     checkpoint = run.checkpoint
     names: dict[str, Any] = {"model": model, "checkpoint": checkpoint}
     names["optimizer"] = torch.optim.SGD(model.parameters(), 1.0)
@@ -232,12 +228,12 @@ def transformers(run: Run) -> None:
     class Model(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.counting = counting(72)
+            self.counting = counting()
 
         def forward(self, input_ids: Any, attention_mask: Any, labels: Any) -> Any:
             given = (input_ids[:, 0] - 2).tolist()
             if not self.training:
-                return {"loss": self.counting.weights[given].sum()}
+                return {"loss": self.counting.weights.sum()}
             step()
             return {"loss": self.counting.loss(given)}
 
@@ -258,55 +254,6 @@ def transformers(run: Run) -> None:
     names = {"tokenizer": tokenizer, "arguments": arguments, "checkpoint": checkpoint}
     exec(run.code, {**names, "model": model})
     model.counting.end(run)
-
-
-def own_loop(run: Run) -> None:
-    """A loop in PyTorch or plain Python that keeps the state of its loader with the model."""
-    import torch
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    data = larder.open(URL)
-    options = {**PICTURES, "workers": 2 if run.option == "processes" else 0}
-    if run.option == "weights":
-        options["choose"] = larder.Choice(weights="balanced")
-    dataset = data.torch("train", **options)
-    batches: Any = dataset.loader(2 if run.option == "workers" else 0)
-    if run.option == "stateful":
-        batches = StatefulDataLoader(dataset, batch_size=None, num_workers=2)
-    elif run.option == "python":
-        batches = dataset.batches
-    validation = data.torch("validation", batch_size=16, decode=True, size=32).loader()
-    model = counting(600)
-    optimizer = torch.optim.SGD(model.parameters(), 1.0)
-    done = 0
-    if run.checkpoint:
-        checkpoint = torch.load(run.checkpoint)
-        done = checkpoint["done"]
-        model.load_state_dict(checkpoint["model"])
-        batches.load_state_dict(checkpoint["loader"])
-    step, length = run.killing(), len(dataset)
-    accumulated = 4 if run.option == "accumulation" else 1
-    limit = 7 if run.option == "limit" else length
-
-    def save(path: Path) -> None:
-        states = {"model": model.state_dict(), "loader": batches.state_dict()}
-        torch.save({**states, "done": done}, path)
-
-    while done < EPOCHS * length:
-        for batch in islice(batches, min(limit, EPOCHS * length - done)):
-            (model.loss(numbers(batch["key"])) / accumulated).backward()
-            step()
-            done += 1
-            if done % accumulated == 0:
-                optimizer.step()
-                optimizer.zero_grad()
-            if done % (EVERY if accumulated == 1 else accumulated) == 0:
-                kept(run.place / f"at-{done}", save)
-            if run.option == "validation" and done % 4 == 0:
-                assert sum(len(each["key"]) for each in islice(validation, 2)) == 32
-        if run.option == "limit":
-            dataset.batches.skip(0)
-    model.end(run)
 
 
 def keras(run: Run) -> None:
@@ -368,28 +315,6 @@ def keras(run: Run) -> None:
     run.end(trail[: EPOCHS * 600])  # a step of several executions may go beyond
 
 
-def tf_data(run: Run) -> None:
-    """Batches of tf.data that are prefetched: training counts them, and skips them to go on."""
-    from larder.readers.tf import dataset
-
-    options: dict[str, Any] = {"batch_size": 64, **SEED}
-    loader = larder.open(URL).loader("train", **options)
-    step, checkpoint = run.killing(), run.checkpoint
-    trail: list[int] = json.loads(checkpoint.read_text()) if checkpoint else []
-    done = len(trail) // 600 * len(loader) + len(trail) % 600 // 64
-    loader.skip(done)
-    batches = dataset(loader, columns=("key",))
-    while done < EPOCHS * len(loader):
-        for (keys,) in batches.prefetch(2):
-            trail += numbers(key.decode() for key in keys.numpy())
-            step()
-            done += 1
-            if done % EVERY == 0:
-                text = json.dumps(trail)
-                kept(run.place / f"at-{done}", lambda path, text=text: path.write_text(text))
-    run.end(trail)
-
-
 class Failed(Exception):  # noqa: N818 - a test means it to happen
     """Training failed in the middle of a step."""
 
@@ -406,13 +331,8 @@ PROGRAMS: dict[str, dict[str, tuple[Recipe, str]]] = {
             transformers,
             "plain accumulation steps both evaluation epochs",
         ),
-        "PyTorch": (
-            own_loop,
-            "plain workers processes stateful python accumulation limit validation weights",
-        ),
     },
     "tensorflow": {
-        "TensorFlow": (tf_data, "plain"),
         "Keras": (
             keras,
             "plain processes validation unshuffled executions steps validation_steps"
@@ -448,37 +368,18 @@ def forked(recipe: Recipe, run: Run) -> str:
     return {0: "over", 3: "failed", -signal.SIGKILL: "killed"}.get(status, "crashed")
 
 
-def end_of(folder: Path) -> dict[str, Any]:
-    seen: dict[str, Any] = json.loads((folder / "end.json").read_text())
-    return seen
-
-
 def killed_and_resumed(
     recipe: Recipe, code: str, option: str, folder: Path, kills: list[int]
-) -> dict[str, Any] | str:
+) -> list[int] | str:
     """Samples that runs trained with: some are killed at these steps, the last one is not."""
     for number, kill in enumerate([*kills, None]):
         ended = forked(recipe, Run(code, option, folder, number, kill))
         if ended not in ("killed", "failed"):
             break
-    return end_of(folder) if ended == "over" else ended
-
-
-def differences(one: dict[str, Any], other: dict[str, Any]) -> int:
-    """The number of samples that two runs trained with at other places, or in other steps."""
-    trails = one["trail"], other["trail"]
-    places = sum(a != b for a, b in zip(*trails, strict=False)) + abs(
-        len(trails[0]) - len(trails[1])
-    )
-    pairs = zip(one["weights"], other["weights"], strict=True)
-    return places + sum(abs(a - b) > 1e-4 for a, b in pairs)
-
-
-def repeated(seen: dict[str, Any], samples: int) -> int:
-    """The number of samples that come twice in an epoch."""
-    trail = seen["trail"]
-    epochs = [trail[start : start + samples] for start in range(0, len(trail), samples)]
-    return sum(len(epoch) - len(set(epoch)) for epoch in epochs)
+    if ended != "over":
+        return ended
+    trail: list[int] = json.loads((folder / "end.json").read_text())
+    return trail
 
 
 def cases(program: str) -> list[str]:
@@ -502,20 +403,23 @@ def row_of(
     if isinstance(whole, str):
         return {"case": case, "refused": whole}
     samples, size = (72, 8) if recipe is transformers else (600, 64)
-    steps = -(-len(whole["trail"]) // size)
+    epochs = [whole[start : start + samples] for start in range(0, len(whole), samples)]
+    steps = -(-len(whole) // size)
     draws = random.Random(f"{case} {seed}")
-    killed = [FOUND[case]] if case in FOUND else []
-    differ: list[int | str] = []
+    chosen = [FOUND[case]] if case in FOUND else []
     for length in chains:
         near = (draws.randint(1, 8) for _ in range(length - 1))
-        killed.append([draws.randint(1, steps - 1), *near])
-    for number, kills in enumerate(killed):
-        resumed = killed_and_resumed(recipe, code, option, place / str(number), kills)
-        differ.append(resumed if isinstance(resumed, str) else differences(whole, resumed))
-    again = 0 if option == "weights" else repeated(whole, samples)
-    missing = 0 if option in LIMITED else EPOCHS * samples - len(whole["trail"])
-    counts = {"repeated": again, "missing": missing}
-    return {"case": case, **counts, "kills": killed, "differences": differ}
+        chosen.append([draws.randint(1, steps - 1), *near])
+    ends = [
+        killed_and_resumed(recipe, code, option, place / str(number), kills)
+        for number, kills in enumerate(chosen)
+    ]
+    return {
+        "case": case,
+        "repeated": sum(len(epoch) - len({*epoch}) for epoch in epochs),
+        "missing": 0 if option in LIMITED else EPOCHS * samples - len(whole),
+        "differ": [kills for kills, end in zip(chosen, ends, strict=True) if end != whole],
+    }
 
 
 def main(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from torch import distributed
 from torch.utils.data import DataLoader, get_worker_info
 
 import larder
-from larder.errors import ConfigError
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 7}
 
@@ -34,20 +32,7 @@ def keys(batches: Any) -> list[list[str]]:
     return [list(batch["key"]) for batch in batches]
 
 
-def refusal(call: Any) -> str:
-    try:
-        call()
-    except ConfigError as error:
-        return error.code
-    return ""
-
-
-def batched(dataset: Any, workers: int) -> str:
-    """Refusal of a DataLoader that makes batches of batches."""
-    return refusal(lambda: next(iter(DataLoader(dataset, batch_size=4, num_workers=workers))))
-
-
-def rank_main(rank: int, folder: str, url: str, earlier: Any) -> None:
+def rank_main(rank: int, folder: str, url: str) -> None:
     warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
     meeting = f"file://{folder}/meeting"
     distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
@@ -61,12 +46,6 @@ def rank_main(rank: int, folder: str, url: str, earlier: Any) -> None:
         "lazy": keys(
             DataLoader(Lazy(url), batch_size=None, num_workers=1, multiprocessing_context="fork")
         ),
-        "refused": [
-            refusal(lambda: next(iter(earlier.loader()))),
-            refusal(lambda: next(iter(earlier.loader(1)))),
-            refusal(lambda: data.torch("train", rank=1 - rank, world=2, **OPTIONS)),
-            refusal(lambda: data.torch("train", rank=rank, world=4, **OPTIONS)),
-        ],
     }
     Path(folder, f"rank.{rank}").write_text(json.dumps(read))
     distributed.barrier()
@@ -75,13 +54,10 @@ def rank_main(rank: int, folder: str, url: str, earlier: Any) -> None:
 
 def main(url: str, folder: str) -> dict[str, Any]:
     data = larder.open(url)
-    earlier = data.torch("train", **OPTIONS)
-    torch.multiprocessing.spawn(rank_main, (folder, url, earlier), nprocs=2)
+    torch.multiprocessing.spawn(rank_main, (folder, url), nprocs=2)
     return {
         "wanted": keys(data.loader("train", **OPTIONS)),
         "ranks": [json.loads(Path(folder, f"rank.{rank}").read_text()) for rank in range(2)],
-        "batches of batches": [*map(partial(batched, data.torch("train", **OPTIONS)), (0, 2))],
-        "default": refusal(lambda: next(iter(DataLoader(data.torch("train", **OPTIONS))))),
     }
 
 

@@ -20,7 +20,7 @@ def main(place: str) -> list[str | None]:
     """The first difference of each row."""
     lab = Lab(Path(place), no_server, no_server)
     rows = enumerate(FRAMEWORKS_FIXED)
-    return [played(lab, "frameworks", row, number) for number, row in rows]
+    return [played(lab, row, number) for number, row in rows]
 
 
 if __name__ == "__main__":

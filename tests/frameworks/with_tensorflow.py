@@ -6,7 +6,6 @@ import json
 import sys
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -60,22 +59,6 @@ def validated(data: larder.readers.data.Data) -> list[list[list[str]]]:
     return [keys(dataset.take(count)) for count in (3, 3, len(data.loader("train", **OPTIONS)))]
 
 
-def fitted(data: larder.readers.data.Data) -> dict[str, Any]:
-    """A model of images that learns from a sequence."""
-    sequence = data.keras("plain", columns=("png", "label"), workers=2, **PICTURES)
-    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(3)])
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    history = model.fit(sequence, epochs=2, verbose=0)
-    images, labels = sequence[0]
-    return {
-        "losses": len(history.history["loss"]),
-        "length": len(sequence),
-        "images": [str(images.dtype), *images.shape],
-        "labels": [str(labels.dtype), *labels.shape],
-        "refused": refusal(lambda: data.keras("plain", columns=("jpg",), **OPTIONS)[0]),
-    }
-
-
 def main(url: str) -> dict[str, Any]:
     data = larder.open(url)
     loader = data.loader("train", **OPTIONS)
@@ -98,10 +81,10 @@ def main(url: str) -> dict[str, Any]:
         "refused": [
             refusal(lambda: data.tf("train", columns=("jpg",), **OPTIONS)),
             refusal(lambda: data.tf("sizes", **OPTIONS, decode=True)),
+            refusal(lambda: data.keras("plain", columns=("jpg",), **OPTIONS)[0]),
             later_refusal(data, columns=("key",), transforms={"key": of_other_sizes}),
             later_refusal(data),
         ],
-        "fitted": fitted(data),
         "validated": validated(data),
         "policies": [
             data.tf("train", rank=0, world=world, **OPTIONS)

@@ -45,17 +45,20 @@ def orders(data: larder.readers.data.Data) -> dict[str, Any]:
     return found
 
 
-def resumed(data: larder.readers.data.Data) -> list[list[Any]]:
-    """An epoch that is stopped after some batches, and goes on with other workers."""
-    found = []
-    for stop, before, after in [(0, 0, 2), (1, 2, 0), (2, 3, 1), (3, 1, 2), (4, 2, 3)]:
-        batches = data.torch("train", **OPTIONS).loader(before)
-        delivered = keys(batch for _, batch in zip(range(stop), batches, strict=False))
-        state = json.loads(json.dumps(batches.state_dict()))
-        again = data.torch("train", **OPTIONS).loader(after)
-        again.load_state_dict(state)
-        found.append([delivered + keys(again), keys(again)])
-    return found
+INDEXES: list[Any] = [
+    *(4, -1, True, 1.0, torch.tensor(4), torch.tensor(True), torch.tensor([3, 1]), 22),
+    *([0, -1], [torch.tensor(0), torch.tensor(-1)], slice(-2, None), [True, False]),
+]
+
+
+def keys_at(reader: Any, index: Any) -> Any:
+    """Keys of what a reader has at an index, or the name of its error."""
+    try:
+        read = reader[index]
+    except (IndexError, TypeError) as error:
+        return type(error).__name__
+    several = read if isinstance(read, list) else [read]
+    return [each["key"] if isinstance(each, dict) else each.key for each in several]
 
 
 def numbered(data: larder.readers.data.Data) -> dict[str, Any]:
@@ -73,6 +76,10 @@ def numbered(data: larder.readers.data.Data) -> dict[str, Any]:
             pictures, 5, num_workers=1, multiprocessing_context=method, collate_fn=list
         )
         found[method] = [[sample["key"] for sample in batch] for batch in plain]
+    readers = samples, data.samples_of("train")
+    found["indexes"] = {
+        repr(index): [keys_at(each, index) for each in readers] for index in INDEXES
+    }
     batch = next(iter(DataLoader(data.torch_samples("plain", decode=True, size=6), batch_size=3)))
     found["batch"] = {name: described(value) for name, value in batch.items()}
     return found
@@ -118,11 +125,6 @@ def refused(data: larder.readers.data.Data) -> list[str]:
             call()
         except LarderError as error:
             found.append(error.code)
-    for wrong in (True, 1.9, "3"):
-        try:
-            data.torch_samples("train")[wrong]  # type: ignore[index]
-        except TypeError:
-            found.append("TypeError")
     return found
 
 
@@ -182,7 +184,6 @@ def main(url: str) -> dict[str, Any]:
     batch = next(iter(data.torch("plain", **PICTURES).loader(2)))
     return {
         "orders": orders(data),
-        "resumed": resumed(data),
         "numbered": numbered(data),
         "refused": refused(data),
         "skipped": skipped(data),

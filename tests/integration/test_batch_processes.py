@@ -167,13 +167,6 @@ def test_a_run_that_is_stopped_leaves_no_process(tmp_path, started):
     lab.only()
 
 
-def test_a_process_ends_with_the_one_that_started_it(tmp_path):
-    process = processes.Process()
-    process._stdin.close()
-    assert process.process.wait(timeout=60) == 0
-    process.close()
-
-
 class Bucket:
     """A store without local paths."""
 

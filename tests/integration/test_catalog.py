@@ -11,8 +11,6 @@ from catalog_lab import place_of
 from pipeline_lab import Lab, directory_lab, images, png
 from required import at_push
 
-import larder
-from larder import Shuffle
 from larder.catalog.history import list_versions, short_ids
 from larder.catalog.trace import trace
 from larder.catalog.usage import usage, usage_lines, usage_of_all
@@ -163,41 +161,6 @@ def test_a_sample_is_traced(grown, capsys, tmp_path):
     assert "from v/2.txt" in printed(lab, capsys, "trace", "d", "v/2", as_json=False)
 
 
-BATCH = ["--split", "train", "--batch", "1", "--batch-size", "2", "--world", "2"]
-
-
-@pytest.mark.parametrize(
-    "shuffle", [False, True, Shuffle("window", 4, 2)], ids=["sequential", "full", "window"]
-)
-def test_a_batch_is_traced_as_the_loader_has_it(grown, capsys, shuffle):
-    lab, versions = grown
-    data = larder.open(f"{lab.folder}@{versions[2][:6]}")
-    options = {"batch_size": 4, "seed": 7, "rank": 1, "world": 2}
-    loader = data.loader("train", shuffle=shuffle, **options)
-    order = loader.state_dict()["order"]
-    flags = [f"--{name}" for name, value in order.items() if value and name != "kind"]
-    values = [str(value) for name, value in order.items() if value and name != "kind"]
-    flags = [text for pair in zip(flags, values, strict=True) for text in pair]
-    if not shuffle or order["kind"] == "window":
-        flags += ["--shuffle", order["kind"]]
-    for name, value in options.items():
-        flags += [f"--{name.replace('_', '-')}", str(value)]
-    for epoch in range(2):
-        for number, batch in enumerate(loader):
-            place = ("--split", "train", "--epoch", str(epoch), "--batch", str(number))
-            traced = printed(lab, capsys, "trace", f"d@{versions[2]}", *place, *flags)
-            assert [sample["key"] for sample in traced["samples"]] == batch["key"]
-            assert [sample["label"] for sample in traced["samples"]] == batch["label"].tolist()
-            assert traced["order"] == order
-            alone = printed(lab, capsys, "trace", "d", batch["key"][0])
-            same = ("key", "split", "class", "shard", "offset", "parts")
-            assert {name: traced["samples"][0][name] for name in same} == {
-                name: alone[name] for name in same
-            }
-    both = printed(lab, capsys, "trace", "d", *BATCH, as_json=False)
-    assert [line.split("rank ")[1] for line in both.splitlines() if "rank" in line] == ["0", "1"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "hint"),
     [
@@ -206,11 +169,6 @@ def test_a_batch_is_traced_as_the_loader_has_it(grown, capsys, shuffle):
         (["show", "d@latets"], "version.missing", "did you mean latest?"),
         (["diff", "d", "e@latest"], "config.invalid_flag", "d@VERSION"),
         (["trace", "d", "a/1"], "version.sample", "key"),
-        (["trace", "d"], "config.invalid_flag", "--batch-size"),
-        (["trace", "d", "a/0", "--batch", "0"], "config.invalid_flag", "KEY"),
-        (["trace", "d", *BATCH, "--split", "tran"], "version.split", "train, validation"),
-        (["trace", "d", *BATCH, "--rank", "2"], "config.invalid_value", ""),
-        (["trace", "d", *BATCH, "--batch", "3"], "config.invalid_value", ""),
     ],
 )
 def test_what_is_not_there_is_refused(grown, arguments, code, hint):

@@ -9,13 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from image_files import saved
-from PIL import Image
 from pipeline_lab import Lab, directory_lab, failed, png, write
-from required import at_night, at_push
+from required import at_push
 
 import larder
-from larder.errors import ConfigError
 from larder.versions.publish import read_segment
 
 DECODING = {"wav": "wav", "npy": "npy", "txt": "text"}
@@ -139,37 +136,6 @@ levels.fields = ("", "peak")
     lab.check()
     write(str(lab.source), {"b/99.txt": b"none"})
     assert failed(lab) == ["b/99.txt"]
-
-
-def test_a_decoder_that_cannot_be_imported_ends_the_plan(tmp_path):
-    lab = clip_lab(tmp_path, decoding={"txt": "no_such_module_here:decode"})
-    for run in (lab.plan, lab.prepare):
-        with pytest.raises(ConfigError) as caught:
-            run()
-        assert caught.value.where == "decoding.txt"
-    assert not Path(str(lab.storage)).exists()
-
-
-@pytest.mark.parametrize("records", ["decoded", *at_push("encoded"), *at_night(None)])
-@pytest.mark.parametrize("stored", ["again", *at_push("as they are")])
-def test_masks_keep_their_numbers_however_they_are_read(tmp_path, records, stored):
-    numbers = np.array([[0, 100, 255], [7, 8, 9]], np.uint8)
-    picture = Image.fromarray(numbers)
-    picture.putpalette(bytes(range(255, -1, -1)) * 3)
-    objects = {f"a/{n}.jpg": saved(Image.new("RGB", (3, 2)), "JPEG") for n in range(3)}
-    objects |= {f"a/{n}.seg.png": saved(picture) for n in range(3)}
-    named: dict[str, Any] = {"decoding": {"seg.png": "mask"}}
-    if stored == "again":
-        named = {"decoding": {}, "shards": {"images": {"masks": ["seg"]}}}
-    cache = {"records": records} if records else None
-    lab = directory_lab(tmp_path, objects, cache=cache, **named)
-    lab.prepare()
-    lab.check()
-    data = larder.open(f"{lab.storage}/larder/d")
-    options: dict[str, Any] = {} if records == "decoded" else {"decode": True}
-    (batch,) = data.loader("train", batch_size=3, **options)
-    assert set(batch) == {"key", "label", "image", "image.seg"}
-    np.testing.assert_array_equal(batch["image.seg"], [numbers[..., None]] * 3)
 
 
 @pytest.mark.push

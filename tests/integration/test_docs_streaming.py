@@ -10,6 +10,8 @@ from pipeline_lab import Lab, png, reach, write
 
 from tests.support.servers import S3Server
 
+pytestmark = pytest.mark.push
+
 PAGE = (Path(__file__).parents[2] / "docs/how-to/streaming.md").read_text()
 
 

@@ -18,7 +18,7 @@ from required import at_push
 
 import larder
 from larder import Choice, Images, Reading, Shuffle
-from larder.errors import ConfigError, DamageError, FatalError
+from larder.errors import ConfigError, FatalError
 from larder.readers import split
 from tests.support.errors import larder_error
 
@@ -67,6 +67,11 @@ def test_what_is_no_function_or_option_is_refused(without_cache, name):
         opened(without_cache).loader("train", batch_size=2, **{name: 1})
 
 
+def test_a_version_without_a_cache(without_cache):
+    with larder_error("cache.missing"):
+        opened(without_cache).cache("train")
+
+
 def test_labels_and_keys_are_read_from_the_index(without_cache, monkeypatch):
     def refused(*_: object) -> None:
         raise AssertionError("a shard was read")
@@ -100,30 +105,6 @@ def test_a_state_of_a_tag_names_the_version_and_serves_any_form(lab, without_cac
     assert "version" in caught.value.message
 
 
-@pytest.mark.parametrize("form", ["cache", "shards"])
-def test_damage_is_an_error_or_skipped_and_named(tmp_path, form):
-    cache = {"records": "decoded"} if form == "cache" else None
-    objects = images("a", each=9)
-    lab = directory_lab(tmp_path, objects, cache=cache, shards={"bytes": 1 << 20})
-    lab.prepare()
-    (path,) = Path(str(lab.storage)).rglob("*.mdb" if cache else "*.tar")
-    intact = keys(opened(lab).loader("train", batch_size=9))
-    record = (
-        next(iter(opened(lab).cache("train")))["image"].tobytes() if cache else objects["a/03.png"]
-    )
-    data = path.read_bytes()
-    assert data.count(record) == 1
-    path.write_bytes(data.replace(record, bytes(len(record))))
-    with pytest.raises(DamageError):
-        keys(opened(lab).loader("train", batch_size=9))
-    loader = opened(lab).loader("train", batch_size=9, reading=Reading(on_error="skip"))
-    (batch,) = keys(loader)
-    assert len(batch) == 9
-    assert len(set(batch)) == 8
-    (skipped,) = loader.skipped.shown
-    assert {skipped.key} == set(intact[0]) - set(batch)
-
-
 def reversed_file(path: Path) -> None:
     path.write_bytes(path.read_bytes()[::-1])
 
@@ -154,19 +135,26 @@ def three_shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         (Path.unlink, "object.missing"),
     ],
 )
-def test_a_shard_that_is_another_one_is_not_skipped(tmp_path, three_shards, change, code):
-    """Even if it was never read before."""
+@pytest.mark.parametrize("was_read", [False, *at_push(True)])
+def test_a_shard_that_is_another_one_is_named_and_not_skipped(
+    tmp_path, three_shards, change, code, was_read
+):
     folder = shutil.copytree(three_shards, tmp_path / "larder/d")
-    loader = larder.open(str(folder)).loader(
-        "train", batch_size=9, shuffle=True, reading=Reading(on_error="skip")
-    )
+    data = larder.open(str(folder))
+    loader = data.loader("train", batch_size=9, shuffle=True, reading=Reading(on_error="skip"))
+    samples = data.samples_of("train", check="never" if was_read else "always")
+    if was_read:
+        samples.batch(range(len(samples)))
     shards = (path for path in folder.glob("segments/*/shards/train/*") if path.is_file())
-    change(max(shards, key=lambda path: path.stat().st_size))
+    path = max(shards, key=lambda path: path.stat().st_size)
+    change(path)
     with larder_error(code):
         keys(loader)
+    with larder_error(code, f"file://{path}"):
+        samples.batch(range(len(samples)))
 
 
-@pytest.mark.parametrize("format_", ["webdataset", "parquet"])
+@pytest.mark.parametrize("format_", ["webdataset", *at_push("parquet")])
 def test_too_many_open_files_are_an_error_that_names_the_limit(tmp_path, monkeypatch, format_):
     fields = {"cache": None, "shards": {"bytes": 2_000, "format": format_}}
     lab = directory_lab(tmp_path, images("ab", each=9), **fields)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import webdataset as wds
-from pipeline_lab import Lab, directory_lab, images, opened, png
+from pipeline_lab import directory_lab, images, opened, png
 from ruamel.yaml import YAML
 from webdataset.shardlists import expand_urls
 
@@ -23,22 +23,6 @@ GONE = ("a/03.png", "b/05.png", "c/00.png", "c/00.json")
 NEW = {"a/zz.png": png(5), "b/01.png": png(999)}
 
 
-def grown(folder: Path, removals: str, **fields: Any) -> tuple[Lab, dict[str, Any], Published]:
-    """Three samples were removed, one was changed and one added."""
-    lab = directory_lab(
-        folder,
-        images("abc", each=8),
-        splits=SPLITS,
-        growth={"removals": removals},
-        **{"shards": {"bytes": 9_000}, "cache": {"records": "encoded"}, **fields},
-    )
-    lab.prepare()
-    lab.remove(*GONE)
-    lab.add(NEW)
-    document = lab.prepare()
-    return lab, document, lab.check()[document["version"]]
-
-
 def emitted(document: dict[str, Any]) -> dict[str, Any]:
     (path,) = document["configs"]
     data: dict[str, Any] = YAML(typ="safe").load(Path(path).read_text())["data"]
@@ -49,62 +33,24 @@ def keys_of(published: Published, split: str) -> list[str]:
     return [sample.key for sample in published.samples[split]]
 
 
-def test_the_shards_as_they_are_have_more(tmp_path):
-    """So nobody is handed their names."""
-    lab, document, published = grown(tmp_path, "omit")
-    with lab.opened_root() as root:
-        bare = published.read_by_pattern(root)
-    stale = {split: len(bare[split]) - len(published.samples[split]) for split in bare}
-    data = larder.open(f"{lab.storage}/larder/d")
-    assert stale == {split: facts.omitted for split, facts in data.splits.items()}
-    for split, count in (("train", 3), ("validation", 1)):
-        assert data.splits[split].omitted == count
-        with larder_error("version.omitted"):
-            data.shards(split)
-    config = emitted(document)
-    for split, facts in config["splits"].items():
-        assert set(facts) == {"samples", "shards", "bytes"}
-        assert facts["samples"] == len(published.samples[split])
-    assert {split: len(files) for split, files in config["cache"].items()} == {
-        "train": 2,
-        "validation": 1,
-    }
-    trained = larder.open(config["location"])
-    assert [sample.key for sample in trained.samples("train")] == keys_of(published, "train")
-
-
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
 def test_packed_again_they_are_read_by_the_patterns_of_the_config(tmp_path):
-    lab, document, published = grown(tmp_path / "team data", "repack", shards={"bytes": 3_000})
-    assert document["segments"]["total"] == 2
-    config = emitted(document)
+    fields = {"growth": {"removals": "repack"}, "shards": {"bytes": 3_000}, "splits": SPLITS}
+    lab = directory_lab(tmp_path / "team data", images("abc", each=8), **fields)
+    lab.prepare()
+    lab.remove(*GONE)
+    lab.add(NEW)
+    document = lab.prepare()
+    published = lab.check()[document["version"]]
+    config, data = emitted(document), larder.open(f"{lab.storage}/larder/d")
     assert "::" in config["splits"]["train"]["pattern"]
-    with lab.opened_root() as root:
-        assert published.read_by_pattern(root) == published.samples
-    data = larder.open(f"{lab.storage}/larder/d")
-    for split, samples in published.samples.items():
-        pattern = config["splits"][split]["pattern"]
-        read = [sample["__key__"] for sample in wds.WebDataset(pattern, shardshuffle=False)]
-        assert read == [sample.key for sample in samples]
-        assert [sample.key for sample in data.samples(split)] == read
-        shards = wds.WebDataset(data.shards(split), shardshuffle=False)
-        assert [sample["__key__"] for sample in shards] == read
+    for split in SPLITS:
+        for shards in (config["splits"][split]["pattern"], data.shards(split)):
+            read = wds.WebDataset(shards, shardshuffle=False)
+            assert [sample["__key__"] for sample in read] == keys_of(published, split)
     train = documented("def shards_of", data=config, webdataset=wds)["train"]
     assert {sample["__key__"] for sample in train} == set(keys_of(published, "train"))
     gc.collect()  # while the warning is ignored
-
-
-def every_other(folder: Path, count: int, **fields: Any) -> tuple[Lab, dict[str, Any], Published]:
-    """Of some small samples, numbered from 0, those with odd numbers are left."""
-    lab = directory_lab(folder, {}, labels=None, validate="none", **fields)
-    Path(str(lab.source)).mkdir()
-    for n in range(count):
-        Path(str(lab.source), f"{n:04}.txt").write_text("x")
-    lab.prepare()
-    for n in range(0, count, 2):
-        Path(str(lab.source), f"{n:04}.txt").unlink()
-    document = lab.prepare()
-    return lab, document, lab.check()[document["version"]]
 
 
 MANY = 210
@@ -113,7 +59,12 @@ MANY = 210
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
 def test_many_patterns_become_a_list_and_the_docs_read_it(tmp_path):
     fields = {"splits": {"my-train": "**"}, "cache": None, "shards": {"bytes": 1}}
-    lab, document, published = every_other(tmp_path, 2 * MANY, **fields)
+    objects = {f"{n:04}.txt": b"x" for n in range(2 * MANY)}
+    lab = directory_lab(tmp_path, objects, labels=None, validate="none", **fields)
+    lab.prepare()
+    lab.remove(*list(objects)[::2])
+    document = lab.prepare()
+    published = lab.check()[document["version"]]
     assert len(published.version.splits["my-train"].patterns) == MANY
     config = emitted(document)
     facts = config["splits"]["my-train"]

@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reading_lab import LIGHT, publish_toy
+from pipeline_lab import directory_lab, images, reach, write
+from reading_lab import LIGHT
 
 from tests.support.certificates import local_certificate
 from tests.support.http_server import QuietHandler, serving
@@ -22,7 +24,7 @@ import larder
 from larder.errors import LarderError
 try:
     data = larder.open(sys.argv[1])
-    print(data.cache("train", verify=True).batch([2, 0])["x"].tolist())
+    print(data.cache("train", verify=True).batch([2, 0])["label"].tolist())
 except LarderError as error:
     print(f"{error.code}: {error.message}; {error.hint}")
 """
@@ -78,13 +80,13 @@ def imds(server: S3Server) -> Answers:
 
 @pytest.fixture(scope="module")
 def published(rclone_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> str:
-    url = "s3://roles/larder/toy"
     rclone_server.create_bucket("roles")
+    lab = directory_lab(tmp_path_factory.mktemp("toy"), images("abc", 1))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in rclone_server.environment.items():
             patch.setenv(name, value)
-        publish_toy(url, tmp_path_factory.mktemp("toy"))
-    return url
+        replace(lab, storage={"url": "s3://roles", **reach(rclone_server)}).prepare()
+    return "s3://roles/larder/d"
 
 
 @pytest.fixture
@@ -165,7 +167,7 @@ def test_workers_of_both_kinds_list_and_stream(environment, tmp_path, monkeypatc
         server.create_bucket("roles")
         for name, text in server.environment.items():
             monkeypatch.setenv(name, text)
-        publish_toy("s3://roles/toy", tmp_path)
+        write("s3://roles/toy", {name: name.encode() * 9 for name in ("one", "two", "three")})
         environment["AWS_ENDPOINT_URL_S3"] = server.endpoint
         environment["AWS_CA_BUNDLE"] = server.certificate
         with serving(handler(imds(server))) as url:

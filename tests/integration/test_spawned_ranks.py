@@ -8,8 +8,6 @@ from required import read_with_frameworks
 
 pytestmark = pytest.mark.push
 
-REFUSED = "config.invalid_value"
-
 
 @pytest.fixture(scope="module")
 def read(tmp_path_factory: pytest.TempPathFactory) -> Any:
@@ -29,12 +27,3 @@ def test_ranks_that_torch_spawns_divide_every_batch(read, how):
 
 def test_a_rank_reads_everything_where_it_is_told_to(read):
     assert [rank["all"] for rank in read["ranks"]] == [read["wanted"]] * 2
-
-
-def test_a_rank_that_contradicts_torch_is_refused(read):
-    assert [rank["refused"] for rank in read["ranks"]] == [[REFUSED] * 4] * 2
-
-
-def test_batches_of_batches_are_refused_with_and_without_workers(read):
-    assert read["batches of batches"] == [REFUSED] * 2
-    assert read["default"] == REFUSED

@@ -57,25 +57,6 @@ def blobs() -> dict[str, bytes]:
     }
 
 
-def test_samples_leave_no_descriptors_open(tmp_path):
-    data = data_of(grown(tmp_path))
-    gc.disable()
-    try:
-        assert len(list(data.samples("train"))) > 0
-        assert open_below(tmp_path) == []
-    finally:
-        gc.enable()
-
-
-def open_below(folder: Path) -> list[str]:
-    """What this process has open in a folder; threads of other tests may open other files."""
-    names = []
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            names.append(os.readlink(descriptor))
-    return [name for name in names if Path(name).is_relative_to(folder)]
-
-
 def grown(folder: Path, **fields: Any) -> Lab:
     """Of two segments, the first of which has samples that the version omits."""
     lab = directory_lab(folder, blobs(), **{**FIELDS, **fields})
@@ -111,23 +92,17 @@ def test_by_number_in_every_format(tmp_path, name):
         numbers = random.Random(7).choices(range(count), k=3 * count)
         assert samples.batch(numbers) == [wanted[number] for number in numbers]
         assert samples.batch(np.arange(count)[::-1]) == wanted[::-1]
-        assert [samples[number] for number in (0, -1, np.int32(1))] == [
-            wanted[number] for number in (0, -1, 1)
-        ]
+        assert [samples[0], samples[-1]] == [wanted[0], wanted[-1]]
         assert samples[1:-1:2] == wanted[1:-1:2]
         sizes = [sum(map(len, sample.parts.values())) for sample in wanted]
         assert samples.stored_bytes([-1, 0, 0]).tolist() == [sizes[-1], sizes[0], sizes[0]]
         shards = samples.shard_samples
-        assert (shards.dtype, shards.sum(), len(shards)) == (
-            np.int64,
-            count,
-            data.splits[split].shards,
-        )
+        assert (shards.sum(), len(shards)) == (count, data.splits[split].shards)
         assert shards.min() > 0
         assert samples.has_shards_local
 
 
-@pytest.mark.parametrize("name", ["webdataset", "parquet", "tfrecord"])
+@pytest.mark.parametrize("name", ["webdataset", "parquet", *at_push("tfrecord")])
 def test_parts_that_nobody_asks_for_are_not_read(tmp_path, name):
     large = {f"a/{n}.bin": bytes([n]) * 50_000 for n in range(6)}
     small = {f"a/{n}.txt": b"%d" % n for n in range(6)}
@@ -162,20 +137,26 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     return grown(tmp_path_factory.mktemp("lab"))
 
 
-def test_what_does_not_exist_is_refused(lab):
-    samples = data_of(lab).samples_of("train")
-    for wrong in (len(samples), -len(samples) - 1):
-        with pytest.raises(IndexError, match=str(wrong)):
-            samples[wrong]
-    for other in ([True], [0.0], ["0"], np.ones(3, bool)):
-        with pytest.raises(TypeError, match="integers"):
-            samples.batch(other)
-    assert samples.batch([]) == []
-    with larder_error("version.split") as caught:
+def test_samples_leave_no_descriptors_open(lab):
+    data, names = data_of(lab), []
+    gc.disable()
+    try:
+        assert len(list(data.samples("train"))) > 0
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with suppress(FileNotFoundError):  # threads of other tests may close theirs
+                names.append(os.readlink(descriptor))
+    finally:
+        gc.enable()
+    assert not [name for name in names if Path(name).is_relative_to(lab.folder)]
+
+
+def test_a_split_or_a_check_that_does_not_exist_is_refused(lab):
+    with larder_error("version.split"):
         data_of(lab).samples_of("nothing")
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.invalid_value", "check"):
         data_of(lab).samples_of("train", check="sometimes")  # type: ignore[arg-type]
-    assert caught.value.where == "check"
+    with pytest.raises(TypeError):
+        data_of(lab).samples_of("train").batch([True])
 
 
 def numbered(samples: SplitSamples) -> list[Sample]:
@@ -198,17 +179,6 @@ def test_by_many_threads(lab):
         assert all(found == wanted for found in pool.map(lambda _: numbered(samples), range(40)))
 
 
-def damaged(lab: Lab) -> Path:
-    """A shard of which a byte of the first part was changed, as if by its disk."""
-    path = lab.files("segments/*/shards/train/*.tar")[0]
-    modified_ns = path.stat().st_mtime_ns
-    data = bytearray(path.read_bytes())
-    data[700] ^= 1
-    path.write_bytes(data)
-    os.utime(path, ns=(modified_ns, modified_ns))
-    return path
-
-
 @pytest.mark.parametrize(
     ("check", "found"), [("always", True), *at_push(("once", False), ("never", False))]
 )
@@ -217,7 +187,11 @@ def test_a_part_is_compared_as_asked(tmp_path, check, found):
     samples = data_of(lab).samples_of("train", check=check)
     before = numbered(samples)
     other = pickle.loads(pickle.dumps(samples))
-    path = damaged(lab)
+    path = lab.files("segments/*/shards/train/*.tar")[0]
+    modified_ns, data = path.stat().st_mtime_ns, bytearray(path.read_bytes())
+    data[700] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(modified_ns, modified_ns))  # as if by its disk
     if found:
         with larder_error("damage.record") as caught:
             numbered(samples)
@@ -229,8 +203,8 @@ def test_a_part_is_compared_as_asked(tmp_path, check, found):
             numbered(other)
 
 
-def test_what_a_store_answers_wrongly_once_is_read_again(tmp_path):
-    samples = data_of(grown(tmp_path)).samples_of("train")
+def test_what_a_store_answers_wrongly_once_is_read_again(lab):
+    samples = data_of(lab).samples_of("train")
     before = numbered(samples)
     store, segments, starts = samples._parts
     faulty = FaultyStore(store)
@@ -244,16 +218,6 @@ def test_what_a_store_answers_wrongly_once_is_read_again(tmp_path):
         faulty.clear()
 
 
-def test_a_shard_that_was_replaced_is_named_even_if_nothing_is_compared(tmp_path):
-    lab = grown(tmp_path)
-    path = lab.files("segments/*/shards/train/*.tar")[0]
-    samples = data_of(lab).samples_of("train", check="never")
-    numbered(samples)
-    path.write_bytes(path.read_bytes()[::-1])
-    with larder_error("damage.digest", f"file://{path}"):
-        numbered(samples)
-
-
 @pytest.mark.push
 def test_a_shard_that_was_restored_is_read_where_its_parts_are_compared(tmp_path):
     lab = grown(tmp_path)
@@ -264,49 +228,33 @@ def test_a_shard_that_was_restored_is_read_where_its_parts_are_compared(tmp_path
     assert numbered(samples) == before
 
 
-def test_a_shard_that_is_gone_or_too_short_is_named(tmp_path):
-    lab = grown(tmp_path)
-    path = lab.files("segments/*/shards/train/*.tar")[0]
-    samples = data_of(lab).samples_of("train", check="never")
-    numbered(samples)
-    os.truncate(path, 1_000)
-    for _ in range(2):
-        with pytest.raises(LarderError) as caught:
-            numbered(samples)
-        assert caught.value.where.endswith(str(path))
-        path.unlink(missing_ok=True)
-
-
-def bucket_lab(server: S3Server, folder: Path) -> Lab:
-    server.create_bucket(bucket := f"samples-{os.getpid()}-{folder.name[-20:].replace('_', '-')}")
-    lab = directory_lab(folder, blobs(), **FIELDS)
-    return Lab(lab.source, f"s3://{bucket}/here", lab.output, lab.fields)
+@pytest.fixture
+def bucket(s3_env: S3Server, tmp_path: Path) -> Lab:
+    name = f"samples-{os.getpid()}-{tmp_path.name[-20:].replace('_', '-')}"
+    s3_env.create_bucket(name)
+    return replace(directory_lab(tmp_path, blobs(), **FIELDS), storage=f"s3://{name}/here")
 
 
 @pytest.mark.push
-def test_ranks_read_version_json_once(tmp_path, s3_env, monkeypatch):
-    lab = bucket_lab(s3_env, tmp_path)
-    first = lab.prepare()["version"]
-    address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
+def test_ranks_read_version_json_once(tmp_path, bucket, monkeypatch):
+    first = bucket.prepare()["version"]
+    address, cache = f"{bucket.storage}/larder/d", tmp_path / "cache"
     monkeypatch.setattr(shared, "read_version", reading := Mock(wraps=read_version))
-    assert {larder.open(address, cache_dir=cache).version for _ in range(3)} == {first}
-    assert reading.call_count == 1
-    lab.add(NEW)
-    second = lab.prepare()["version"]
-    assert larder.open(address, cache_dir=cache).version == second != first
-    assert reading.call_count == 2
+
+    def opened() -> tuple[str, int]:
+        """The version, and how often one was read so far."""
+        return larder.open(address, cache_dir=cache).version, reading.call_count
+
+    assert {opened() for _ in range(3)} == {(first, 1)}
+    bucket.add(NEW)
+    second = bucket.prepare()["version"]
+    assert opened() == opened() == (second, 2)
     for path in cache.glob("*.json"):
         path.write_bytes(path.read_bytes()[:-9])
-    assert larder.open(address, cache_dir=cache).version == second
-    assert reading.call_count == 3
+    assert opened() == (second, 3)
     for path in cache.glob("*.json"):
         os.utime(path, (0, 0))
-    assert larder.open(address, cache_dir=cache).version == second
-    assert reading.call_count == 4
-    (tmp_path / "file").write_bytes(b"")
-    assert larder.open(address, cache_dir=tmp_path / "file").version == second
-    with larder_error("version.missing"):
-        larder.open(f"{address}@{'0' * 32}", cache_dir=cache)
+    assert opened() == (second, 4)
 
 
 LAUNCHER = """
@@ -343,15 +291,14 @@ class Launcher:
         ("SLURM_LOCALID", "a directory"),
     ],
 )
-def test_ranks_of_a_launcher_share_what_a_tag_names(tmp_path, s3_env, variable, wrapper):
-    lab = bucket_lab(s3_env, tmp_path)
+def test_ranks_of_a_launcher_share_what_a_tag_names(tmp_path, bucket, variable, wrapper):
     if wrapper == "a directory":
-        lab, wrapper = replace(lab, storage=str(tmp_path / "storage")), []
-    address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
+        bucket, wrapper = replace(bucket, storage=str(tmp_path / "storage")), []
+    address, cache = f"{bucket.storage}/larder/d", tmp_path / "cache"
     store, key = open_store(address), "tags/latest.json"
-    first, tag = lab.prepare()["version"], store.get(key)
-    lab.add(NEW)
-    second, moved = lab.prepare()["version"], store.get(key)
+    first, tag = bucket.prepare()["version"], store.get(key)
+    bucket.add(NEW)
+    second, moved = bucket.prepare()["version"], store.get(key)
     with ExitStack() as stack:
         one, other = (Launcher(stack, address, cache, variable, *wrapper) for _ in range(2))
         store.put(key, tag)
@@ -371,11 +318,10 @@ class Silent(DelegatingStore):
 
 
 @pytest.mark.push
-def test_a_version_whose_shards_are_kept_needs_no_server(tmp_path, s3_env, monkeypatch):
-    lab = bucket_lab(s3_env, tmp_path)
-    lab.prepare()
-    lab.remove(*GONE)
-    address = f"{lab.storage}/larder/d@{lab.prepare()['version']}"
+def test_a_version_whose_shards_are_kept_needs_no_server(tmp_path, bucket, monkeypatch):
+    bucket.prepare()
+    bucket.remove(*GONE)
+    address = f"{bucket.storage}/larder/d@{bucket.prepare()['version']}"
     keep, options = tmp_path / "keep", {"cache_dir": tmp_path / "cache"}
     wanted = list(larder.open(address, **options).samples_of("train", keep=keep))
     (path,) = (tmp_path / "cache").glob("*.json")
@@ -397,12 +343,11 @@ def test_a_version_whose_shards_are_kept_needs_no_server(tmp_path, s3_env, monke
 
 
 @pytest.mark.push
-def test_ranks_that_start_together_read_a_tag_once(tmp_path, s3_env, monkeypatch):
-    lab = bucket_lab(s3_env, tmp_path)
-    version = lab.prepare()["version"]
+def test_ranks_that_start_together_read_a_tag_once(tmp_path, bucket, monkeypatch):
+    version = bucket.prepare()["version"]
     monkeypatch.setattr(shared, "read_tag", reading := Mock(wraps=read_tag))
     monkeypatch.setattr(shared, "_launch", lambda: ("a", threading.current_thread().name))
-    address = f"{lab.storage}/larder/d"
+    address = f"{bucket.storage}/larder/d"
     with ThreadPoolExecutor(8) as threads:
         ready = threading.Barrier(8)
 
@@ -418,10 +363,9 @@ def test_ranks_that_start_together_read_a_tag_once(tmp_path, s3_env, monkeypatch
 
 
 @pytest.mark.push
-def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, s3_env, monkeypatch):
-    lab = bucket_lab(s3_env, tmp_path)
-    version = lab.prepare()["version"]
-    address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
+def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, bucket, monkeypatch):
+    version = bucket.prepare()["version"]
+    address, cache = f"{bucket.storage}/larder/d", tmp_path / "cache"
     monkeypatch.setattr(shared, "_launch", lambda: ("a", "1"))
 
     def opened() -> str:
@@ -452,16 +396,15 @@ def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, s3
 
 
 @pytest.mark.push
-def test_from_a_bucket(tmp_path, s3_env, monkeypatch):
-    lab = bucket_lab(s3_env, tmp_path)
-    lab.prepare()
-    lab.remove(*GONE)
-    lab.add(NEW)
-    lab.prepare()
-    data = larder.open(f"{lab.storage}/larder/d", cache_dir=tmp_path / "cache")
+def test_from_a_bucket(tmp_path, bucket, monkeypatch):
+    bucket.prepare()
+    bucket.remove(*GONE)
+    bucket.add(NEW)
+    bucket.prepare()
+    data = larder.open(f"{bucket.storage}/larder/d", cache_dir=tmp_path / "cache")
     samples = data.samples_of("train")
     assert not samples.has_shards_local
-    wanted = expected(lab, "train")
+    wanted = expected(bucket, "train")
     numbers = random.Random(7).choices(range(len(wanted)), k=90)
     assert samples.batch(numbers) == [wanted[number] for number in numbers]
     assert not list((tmp_path / "cache").glob("*.npz"))

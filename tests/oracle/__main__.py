@@ -15,7 +15,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from tests.oracle.by_number import NUMBERS, play_numbers
 from tests.oracle.frameworks import FRAMEWORK_MIX, FRAMEWORKS, AskedOf
 from tests.oracle.lab import Asked, Lab
 from tests.oracle.rows import MIX, SINGLE, Row, covering, drawn
@@ -24,17 +23,14 @@ from tests.oracle.scene import play
 KINDS: dict[str, Any] = {
     "single": SINGLE,
     "mix": MIX,
-    "numbers": NUMBERS,
     "frameworks": FRAMEWORKS,
     "frameworks-mix": FRAMEWORK_MIX,
 }
 
 
-def played(lab: Lab, kind: str, row: Row, seed: int) -> str | None:
+def played(lab: Lab, row: Row, seed: int) -> str | None:
     """The first difference of a row, or None."""
     try:
-        if kind == "numbers":
-            return play_numbers(lab, row["form"], row["place"], seed)
         asked = AskedOf if "consumer" in row else Asked
         return play(asked(lab, row, seed), seed)
     except Exception as error:  # noqa: BLE001 - the next rows are played
@@ -48,11 +44,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 20))
     parser.add_argument("--place", type=Path, help="keep the datasets here, for the next time")
     parser.add_argument("--only", type=int, help="the number of a row")
-    parser.add_argument("--without", action="append", default=[], help="such as map=keeping")
     arguments = parser.parse_args()
-    options = dict(KINDS[arguments.kind])
-    for name, _, text in (each.partition("=") for each in arguments.without):
-        options[name] = [value for value in options[name] if str(value) != text]
+    options = KINDS[arguments.kind]
     draw = random.Random(arguments.seed)
     rows = [*covering(options), *(drawn(options, draw) for _ in range(arguments.rows))]
     with ExitStack() as stack:
@@ -72,7 +65,7 @@ def main() -> None:
         for number, row in enumerate(rows):
             if arguments.only not in (None, number):
                 continue
-            if found := played(lab, arguments.kind, row, arguments.seed + number):
+            if found := played(lab, row, arguments.seed + number):
                 bad += 1
                 print(f"{number} {row}\n    {found[:600]}", flush=True)
     print(f"{len(rows)} rows of seed {arguments.seed}, of which {bad} differ")

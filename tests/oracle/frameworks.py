@@ -25,16 +25,17 @@ class AskedOf(Asked):
     """A row that is read with a framework."""
 
     def loader(self, rank: int, world: int, workers: Any, place: str | None = None) -> Any:
-        loader = super().loader(rank, world, workers, place)
         kind = self.row["consumer"]
+        of_torch = workers or 0 if kind == "torch workers" else 0
+        loader = super().loader(rank, world, 0 if of_torch else workers, place)
         others: dict[str, Any] = {"tf": TensorFlow, "keras": Keras}
-        return others[kind](loader) if kind in others else Torch(loader, kind)
+        return others[kind](loader) if kind in others else Torch(loader, kind, of_torch)
 
 
 class Torch:
     """A DataLoader of PyTorch, or of torchdata, with the tensors as arrays."""
 
-    def __init__(self, loader: Any, kind: str) -> None:
+    def __init__(self, loader: Any, kind: str, workers: int) -> None:
         from larder.readers.torch import BatchDataset
 
         self._dataset, self._is_stateful = BatchDataset(loader), kind == "stateful"
@@ -49,7 +50,7 @@ class Torch:
 
             self._batches = StatefulDataLoader(self._dataset, **options)
         else:
-            self._batches = self._dataset.loader(num_workers=0 if kind == "torch" else 2)
+            self._batches = self._dataset.loader(num_workers=workers)
         counts = self._batches if hasattr(self._batches, "state_dict") else self._dataset
         self.state_dict, self.load_state_dict = counts.state_dict, counts.load_state_dict
 

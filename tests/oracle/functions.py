@@ -58,14 +58,20 @@ class Keeping:
     def __init__(self, row: int | None = None) -> None:
         self._row = row
 
-    def __call__(self, sample: Values, rng: np.random.Generator) -> Values:
-        if self._row is not None:
+    def value(self, value: Any) -> Any:
+        if self._row is not None and isinstance(value, np.ndarray):
             kept = _kept.setdefault(self._row, [])
             if any(value.tobytes() != before for value, before in tuple(kept)):
-                raise AssertionError("what map has kept of an earlier sample has changed")
-            found = [value for value in sample.values() if isinstance(value, np.ndarray)]
-            kept.extend((value, value.tobytes()) for value in found if len(kept) < 60)
-        return {**sample, "draw": rng.integers(0, 1 << 31, 2)}
+                raise AssertionError("what a function has kept of an earlier sample has changed")
+            kept.extend([(value, value.tobytes())] if len(kept) < 60 else [])
+        return value
+
+    def collated(self, samples: list[Values]) -> Any:
+        return [{name: self.value(each) for name, each in one.items()} for one in samples]
+
+    def __call__(self, sample: Values, rng: np.random.Generator) -> Values:
+        kept = {name: self.value(each) for name, each in sample.items()}
+        return {**kept, "draw": rng.integers(0, 1 << 31, 2)}
 
 
 def listed(samples: list[Values]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,14 @@ MASKS = larder.Images(masks=["seg.png"])
 DECODE: dict[str, Any] = {"no": None, "yes": True, "list": ["png"], "masks": MASKS}
 KEEPING = functions.Keeping()
 MAPS: dict[str, Any] = {"crop": functions.crop, "noise": functions.noise, "keeping": KEEPING}
-COLLATES = {"listed": functions.listed, "sized": functions.sized}
+COLLATES = {"listed": functions.listed, "sized": functions.sized, "kept": KEEPING.collated}
+
+
+@cache
+def _keeping(row: int) -> tuple[functions.Keeping, Any]:
+    """The functions of a row that keep; those of all loaders of a mix are the same."""
+    keeping = functions.Keeping(row)
+    return keeping, keeping.collated
 
 
 @dataclass
@@ -126,6 +134,7 @@ class Asked:
         names: dict[str, Any] = {
             "text": {"txt": functions.head},
             "image": {main: functions.flipped},
+            "kept": {main: KEEPING.value},
         }
         return Options(
             size,
@@ -183,8 +192,13 @@ class Asked:
         }
         if row["batch"] == "per rank":
             found["batch_size"] = larder.Batches(per_rank=4)
+        keeping, collated = _keeping(self.number)
         if row["map"] == "keeping":
-            found["map"] = functions.Keeping(self.number)
+            found["map"] = keeping
+        if row["collate"] == "kept":
+            found["collate"] = collated
+        if row["transforms"] == "kept":
+            found["transforms"] = dict.fromkeys(options.transforms, keeping.value)
         return {name: value for name, value in found.items() if value is not None}
 
     def bad(self, form: str) -> set[int]:

@@ -342,7 +342,6 @@ class Mixed:
 def differs(got: Any, wanted: Any, where: str = "batch") -> str | None:
     """The first difference of two batches, or None; arrays bit for bit."""
     pairs: list[tuple[Any, Any, str]] = []
-    told = f"{where}: {str(got)[:150]!r} instead of {str(wanted)[:150]!r}"
     if isinstance(wanted, dict) and isinstance(got, dict):
         if set(got) != set(wanted):
             return f"{where}: names {sorted(got)} instead of {sorted(wanted)}"
@@ -351,12 +350,21 @@ def differs(got: Any, wanted: Any, where: str = "batch") -> str | None:
         if len(got) != len(wanted):
             return f"{where}: {len(got)} values instead of {len(wanted)}"
         pairs = [(*each, f"{where}[{n}]") for n, each in enumerate(zip(got, wanted, strict=True))]
-    elif isinstance(wanted, (np.ndarray, np.generic)) and isinstance(got, (np.ndarray, np.generic)):
-        one, other = np.asarray(got), np.asarray(wanted)
-        if (one.dtype, one.shape) != (other.dtype, other.shape):
-            return f"{where}: {one.dtype} {one.shape} instead of {other.dtype} {other.shape}"
-        return None if one.tobytes() == other.tobytes() else told
-    elif type(got) is not type(wanted) or got != wanted:
-        return told
+    elif not _same(got, wanted):
+        return f"{where}: {_told(got)} instead of {_told(wanted)}"
     found = (differs(*pair) for pair in pairs)
     return next((each for each in found if each), None)
+
+
+def _same(got: Any, wanted: Any) -> bool:
+    kinds = (np.ndarray, np.generic)
+    if not (isinstance(got, kinds) and isinstance(wanted, kinds)):
+        return type(got) is type(wanted) and bool(got == wanted)
+    alike = (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+    return alike and got.tobytes() == wanted.tobytes()
+
+
+def _told(value: Any) -> str:
+    """Tell a value in short; texts of arrays cost more than all else, so none is made before."""
+    kind = f"{value.dtype} {value.shape} " if hasattr(value, "dtype") else ""
+    return f"{kind}{str(value)[:150]!r}"

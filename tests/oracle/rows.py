@@ -24,9 +24,9 @@ SINGLE: dict[str, Sequence[Any]] = {
     ],
     "columns": ["all", "few", "image", "text"],
     "decode": ["no", "yes", "list", "masks"],
-    "transforms": ["no", "text", "image"],
+    "transforms": ["no", "text", "image", "kept"],
     "map": ["no", "no", "crop", "noise", "keeping"],
-    "collate": ["no", "no", "listed", "sized"],
+    "collate": ["no", "no", "listed", "sized", "kept"],
     "bad": (False, True),
     "check": ["always", "once", "never"],
     "memory": (None, "1 kB", "1 MB"),
@@ -62,16 +62,17 @@ def valid(row: Row) -> Row:
     replace("decode", "list masks" if len(forms) == 1 else "no list masks", "yes", cached)
     replace("columns", "text", "all", len(forms) > 1 or row["bad"])
     replace("decode", "no", "yes", row["columns"] == "image")
-    replace("transforms", "text image", "no", len(forms) > 1)
+    replace("transforms", "text image kept", "no", len(forms) > 1)
     has_image = (row["decode"] != "no" or cached) and row["columns"] in ("all", "image")
     replace("map", "crop", "noise", not has_image)
-    replace("transforms", "image", "no", not has_image)
+    replace("transforms", "image kept", "no", not has_image)
     replace("transforms", "text", "no", "built" in forms or row["columns"] in ("image", "few"))
     replace("choose", "label balanced mixture", "key", "sorted" in forms)
     replace("choose", "tenth numbers", "all", row["bad"])
     replace("check", "once never", "always", row["bad"])
     replace("place", "s3 gcs keep", "directory", row["bad"])
-    replace("keep", "written", "views", row["map"] == "keeping")
+    is_kept = "keeping" in row["map"] or "kept" in (row["transforms"], row["collate"])
+    replace("keep", "written", "views", is_kept)
     return row
 
 
@@ -83,7 +84,7 @@ def _for_frameworks(row: Row) -> None:
         row |= {"columns": "image", "decode": "yes", "collate": "no", "transforms": "no"}
         row |= {"leave": "no", "kill": False, "keep": "whole"}
         row["map"] = "crop" if row["map"] == "crop" else "no"
-    if row["consumer"] != "torch":
+    if row["consumer"] not in ("torch", "torch workers"):
         row["workers"] = row["resumed"] = 0
 
 
@@ -95,8 +96,7 @@ def pairs(row: Row) -> set[tuple[str, Any, str, Any]]:
 
 def drawn(options: dict[str, Sequence[Any]], draw: random.Random) -> Row:
     """A random row."""
-    row = {name: draw.choice(values) for name, values in options.items()}
-    return valid(row) if "decode" in row else row
+    return valid({name: draw.choice(values) for name, values in options.items()})
 
 
 def covering(options: dict[str, Sequence[Any]], seed: int = 1) -> Iterator[Row]:
@@ -119,8 +119,8 @@ def _row(**options: Any) -> Row:
 
 FRAMEWORKS_FIXED: tuple[Row, ...] = (
     _row(consumer="torch", order="full", workers=2, leave="again"),
-    _row(consumer="torch workers", order="full", rank="1/2", leave="again"),
-    _row(consumer="torch workers", order="full", bad=True, batch="12", decode="yes"),
+    _row(consumer="torch workers", order="full", rank="1/2", workers=3, leave="again"),
+    _row(consumer="torch workers", order="full", resumed=2, bad=True, batch="12", decode="yes"),
     _row(consumer="persistent", order="full", leave="again"),
     _row(consumer="stateful", form="decoded", order="window", leave="again"),
     _row(consumer="tf", order="full", rank="1/2", map="crop"),
@@ -147,20 +147,20 @@ FIXED: tuple[Row, ...] = (
     _row(form="encoded", order="lanes", batch="12", rank="0/3", decode="yes", map="crop"),
     _row(form="encoded", order="full", choose="mixture", columns="text", map="noise", fork="reads"),
     _row(form="decoded", order="full", rank="1/2", choose="bytes", keep="written", leave="skip"),
-    _row(form="decoded", order="window", rank="2/3", map="crop", batch="12", choose="limit"),
+    _row(form="decoded", order="window", rank="2/3", map="crop", batch="12", collate="kept"),
     _row(form="built", order="full", rank="0/2", choose="numbers", columns="few", leave="again"),
-    _row(form="built", order="full", map="keeping", rank="1/3", keep="views"),
+    _row(form="built", order="full", map="keeping", rank="1/3", keep="views", choose="limit"),
     _row(order="full", bad=True, rank="1/2", batch="12", decode="yes"),
-    _row(form="decoded", order="full", bad=True, map="noise", choose="weights"),
+    _row(form="decoded", bad=True, map="noise", choose="weights", transforms="kept"),
     _row(place="s3", order="window", rank="1/2", check="once", memory="1 kB"),
     _row(place="keep", order="full", rank="0/2", decode="yes", check="never"),
     _row(form="decoded", place="s3", order="full", rank="2/3", batch="12"),
     _row(order="full", workers=2, rank="1/2", decode="yes", kill=True, keep="written"),
-    _row(form="decoded", order="full", workers=2, fork="reads", keep="whole"),
-    _row(form="decoded", order="full", workers=2, map="keeping", leave="again"),
+    _row(form="decoded", workers=2, fork="writes", keep="views", transforms="kept"),
+    _row(form="decoded", order="full", workers=2, collate="kept", leave="again"),
     _row(form="plain decoded", by="sample", length=200, most=190, workers=2, columns="image"),
     _row(form="plain decoded", by="batch", length=200, most=190, workers=2, columns="image"),
-    _row(form="plain sorted", by="sample", length=25, order="full", map="noise", choose="limit"),
-    _row(form="encoded built", by="batch", length=None, order="full", rank="2/3", batch="12"),
+    _row(form="plain sorted", by="sample", length=25, order="full", map="noise", leave="skip"),
+    _row(form="encoded built", by="batch", length=None, order="full", rank="2/3", leave="again"),
 )
 """The rows of every push: without other frameworks, and quick."""

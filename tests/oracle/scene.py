@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -160,15 +159,9 @@ class Scene:
                 raise Difference(f"{name}, later: {found}")
 
     def _kill(self) -> None:
-        """Kill a process that makes batches, at a random moment."""
-        workers, wait = processes(), self.draw.random() / 50
-
-        def kill() -> None:
-            with suppress(ProcessLookupError):
-                os.kill(workers[-1], signal.SIGKILL)
-
-        if workers:
-            threading.Timer(wait, kill).start()
+        """Kill a process that makes batches."""
+        for process in processes()[-1:]:
+            os.kill(process, signal.SIGKILL)
 
 
 def processes() -> list[int]:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
-from required import nightly
+from required import all_required, nightly
 
 from larder.errors import ConfigError
 from larder.manifest.files import read_manifest
@@ -29,7 +29,8 @@ from larder.pipeline.planning.source import inspect_source
 from larder.progress import NullProgress
 from tests.support.runs import run_settings
 
-EXAMPLES = int(os.environ.get("LARDER_CLASSES", "300" if nightly() else "36"))
+DEFAULT = 300 if nightly() else 36 if all_required() else 12
+EXAMPLES = int(os.environ.get("LARDER_CLASSES", DEFAULT))
 pytestmark = pytest.mark.timeout(600 + EXAMPLES)
 
 WHOLE = re.compile("0|-?[1-9][0-9]*")

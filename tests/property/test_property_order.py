@@ -7,16 +7,13 @@ from functools import cached_property
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from required import at_night, at_push
 
 from larder.readers.options import Kind, Shuffle
 from larder.readers.order import (
     ChosenSamples,
     Division,
-    Even,
     Full,
     Order,
     Sequential,
@@ -56,12 +53,9 @@ class Case:
     def numbers(self) -> list[int]:
         return self.order.numbers(0, self.samples).tolist()
 
-    def divided(self, world: int, even: Even = "pad") -> Division:
-        return Division(self.samples, self.batch_size, world, even)
-
-    def shares(self, world: int, even: Even = "pad") -> list[list[list[int]]]:
+    def shares(self, world: int) -> list[list[list[int]]]:
         """By rank, what it has of each batch."""
-        division = self.divided(world, even)
+        division = Division(self.samples, self.batch_size, world, "pad")
         shares = (division.shares(self.order, 0, division.batches, r) for r in range(world))
         return [[share.tolist() for share in each] for each in shares]
 
@@ -76,10 +70,6 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(tuple(shards), batch_size, window, lanes, draw(st.integers(0, 2**64)), kind)
 
 
-def worlds(case: Case) -> list[int]:
-    return [world for world in WORLDS if case.batch_size % world == 0]
-
-
 @given(cases(), st.data())
 def test_an_order_has_every_sample_once_wherever_it_is_cut(case, data):
     assert sorted(case.numbers) == list(range(case.samples))
@@ -91,7 +81,7 @@ def test_an_order_has_every_sample_once_wherever_it_is_cut(case, data):
 def test_every_world_has_the_same_batches(case):
     size = case.batch_size
     whole = case.samples // size
-    for world in worlds(case):
+    for world in (world for world in WORLDS if size % world == 0):
         ranks = case.shares(world)
         assert len(ranks[0]) == math.ceil(case.samples / size)
         for number, shares in enumerate(zip(*ranks, strict=True)):
@@ -101,23 +91,6 @@ def test_every_world_has_the_same_batches(case):
             repeated = (expected + case.numbers)[: -len(expected) % world]
             assert batch == expected + repeated
             assert not repeated or number == whole, "only the last batch is padded"
-
-
-@given(cases(), st.data())
-def test_a_rank_of_any_world_goes_on_with_the_same_batches(case, data):
-    """Resuming is a question of the first batch: the order has no memory."""
-    before, after = data.draw(st.tuples(*[st.sampled_from(worlds(case))] * 2))
-    division = case.divided(after, "drop")
-    stop = data.draw(st.integers(0, division.batches))
-    delivered = [batches[:stop] for batches in case.shares(before, "drop")]
-    rest = [
-        division.shares(case.order, stop, division.batches, rank) for rank in range(division.world)
-    ]
-    joined = [np.concatenate(shares).tolist() for shares in zip(*delivered, strict=True)]
-    joined += [np.concatenate(shares).tolist() for shares in zip(*rest, strict=True)]
-    flat = [sample for batch in joined for sample in batch]
-    assert flat == case.numbers[: division.batches * case.batch_size]
-    assert division.dropped == case.samples - len(flat) == case.samples % case.batch_size
 
 
 @given(cases(), st.data())
@@ -184,18 +157,6 @@ def test_ranks_read_whole_lanes(per_lane, batches, each, lane_shards, world, see
     for start in range(0, division.samples, window):
         numbers = np.sort(order.numbers(start, start + window)).reshape(lanes, -1)
         assert (np.diff(numbers) == 1).all()
-
-
-@pytest.mark.parametrize("samples", [2, *at_push(3, 5), *at_night(4, 6)])
-def test_all_orders_of_few_samples_are_equally_likely(samples):
-    tried = 4_000
-    words = [epoch_words("ab" * 16, "train", seed, 0, "full") for seed in range(tried)]
-    counts = Counter(tuple(Full(samples, each).numbers(0, samples).tolist()) for each in words)
-    kinds = math.factorial(samples)
-    expected = tried / kinds
-    chi_squared = sum((n - expected) ** 2 / expected for n in counts.values())
-    chi_squared += expected * (kinds - len(counts))
-    assert chi_squared < kinds - 1 + 4 * math.sqrt(2 * kinds)
 
 
 def test_lanes_and_windows_have_defaults():

@@ -20,7 +20,6 @@ MODES = (
 )
 FORMATS = ("PNG", "TIFF", "JPEG", "WEBP", "GIF", "BMP", "PPM", "JPEG2000", "MPO")
 SIZES = ((1, 1), (1, 9), (9, 1), (5, 4), (4, 5), (12, 12), (31, 17), (16, 40))
-ORIENTATIONS = range(1, 9)
 RESIZES = (1, 3, 4, 5, 12, 17, 23)
 _ORIENTATION = 0x0112
 

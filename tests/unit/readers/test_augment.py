@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+from image_files import saved
 from PIL import Image
 
 from larder.readers import images
@@ -20,12 +21,6 @@ def gradient(width, height):
     return Image.fromarray(pixels)
 
 
-def encoded(image, format="JPEG"):
-    file = io.BytesIO()
-    image.save(file, format, **({"quality": 95} if format == "JPEG" else {}))
-    return file.getvalue()
-
-
 @pytest.mark.parametrize("size", [32, 224])
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (60, 80), (900, 20)])
 @pytest.mark.parametrize("decoder", ["simplejpeg", "pillow"])
@@ -35,7 +30,7 @@ def test_a_file_and_its_array_give_the_same_piece(width, height, size, decoder, 
     image = gradient(width, height)
     crop = RandomResizedCrop(size)
     for seed in range(5):
-        for data in (encoded(image), encoded(image, "PNG")):
+        for data in (saved(image, "JPEG", quality=95), saved(image, "PNG")):
             pixels = np.asarray(Image.open(io.BytesIO(data)))
             of_file = crop({"key": "k", "jpg": data}, np.random.default_rng(seed))
             of_array = crop({"key": "k", "image": pixels}, np.random.default_rng(seed))
@@ -43,20 +38,6 @@ def test_a_file_and_its_array_give_the_same_piece(width, height, size, decoder, 
             assert of_file["image"].shape == (size, size, 3)
             difference = of_file["image"].astype(int) - of_array["image"]
             assert np.abs(difference).mean() < 4, "but for the way it is scaled"
-
-
-@pytest.mark.parametrize("size", [300, 180, 90, 40])
-def test_a_jpeg_is_halved_as_often_as_its_piece_allows(size, monkeypatch):
-    sizes, decode = [], images.scaled
-    monkeypatch.setattr(
-        images, "scaled", lambda *given: sizes.append(given[0].shape) or decode(*given)
-    )
-    whole = RandomResizedCrop(size, scale=(1, 1))
-    for simplejpeg in (True, False):
-        if not simplejpeg:
-            monkeypatch.setattr(images, "_simplejpeg", lambda: None)
-        whole({"key": "k", "jpg": encoded(gradient(500, 375))}, np.random.default_rng(0))
-    assert {shape[0] for shape in sizes} == {{300: 375, 180: 188, 90: 94, 40: 47}[size]}
 
 
 def test_pieces_vary_within_their_bounds():
@@ -77,7 +58,7 @@ def test_pieces_vary_within_their_bounds():
 
 
 def test_a_part_is_named_where_there_are_several():
-    data = encoded(gradient(9, 9))
+    data = saved(gradient(9, 9), "JPEG")
     sample = {"key": "k", "left.jpg": data, "right.jpg": data, "txt": b"x"}
     made = RandomResizedCrop(8)({"jpg": data}, np.random.default_rng(0))
     assert list(made) == ["image"]

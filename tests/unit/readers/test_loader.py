@@ -5,7 +5,7 @@ import json
 import pickle
 import threading
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from larder.errors import ConfigError, DamageError, ObjectError
 from larder.readers.batches import Decoding
 from larder.readers.options import Shuffle
 from larder.readers.order import ChosenSamples
-from larder.readers.schedule import Schedule
 from tests.support.errors import larder_error
 from tests.support.numbered import NumberedSamples, loader_of, varied
 from tests.support.processes import run_python, wait_until
@@ -42,67 +41,10 @@ def refused(call, *arguments, **options):
 
 def test_an_epoch_is_followed_by_the_next_in_another_order(workers):
     loader = loader_of(NumberedSamples(SHARDS), batch_size=8, workers=workers)
-    assert len(loader) == 13
-    first = [(batch["key"], batch["label"].tolist(), batch["txt"]) for batch in loader]
-    numbers = [number for _, labels, _ in first for number in labels]
-    assert sorted(numbers) == list(range(100))
-    assert all(
-        (key, text) == (f"{number:06}", b"%d" % number)
-        for batch in first
-        for key, number, text in zip(*batch, strict=True)
-    )
-    assert (loader.epoch, loader.batches) == (1, 0)
-    assert keys(loader) != [names for names, _, _ in first]
-    assert loader.state_dict()["epoch"] == 2
-
-
-@pytest.mark.parametrize("mixed", [False, True])
-def test_training_that_counts_its_batches_has_every_epoch(mixed, workers):
-    """It takes as many as there are, and never asks for one more."""
-
-    def made():
-        loader = loader_of(NumberedSamples(SHARDS), batch_size=8, workers=workers)
-        return larder.mix([(loader, 1)]) if mixed else loader
-
-    whole, loader, batches = made(), made(), []
-    expected = [keys(whole) for _ in range(3)]
-    for epoch in range(3):
-        steps = iter(loader)
-        batches.append([next(steps)["key"] for _ in range(len(loader))])
-        assert (loader.epoch, loader.batches) == (epoch, 13)
-        state = loader.state_dict()
-        assert (state["epoch"], state["batches"]) == (epoch + 1, 0)
-    assert batches == expected
-    again = made()
-    again.load_state_dict(state | {"epoch": 1, "batches": 13})
-    assert [again.epoch, *range(again.epoch, 3)] == [2, 2], "the epochs that are left"
-
-
-@pytest.mark.parametrize("mixed", [False, True])
-def test_an_epoch_that_was_left_begins_anew_where_it_began(mixed, workers):
-    def made():
-        loaders = [
-            loader_of(NumberedSamples(SHARDS), batch_size=8, seed=seed, workers=workers)
-            for seed in (7, 8)
-        ]
-        return larder.mix([(each, 1) for each in loaders]) if mixed else loaders[0]
-
-    whole, loader = made(), made()
-    length = len(whole)
-    first, second = keys(whole), keys(whole)
-    for taken in (1, 5, length - 2):
-        assert [batch["key"] for batch in islice(loader, taken)] == first[:taken]
-        assert (loader.epoch, loader.batches) == (0, taken)
-    state = loader.state_dict()
-    assert keys(loader) == first
-    assert next(iter(loader))["key"] == second[0]
-    for move in (lambda: loader.load_state_dict(state), lambda: loader.skip(0)):
-        move()
-        for _ in range(2):
-            assert next(iter(loader))["key"] == first[-2], "a look takes nothing"
-        loader.load_state_dict(state)
-    assert keys(loader) == first[-2:]
-    assert keys(loader) == second
+    first, second = keys(loader), keys(loader)
+    assert (loader.epoch, loader.batches) == (2, 0)
+    assert first != second
+    assert sorted(chain(*first)) == sorted(chain(*second)) == [f"{n:06}" for n in range(100)]
 
 
 def test_it_reads_groups_within_the_memory():
@@ -124,18 +66,6 @@ def test_workers_that_divide_the_batches_divide_the_memory(workers, most):
     assert max(samples.reads) == most
 
 
-def test_batches_by_number_make_the_order_of_an_epoch_once(monkeypatch):
-    made, order = [], Schedule.order
-    monkeypatch.setattr(Schedule, "order", lambda *given: made.append(given) or order(*given))
-    loader = loader_of(NumberedSamples(SHARDS), **GIVEN)
-    batches = [next(loader.read(range(number, number + 1)))["key"] for number in (7, 0, 3)]
-    assert len(made) == 1
-    first, second = keys(loader), keys(loader)
-    assert batches == [first[number] for number in (7, 0, 3)]
-    assert first != second
-    assert len(made) == 2
-
-
 def test_reading_ends_with_the_iteration():
     samples = NumberedSamples(SHARDS)
     loader = loader_of(samples, batch_size=8, memory_bytes=0)
@@ -147,12 +77,22 @@ def test_reading_ends_with_the_iteration():
     assert len(samples.reads) <= 4, "no more than what is next was read"
 
 
-def test_parts_of_the_batches_are_read_without_counting():
+@pytest.mark.parametrize("mixed", [False, True])
+def test_parts_of_the_batches_are_read_without_counting_by_loaders_that_are_pickled(mixed):
     loader = loader_of(NumberedSamples(SHARDS), batch_size=8, rank=1, world=2)
-    parts = [[batch["key"] for batch in loader.read(range(first, 13, 3))] for first in range(3)]
+    if mixed:
+        other = loader_of(NumberedSamples([80]), batch_size=8, rank=1, world=2, split="b")
+        loader = larder.mix([(loader, 0.7), (other, 0.3)], by="sample")
+    loader = pickle.loads(pickle.dumps(loader))
+    numbers = range(len(loader))
+    parts = [[batch["key"] for batch in loader.read(numbers[first::3])] for first in range(3)]
+    known = [[loader.keys(epoch, number) for number in numbers] for epoch in range(2)]
     assert loader.batches == 0
     whole = keys(loader)
-    assert [parts[number % 3][number // 3] for number in range(13)] == whole
+    assert [parts[number % 3][number // 3] for number in numbers] == whole
+    assert known == [whole, keys(loader)], "without reading"
+    assert refused(loader.keys, 0, len(loader)) == "batch"
+    assert refused(loader.keys, -1, 0) == "epoch"
 
 
 def test_a_loader_is_pickled_with_where_it_is(workers):
@@ -176,35 +116,34 @@ def test_samples_are_dropped_or_refused():
 def test_a_batch_may_be_larger_than_the_split(shuffle, world):
     given = {"shuffle": shuffle, "batch_size": 32, "world": world}
     ranks = [loader_of(NumberedSamples([2, 3]), rank=rank, **given) for rank in range(world)]
-    for _ in range(2):
-        (shares,) = zip(*map(keys, ranks), strict=True)
-        assert {len(share) for share in shares} == {-(-5 // world)}
-        assert {key for share in shares for key in share} == {f"{n:06}" for n in range(5)}
+    (shares,) = zip(*map(keys, ranks), strict=True)
+    assert {len(share) for share in shares} == {-(-5 // world)}
+    assert {key for share in shares for key in share} == {f"{n:06}" for n in range(5)}
     none = loader_of(NumberedSamples([2, 3]), even="drop", **given)
-    assert (len(none), none.dropped, keys(none), none.epoch) == (0, 5, [], 1)
-    assert keys(none) == []
+    assert (len(none), none.dropped, keys(none), keys(none), none.epoch) == (0, 5, [], [], 2)
 
 
-def test_a_sample_that_cannot_be_read_is_an_error_or_skipped(workers):
-    bad = {3, 50}
+def test_samples_that_can_none_of_them_be_read_are_an_error_also_where_they_are_skipped(workers):
+    samples = NumberedSamples(SHARDS, bad=range(100))
     with pytest.raises(DamageError):
-        keys(loader_of(NumberedSamples(SHARDS, bad=bad), batch_size=8, workers=workers))
-    whole = keys(loader_of(NumberedSamples(SHARDS), batch_size=8))
-    given = {"batch_size": 8, "on_error": "skip", "workers": workers}
-    loader = loader_of(NumberedSamples(SHARDS, bad=bad), **given)
-    names = {f"{number:06}" for number in bad}
-    for batch, expected in zip(keys(loader), whole, strict=True):
-        good = [key for key in expected if key not in names]
-        assert batch == (good + good)[: len(expected)]
-    assert loader.skipped.count == 2
-    assert {failure.key for failure in loader.skipped.shown} == names
-    bad = {int(whole[-1][0])}
-    last = loader_of(NumberedSamples(SHARDS, bad=bad), **given)
-    counts = [last.skipped.count for _ in last]
-    assert counts == [0] * 12 + [1], "when its batch is delivered"
-    none = loader_of(NumberedSamples(SHARDS, bad=range(100)), **given)
-    with pytest.raises(DamageError):
-        keys(none)
+        keys(loader_of(samples, batch_size=8, on_error="skip", workers=workers))
+
+
+@pytest.mark.parametrize("begin", [0, 7])
+def test_the_error_of_a_damaged_sample_comes_when_its_batch_does(workers, begin):
+    """Several batches are read at once."""
+    given = {"batch_size": 5, "workers": workers, "memory_bytes": 1 << 20}
+    keys = [batch["key"] for batch in loader_of(NumberedSamples([200]), **given)]
+    bad = int(keys[23][2])
+    loader = loader_of(NumberedSamples([200], bad=[bad]), **given)
+    loader.skip(begin)
+    for _ in range(2):
+        with pytest.raises(DamageError):
+            list(loader)
+        assert loader.batches == 23
+        loader.skip(0)
+    loader.skip(1)
+    assert [batch["key"] for batch in loader] == keys[24:]
 
 
 @pytest.mark.parametrize("bad", [set(), set(range(50))])
@@ -240,31 +179,25 @@ def test_a_sample_that_cannot_be_decoded_is_an_error_or_skipped(workers):
     assert loader.skipped.shown[0].key.endswith(".txt")
 
 
-def test_a_function_makes_the_same_samples_for_any_workers_ranks_and_skips():
-    def made(rank=0, world=1, **options):
-        options = {"batch_size": 8, "decode": Decoding(map=varied), "on_error": "skip", **options}
-        return loader_of(NumberedSamples(SHARDS), rank=rank, world=world, **options)
+def test_a_function_draws_the_same_for_any_workers_ranks_and_orders_and_others_in_any_epoch():
+    def pairs(rank=0, world=1, **options):
+        given = {"batch_size": 8, "decode": Decoding(map=varied), "on_error": "skip", **options}
+        loader = loader_of(NumberedSamples(SHARDS), rank=rank, world=world, **given)
+        epochs = [
+            {tuple(pair) for batch in loader for pair in batch["pair"].tolist()} for _ in "12"
+        ]
+        assert {failure.key for failure in loader.skipped.shown} <= {"000013"}
+        return epochs
 
-    def pairs(batches):
-        return {tuple(pair) for batch in batches for pair in batch["pair"].tolist()}
-
-    whole = made()
-    first, second = pairs(whole), pairs(whole)
+    first, second = pairs()
     assert {number for number, _ in first} == set(range(100)) - {13}
-    assert whole.skipped.shown[0].key == "000013"
-    assert not first & second, "other numbers in every epoch"
-    assert not first & pairs(made(seed=8))
-    for other in (made(batch_size=20), made(shuffle=Shuffle("window", 16)), made(workers=2)):
-        assert pairs(other) == first
-    assert pairs([batch for rank in range(4) for batch in made(rank, 4)]) == first
-    assert pairs([batch for n in range(3) for batch in made().read(range(n, 13, 3))]) == first
-    resumed = made()
-    resumed.skip(13 + 6)
-    assert pairs(resumed) < second
+    assert not first & second
+    assert not first & pairs(seed=8)[0]
+    for other in ({"batch_size": 20}, {"shuffle": Shuffle("window", 16)}, {"workers": 2}):
+        assert pairs(**other)[0] == first
+    assert set.union(*(pairs(rank, 4)[0] for rank in range(4))) == first
     with larder_error("sample.undecodable", "000013"):
-        pairs(made(on_error="raise"))
-    odd = next(iter(made()))["odd"]
-    assert [value is None for value in odd] == [int(n) % 2 == 0 for n in next(iter(made()))["key"]]
+        pairs(on_error="raise")
 
 
 def test_epochs_that_a_process_makes_in_turns_have_their_own_random_numbers():
@@ -423,7 +356,9 @@ def test_wrong_options_are_refused(where, options):
 def test_whole_numbers_of_numpy_are_numbers():
     options = {"batch_size": np.int32(8), "seed": np.int64(7), "world": np.int64(1)}
     loader = loader_of(NumberedSamples(SHARDS), **options)
-    assert json.loads(json.dumps(loader.state_dict())) == loader.state_dict()
+    weighted = zip(of_labels(("a", 40), ("b", 80)), (np.int64(1), np.float32(0.5)), strict=True)
+    for made in (loader, larder.mix(weighted)):
+        assert json.loads(json.dumps(made.state_dict())) == made.state_dict()
 
 
 def test_batches_that_are_unfinished_come_again():
@@ -514,74 +449,20 @@ def of_labels(*labels, **options):
     ]
 
 
-@pytest.mark.parametrize("by", ["batch", "sample"])
-def test_a_mix_has_exactly_as_much_of_each_as_its_weight_says(by):
-    def ranks(world):
-        for rank in range(world):
-            given = {"batch_size": 4, "rank": rank, "world": world}
-            loaders = [
-                loader_of(NumberedSamples([length]), split=name, decode=named(name), **given)
-                for name, length in (("a", 40), ("b", 4_000))
-            ]
-            yield larder.mix(zip(loaders, (3, 1), strict=True), seed=5, batches=100, by=by)
-
-    def named(name):
-        return Decoding(transforms={"txt": lambda value: (name, int(value))})
-
-    (whole,) = ranks(1)
-    batches = [batch["txt"] for batch in whole]
-    shares = [[one["txt"], other["txt"]] for one, other in zip(*ranks(2), strict=True)]
-    assert batches == [one + other for one, other in shares]
-    numbers = sorted(number for batch in batches for name, number in batch if name == "a")
-    assert len(batches) == len(whole) == 100
-    assert len(numbers) == 300
-    assert set(np.bincount(numbers).tolist()) == {7, 8}, "epoch after epoch"
-    of_each = {sum(name == "a" for name, _ in batch) for batch in batches}
-    assert (of_each == {0, 4}) == (by == "batch")
-    assert (whole.epoch, whole.batches) == (1, 0)
-
-
 def test_each_loader_of_a_mix_decodes_its_own_samples():
-    one, other = (
+    loaders = [
         loader_of(
-            NumberedSamples([20], bad=[3] if length == 1 else ()),
+            NumberedSamples([20], bad=[bad]),
             batch_size=10,
-            split=f"s{length}",
-            decode=Decoding(transforms={"txt": partial(np.full, length)}, map=varied_in(length)),
+            split=f"s{bad}",
+            decode=Decoding(transforms={"txt": partial(np.full, bad)}),
             on_error="skip",
         )
-        for length in (1, 2)
-    )
-    mix = larder.mix([(one, 1), (other, 1)], by="sample")
-    batches = [list(zip(batch["key"], batch["of"], strict=True)) for batch in mix]
-    assert [len(batch) for batch in batches] == [10] * 4
-    assert {of for batch in batches for _, of in batch} == {1, 2}
-    assert {name for failure in mix.skipped.shown for name in [failure.key]} == {
-        "000003",
-        "000005",
-    }
-
-
-def varied_in(length):
-    def vary(sample, rng):
-        if length == 2 and sample["key"] == "000005":
-            raise ValueError("no sample of mine")
-        return {"key": sample["key"], "of": np.int64(length)}
-
-    return vary
-
-
-def test_an_epoch_of_a_mix_is_as_long_as_those_of_its_loaders():
-    one, other = of_labels(("a", 40), ("b", 80))
-    assert len(larder.mix([(one, 0.7), (other, 0.3)], seed=7)) == 30
-
-
-def test_workers_divide_the_batches_of_a_mix_which_is_pickled():
-    one, other = of_labels(("a", 40), ("b", 80))
-    mix = pickle.loads(pickle.dumps(larder.mix([(one, 0.7), (other, 0.3)], by="sample")))
-    parts = [[batch["key"] for batch in mix.read(range(first, 30, 4))] for first in range(4)]
-    whole = keys(mix)
-    assert [parts[number % 4][number // 4] for number in range(30)] == whole
+        for bad in (3, 5)
+    ]
+    mix = larder.mix([(loader, 1) for loader in loaders], by="sample")
+    assert {value.shape for batch in mix for value in batch["txt"]} == {(3,), (5,)}
+    assert {failure.key for failure in mix.skipped.shown} == {"000003", "000005"}
 
 
 def test_a_mix_of_many_loaders_reads_within_one_bound():
@@ -599,16 +480,6 @@ def test_a_mix_of_many_loaders_reads_within_one_bound():
 
 DIFFER = ({"batch_size": 8}, {"on_error": "skip"}, {"collate": list})
 TOO_LARGE = (float("nan"), float("inf"), 1.7e308, 10**400)
-
-
-def test_weights_may_be_numbers_of_numpy():
-    mixes = [
-        larder.mix(zip(of_labels(("a", 40), ("b", 80)), weights, strict=True))
-        for weights in ((1, 0.5), (np.int64(1), np.float32(0.5)), (np.float64(1), np.float64(0.5)))
-    ]
-    state = json.loads(json.dumps(mixes[1].state_dict()))
-    for mix in mixes:
-        mix.load_state_dict(state)
 
 
 def test_a_mix_that_makes_no_sense_is_refused():

@@ -28,12 +28,12 @@ def test_memory_is_used_again_once_nobody_has_it():
     assert again.ctypes.data == place
 
 
-def test_no_more_memory_is_kept_than_is_made_ahead():
+def test_memory_that_is_used_again_is_bounded_for_batches_of_any_size():
     memory = ReusedMemory()
-    for _ in range(2):
-        arrays = [memory.empty(SHAPE, np.uint8) for _ in range(20)]
-        del arrays
-    assert sum(map(len, memory._unused.values())) == 4
+    for rows in range(1_000, 2_000):
+        memory.empty((rows, 100), np.uint8)[:] = 1
+    kept = [array for unused in memory._unused.values() for array in unused]
+    assert sum(array.nbytes for array in kept) < 2 * 2_000 * 100
 
 
 def test_small_arrays_and_empty_ones_are_those_of_numpy():

@@ -1,192 +1,108 @@
-"""larder.open, on versions written by hand."""
+"""larder.open, on a version in a directory and in memory."""
 
+import io
 import pickle
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
+from pipeline_lab import Lab, directory_lab, images, png, write
 
 import larder
-from larder.cache.build import build_file
-from larder.cache.record import Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import FatalError, LarderError
-from larder.manifest.sealed import seal
-from larder.readers.data import Data
+from larder.readers.cache import _merged
 from larder.store import open_store
 from larder.versions import layout
-from larder.versions.documents import CacheFacts, CacheFile, SegmentUse, SplitFacts, VersionDocument
-from larder.versions.tags import Tag
+from tests.support.checker import Published
 from tests.support.errors import larder_error
 from tests.support.memory import forget
 from tests.support.processes import run_python
 
-ID = "0123456789abcdef" * 2
+SPLITS = {"train": "a/**", "validation": "b/**"}
 OTHER = "f" * 32
-SEGMENT = "5" * 32
-CACHE = f"segments/{SEGMENT}/caches/{'c' * 32}"
 
 
-def write_part(folder: Path, name: str, records: int, **options: Any) -> CacheFile:
-    size = options.get("size", 4)
-    extra = (Field("note", "uint8", (None,)),) if options.get("note") else ()
-    schema = RecordSchema(
-        (Field("label", options.get("dtype", "int64")), Field("x", "int32", (size,)), *extra)
-    )
-    start = options.get("start", 0)
-    rows = (
-        {
-            "label": np.dtype(schema.fields[0].dtype).type(start + n),
-            "x": np.full(size, start + n, np.int32),
-            **({"note": b"n"} if extra else {}),
-        }
-        for n in range(records)
-    )
-    encoded = Codec(schema).encode_each(rows)
-    facts = build_file(encoded, schema, folder / name, limit_bytes=1 << 20)
-    digests = facts.sha256, facts.digest
-    path = f"{CACHE}/{name}"
-    return CacheFile(path, facts.bytes, *digests, facts.records, segment=SEGMENT, split="train")
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    lab = directory_lab(tmp_path_factory.mktemp("data"), images("ab", 5), splits=SPLITS)
+    lab.prepare()
+    shutil.copy(lab.folder / layout.tag_key("latest"), lab.folder / layout.tag_key("v1"))
+    return lab
 
 
-def document(cache: CacheFacts | None, **changes: Any) -> VersionDocument:
-    pattern = f"segments/{SEGMENT}/shards/train/toy-train-{{000000..000002}}.tar"
-    samples = sum(file.records for file in cache.splits["train"]) if cache else 10
-    one = f"segments/{SEGMENT}/shards/validation/toy-validation-000000.tar"
-    return replace(
-        VersionDocument(
-            dataset="toy",
-            id=ID,
-            digest="d" * 64,
-            inputs="1" * 64,
-            segments=(SegmentUse(SEGMENT),),
-            splits={
-                "train": SplitFacts(samples, 3, 30_720, (pattern,)),
-                "validation": SplitFacts(1, 1, 10_240, (one,)),
-            },
-            classes=("cat", "dog"),
-            files=(),
-            cache=cache,
-        ),
-        **changes,
-    )
-
-
-def publish(url: str, version: VersionDocument, parts: Path) -> None:
-    store = open_store(url)
-    for entries in (version.cache.splits if version.cache else {}).values():
-        for part in entries:
-            store.put(part.path, (parts / Path(part.path).name).read_bytes())
-    store.put(layout.version_key(version.id), seal(version))
-    store.put(layout.tag_key("latest"), seal(Tag(version.id, version.inputs)))
-    store.put(layout.tag_key("v1"), seal(Tag(version.id, version.inputs)))
-
-
-@pytest.fixture(params=["path", "memory"])
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    yield f"{tmp_path}/local" if request.param == "path" else "memory://data"
-    forget("data")
+@pytest.fixture(scope="module")
+def published(lab: Lab) -> Published:
+    return lab.newest()
 
 
 @pytest.fixture
-def toy(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def id_(published):
+    return published.version.id
+
+
+@pytest.fixture(params=["path", "memory"])
+def toy(request, lab, tmp_path, monkeypatch):
+    """The URL of a copy, which a test may change."""
     monkeypatch.setenv("LARDER_CACHE_DIR", str(tmp_path / "downloads"))
-    url = f"{root}/larder/toy"
-    part = write_part(tmp_path, "train.mdb", 10)
-    publish(url, document(CacheFacts("decoded", {"train": (part,)})), tmp_path)
-    return url
+    url = "memory://data/larder/d" if request.param == "memory" else f"{tmp_path}/larder/d"
+    write(url, {str(path.relative_to(lab.folder)): path.read_bytes() for path in lab.files("*")})
+    yield url
+    forget("data")
 
 
-@pytest.mark.parametrize("name", ["", "@latest", "@v1", f"@{ID}", f"/versions/{ID}", "/", "@v1/"])
-def test_a_version_opens_by_every_name(toy, name):
-    data = larder.open(toy + name)
-    assert (data.dataset, data.version, data.digest) == ("toy", ID, "d" * 64)
-    assert data.classes == ("cat", "dog")
-    assert {split: facts.samples for split, facts in data.splits.items()} == {
-        "train": 10,
-        "validation": 1,
-    }
-    folder = f"{toy}/segments/{SEGMENT}/shards"
-    assert data.shards("train") == [f"{folder}/train/toy-train-00000{n}.tar" for n in range(3)]
-    assert data.shards("validation") == [f"{folder}/validation/toy-validation-000000.tar"]
-
-
-def test_the_cache_reads_as_numpy(toy, tmp_path):
-    with larder.open(toy).cache("train", verify=True) as cache:
-        assert len(cache) == 10
-        batch = cache.batch([3, -1])
-        assert batch["label"].tolist() == [3, 9]  # type: ignore[union-attr]
-        assert batch["x"].tolist() == [[3] * 4, [9] * 4]  # type: ignore[union-attr]
-        assert [int(record["label"]) for record in cache] == list(range(10))
-        cache.verify()
-    assert (tmp_path / "downloads").exists() == toy.startswith("memory:")
-
-
-def test_data_and_caches_are_pickled(toy):
-    data = pickle.loads(pickle.dumps(larder.open(toy)))
-    with data.cache("train") as cache, pickle.loads(pickle.dumps(cache)) as copy:
-        assert copy[4]["label"] == 4
-
-
-def test_the_directory_of_downloads_can_be_given(tmp_path):
-    part = write_part(tmp_path, "train.mdb", 3)
-    publish(
-        "memory://given/larder/toy", document(CacheFacts("decoded", {"train": (part,)})), tmp_path
+@pytest.mark.parametrize(
+    "name", ["", "@latest", "@v1", "@{id}", "@{id:.4}", "/versions/{id}", "/", "@v1/"]
+)
+def test_a_version_opens_by_every_name(toy, published, id_, name):
+    data = larder.open(toy + name.format(id=id_))
+    digest = published.version.digest
+    assert (data.dataset, data.version, data.digest) == ("d", id_, digest)
+    assert data.classes == ("a", "b")
+    assert {split: facts.samples for split, facts in data.splits.items()} == dict.fromkeys(
+        SPLITS, 5
     )
-    data = larder.open("memory://given/larder/toy", cache_dir=tmp_path / "mine")
-    data.cache("train").close()
-    assert (tmp_path / "mine" / f"{part.sha256}.mdb").exists()
-    forget("given")
+    shards = [f"{toy}/{key}" for key in published.shards]
+    assert data.shards("train") + data.shards("validation") == shards
 
 
-def refusal(call: Any, *arguments: Any) -> str:
-    with pytest.raises(LarderError) as caught:
-        call(*arguments)
-    return caught.value.code
+def test_the_cache_reads_as_numpy(toy, published, tmp_path):
+    with larder.open(toy).cache("train", verify=True) as cache:
+        wanted = [
+            np.asarray(Image.open(io.BytesIO(sample.parts["png"])))
+            for sample in published.samples["train"]
+        ]
+        assert np.array_equal(cache.batch([3, -1])["image"], [wanted[3], wanted[4]])
+        assert np.array_equal([record["image"] for record in cache], wanted)
+        cache.verify()
+        with pytest.raises(TypeError):
+            cache.batch([True])
+        with pickle.loads(pickle.dumps(cache)) as copy:
+            assert np.array_equal(copy[4]["image"], wanted[4])
+    assert (tmp_path / "downloads").exists() == toy.startswith("memory:")
+    assert pickle.loads(pickle.dumps(larder.open(toy))).version == larder.open(toy).version
 
 
-def test_unknown_names_are_refused(toy):
-    for address in (f"{toy}@v9", f"{toy}@{OTHER}", f"{toy}x"):
-        assert refusal(larder.open, address) == "version.missing"
+def test_unknown_names_are_refused(toy, id_):
+    for address in (f"{toy}@v9", f"{toy}@{OTHER}", f"{toy}x", f"{toy}@{id_[:3]}"):
+        with larder_error("version.missing"):
+            larder.open(address)
     with pytest.raises(LarderError, match="did you mean latest"):
         larder.open(f"{toy}@latets")
     data = larder.open(toy)
     for call in (data.shards, data.cache):
-        assert refusal(call, "test") == "version.split"
-    assert refusal(data.cache, "validation") == "cache.missing"
+        with larder_error("version.split"):
+            call("test")
 
 
-def test_the_first_digits_of_an_id_name_its_version(toy):
-    assert larder.open(f"{toy}@{ID[:4]}").version == ID
-    assert refusal(larder.open, f"{toy}@{ID[:3]}") == "version.missing"
-    open_store(toy).put(layout.version_key(f"{ID[:-1]}0"), b"{}")
-    with pytest.raises(LarderError, match=f"2 versions begin with {ID[:5]}: {ID[:-1]}0"):
-        larder.open(f"{toy}@{ID[:5]}")
-    assert refusal(larder.open, f"{toy}@{ID[:5]}") == "version.ambiguous"
-    assert larder.open(f"{toy}@{ID}").version == ID
-
-
-@pytest.mark.parametrize("wrong", [[1.5], [1.0], [True, False], ["1"], np.array([0.0])])
-def test_a_record_number_must_be_an_integer(toy, wrong):
-    with larder.open(toy).cache("train") as reader:
-        with pytest.raises(TypeError):
-            reader.batch(wrong)
-        with pytest.raises(TypeError):
-            reader[wrong[0]]
-        for outside in ([len(reader)], [-len(reader) - 1], np.array([2**64 - 1], np.uint64)):
-            with pytest.raises(IndexError):
-                reader.batch(outside)
-        first = reader[0].keys()
-        assert reader.batch(np.array([0], np.uint8)).keys() == first
-        assert reader.batch([]).keys() == first
-
-
-def test_a_version_without_a_cache(root, tmp_path):
-    publish(f"{root}/larder/toy", document(None), tmp_path)
-    assert refusal(larder.open(f"{root}/larder/toy").cache, "train") == "cache.missing"
+def test_digits_with_which_two_versions_begin_are_refused(toy, id_):
+    other = f"{id_[:-1]}{'1' if id_[-1] == '0' else '0'}"
+    open_store(toy).put(layout.version_key(other), b"{}")
+    with larder_error("version.ambiguous") as caught:
+        larder.open(f"{toy}@{id_[:5]}")
+    assert other in caught.value.message
+    assert larder.open(f"{toy}@{id_}").version == id_
 
 
 OTHER_ADDRESSES = """
@@ -201,46 +117,42 @@ def test_other_addresses_are_refused(url):
         larder.open(url)
 
 
-def test_a_changed_document_is_damage(toy):
+def test_a_changed_document_or_cache_is_damage(toy, published, id_):
     store = open_store(toy)
-    data = bytes(store.get(layout.version_key(ID)))
-    store.put(layout.version_key(ID), data.replace(b"cat", b"cow"))
-    assert refusal(larder.open, toy) == "damage.digest"
+    path = published.version.cache.splits["train"][0].path
+    store.put(path, bytes(store.get(path))[:-1])
+    with larder_error("damage.size"):
+        larder.open(toy).cache("train")
+    data = bytes(store.get(layout.version_key(id_)))
+    store.put(layout.version_key(id_), data.replace(b'"decoded"', b'"encoded"'))
+    with larder_error("damage.digest"):
+        larder.open(toy)
     store.put(layout.version_key(OTHER), data)
-    assert refusal(larder.open, f"{toy}@{OTHER}") == "damage.manifest"
-    store.put(layout.tag_key("v1"), seal({"other": 1}))
-    assert refusal(larder.open, f"{toy}@v1") == "damage.manifest"
+    with larder_error("damage.manifest"):
+        larder.open(f"{toy}@{OTHER}")
+    store.put(layout.tag_key("v1"), data)
+    with larder_error("damage.manifest"):
+        larder.open(f"{toy}@v1")
 
 
-def test_a_changed_cache_is_damage(toy):
-    store = open_store(toy)
-    store.put(f"{CACHE}/train.mdb", bytes(store.get(f"{CACHE}/train.mdb"))[:-1])
-    assert refusal(larder.open(toy).cache, "train") == "damage.size"
+def test_files_of_other_shapes_make_ragged_fields(tmp_path):
+    lab = directory_lab(tmp_path, {f"a/{n}.png": png(n) for n in range(2)})
+    lab.prepare()
+    lab.add({"a/9.png": png(9, width=5), "a/9.json": b"{}"})
+    lab.prepare()
+    with larder.open(str(lab.folder)).cache("train") as cache:
+        fields = {field.name: field for field in cache.schema.fields}
+        assert fields["image"] == Field("image", "uint8", (7, None, 3))
+        assert fields["json"].optional
+        batch = cache.batch([2, 0])
+    assert [array.shape for array in batch["image"]] == [(7, 5, 3), (7, 9, 3)]
+    assert [note is None for note in batch["json"]] == [False, True]
 
 
-def published(tmp_path: Path, *parts: CacheFile) -> Data:
-    url = f"{tmp_path}/larder/toy"
-    publish(url, document(CacheFacts("decoded", {"train": parts})), tmp_path)
-    return larder.open(url)
-
-
-def test_parts_of_other_shapes_make_ragged_fields(tmp_path):
-    parts = (
-        write_part(tmp_path, "a.mdb", 2),
-        write_part(tmp_path, "b.mdb", 2, start=2, size=5, note=True),
-    )
-    with published(tmp_path, *parts).cache("train") as cache:
-        assert cache.schema.fields[1] == Field("x", "int32", (None,))
-        assert cache.schema.fields[2] == Field("note", "uint8", (None,), optional=True)
-        batch = cache.batch([3, 0])
-        assert [array.shape for array in batch["x"]] == [(5,), (4,)]
-        assert [note is None for note in batch["note"]] == [False, True]
-
-
-def test_parts_of_other_kinds_are_refused(tmp_path):
-    parts = (write_part(tmp_path, "a.mdb", 1), write_part(tmp_path, "b.mdb", 1, dtype="int32"))
+def test_files_of_other_kinds_are_refused():
+    schemas = [RecordSchema((Field("x", dtype),)) for dtype in ("int32", "int64")]
     with pytest.raises(FatalError):
-        published(tmp_path, *parts).cache("train")
+        _merged(schemas, "a.mdb")
 
 
 BLOCKED = "prefect pyarrow pydantic yaml boto3 botocore PIL tensorflow rich"
@@ -254,15 +166,12 @@ class Blocker:
 sys.meta_path.insert(0, Blocker())
 import larder
 assert "numpy" not in sys.modules, "importing larder costs nothing"
-data = larder.open(sys.argv[1])
-assert len(data.shards("train")) == 3
-assert data.cache("train", verify=True).batch([1])["label"].tolist() == [1]
+for address in sys.argv[1:]:
+    data = larder.open(address)
+    assert len(data.cache("train", verify=True).batch([1])["image"]) == 1
 """
 
 
-def test_reading_needs_the_base_packages_alone(tmp_path):
-    published(tmp_path, write_part(tmp_path, "train.mdb", 3))
-    url = f"{tmp_path}/larder/toy"
-    for address in (url, f"file://{url}@latest"):
-        done = run_python("-c", READ, address)
-        assert done.returncode == 0, done.stderr
+def test_reading_needs_the_base_packages_alone(lab):
+    done = run_python("-c", READ, str(lab.folder), f"file://{lab.folder}@latest")
+    assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import threading
 from contextlib import suppress
 
 import numpy as np
@@ -9,30 +10,23 @@ import pytest
 
 from larder.readers import workers
 from larder.readers.batches import Decoding
-from larder.readers.memory import ReusedMemory
-from larder.readers.slots import SharedMemory
+from larder.readers.slots import SharedMemory, _lending
 from tests.support.errors import larder_error
 from tests.support.numbered import NumberedSamples, loader_of
 from tests.support.processes import run_python
 
 SHARDS = (400,)
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.usefixtures("crew"),
+]
 
 
 def made(transform=None, count=1, **options):
     decode = None if transform is None else Decoding(transforms={"txt": transform})
     given = {"batch_size": 8, "workers": count, "decode": decode} | options
     return loader_of(NumberedSamples(SHARDS), **given)
-
-
-@pytest.fixture(autouse=True)
-def crew(monkeypatch):
-    """Of this test alone."""
-    crew = workers.Crew()
-    monkeypatch.setattr(workers, "_crew", crew)
-    yield crew
-    crew.stop()
 
 
 def pixels(value):
@@ -71,26 +65,6 @@ def in_a_child(check):
     return answer
 
 
-@pytest.mark.parametrize("part", ["whole", "view"])
-def test_a_child_has_the_batch_that_it_was_forked_with(part):
-    batches = iter(made(pixels))
-    next(batches)
-    held = [next(batches)["txt"]]
-    if part == "view":
-        held = [held[0][2:, ::3]]
-    expected = held[0].copy()
-
-    def has_it():
-        return np.array_equal(held[0], expected)
-
-    answers = [in_a_child(has_it), in_a_child(lambda: in_a_child(has_it)())]
-    held.clear()
-    for batch in batches:
-        assert batch["txt"].any()
-        del batch
-    assert all(answer() for answer in answers)
-
-
 def test_a_child_and_its_parent_write_to_batches_of_their_own():
     batches = iter(made(pixels))
     held = [next(batches)["txt"]]
@@ -115,25 +89,27 @@ def test_a_child_and_its_parent_write_to_batches_of_their_own():
     assert np.array_equal(rest, [batch["txt"] for batch in made(pixels, 0)][1:])
 
 
-def test_a_fork_takes_no_memory_of_batches_for_ever():
-    def forks():
-        for batch in made(pixels, batch_size=40):
-            assert in_a_child(batch["txt"].any)()
-        return slots()
-
-    assert forks() == forks()
+def left():
+    next(iter(made(pixels)))
 
 
-def test_a_batch_that_fails_gives_its_memory_back():
-    def fails():
-        with larder_error("sample.undecodable"):
-            list(made(failing))
+def failed():
+    with larder_error("sample.undecodable"):
+        list(made(failing))
 
+
+def forked():
+    for batch in made(pixels, batch_size=100):
+        assert in_a_child(batch["txt"].any)()
+
+
+@pytest.mark.parametrize("use", [left, failed, forked])
+def test_iterations_give_the_memory_of_their_batches_back(use):
     list(made(pixels))
-    fails()
+    use()
     before = slots()
-    for _ in range(5):
-        fails()
+    for _ in range(3):
+        use()
     assert slots() == before
 
 
@@ -196,9 +172,38 @@ def test_memory_that_cannot_be_mapped_is_named():
         SharedMemory().slot(0, 1 << 56)  # more than there are addresses
 
 
-def test_memory_that_is_used_again_is_bounded_for_batches_of_any_size():
-    memory = ReusedMemory()
-    for rows in range(1_000, 2_000):
-        memory.empty((rows, 100), np.uint8)[:] = 1
-    kept = [array for unused in memory._unused.values() for array in unused]
-    assert sum(array.nbytes for array in kept) < 2 * 2_000 * 100
+def lendable():
+    """Whether another thread can be lent a slot now."""
+    answers = []
+
+    def ask():
+        if is_free := _lending.acquire(blocking=False):
+            _lending.release()
+        answers.append(is_free)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    return answers.pop()
+
+
+def test_no_thread_is_lent_a_slot_between_the_copies_and_the_fork(monkeypatch):
+    memory, answers = SharedMemory(), []
+    slot = memory.lent(1, 1, answers.append)
+    copy = SharedMemory.before_fork
+
+    def before_fork(each):
+        copy(each)
+        answers.append(lendable())
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SharedMemory, "before_fork", before_fork)
+        child = os.fork()
+        if not child:
+            slot[0] = 1
+            os._exit(0 if lendable() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert False in answers
+    assert True not in answers
+    assert lendable()
+    assert not np.any(slot)
