@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pipeline_lab import DOCUMENT, Lab, opened, png, write
-from test_growth import Source
+from test_growth import lab_of, prepare
 
 from larder.errors import ConfigError, LarderError
 from tests.support.checker import Published
+from tests.support.memory import forget
+from tests.support.runs import between
 
 IMAGES = {f"images/{name}/{at}.png": png(at) for name in "ab" for at in range(3)}
 NAMES = sorted(IMAGES)
@@ -68,17 +70,17 @@ FILES = {
 }
 
 
-def source(folder: Path, **fields: Any) -> Source:
+def source(folder: Path, **fields: Any) -> Lab:
     defaults: dict[str, Any] = {"shards": {"bytes": 4_000}, "splits": {"train": "images/**"}}
-    return Source(folder, **{**defaults, **fields})
+    return lab_of(folder, **{**defaults, **fields})
 
 
 def parts(published: Published) -> dict[str, Mapping[str, bytes]]:
     return {each.key: each.parts for found in published.samples.values() for each in found}
 
 
-def prepared(place: Source, objects: Mapping[str, bytes], **more: Any) -> Published:
-    version = place.prepare(objects, **more)["version"]
+def prepared(place: Lab, objects: Mapping[str, bytes], **more: Any) -> Published:
+    version = prepare(place, objects, **more)["version"]
     return place.check()[version]
 
 
@@ -96,7 +98,7 @@ def test_an_entry_becomes_a_part_of_its_sample(tmp_path, name):
 
 
 def test_coco(tmp_path):
-    place = Source(
+    place = lab_of(
         tmp_path,
         samples={"annotations": {"files": "boxes.json"}},
         labels={"column": "species"},
@@ -121,7 +123,7 @@ def test_a_sample_may_have_several_entries(tmp_path):
     annotations = {"files": "boxes.jsonl", "key": "image", "many": True, "columns": {"n": "box"}}
     place = source(tmp_path, samples={"annotations": annotations}, mirror=True)
     found = parts(prepared(place, {**IMAGES, "boxes.jsonl": as_lines(rows)}))
-    with opened(f"{place.lab.root}mirror") as store:
+    with opened(f"{place.root}mirror") as store:
         assert {info.key for page in store.list() for info in page} == {*IMAGES, "boxes.jsonl"}
     for name in NAMES:
         own = found[name.removesuffix(".png")]
@@ -130,28 +132,31 @@ def test_a_sample_may_have_several_entries(tmp_path):
 
 
 @pytest.mark.push
-def test_a_changed_entry_packs_its_sample_again_and_no_other(tmp_path):
+@pytest.mark.parametrize("kind", ["directory", "memory"])
+def test_a_changed_entry_packs_its_sample_again_and_no_other(kind, tmp_path):
     """Also where the others have moved in the file."""
     fields: dict[str, Any] = {
         "samples": {"annotations": {"files": "table.jsonl"}},
         "splits": {"train": "images/a/*", "validation": "images/b/*"},
         "growth": {"removals": "omit"},
     }
-    for kind in ("directory", "memory"):
-        place = Source(tmp_path / kind, kind, mirror=False, **fields)
-        first = place.prepare({**IMAGES, "table.jsonl": as_lines(table())})
+    forget("growth-source")
+    forget("growth-local")
+    with between():
+        place = lab_of(tmp_path, kind, mirror=False, **fields)
+        first = prepare(place, {**IMAGES, "table.jsonl": as_lines(table())})
         changed = as_lines(table(**{"images/a/1.png": "something much longer than before"})[::-1])
-        document = place.prepare({**IMAGES, "table.jsonl": changed})
+        document = prepare(place, {**IMAGES, "table.jsonl": changed})
         assert document["segments"] == {"total": 2, "new": 1, "omitted": 1}
         published = place.check()[document["version"]]
         assert b"much longer" in parts(published)["images/a/1"]["json"]
-        again = place.prepare({**IMAGES, "table.jsonl": changed + b"\n"})
+        again = prepare(place, {**IMAGES, "table.jsonl": changed + b"\n"})
         assert again["version"] == document["version"] != first["version"]
 
 
-def refused(place: Source, objects: Mapping[str, bytes], **more: Any) -> ConfigError:
+def refused(place: Lab, objects: Mapping[str, bytes], **more: Any) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
-        place.prepare(objects, **more)
+        prepare(place, objects, **more)
     return caught.value
 
 
@@ -163,14 +168,14 @@ def test_entries_and_samples_without_each_other(tmp_path):
     place = source(tmp_path, samples=samples)
     error = refused(place, objects)
     assert (error.code, error.where) == ("config.missing_part", "images/a/0")
-    document: DOCUMENT = place.prepare(objects, samples={**samples, "missing": "skip"})
+    document: DOCUMENT = prepare(place, objects, samples={**samples, "missing": "skip"})
     assert document["skipped"] == 2
     assert {failure["key"] for failure in document["failures"]} == {
         "images/a/0",
         "table.jsonl/images/z.png/json",
     }
     assert len(parts(place.check()[document["version"]])) == len(IMAGES) - 1
-    document = place.prepare(objects, samples={**samples, "missing": "keep"})
+    document = prepare(place, objects, samples={**samples, "missing": "keep"})
     found = parts(place.check()[document["version"]])
     assert document["skipped"] == 0
     assert "json" not in found["images/a/0"]
@@ -202,18 +207,17 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, objects):
 
 
 def test_a_plan_writes_nothing_and_the_file_is_read_once(tmp_path):
-    place = source(tmp_path, samples={"annotations": {"files": "table.jsonl"}})
-    lab: Lab = place.lab
+    lab = source(tmp_path, samples={"annotations": {"files": "table.jsonl"}})
     write(str(lab.source), {**IMAGES, "table.jsonl": FILES["table.jsonl"]})
     lab.plan()
     assert not Path(str(lab.storage)).exists()
-    place.prepare({**IMAGES, "table.jsonl": FILES["table.jsonl"]})
+    prepare(lab, {**IMAGES, "table.jsonl": FILES["table.jsonl"]})
     with opened(f"{lab.storage}/larder/d/work/derived") as store:
         kept = [info.key for page in store.list() for info in page]
     assert sorted(key.partition(".")[2] for key in kept) == ["jsonl", "jsonl.parquet"]
     document = lab.prepare(shards={"bytes": 9_000})
     assert document["status"] == "built"
-    place.check()
+    lab.check()
 
 
 REVIEWS = [

@@ -7,7 +7,7 @@ import pytest
 from pipeline_lab import directory_lab, png
 from required import at_push
 from test_annotations import as_lines, parts
-from test_growth import Source
+from test_growth import lab_of, prepare
 
 import larder
 from larder.errors import ConfigError
@@ -48,14 +48,14 @@ def check_joined(published: Published, numbers: range) -> None:
 
 
 def test_images_with_masks_and_captions_grow(tmp_path):
-    source = Source(tmp_path, **FIELDS, cache={"records": "decoded"})
-    document = source.prepare(objects(range(5)))
+    source = lab_of(tmp_path, **FIELDS, cache={"records": "decoded"})
+    document = prepare(source, objects(range(5)))
     check_joined(source.check()[document["version"]], range(5))
-    document = source.prepare(objects(range(6)))
+    document = prepare(source, objects(range(6)))
     assert document["segments"] == {"total": 2, "new": 1, "omitted": 0}
     check_joined(source.check()[document["version"]], range(6))
     changed = {**objects(range(6)), "masks/dog/2_mask.png": png(7)}
-    document = source.prepare(changed, growth={"removals": "omit"})
+    document = prepare(source, changed, growth={"removals": "omit"})
     assert document["segments"]["omitted"] == 1
     assert parts(source.check()[document["version"]])["dog/2"]["mask.png"] == png(7)
 
@@ -64,8 +64,8 @@ def test_joined_samples_have_annotations(tmp_path):
     rows = [{"image": f"{name}/{at}.png", "n": at} for name in CLASSES for at in range(4)]
     table = as_lines(rows)
     annotations = {"files": "table.jsonl", "key": "image", "part": "meta.json"}
-    source = Source(tmp_path, **{**FIELDS, "samples": {"join": JOIN, "annotations": annotations}})
-    document = source.prepare({**objects(range(4)), "table.jsonl": table})
+    source = lab_of(tmp_path, **{**FIELDS, "samples": {"join": JOIN, "annotations": annotations}})
+    document = prepare(source, {**objects(range(4)), "table.jsonl": table})
     found = parts(source.check()[document["version"]])
     assert len(found) == 8
     assert json.loads(found["dog/3"]["meta.json"]) == {"image": "dog/3.png", "n": 3}
