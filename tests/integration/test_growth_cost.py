@@ -171,6 +171,18 @@ def test_what_a_change_packs_again(tmp_path, what, removals, mirror):
 # What leaves shards alone
 
 
+def test_a_cache_that_is_turned_on_or_off_leaves_the_shards_alone(tmp_path):
+    with field(tmp_path, blobs(60, 2_000), **SMALL) as lab:
+        shards = shards_of(lab, lab.run().document["version"])
+        on = lab.run(cache=ENCODED)
+        assert on.wrote("shards", "mirror") == on.opened("source", "mirror") == []
+        assert sorted(on.opened("shards")) == sorted(shards), "each once"
+        for cache in (None, ENCODED):
+            turned = lab.run(cache=cache)
+            assert turned.wrote("shards", "caches", "mirror") == []
+            assert turned.opened("source", "mirror", "shards", "caches") == []
+
+
 # Planning
 
 
@@ -228,6 +240,11 @@ def test_the_figures_of_a_plan_are_those_of_the_run(tmp_path, mirror):
             step(lab)
             planned = lab.planned()
             assert planned.wrote() == []
+            does = lab.planned(growth={"removals": "omit"}).document["growth"]
+            if said := planned.document["growth"]["other"]:  # of the other policy
+                for same in ("removals", "omitted", "unlisted"):
+                    assert said[same] == does[same], same
+                assert said["packed"]["count"] == does["packed"]["count"]
             run = lab.run()
             for same in ("version", "copied", "objects", "segments"):
                 assert planned.document[same] == run.document[same], same

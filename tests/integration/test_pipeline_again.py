@@ -81,6 +81,7 @@ def test_touched_files_are_hashed_once_and_the_version_stays(tmp_path):
         os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
     second, recorder = lab.recorded()
     assert (second["status"], second["version"]) == ("reused", first["version"])
+    assert kept_writes(recorder) == ["tags/latest.json"]
     read = reads(recorder, f"file://{lab.source}")
     assert sorted(key for key in read if key in images()) == sorted(images())
     before = files(tmp_path)

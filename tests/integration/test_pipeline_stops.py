@@ -29,7 +29,7 @@ from larder.store.base import Store
 from larder.versions.tags import TAG, read_tag
 from tests.support.memory import forget
 from tests.support.runs import between
-from tests.support.stores import Stop, Stopped, StoppingStore, UnconditionalStore, keys_of
+from tests.support.stores import Recorder, Stop, Stopped, StoppingStore, UnconditionalStore, keys_of
 
 pytestmark = pytest.mark.push
 
@@ -244,6 +244,20 @@ def test_a_run_stopped_at_any_write_publishes_nothing_in_part_and_can_be_continu
             assert tagged(cut) == new, where
             idle = counted(cut, command)
             assert (idle.document["status"], idle.wrote()) == ("reused", []), where
+
+
+def test_a_batch_of_shards_that_is_retried_makes_none_again(tmp_path):
+    class Twice(InlineRunner):
+        def map(self, *arguments: Any, **named: Any) -> Any:
+            super().map(*arguments, **named)
+            return super().map(*arguments, **named)
+
+    lab = directory_lab(tmp_path, cache=None)
+    with between(recorder := Recorder()):
+        document = prepare(lab.settings(), Twice(1, StageTimes()))
+    made = [key for key in recorder.keys("commit") if key.endswith(".tar")]
+    assert len(made) == len(set(made)) == document["shards"]["count"]
+    lab.check()
 
 
 def test_a_shard_that_ends_after_a_stop_has_no_receipt(tmp_path, monkeypatch):

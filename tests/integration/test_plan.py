@@ -26,6 +26,7 @@ from tests.support.stores import UnconditionalStore
 REPOSITORY = Path(__file__).parents[2]
 CONFIGS = REPOSITORY / "configs"
 EIGHT = {**TEMPLATE, "resources": {"slots_per_trial": 8}}
+NO_SLOTS = {**TEMPLATE, "resources": {"slots_per_trial": 0}}
 
 
 def lines(document: dict[str, Any]) -> list[str]:
@@ -116,6 +117,8 @@ COCO = json.dumps(
 ENTRIES = b'{"file_name": "/a/00.png", "text": "x"}\n{"file_name": "a/01.png", "text": "y"}\n'
 BOXES = {"files": "x.json", "part": "boxes.json"}
 TEXTS = {"files": "x.jsonl", "columns": {"txt": "text"}}
+WIDTHS = {"part": None, "columns": {"txt": "width"}}
+SKIPPED = {"annotations": TEXTS, "missing": "skip"}
 RESIZED = {"images": {"resize": 4}}
 EVERY_JSON = {f"{name}/{number:02}.json": b"{}" for name in "abc" for number in range(4)}
 
@@ -141,9 +144,11 @@ def looped(**hyperparameters: Any) -> dict[str, Any]:
         ("few_shards", {}, {"template": looped(workers={"val": 8}), "shards": {"bytes": 1}}, True),
         ("few_shards", {}, {"template": looped(num_workers=3), "shards": {"count_min": 2}}, True),
         ("few_shards", {}, {"template": EIGHT, "shards": {"count_min": 2}}, True),
+        ("few_shards", {}, {"template": NO_SLOTS, "shards": {"count_min": 2}}, False),
         ("few_shards", {}, {"template": EIGHT, "shards": {"samples_per_shard": 1}}, False),
         ("few_shards", {}, {"template": EIGHT, "shards": {"count_min": 8}}, False),
         ("unused_entries", {"x.jsonl": ENTRIES}, boxed(TEXTS), True),
+        ("unused_entries", {"x.jsonl": ENTRIES}, boxed(TEXTS, samples=SKIPPED), False),
         ("unused_parts", {}, {"shards": {"images": {"resize": 4, "masks": ["seg"]}}}, True),
         (
             "unused_parts",
@@ -166,6 +171,7 @@ def looped(**hyperparameters: Any) -> dict[str, Any]:
         ),
         ("source_pixels", {"x.json": COCO}, boxed(BOXES, cache={"records": "decoded"}), False),
         ("source_pixels", {"x.json": COCO}, boxed(BOXES, shards={"images": {"quality": 8}}), False),
+        ("source_pixels", {"x.json": COCO}, boxed({**BOXES, **WIDTHS}, shards=RESIZED), False),
         ("source_pixels", {"x.jsonl": ENTRIES}, boxed(TEXTS, shards=RESIZED), False),
     ],
 )

@@ -196,6 +196,9 @@ KINDS: dict[str, Callable[[Altered], None]] = {
         max(0, it.offset + it.dice.choice([-512, -16, -8, -1, 1, 3])), it.length
     ),
     "duplicated": lambda it: it.put(it.other, it.contents(it.row)),
+    "of another shard": lambda it: it.rows["shard"].__setitem__(
+        it.row, (it.rows["shard"][it.row] + 1) % len(it.shards)
+    ),
 } | {
     each.__name__: each
     for each in (

@@ -62,6 +62,12 @@ def test_wrong_syntax(text):
         parse_settings([text])
 
 
+def test_settings_are_separated_by_their_first_key():
+    found = parse_settings(["a=1", "cluster.a=2", "clusters.a=3"])
+    assert [each.where for each in found.dataset] == ["--set a", "--set clusters.a"]
+    assert [(each.path, each.where) for each in found.cluster] == [(("a",), "--set cluster.a")]
+
+
 @pytest.mark.parametrize("key", ["a.b", "l.0"])
 def test_a_path_through_a_value_without_keys(key):
     problems: list[ConfigError] = []

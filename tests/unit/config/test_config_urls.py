@@ -1,6 +1,6 @@
 import pytest
 
-from larder.config.urls import check_endpoint, check_url, parse_url, shown
+from larder.config.urls import check_endpoint, check_url, environment_endpoint, parse_url, shown
 from tests.support.errors import larder_error
 
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
@@ -124,3 +124,13 @@ def test_a_url_is_parsed(url, scheme, rest, is_directory):
     assert parse_url(url).is_directory == is_directory
     assert (parse_url("s3://b/p/q/").bucket, parse_url("s3://b/p/q/").prefix) == ("b", "p/q/")
     assert (parse_url("s3://b").bucket, parse_url("s3://b").prefix) == ("b", "")
+
+
+@pytest.mark.parametrize(
+    ("provider", "name"),
+    [("s3", "AWS_ENDPOINT_URL"), ("s3", "AWS_ENDPOINT_URL_S3"), ("gs", "STORAGE_EMULATOR_HOST")],
+)
+def test_an_endpoint_of_the_environment_is_checked_and_named(provider, name):
+    assert environment_endpoint(provider, {name: "http://h:1"}) == "http://h:1"
+    with larder_error("config.invalid_value", f"environment variable {name}"):
+        environment_endpoint(provider, {name: "http://h:x"})

@@ -115,6 +115,25 @@ def test_what_becomes_of_the_segments(what):
         assert set(found.folded) == (left if kind == "grow" else set())
 
 
+REASONS = {
+    "the first version": "this is the first version",
+    "nothing changed": "no sample has changed",
+    "added": "what differs goes into a new segment",
+    "removed, omitted": "samples were only removed",
+    "the seventeenth": "what differs goes into a new segment, with those of 15 small segments",
+    "more than half": "more than half of the bytes would be packed again",
+    "nothing left": "nothing is left of the previous version",
+    "all are small": "all segments are small",
+    "rebuilt": "growth.mode is rebuild",
+}
+
+
+def test_reasons():
+    for what, reason in REASONS.items():
+        segments, changes, (growth, *_), *_ = CASES[what]
+        assert decide(segments, changes, growth).reason == reason
+
+
 @pytest.mark.parametrize("change", ["added", "changed", "relabelled", "moved", "removed"])
 def test_every_change_counts(change):
     changes = Changes(unchanged=160, **{change: 1})

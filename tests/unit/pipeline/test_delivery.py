@@ -10,6 +10,7 @@ from larder.experiments.advice import Choices
 from larder.experiments.delivery import Advice
 from larder.jobs.results import Totals
 from larder.pipeline.delivery import choices, chosen, delivery_document
+from tests.support.errors import larder_error
 
 DELIVERIES = [
     ("auto", "/mnt/data", "bind_mount"),
@@ -56,6 +57,14 @@ def test_it_follows_from_the_storage_and_shards_with_omitted_samples_are_not_nam
         advice = decide(requested, storage_url, omitted)
         assert (advice.delivery, advice.shards) == (delivery, not omitted)
         assert ("the version omits" in advice.sentence) == omitted
+
+
+def test_impossible_choices_are_refused():
+    impossible = {"bind_mount": "s3://bucket/", "bucket": "file:///mnt/data/", "fast_file": "/mnt"}
+    for requested, url in impossible.items():
+        with larder_error("config.invalid_value") as caught:
+            decide(requested, url)
+        assert caught.value.where in (url, "experiment.delivery")
 
 
 WEST = {"region": "us-west-2"}

@@ -41,15 +41,15 @@ def order(keys: Sequence[str]) -> list[pa.RecordBatch]:
     return [batch.select(ORDER_COLUMNS) for batch in batches]
 
 
-def problem(folder: Path, format_name: str, rows: list[Row], size_bytes: int = 99) -> str:
-    """Of a receipt with these rows, where samples ``a`` and ``b`` are planned."""
+def problem(folder: Path, format_name: str, rows: list[Row], samples: int | None = None) -> str:
+    """Of a receipt with these rows, perhaps for more samples; planned are ``a`` and ``b``."""
     path = folder / "receipt.parquet"
     write_manifest(path, RECEIPT_ROWS, [pa.RecordBatch.from_pylist(rows, schema=RECEIPT_ROWS)])
-    good = sum(row["bad"] is None for row in rows)
+    good = samples or sum(row["bad"] is None for row in rows)
     format_ = shard_format(format_name)
     plan = ShardPlan("train", 0, f"d-train-000000.{format_name}", 0, 2, 99)
     names = format_.file_names(plan.name) if good else ()
-    files = tuple(WrittenFile(name, size_bytes, "0" * 64) for name in names)
+    files = tuple(WrittenFile(name, 99, "0" * 64) for name in names)
     receipt = Receipt("receipt", path, FinishedShard("train", plan.name, files, good))
     return receipt_problem(plan, order("ab"), receipt, format_, transformed=False)
 
@@ -90,6 +90,7 @@ def test_other_samples_are_found_where_all_or_some_are_bad(tmp_path):
     for rows in ([bad["a"], bad["c"]], [sample("a", (0, 1)), bad["c"]], [bad["a"], bad["a"]]):
         assert "not those that are planned" in problem(tmp_path, "parquet", rows)
     assert problem(tmp_path, "parquet", [bad["a"], sample("b", (0, 1))]), "bad ones are last"
+    assert problem(tmp_path, "parquet", [sample("a", (0, 1)), bad["b"]], 2), "it was counted"
 
 
 ALTERATIONS: dict[str, Callable[[list[Row]], Any]] = {
@@ -117,7 +118,8 @@ ALTERATIONS: dict[str, Callable[[list[Row]], Any]] = {
 def test_any_alteration_is_found(tmp_path, what):
     rows = [sample("a", (0, 1)), sample("b", (1, 1))]
     ALTERATIONS[what](rows)
-    assert problem(tmp_path, "parquet", rows)
+    for samples in (None, min(2, len(rows))):
+        assert problem(tmp_path, "parquet", rows, samples)
 
 
 @pytest.mark.parametrize("place", [(None, 1), (0, None)])
