@@ -132,7 +132,11 @@ class TestBuilt:
         err = "\n".join(line for line in one.err.splitlines() if line not in imports)
         assert_same(Finished(one.status, one.out, err), other, document=True)
         assert one.document["status"] == "built"
-        assert list(other.document["stages"]) == ["prefect", *one.document["stages"]]
+        stages = one.document["stages"]
+        order = ["inventory", "plan", "mirror", "shard", "index"]
+        order += ["cache", "publish", "emit", "card"]
+        assert (list(stages), list(other.document["stages"])) == (order, ["prefect", *order])
+        assert {stages[name]["objects"] for name in ("inventory", *order[2:4], "cache")} == {60}
 
     def test_both_reuse_what_the_other_built(self, built):
         place, first, _ = built

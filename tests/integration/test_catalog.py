@@ -178,6 +178,15 @@ def test_what_is_not_there_is_refused(grown, arguments, code, hint):
     assert (caught.value.code, hint in caught.value.hint) == (code, True)
 
 
+@pytest.mark.parametrize(
+    ("url", "code"), [("s3://key:secretsecret@b/x", "secret"), ("ftp://b", "unsupported_url")]
+)
+def test_a_wrong_storage_is_refused_without_its_secrets(url, code):
+    with larder_error(f"config.{code}", "--storage") as caught:
+        dispatch(["ls", "--storage", url])
+    assert "secretsecret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("arguments", [["ls"], ["du"], ["ls", "d"], ["show", "d"]])
 def test_a_directory_that_does_not_exist_is_no_empty_storage(tmp_path, arguments, capsys):
     storage = tmp_path / "storage"

@@ -82,6 +82,13 @@ def test_runs_publish_and_leave_a_pinned_tag_and_its_configs(versions, tmp_path)
     assert lab.prepare()["version"] == lab.tag.version != second
 
 
+def test_tags_are_made_shown_and_deleted(versions):
+    lab, first, _ = versions
+    assert tagged(lab, "v1", first)["status"] == "moved"
+    assert tagged(lab, "v2", "v1")["version"] == first
+    assert tagged(lab, "v2", delete=True)["moved_from"] == first
+
+
 def read_leases_of(lab):
     with lab.opened_root() as root:
         yield from (each for each in read_leases(root) if each.name.startswith("run-"))

@@ -285,6 +285,25 @@ def test_a_bad_sector_is_found_in_every_kind_of_file(lab, root, some):
     forget_replaced(root)
 
 
+@pytest.mark.push
+@pytest.mark.parametrize("end", [".idx", "classes.json", ".mdb"])
+def test_a_storage_that_cannot_be_written_ends_a_repair(lab, root, version, end):
+    key = next(key for key in listed_files(root, version) if key.endswith(end))
+    wrong = bytes(root.get(key))[:-2]
+
+    def refusing(store: Store) -> Store:
+        faulty = FaultyStore(store)
+        for method in ("upload", "writer") if store.url == root.url else ():
+            faulty.add(method, unreadable(), times=None)
+        return faulty
+
+    with damaged(root, key, wrong):
+        with between(refusing), larder_error("store.denied"):
+            verified(lab, repair=True)
+        assert bytes(root.get(key)) == wrong
+    forget_replaced(root)
+
+
 ALTERED: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     "version": ("version.json", lambda plain: plain.update(format="larder-version-9"), "newer"),
     "cache": ("cache.json", lambda plain: plain.update(format="larder-segment-cache-2"), "newer"),

@@ -1,4 +1,5 @@
 import hashlib
+from types import SimpleNamespace
 from typing import Any
 
 import google_crc32c
@@ -10,7 +11,9 @@ from larder.manifest.sealed import StoredFile
 from larder.segments.shard_index import ShardIndex
 from larder.shards.formats import shard_format
 from larder.verify.findings import MISSING, Finding
+from larder.verify.reading import _indexed
 from larder.verify.shard_check import inspect_shard
+from larder.versions.index import Shard
 from larder.versions.rows import INDEXED
 from tests.support.memory import MemoryStore
 from tests.support.stores import Fail, FaultyStore
@@ -43,6 +46,13 @@ def index(*samples: tuple[int, int, int | None, list[dict[str, Any]]]) -> ShardI
         for number, (offset, length, class_, parts) in enumerate(samples)
     ]
     return ShardIndex(pa.RecordBatch.from_pylist(rows, schema=INDEXED))
+
+
+def test_an_index_of_fewer_samples_than_a_shard_has_is_told():
+    """However many a document says that there are, it takes no memory."""
+    shard = Shard("s", "train", 0, 2**40, 0, ())
+    _, found, problem = _indexed(SimpleNamespace(count=3), shard)
+    assert (found, "the index has 3 samples" in problem) == (None, True)
 
 
 def test_places_in_order_are_possible():
