@@ -159,7 +159,7 @@ class _World:
             for name in ("pets", "digits")
         )
         leases = [path.stem for path in root.glob("pets/leases/user-*.json")]
-        names = {" 3117 ": " 0 ", **({"user-1c0ffee012345678": leases[0]} if leases else {})}
+        names = {"user-1c0ffee012345678": leases[0]} if leases else {}
         if len(pets) > 1:
             names |= {"@c1dd": f"@{pets[-1]}", " c1dd": f" {pets[-1]}", " 3fa9": f" {pets[0]}"}
             names |= {"@833a": f"@{pets[0]}", "0123456789abcdef" * 2: digits[-1]}
