@@ -186,7 +186,7 @@ MEMORY = memoryview(b"before" + VALUE + b"after")
 
 def test_groups_are_as_large_as_they_have_to_be_and_a_large_record_is_one():
     sizes = [[3], [10], [4, 4, 4], [12], [2]]
-    groups = grouped(map(bytes, sum(sizes, [])), 10)
+    groups = grouped(map(bytes, chain.from_iterable(sizes)), 10)
     assert [[*map(len, group)] for group in groups] == sizes
 
 
