@@ -155,6 +155,7 @@ def test_a_cache_in_a_directory_is_in_use_while_a_process_has_it_open(tmp_path):
     holder = opened_by_a_process(storage)
     (cache,) = list_caches(storage)["caches"]
     assert cache["used_by"] == ["a process that has it open"]
+    assert cache["records"] == 10 < cache["bytes"]
     with larder_error("cache.in_use", f"{storage}/d/v1_train"):
         remove_caches("d", "v1", None, storage)
     holder.kill()

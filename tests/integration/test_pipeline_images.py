@@ -16,10 +16,12 @@ import larder
 from larder.config.models.dataset import Cache
 from larder.config.shape import Transform
 from larder.growth import content_check
+from larder.pipeline.planning import new_segment
 from larder.segments import image_rules
 from larder.shards.images.transform import codec_versions
 from larder.versions.publish import read_segment
 from tests.support.checker import Published
+from tests.support.errors import larder_error
 from tests.support.runs import between
 from tests.support.stores import Recorder
 
@@ -218,6 +220,13 @@ def test_other_libraries_make_new_segments_and_transform_the_originals(tmp_path,
         found = [read_segment(root, use.id) for use in lab.newest().version.segments]
     pillows = [segment.shape.images.transform.codecs["pillow"] for segment in found]
     assert pillows == [codec_versions()["pillow"], "99.0"]
+
+
+def test_a_machine_with_other_libraries_writes_nothing(tmp_path, monkeypatch):
+    lab = transform_lab(tmp_path)
+    monkeypatch.setattr(new_segment, "image_options", lambda dataset: dataset.image_options)
+    with larder_error("run.failed"):
+        lab.prepare()
 
 
 def test_a_compaction_makes_what_a_first_build_makes(tmp_path):

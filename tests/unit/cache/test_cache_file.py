@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Iterator, Mapping
+from itertools import chain, repeat
 from pathlib import Path
 from traceback import TracebackException
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 
 from larder.cache.build import build_file
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.group import Groups, group_ends, group_value, groups_value
+from larder.cache.group import Groups, group_ends, group_value, grouped, groups_value
 from larder.cache.record import CacheFileFacts, Codec, ContentDigest, empty_columns
 from larder.cache.schema import Field, RecordSchema
 from larder.disk import unused
@@ -110,6 +111,10 @@ def test_a_part_of_the_disk_stays_free(tmp_path, monkeypatch):
     build(tmp_path / "a.mdb", 10, reserve_bytes=500_000)
     with larder_error("store.full"):
         build(tmp_path / "b.mdb", 10, reserve_bytes=1_000_000)
+    frees = chain([1_000_000], repeat(400_000))  # others write meanwhile
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=next(frees)))
+    with larder_error("store.full"):
+        build(tmp_path / "b.mdb", 10, reserve_bytes=500_000, transaction_bytes=1)
     assert os.listdir(tmp_path) == ["a.mdb"]
 
 
@@ -177,6 +182,12 @@ def test_a_reader_lives_on_in_a_fork(tmp_path):
 RECORDS = [b"first", b"second", b"3rd"]
 VALUE = group_value(RECORDS, is_fixed=False)
 MEMORY = memoryview(b"before" + VALUE + b"after")
+
+
+def test_groups_are_as_large_as_they_have_to_be_and_a_large_record_is_one():
+    sizes = [[3], [10], [4, 4, 4], [12], [2]]
+    groups = grouped(map(bytes, chain.from_iterable(sizes)), 10)
+    assert [[*map(len, group)] for group in groups] == sizes
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from required import as_root
 
 import larder
+from larder.datalayer import stored
 from larder.datalayer.document import FORMAT
 from larder.datalayer.function import changes, digests
 from larder.datalayer.place import place_of
@@ -266,6 +267,20 @@ def test_a_cache_of_tensorflow_needs_tensorflow(storage, monkeypatch):
     monkeypatch.setattr("larder.packages.is_installed", lambda module: False)
     with larder_error("config.missing_package"):
         read()
+
+
+def test_who_has_waited_for_another_builder_reads_its_cache(monkeypatch):
+    assert read() == [0, 1, 2, 3]
+    answers, read_cache = iter([None]), stored.read_cache
+    monkeypatch.setattr(stored, "read_cache", lambda *some: next(answers, read_cache(*some)))
+    assert read(count=9) == [0, 1, 2, 3]
+
+
+def test_a_function_of_another_closure_is_not_called_again():
+    calls = []
+    for number in range(2):
+        train()(lambda number=number: calls.append(number) or [number])()
+    assert calls == [0]
 
 
 def test_comments_and_decorators_are_no_change(caplog):

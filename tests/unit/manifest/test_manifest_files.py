@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -218,6 +219,17 @@ def test_many_rows_are_in_a_file_that_goes_with_them():
     assert pa.total_allocated_bytes() - before < 2 * held
     del spool
     gc.collect()  # a file that is not closed is a warning
+
+
+def test_a_row_group_is_held_at_a_time(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 2**62, (40, 50_000))
+    every = (pa.record_batch([[""], [row]], schema=SCHEMA) for row in noise)
+    file = write_manifest(tmp_path / "m", SCHEMA, every, row_group_rows=1)
+    before = pa.total_allocated_bytes()
+    found = read_manifest(file.path, SCHEMA, batch_rows=1)
+    held = [pa.total_allocated_bytes() - before for _ in found]
+    assert len(held) == 40
+    assert max(held) < file.bytes / 4
 
 
 def test_a_full_disk_is_an_error_with_a_name(monkeypatch):

@@ -53,6 +53,14 @@ def test_memory_and_spilling_change_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_result_is_streamed(tmp_path):
+    rows = iter(many(1_000_000).batches)
+    found = query("SELECT * FROM input", {"input": Stream(KEYS, rows)}, KEYS, work_dir=tmp_path)
+    assert next(found).num_rows == 16_384
+    found.close()
+    assert next(rows, None), "the rest was not read"
+
+
 PART = pa.struct([pa.field("ext", pa.string(), nullable=False), ("source", pa.string())])
 TYPES = pa.schema(
     [

@@ -72,6 +72,12 @@ def test_rows_come_out_sorted_by_bytes(tmp_path_factory, rows, cut, ordered):
     assert run(rows, tmp_path_factory.mktemp("s"), cut) == expected(rows)
 
 
+def test_rows_in_order_are_not_sorted(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_sorted", None)
+    rows = [(f"{n:06d}", 0) for n in range(100)]
+    assert run(rows, tmp_path) == expected(rows)
+
+
 @pytest.mark.usefixtures("_amount")
 @pytest.mark.parametrize(("tie", "order"), [("value", [None, 1, 2]), ("-value", [2, 1, None])])
 def test_null_is_less_than_everything(tmp_path, tie, order):

@@ -114,6 +114,13 @@ def test_what_is_mirrored_but_no_part_of_a_sample_follows(tmp_path):
     ]
 
 
+def test_images_have_the_extensions_of_what_is_stored(tmp_path):
+    images = {"format": "jpeg", "masks": ["seg"]}
+    found, rows = run(tmp_path, ["a.bmp", "a.seg.bmp", "b.jpg", "b.png"], shards={"images": images})
+    assert [[part["ext"] for part in row[3]] for row in rows] == [["jpg", "seg.png"], ["jpg"]]
+    assert [failure.key for failure in found.bad_keys] == ["b.png"]
+
+
 def test_only_the_first_thousand_bad_keys_are_kept(tmp_path):
     found, rows = run(tmp_path, [f"{at:04}" for at in range(1_500)])
     assert rows == []

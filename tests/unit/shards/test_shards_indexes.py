@@ -6,6 +6,7 @@ import pytest
 from larder.manifest.spool import Spool
 from larder.shards.formats.tfrecord.format import DaliTFRecordIndex
 from larder.shards.formats.webdataset import DaliTarIndex
+from larder.shards.index_rows import IndexRows
 from larder.shards.indexes import index_files
 from larder.shards.model import ROWS
 
@@ -77,4 +78,12 @@ def test_an_index_does_not_depend_on_how_its_rows_are_divided(index):
     ((file, data),) = index_files([index], "d", Spool.of(parts, ROWS))
     ((whole, wanted),) = index_files([index], "d", Spool.of([many], ROWS))
     assert (file, data) == (whole, wanted)
+    assert len([*index.content(Spool.of(parts, ROWS))]) >= len(parts), "it is made in pieces"
     assert data.count(b"\n") in (10, 11)
+
+
+def test_rows_of_a_shard_do_not_stay_in_memory():
+    rows = IndexRows()
+    for number in range(5_000):
+        rows.add((f"{number}", number, 1, None), [("jpg", "k", "e", number, 1, 1)])
+    assert [found.num_rows for found in rows.finish().read()] == [2_048, 2_048, 904]

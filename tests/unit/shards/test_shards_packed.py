@@ -21,7 +21,7 @@ from tests.support.memory import MemoryStore, forget
 from tests.support.packing import left_out, places_of, planned
 from tests.support.packing import pack as packed_into
 from tests.support.sample_orders import Content, order_samples, with_packed
-from tests.support.stores import FaultyStore, RecordingStore, unreadable
+from tests.support.stores import FaultyStore, NoGets, RecordingStore, unreadable
 
 WHOLE = 1 << 24
 
@@ -142,6 +142,13 @@ def test_a_long_gap_is_not_read(store, source, target):
     recorded = RecordingStore(store)
     pack_again(again, old(recorded), target)
     assert [call.size_bytes // 40_000 for call in recorded.calls] == [4, 1]
+
+
+def test_a_large_sample_is_streamed(store, source, target):
+    order = order_samples(source, [Content("big", {"bin": bytes(3 << 20)}, 3)])
+    results = pack(order, source, store, "webdataset", segment="old")
+    again = with_packed(order, index(results, "old"))
+    assert pack_again(again, old(NoGets(store)), target, memory_bytes=1 << 20) == results
 
 
 def damage(store: Store, key: str, kind: str, place: int) -> None:

@@ -140,6 +140,7 @@ def test_an_error_of_the_writer_comes_out():
 
 @pytest.mark.parametrize("beside", [True, False])
 def test_an_error_of_the_writer_stops_the_caller(beside):
-    piece = bytes(40 * MIB)
+    piece, before = bytes(40 * MIB), {*threading.enumerate()}
     with HashedOutput(Broken(), beside=beside) as output, pytest.raises(StoreError):
         output.append([piece], len(piece))
+    assert before.issuperset(threading.enumerate()), "its threads have ended"

@@ -70,6 +70,17 @@ def test_gnu_tar_reads_it_without_a_warning(tmp_path, action):
         assert {name: (tmp_path / name).read_bytes() for name in members} == members
 
 
+@pytest.mark.parametrize(
+    ("name", "header_bytes"),
+    [
+        *(("n" * 100, 512), ("n" * 101, 1536), ("n" * 520, 2048), ("/" + "n" * 100, 1536)),
+        *(("d" * 155 + "/" + "n" * 100, 512), ("d" * 156 + "/" + "n" * 99, 1536)),
+    ],
+)
+def test_a_pax_header_only_where_it_is_needed(name, header_bytes):
+    assert len(tar.member_header(name, 0)) == header_bytes
+
+
 @pytest.mark.parametrize("name", ["é" * 60 + "/big.mp4", "d/" + "n" * 100, "big.mp4"])
 @pytest.mark.parametrize("size_bytes", [8**11 - 1, 8**11, 10**13])
 def test_members_beyond_eight_gibibytes(name, size_bytes):

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 
 from larder.config.models.joins import Annotations
 from larder.config.models.locations import Rows
@@ -178,6 +179,7 @@ DAMAGED[100] ^= 0xFF
 TWINS = pa.StructArray.from_arrays([pa.array([b"1"]), pa.array([b"2"])], ["b", "b"])
 AMBIGUOUS = parquet(**{"image.bytes": ["FLAT"], "image": IMAGES[:1]})
 BYTES = {"image.bytes": "bin", "image.path": None}
+LEFT_OUT = {"columns": {"image": None}}
 REFUSED: dict[str, tuple[str, bytes, dict[str, Any]]] = {
     "no header": ("x.csv", b"", {}),
     "an empty name": ("x.csv", b"a,,b\n1,2,3\n", {}),
@@ -193,7 +195,8 @@ REFUSED: dict[str, tuple[str, bytes, dict[str, Any]]] = {
     "no such column": ("x.parquet", parquet(n=[1]), {"columns": {"picture": "jpg"}}),
     "numbers as a part": ("x.parquet", parquet(n=[1]), {"columns": {"n": "bin"}}),
     "a column and a field": ("x.parquet", AMBIGUOUS, {"columns": BYTES}),
-    "a column and a field as key": ("x.parquet", AMBIGUOUS, {"key": "image.bytes"}),
+    "a column and a field as key": ("x.parquet", AMBIGUOUS, LEFT_OUT | {"key": "image.bytes"}),
+    "a column and a field as class": ("x.parquet", AMBIGUOUS, LEFT_OUT | {"label": "image.bytes"}),
     "two fields": ("x.parquet", parquet(a=TWINS), {"columns": {"a.b": "bin"}}),
     "a long line of text": ("x.txt", b"short\n" * 10 + b"x" * 3_000_000 + b"\n", {}),
     "a long line of CSV": ("x.csv", b"a,b\n" + b"1," * 5_000 + b"\n", {}),
@@ -269,6 +272,11 @@ def test_another_delimiter_than_the_configured_one_is_refused(store, tmp_path, k
     assert rows["a.json"] == entries["a/json"]
     wrong = "\t" if key.endswith(".tsv") else ","
     assert read_table(store, tmp_path, key, data, delimiter=wrong)
+
+
+def test_the_delimiter_of_annotations_is_of_csv():
+    with pytest.raises(ValidationError, match="delimiter"):
+        Annotations.model_validate({"files": "a", "format": "jsonl", "delimiter": ";"})
 
 
 IMAGE_1 = b'{"images": [{"id": 1, "file_name": "a"}'
