@@ -13,6 +13,7 @@ from scripted_s3 import Say, Script, scripted_s3
 
 from larder.errors import FatalError, LarderError, RetryableError
 from larder.store import Store, open_store
+from larder.store.base import UNKNOWN_US, ObjectInfo
 from larder.store.etags import etag_of_parts
 from larder.store.interrupt import Interrupt
 from larder.store.s3.bucket import crc32c_of
@@ -170,6 +171,16 @@ def test_an_archived_object():
 def test_pages_are_those_with_keys(said, pages):
     with scripted_s3(*said) as script:
         assert [[info.key for info in each] for each in opened(script).list()] == pages
+
+
+@pytest.mark.parametrize(
+    ("date", "modified_us"), [("2026-11-21T06:41:29.125Z", 1795243289125000), ("", UNKNOWN_US)]
+)
+def test_listing_reads_every_field(date, modified_us):
+    body = page("p/a+b%2B%25%2F%C3%BC").body.replace("STANDARD", "GLACIER_IR")
+    with scripted_s3(Say(body=re.sub("2026.*Z", date, body))) as script:
+        ((info,),) = opened(script).list()
+    assert info == ObjectInfo("a b+%/ü", 7, "e-1", modified_us, "GLACIER_IR")
 
 
 def test_listing_asks_for_the_next_page_with_its_token():
