@@ -1,4 +1,4 @@
-"""Drafts and workshops: what is left of them, and when it goes; locks, names, links that lead out."""
+"""Drafts and workshops: what is left of them, and when it goes; locks, names, links."""
 
 import fcntl
 import os
