@@ -173,12 +173,10 @@ def test_pages_are_those_with_keys(said, pages):
         assert [[info.key for info in each] for each in opened(script).list()] == pages
 
 
-@pytest.mark.parametrize(
-    ("date", "modified_us"), [("2026-11-21T06:41:29.125Z", 1795243289125000), ("", UNKNOWN_US)]
-)
+@pytest.mark.parametrize(("date", "modified_us"), [(r"\g<0>", 1795243289125000), ("", UNKNOWN_US)])
 def test_listing_reads_every_field(date, modified_us):
     body = page("p/a+b%2B%25%2F%C3%BC").body.replace("STANDARD", "GLACIER_IR")
-    with scripted_s3(Say(body=re.sub("2026.*Z", date, body))) as script:
+    with scripted_s3(Say(body=re.sub("<LastM.*fied>", date, body))) as script:
         ((info,),) = opened(script).list()
     assert info == ObjectInfo("a b+%/ü", 7, "e-1", modified_us, "GLACIER_IR")
 

@@ -33,12 +33,17 @@ def account(place: str = "http://127.0.0.1:9") -> S3Account:
     return shared_account(Access(endpoint=place), "s3://bucket/")
 
 
-def test_stores_opened_one_after_the_other_use_one_connection():
+def test_stores_opened_one_after_the_other_use_one_connection_and_keep_their_keys(monkeypatch):
     with scripted_s3(OBJECT) as script:
         for number in range(5):
             assert opened(script, f"bucket-{number}").get("k") == b"x"
             opened(script, f"bucket-{number}").put("a//b", b"1")
         assert len(script.ports) == 1
+        store = opened(script)
+        store.get("k")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "another")
+        store.get("k")
+        assert "another" not in script.signed_by
 
 
 def test_what_distinguishes_accounts(monkeypatch, tmp_path):
