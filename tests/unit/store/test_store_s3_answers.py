@@ -288,6 +288,14 @@ def test_a_completion_with_a_lost_answer(ours):
             assert error_of(writer.commit).code == "object.missing"
 
 
+def test_a_part_that_fails_for_good_aborts():
+    with scripted_s3(BEGUN, Say.error(403, "AccessDenied")) as script:
+        with opened(script).writer("k") as writer:
+            writer.write(bytes((16 << 20) + 1))
+            assert error_of(writer.commit).code == "object.unreadable"
+        assert script.asked[-1].startswith("DELETE /bucket/p/k?uploadId=u")
+
+
 @pytest.mark.parametrize("content_range", ["", "bytes 0-99/1000"])
 def test_another_range_than_the_one_requested(content_range):
     """Its bytes were taken for those of the range."""

@@ -134,18 +134,20 @@ EXPIRED = Say.error(400, "ExpiredToken")
 
 
 @pytest.mark.parametrize(
-    ("call", "refusals", "answer"),
+    ("call", "refusals", "answer", "seconds"),
     [
-        (lambda store: store.get("k"), 1, OBJECT),
-        (lambda store: store.put("k", b"1"), 1, OBJECT),
-        (lambda store: list(store.list()), 1, LISTING),
-        (lambda store: store.head("k"), 2, OBJECT),  # the answer to a HEAD has no reason
+        (lambda store: store.get("k"), 1, OBJECT, 300),
+        (lambda store: store.put("k", b"1"), 1, OBJECT, 3600),  # refused before that is over
+        (lambda store: list(store.list()), 1, LISTING, 300),
+        (lambda store: store.head("k"), 2, OBJECT, 3600),  # the answer to a HEAD has no reason
     ],
     ids=["get", "put", "list", "head"],
 )
-def test_a_role_is_assumed_once_for_all_buckets_until_its_keys_expire(call, refusals, answer):
+def test_a_role_is_assumed_once_for_all_buckets_until_its_keys_expire(
+    call, refusals, answer, seconds
+):
     """It was for every request, if they were valid for less than ten minutes."""
-    first, second = assumed("ROLE1", seconds=300), assumed("ROLE2", seconds=300)
+    first, second = assumed("ROLE1", seconds), assumed("ROLE2", seconds)
     with scripted_s3(first, OBJECT, OBJECT, *[EXPIRED] * refusals, second, answer) as script:
         access = Access(endpoint=script.endpoint, role=ROLE)
         for bucket in ("bucket-1", "bucket-2"):
