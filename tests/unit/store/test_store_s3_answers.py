@@ -294,6 +294,7 @@ def test_a_part_that_fails_for_good_aborts():
             writer.write(bytes((16 << 20) + 1))
             assert error_of(writer.commit).code == "object.unreadable"
         assert script.asked[-1].startswith("DELETE /bucket/p/k?uploadId=u")
+        assert sum(asked.startswith("POST") for asked in script.asked) == 1, "only begun"
 
 
 @pytest.mark.parametrize("content_range", ["", "bytes 0-99/1000"])
