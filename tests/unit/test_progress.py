@@ -48,10 +48,12 @@ def test_the_time_of_a_run_is_without_the_time_that_it_waited_for_another():
 def test_a_run_that_starts_again_ends_its_stages_and_adds_to_them():
     listener, now = mock.create_autospec(NullProgress, instance=True), 100.0
     times = StageTimes(listener, clock=lambda: now)
-    times.start("list")
+    times.start("list", objects=6)
     now += 1
     times.advance("list", objects=3)
     times.finish("list")
+    now += 60
+    times.finish("list")  # it has ended
     times.start("publish")
     now += 2
     times.restart("another run was first")
@@ -59,13 +61,22 @@ def test_a_run_that_starts_again_ends_its_stages_and_adds_to_them():
     now += 50
     assert times.stages()["publish"]["seconds"] == 2.0
     times.start("list")
-    now += 4
+    now += 3
+    times.finish("list")
+    now += 60
+    times.start("list")  # the time in between does not count
+    now += 1
     times.advance("list", objects=3)
     times.finish("list")
     times.start("publish")
     now += 8
     times.finish("publish")
-    assert times.stages() == {
-        "list": {"seconds": 5.0, "objects": 6, "bytes": 0},
-        "publish": {"seconds": 10.0, "objects": 0, "bytes": 0},
-    }
+    times.advance("late", bytes=1)
+    assert list(times.stages().items()) == [
+        ("list", {"seconds": 5.0, "objects": 6, "bytes": 0}),
+        ("publish", {"seconds": 10.0, "objects": 0, "bytes": 0}),
+        ("late", {"seconds": 0.0, "objects": 0, "bytes": 1}),
+    ]
+    listener.start.assert_any_call("list", objects=6, bytes=None)
+    listener.advance.assert_any_call("list", objects=3, bytes=0)
+    listener.finish.assert_called_with("publish")

@@ -363,7 +363,7 @@ def test_skyplane_by_name_needs_neither_two_providers_nor_many_bytes():
     assert chosen == Choice("skyplane", "copy.engine is skyplane")
 
 
-@pytest.mark.parametrize("keys", [[], ["A", "a", "b b", "z\n", "é", "\U0001f600"]])
+@pytest.mark.parametrize("keys", [[], ["A", "a", "b b", "c//d", "z\n", "é", "\U0001f600"]])
 def test_of_many_objects_only_the_wanted_are_taken_that_have_content_and_a_place(tmp_path, keys):
     path = tmp_path / "keys"
     left = ["", "/x", "b/", "empty"]  # to the native engine

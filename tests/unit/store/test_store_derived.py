@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from larder.errors import LarderError
-from larder.manifest.extents import in_object
+from larder.manifest.extents import in_object, in_own
 from larder.store import Store, open_store
 from larder.store.derived import DerivedObjects
 from tests.support.memory import MemoryStore, forget
@@ -45,6 +45,16 @@ def test_a_member_is_a_range_of_its_container(source, derived):
     assert derived.get(key, if_match=f"@10+0{end}") == b""
     with derived.open(key, if_match=f"@10+0{end}") as reader:
         assert list(reader) == []
+
+
+def test_other_objects_are_larders_own_or_those_of_the_store(source, own, derived):
+    own.put("abc.jsonl", DATA)
+    assert derived.get("any/key.json", if_match=f"@1+3{in_own('abc.jsonl')}") == DATA[1:4]
+    etag = source.put("b.jpg", DATA).etag
+    for member in (etag, None):
+        assert derived.get("b.jpg", offset=1, length=2, if_match=member) == DATA[1:3]
+    with derived.open("b.jpg", offset=1, length=2, if_match=etag) as reader:
+        assert b"".join(reader) == DATA[1:3]
 
 
 def test_members_and_objects_are_read_together(source, derived):

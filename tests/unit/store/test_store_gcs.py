@@ -22,6 +22,7 @@ from larder.store.interrupt import Interrupt
 from tests.support import errors
 from tests.support.fake_gcs import MODIFIED, FakeGcs, crc32c, gcs_json, gcs_refusal
 from tests.support.http_server import Ask, Say
+from tests.support.stores import keys_of
 
 CHUNK = 1 << 20
 DATA = random.Random(5).randbytes(CHUNK * 2 + 1000)
@@ -174,6 +175,11 @@ def test_an_answer_of_the_wrong_length_is_refused(gcs):
         assert error_of(lambda: b"".join(reader)).code == "object.truncated"
 
 
+def test_what_was_listed_is_not_asked_for_again(gcs):
+    assert keys_of(opened(gcs), start_after="a") == []
+    assert gcs.asked[-1].query["startOffset"] == "p/a"
+
+
 @pytest.mark.parametrize(
     "body",
     [b"<html>", b"[]", b'{"items": 3}', b'{"items": [3]}', b'{"items": [{"name": "p/k"}]}'],
@@ -227,7 +233,7 @@ def is_chunk(ask: Ask) -> bool:
     return ask.method == "PUT" and bool(ask.body)
 
 
-@pytest.mark.parametrize(("kept", "which"), [(0, 0), (256 << 10, 1), (CHUNK, 2)])
+@pytest.mark.parametrize(("kept", "which"), [(0, 0), (256 << 10, 1), (CHUNK, 0), (CHUNK, 2)])
 def test_an_interrupted_upload_goes_on_where_the_server_says(gcs, kept, which):
     chunks: list[int] = []
 
@@ -304,15 +310,17 @@ def test_bytes_that_changed_on_the_way_are_deleted(gcs, deletion):
 
 def test_a_copy_goes_on_after_a_failure(gcs):
     gcs.rewrite_calls = 3
-    gcs.add("p/a", b"content")
+    gcs.buckets.add("other")
+    gcs.add("src/a b/ü", b"content", bucket="other")
+    source = open_store("gs://other/src", endpoint=gcs.endpoint, retry=None)
     slept: list[float] = []
-    store = patient(gcs, slept)
     busy = gcs_refusal(403, "slow", "userRateLimitExceeded", Retry_After="3")
     gcs.fault = once(busy, when=lambda ask: "rewriteToken" in ask.query)
-    info = store.head("a")
-    copy = store.copy_from(store, info, "b")
+    info = source.head("a b/ü")
+    copy = patient(gcs, slept).copy_from(source, info, "x y")
     assert copy is not None
     assert copy.etag == info.etag
+    assert gcs.contents["bucket", "p/x y"] == b"content"
     assert slept == [3.0]
     tokens = [ask.query.get("rewriteToken") for ask in gcs.asked[1:]]
     assert tokens == [None, "token-1", "token-1", "token-2"]

@@ -44,6 +44,8 @@ def test_the_first_write_makes_the_root(tmp_path):
     store.delete("c/d")
     assert keys_of(store) == []  # the root stays, what was emptied below it does not
     assert list((tmp_path / "a" / "b").iterdir()) == []
+    (tmp_path / "a/b/file").write_bytes(b"")
+    assert code_of(LocalStore, tmp_path / "a/b/file/c") == "config.path"
 
 
 def test_only_regular_files_are_objects(root):

@@ -13,6 +13,7 @@ from tests.support.stores import (
     LoseAnswer,
     RecordingStore,
     denied,
+    keys_of,
     unavailable,
 )
 
@@ -100,6 +101,9 @@ def test_a_listing_continues_after_its_last_page(layers):
     layers.faults.add("list", unavailable(), nth=3, times=2)
     assert [info.key for page in layers.store.list() for info in page] == keys
     assert layers.calls.count("list") == 3  # each of them continues at its first request for a page
+    layers.faults.add("list", unavailable(), nth=2, times=None)
+    with pytest.raises(RetryableError):  # or a part would be taken for the whole
+        keys_of(layers.store)
 
 
 def test_a_stream_goes_on_where_it_broke(layers):

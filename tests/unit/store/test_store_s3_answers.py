@@ -13,6 +13,7 @@ from scripted_s3 import Say, Script, scripted_s3
 
 from larder.errors import FatalError, LarderError, RetryableError
 from larder.store import Store, open_store
+from larder.store.base import UNKNOWN_US, ObjectInfo
 from larder.store.etags import etag_of_parts
 from larder.store.interrupt import Interrupt
 from larder.store.s3.bucket import crc32c_of
@@ -172,6 +173,14 @@ def test_pages_are_those_with_keys(said, pages):
         assert [[info.key for info in each] for each in opened(script).list()] == pages
 
 
+@pytest.mark.parametrize(("date", "modified_us"), [(r"\g<0>", 1795243289125000), ("", UNKNOWN_US)])
+def test_listing_reads_every_field(date, modified_us):
+    body = page("p/a+b%2B%25%2F%C3%BC").body.replace("STANDARD", "GLACIER_IR")
+    with scripted_s3(Say(body=re.sub("<LastM.*fied>", date, body))) as script:
+        ((info,),) = opened(script).list()
+    assert info == ObjectInfo("a b+%/ü", 7, "e-1", modified_us, "GLACIER_IR")
+
+
 def test_listing_asks_for_the_next_page_with_its_token():
     with scripted_s3(page("p/a", token="t+/="), page("p/b")) as script:
         assert keys_of(opened(script)) == ["a", "b"]
@@ -277,6 +286,15 @@ def test_a_completion_with_a_lost_answer(ours):
             assert writer.commit().etag == etag
         else:
             assert error_of(writer.commit).code == "object.missing"
+
+
+def test_a_part_that_fails_for_good_aborts():
+    with scripted_s3(BEGUN, Say.error(403, "AccessDenied")) as script:
+        with opened(script).writer("k") as writer:
+            writer.write(bytes((16 << 20) + 1))
+            assert error_of(writer.commit).code == "object.unreadable"
+        assert script.asked[-1].startswith("DELETE /bucket/p/k?uploadId=u")
+        assert sum(asked.startswith("POST") for asked in script.asked) == 1, "only begun"
 
 
 @pytest.mark.parametrize("content_range", ["", "bytes 0-99/1000"])

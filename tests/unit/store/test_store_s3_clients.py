@@ -33,12 +33,17 @@ def account(place: str = "http://127.0.0.1:9") -> S3Account:
     return shared_account(Access(endpoint=place), "s3://bucket/")
 
 
-def test_stores_opened_one_after_the_other_use_one_connection():
+def test_stores_opened_one_after_the_other_use_one_connection_and_keep_their_keys(monkeypatch):
     with scripted_s3(OBJECT) as script:
         for number in range(5):
             assert opened(script, f"bucket-{number}").get("k") == b"x"
             opened(script, f"bucket-{number}").put("a//b", b"1")
         assert len(script.ports) == 1
+        store = opened(script)
+        store.get("k")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "another")
+        store.get("k")
+        assert "another" not in script.signed_by
 
 
 def test_what_distinguishes_accounts(monkeypatch, tmp_path):
@@ -129,18 +134,20 @@ EXPIRED = Say.error(400, "ExpiredToken")
 
 
 @pytest.mark.parametrize(
-    ("call", "refusals", "answer"),
+    ("call", "refusals", "answer", "seconds"),
     [
-        (lambda store: store.get("k"), 1, OBJECT),
-        (lambda store: store.put("k", b"1"), 1, OBJECT),
-        (lambda store: list(store.list()), 1, LISTING),
-        (lambda store: store.head("k"), 2, OBJECT),  # the answer to a HEAD has no reason
+        (lambda store: store.get("k"), 1, OBJECT, 300),
+        (lambda store: store.put("k", b"1"), 1, OBJECT, 3600),  # refused before that is over
+        (lambda store: list(store.list()), 1, LISTING, 300),
+        (lambda store: store.head("k"), 2, OBJECT, 3600),  # the answer to a HEAD has no reason
     ],
     ids=["get", "put", "list", "head"],
 )
-def test_a_role_is_assumed_once_for_all_buckets_until_its_keys_expire(call, refusals, answer):
+def test_a_role_is_assumed_once_for_all_buckets_until_its_keys_expire(
+    call, refusals, answer, seconds
+):
     """It was for every request, if they were valid for less than ten minutes."""
-    first, second = assumed("ROLE1", seconds=300), assumed("ROLE2", seconds=300)
+    first, second = assumed("ROLE1", seconds), assumed("ROLE2", seconds)
     with scripted_s3(first, OBJECT, OBJECT, *[EXPIRED] * refusals, second, answer) as script:
         access = Access(endpoint=script.endpoint, role=ROLE)
         for bucket in ("bucket-1", "bucket-2"):
