@@ -170,6 +170,10 @@ def test_what_the_template_has_is_kept_and_what_is_in_the_way_is_refused():
     with larder_error("config.template", "t.yaml"):
         emitted(config, BUCKET)
     assert loaded(emitted(config, BUCKET, replaces=True).text) == config
+    mounts = [{"name": "x", "mountPath": "/var/cache/larder/"}]
+    pod["spec"]["containers"][0]["volumeMounts"] = mounts
+    with larder_error("config.template", "t.yaml"):
+        emitted(pod, BUCKET)
 
 
 def patch(spec: dict[str, Any]) -> dict[str, Any]:
