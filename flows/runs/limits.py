@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
@@ -93,23 +93,30 @@ def _slot(name: str, say: Callable[[str], None]) -> Iterator[None]:
     if not _exists(name):
         yield
         return
-    asked: list[Future[UUID | None]] = []
+    granted: list[UUID] = []
+
+    def lease() -> UUID | None:
+        if found := _lease(name):
+            granted.append(found)
+        return found
+
     with ThreadPoolExecutor(1, "larder-limit") as thread:
+        thread.submit(int).result()  # starts it: one whose start is interrupted is not waited for
 
         def ask() -> UUID | None:
             """By a thread, so that a run that is interrupted meanwhile learns what it has."""
-            asked.append(thread.submit(copy_context().run, _lease, name))
-            return asked[-1].result()
+            return thread.submit(copy_context().run, lease).result()
 
         try:
-            lease = _acquire(name, ask, say)
-            with maintain_concurrency_lease(lease, LEASE_SECONDS):
+            with maintain_concurrency_lease(_acquire(name, ask, say), LEASE_SECONDS):
                 change_tags(add={name})
                 yield
-        finally:  # a server that does not answer is told by whoever waits
+        finally:
+            thread.shutdown()  # an answer may be on its way
+            # A server that does not answer is told by whoever waits.
             with suppress(HTTPError), get_client(sync_client=True) as client:
-                if asked and (granted := asked[-1].result()):
-                    _give_back(client, run_id(), name, granted)
+                for each in granted:
+                    _give_back(client, run_id(), name, each)
                     change_tags(remove={name})
 
 

@@ -24,14 +24,12 @@ sys.exit(flow_command("prepare"))
 """
 
 STOPPED = """
-import os, signal, sys
+import signal, sys
 from prefect.exceptions import TerminationSignal
 from flows.runs.command import flow_command
 
-def stop(number, frame):  # as the process of a worker's run does, while it waits for the answer
-    if frame.f_back is None or frame.f_back.f_code.co_name != "result":
-        return os.kill(os.getpid(), number)
-    raise TerminationSignal(signal=number)
+def stop(*_):  # as the process of a worker's run does, wherever it is
+    raise TerminationSignal(signal=signal.SIGUSR1)
 
 signal.signal(signal.SIGUSR1, stop)
 sys.exit(flow_command("prepare"))

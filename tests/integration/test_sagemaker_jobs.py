@@ -266,6 +266,7 @@ def test_a_pipe_that_ends_too_early_is_damage(tmp_path, job):
     for epoch, cut in enumerate((512, 1024, 700)):
         with pytest.raises(DamageError) as caught:
             streamed(job, "validation", epoch, stream[: -2048 - cut])
+        assert caught.value.code in ("damage.size", "damage.record")
         assert caught.value.where == str(job / f"data/validation_{epoch}")
     os.mkfifo(job / "data/validation_9")
     with larder_error("run.timeout", str(job / "data/validation_9")):  # nobody writes to it

@@ -64,18 +64,19 @@ def test_a_file_that_differs_is_named_and_nothing_is_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "code"),
+    ("given", "code", "where"),
     [
-        ("s3://bucket/x", "config.path"),
-        ("https://u:pw@host/x", "config.secret"),
-        ("file", "config.path"),
-        ("taken", "config.path"),
+        ("s3://bucket/x", "config.path", "DIR"),
+        ("https://u:pw@host/x", "config.secret", "DIR"),
+        ("file", "config.path", "file/configs"),
+        ("taken", "config.path", "taken/configs"),
     ],
 )
-def test_a_place_where_no_configs_can_be_is_refused(given, code, tmp_path, monkeypatch):
+def test_a_place_where_no_configs_can_be_is_refused(given, code, where, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "taken/configs/datasets/files.yaml").mkdir(parents=True)
-    with larder_error(code):
+    with larder_error(code) as caught:
         main([given])
+    assert caught.value.where.startswith(where)
     assert files(tmp_path) == {"file": b"in the way"}

@@ -96,11 +96,12 @@ def test_nothing_that_is_printed_reaches_the_terminal_as_a_control(capsys):
 
 
 @pytest.mark.push
-def test_a_plan_that_cannot_be_printed_does_not_claim_to_have_done_work(tmp_path):
+@pytest.mark.parametrize("json_flag", [(), ("--json",)])
+def test_a_plan_that_cannot_be_printed_does_not_claim_to_have_done_work(tmp_path, json_flag):
     (tmp_path / "source").mkdir()
     (tmp_path / "source/a.txt").write_text("a")
     where = [f"--set=source.url={tmp_path}/source", f"--set=cluster.storage.url={tmp_path}/local"]
-    asked = ["prepare", "--plan", "--quiet", "--dataset=files", *where]
+    asked = ["prepare", "--plan", "--quiet", "--dataset=files", *where, *json_flag]
     full = shell(">/dev/full", "dispatch(sys.argv[1:])", *asked)
     assert full.returncode == 1
     assert full.stderr.endswith(

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
@@ -64,16 +65,18 @@ def kill(number=signal.SIGINT): os.kill(os.getpid(), number)
 
 
 def finished(
-    script: str, *arguments: str, ignored: signal.Signals | None = None
+    script: str, *arguments: str, ignored: Sequence[signal.Signals] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """A process of its own, with the signals as a terminal leaves them, but for one ignored."""
+    """A process of its own, with the signals as a terminal leaves them, but for some ignored."""
     prelude = """
 import os, signal, sys
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN if number == int(sys.argv[1]) else signal.SIG_DFL)
+    ignored = str(int(number)) in sys.argv[1].split()
+    signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
 os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 """
-    return run_python("-c", prelude, int(ignored or 0), "-c", STEPS + script, *arguments)
+    numbers = " ".join(str(int(number)) for number in ignored)
+    return run_python("-c", prelude, numbers, "-c", STEPS + script, *arguments)
 
 
 TWICE = """
@@ -81,7 +84,7 @@ def main():
     stop = threading.Event()
     with restoring(lambda: os.write(2, b"restored\\n")), interruptible(stop, say):
         kill({0})
-        kill({0})
+        kill(signal.SIGTERM)
         threading.Event().wait()
 sys.exit(run(main))
 """
@@ -133,13 +136,14 @@ sys.exit(3)
 def test_signals_ignored_at_the_start_stay_ignored():
     script = """
 def main():
-    kill(signal.SIGHUP)
-    with loading(): kill(signal.SIGHUP)
-    with interruptible(threading.Event(), say): kill(signal.SIGHUP)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        kill(number)
+        with loading(): kill(number)
+        with interruptible(threading.Event(), say): kill(number)
     return 0
 sys.exit(run(main))
 """
-    done = finished(script, ignored=signal.SIGHUP)
+    done = finished(script, ignored=(signal.SIGINT, signal.SIGHUP))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

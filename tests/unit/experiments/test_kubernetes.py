@@ -174,6 +174,10 @@ def test_what_the_template_has_is_kept_and_what_is_in_the_way_is_refused():
     with larder_error("config.template", "t.yaml"):
         emitted(config, BUCKET)
     assert loaded(emitted(config, BUCKET, replaces=True).text) == config
+    mounts = [{"name": "x", "mountPath": "/var/cache/larder/"}]
+    pod["spec"]["containers"][0]["volumeMounts"] = mounts
+    with larder_error("config.template", "t.yaml"):
+        emitted(pod, BUCKET)
 
 
 def patch(spec: dict[str, Any]) -> dict[str, Any]:
@@ -240,25 +244,38 @@ def test_mistakes_are_named(kind, path, value, place_):
     assert f"{place_}: " in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "config", [{}, {"kind": "Deployment"}, {"kind": "Pod"}, {"kind": "Job", "spec": []}], ids=str
+)
+def test_a_template_that_is_no_job_is_refused(config):
+    with larder_error("config.template", "t.yaml"):
+        emitted(config, BUCKET)
+
+
 def nodes(**fields: Any) -> dict[str, Any]:
     return {"nodes": fields}
 
 
 @pytest.mark.parametrize(
-    ("code", "where"),
+    ("code", "field", "where"),
     [
-        ("config.path", ("s3://bucket/a{0..9}/", "stream", {})),
+        ("config.path", "", ("s3://bucket/a{0..9}/", "stream", {})),
         (
             "config.path",
+            ": nodes.downloads",
             (*BUCKET[:2], nodes(downloads={"host_path": "/x/../y", "container_path": "/c"})),
         ),
-        ("config.invalid_value", ("/mnt/data/team", "bind_mount", nodes(mounts=[CLAIM]))),
-        ("config.invalid_value", ("/mnt/data/team", "volume", {})),
+        (
+            "config.invalid_value",
+            ": nodes.mounts",
+            ("/mnt/data/team", "bind_mount", nodes(mounts=[CLAIM])),
+        ),
+        ("config.invalid_value", ": nodes.mounts", ("/mnt/data/team", "volume", {})),
     ],
     ids=str,
 )
-def test_a_place_that_pods_cannot_have_is_refused(code, where):
-    with larder_error(code):
+def test_a_place_that_pods_cannot_have_is_refused(code, field, where):
+    with larder_error(code, f"cluster k{field}"):
         emitted("Pod", where)
 
 

@@ -28,7 +28,11 @@ def mounts(pairs: Pairs) -> list[Mount]:
             [("/mnt/data", "/data"), ("/mnt/other", "/other")],
             ("/mnt/data", "/data", "/data/team/a"),
         ),
-        ("/mnt/data/x", [("//mnt/./data//", "/data/")], ("/mnt/data", "/data", "/data/x")),
+        (
+            "file:///mnt/data/x//y/",
+            [("//mnt/./data//", "/data/")],
+            ("/mnt/data", "/data", "/data/x/y"),
+        ),
         ("/srv/x", [("/", "/host")], ("/", "/host", "/host/srv/x")),
     ],
 )

@@ -250,10 +250,21 @@ def test_shards_with_omitted_samples_are_in_no_channel_of_their_own():
     assert list(sources(json.loads(job.text))) == ["larder"]
 
 
-@pytest.mark.parametrize("variable", ["LARDER_LOCATION", "LARDER_SHARDS_TRAIN"])
-def test_a_variable_in_the_way_is_refused(variable):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"Environment": {"LARDER_LOCATION": "/x"}},
+        {"Environment": {"LARDER_SHARDS_TRAIN": "/x"}},
+        {"Environment": ["A=b"]},
+        {"InputDataConfig": {}},
+        {"AlgorithmSpecification": "x"},
+        {"ResourceConfig": []},
+    ],
+    ids=str,
+)
+def test_a_template_in_the_way_or_of_another_form_is_refused(changes):
     with larder_error("config.template"):
-        emitted("file", ONE, changes={"Environment": {variable: "/x"}})
+        emitted("file", ONE, changes=changes)
 
 
 @given(st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from flows.runs import pool
+from flows.runs.command import main
 from flows.runs.configure import check_runner
 from flows.runs.pool import pool_for
 from larder.bounds import STREAM_BYTES
@@ -83,6 +84,20 @@ def test_an_address_where_nothing_listens(kind, scheme, monkeypatch):
         address = f"{scheme}127.0.0.1:{deaf.getsockname()[1]}"
         error = refused(kind=kind, address=address)
     assert (error.code, error.where) == ("config.runner", address)
+
+
+@pytest.mark.parametrize("server", ["", "http://127.0.0.1:4200/api"])
+def test_such_an_address_is_found_before_the_listing(server, tmp_path, monkeypatch):
+    monkeypatch.setattr("flows.runs.configure.require", lambda _: None)
+    monkeypatch.setenv("PREFECT_API_URL", server)
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{deaf.getsockname()[1]}"
+        runner = {"kind": "dask", "address": address}
+        settings = [f"--set=cluster.runner.{name}={value}" for name, value in runner.items()]
+        places = [f"--set=source.url={tmp_path}/none", f"--set=cluster.storage.url={tmp_path}"]
+        with larder_error("config.runner", address):
+            main("prepare", ["--quiet", "--dataset=files", *places, *settings])
 
 
 def test_workers_elsewhere_need_a_server_that_they_reach(monkeypatch):
