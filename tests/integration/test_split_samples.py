@@ -257,14 +257,18 @@ def test_ranks_read_version_json_once(tmp_path, bucket, monkeypatch):
     assert opened() == (second, 4)
 
 
-LAUNCHER = """
+LAUNCHER = '''
 import os, subprocess, sys
-code = "import larder, sys; print(larder.open(sys.argv[1], cache_dir=sys.argv[2]).version)"
+code = """
+import larder, larder.readers.shared, sys
+larder.readers.shared._TAG_SECONDS = float("inf")
+print(larder.open(sys.argv[1], cache_dir=sys.argv[2]).version)
+"""
 for line in sys.stdin:
     environment = os.environ | {sys.argv[3]: line.strip()}
     command = [sys.executable, "-c", code, *sys.argv[1:3]]
     subprocess.run([*sys.argv[4:], *command], env=environment, check=True)
-"""
+'''
 
 
 class Launcher:
