@@ -255,6 +255,8 @@ def test_ranks_read_version_json_once(tmp_path, bucket, monkeypatch):
     for path in cache.glob("*.json"):
         os.utime(path, (0, 0))
     assert opened() == (second, 4)
+    (tmp_path / "file").write_bytes(b"")
+    assert larder.open(address, cache_dir=tmp_path / "file").version == second
 
 
 LAUNCHER = '''
