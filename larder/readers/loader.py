@@ -300,8 +300,8 @@ class Loader:
     def keys(self, epoch: int, batch: int) -> list[str]:
         """Return the keys of the rank's part of a batch, without reading its samples.
 
-        The order alone decides. With ``on_error="skip"``, other samples of the batch may have
-        replaced damaged ones in training.
+        The order alone decides. With ``on_error="skip"``, training gets other samples of the batch
+        in place of those that cannot be read or decoded.
 
         Args:
             epoch: Number of the epoch, from 0.

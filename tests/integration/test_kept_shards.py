@@ -280,6 +280,8 @@ def test_what_cannot_be_downloaded_is_refused(tmp_path):
     second = larder.open(address)
     with larder_error("version.omitted"):
         second.download(folder)
+    with larder_error("version.omitted"):
+        second.shards("training")
     with larder_error("config.path", str(folder / "larder.json")):
         second.download(folder, ["validation"])
     flip(lab.files("segments/*/shards/training/*.tar")[0])

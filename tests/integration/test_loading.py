@@ -81,7 +81,8 @@ def test_labels_and_keys_are_read_from_the_index(without_cache, monkeypatch):
     assert data.labels("validation").dtype == np.int64
     assert len(data.keys("validation")) == 9
     balanced = Choice({"label": "a"}, limit=4, weights="balanced")
-    data.loader("train", batch_size=2, choose=balanced)
+    loader = data.loader("train", batch_size=2, choose=balanced)
+    assert all(key.startswith("a/") for key in loader.keys(1, 1))
 
 
 def test_a_state_of_a_tag_names_the_version_and_serves_any_form(lab, without_cache):

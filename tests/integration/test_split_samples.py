@@ -255,16 +255,22 @@ def test_ranks_read_version_json_once(tmp_path, bucket, monkeypatch):
     for path in cache.glob("*.json"):
         os.utime(path, (0, 0))
     assert opened() == (second, 4)
+    (tmp_path / "file").write_bytes(b"")
+    assert larder.open(address, cache_dir=tmp_path / "file").version == second
 
 
-LAUNCHER = """
+LAUNCHER = '''
 import os, subprocess, sys
-code = "import larder, sys; print(larder.open(sys.argv[1], cache_dir=sys.argv[2]).version)"
+code = """
+import larder, larder.readers.shared, sys
+larder.readers.shared._TAG_SECONDS = float("inf")
+print(larder.open(sys.argv[1], cache_dir=sys.argv[2]).version)
+"""
 for line in sys.stdin:
     environment = os.environ | {sys.argv[3]: line.strip()}
     command = [sys.executable, "-c", code, *sys.argv[1:3]]
     subprocess.run([*sys.argv[4:], *command], env=environment, check=True)
-"""
+'''
 
 
 class Launcher:

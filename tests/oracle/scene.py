@@ -68,6 +68,7 @@ class Scene:
         loader = self.asked.loader(self.rank, self.world, self.row["workers"])
         if len(loader) != self.length:
             raise Difference(f"len is {len(loader)} instead of {self.length}")
+        self._compare_keys(loader, 0)
         number = first = self._left(loader) if self.row["leave"] != "no" else 0
         end = min(first + self.row.get("most", MOST), 2 * self.length + 1)
         stop = self.draw.randrange(first, end) + 1
@@ -107,6 +108,7 @@ class Scene:
         place = self.draw.choice(("directory", self.row["place"]))
         loader = self.asked.loader(self.rank, self.world, self.row["resumed"], place)
         loader.load_state_dict(state)
+        self._compare_keys(loader, number)
         at = loader.epoch, loader.batches
         if self.row.get("consumer") != "stateful" and at != divmod(number, self.length):
             raise Difference(f"the state is of epoch and batch {at}, after {number} batches")
@@ -114,6 +116,16 @@ class Scene:
             last = min(end, (number // self.length + 1) * self.length)
             self._take(iter(loader), number, last)
             number = last
+
+    def _compare_keys(self, loader: Any, first: int) -> None:
+        """Compare the keys that a loader names of some batches, before it reads any."""
+        singles = getattr(self.wanted, "loaders", [self.wanted])
+        for number in () if "consumer" in self.row else range(first, 2 * self.length, 3):
+            place = divmod(number, self.length)
+            part = self.wanted.part(*place, self.rank, self.world)
+            keys = [singles[draw.loader].dataset.samples[draw.sample].key for draw in part]
+            if found := differs(loader.keys(*place), keys):
+                raise Difference(f"keys of batch {number}: {found}")
 
     def _take(self, batches: Iterator[Any], number: int, end: int) -> None:
         for place in range(number, end):

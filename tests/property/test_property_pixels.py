@@ -16,6 +16,7 @@ from larder.cache.decoding import open_picture
 from larder.card.pictures import _thumbnail
 from larder.config.shape import DecoderUse, ImageShape, Transform
 from larder.errors import ObjectError
+from larder.readers import images
 from larder.readers.augment import RandomResizedCrop
 from larder.readers.images import decode_image, decode_mask
 from larder.samples.decoders import Decoders
@@ -194,3 +195,12 @@ def test_the_nearest_element_is_the_one_whose_middle_is_nearest(side, dtype):
         middles = (np.arange(count) + 0.5) * side / count
         away = np.abs(np.asarray(small)[0] + 0.5 - middles)
         assert (away <= 0.5 + 1e-9).all()
+
+
+def test_a_large_jpeg_is_decoded_by_pillow_as_by_simplejpeg(monkeypatch):
+    """Both halve it while it is decoded, where half of it is what is asked for."""
+    file = io.BytesIO()
+    noise("RGB", (8, 8), 1).resize((64, 64), BICUBIC).save(file, "JPEG", subsampling="4:4:4")
+    fast = decode_image(file.getvalue(), "a", 32)
+    monkeypatch.setattr(images, "_simplejpeg", lambda: None)
+    assert np.abs(fast.astype(int) - decode_image(file.getvalue(), "a", 32)).max() <= 4

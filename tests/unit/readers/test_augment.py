@@ -40,6 +40,17 @@ def test_a_file_and_its_array_give_the_same_piece(width, height, size, decoder, 
             assert np.abs(difference).mean() < 4, "but for the way it is scaled"
 
 
+@pytest.mark.parametrize(("size", "height"), [(300, 375), (180, 188), (90, 94), (40, 47)])
+@pytest.mark.parametrize("decoder", ["simplejpeg", "pillow"])
+def test_a_jpeg_is_halved_as_often_as_its_piece_allows(size, height, decoder, monkeypatch):
+    if decoder == "pillow":
+        monkeypatch.setattr(images, "_simplejpeg", lambda: None)
+    monkeypatch.setattr(images, "scaled", lambda pixels, *_: pixels)
+    sample = {"jpg": saved(gradient(500, 375), "JPEG", quality=95)}
+    made = RandomResizedCrop(size, scale=(1, 1))(sample, np.random.default_rng(0))
+    assert made["image"].shape[0] == height
+
+
 def test_pieces_vary_within_their_bounds():
     """The ranges of red and green say where a piece is."""
     image, areas, mirrored = np.asarray(gradient(256, 256)), [], 0

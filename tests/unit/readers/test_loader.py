@@ -15,6 +15,7 @@ from larder.errors import ConfigError, DamageError, ObjectError
 from larder.readers.batches import Decoding
 from larder.readers.options import Shuffle
 from larder.readers.order import ChosenSamples
+from larder.readers.schedule import Schedule
 from tests.support.errors import larder_error
 from tests.support.numbered import NumberedSamples, loader_of, varied
 from tests.support.processes import run_python, wait_until
@@ -45,6 +46,17 @@ def test_an_epoch_is_followed_by_the_next_in_another_order(workers):
     assert (loader.epoch, loader.batches) == (2, 0)
     assert first != second
     assert sorted(chain(*first)) == sorted(chain(*second)) == [f"{n:06}" for n in range(100)]
+
+
+def test_a_state_after_the_last_batch_is_the_beginning_of_the_next_epoch():
+    loader = loader_of(NumberedSamples(SHARDS), batch_size=8)
+    for _ in zip(range(13), loader, strict=False):
+        pass  # it is not asked for one more
+    assert (loader.epoch, loader.batches) == (0, 13)
+    state = loader.state_dict()
+    assert (state["epoch"], state["batches"]) == (1, 0)
+    loader.load_state_dict(state | {"epoch": 1, "batches": 13})
+    assert (loader.epoch, loader.batches) == (2, 0)
 
 
 def test_it_reads_groups_within_the_memory():
@@ -95,6 +107,20 @@ def test_parts_of_the_batches_are_read_without_counting_by_loaders_that_are_pick
     assert refused(loader.keys, -1, 0) == "epoch"
 
 
+def test_the_order_of_an_epoch_is_made_once_and_again_for_that_of_a_state(monkeypatch):
+    made, order = [], Schedule.order
+    monkeypatch.setattr(Schedule, "order", lambda *given: made.append(given) or order(*given))
+    one, other = (
+        loader_of(NumberedSamples(SHARDS), batch_size=8, shuffle=Shuffle("window", window, 1))
+        for window in (16, 32)
+    )
+    wanted = [other.keys(0, number) for number in (7, 0, 3)]
+    assert one.keys(0, 0) != wanted[1]
+    one.load_state_dict(other.state_dict())
+    assert [one.keys(0, number) for number in (7, 0, 3)] == wanted
+    assert len(made) == 3
+
+
 def test_a_loader_is_pickled_with_where_it_is(workers):
     loader = loader_of(NumberedSamples(SHARDS), **GIVEN, workers=workers)
     loader.skip(4)
@@ -127,6 +153,13 @@ def test_samples_that_can_none_of_them_be_read_are_an_error_also_where_they_are_
     samples = NumberedSamples(SHARDS, bad=range(100))
     with pytest.raises(DamageError):
         keys(loader_of(samples, batch_size=8, on_error="skip", workers=workers))
+
+
+def test_a_sample_that_is_skipped_counts_when_its_batch_is_delivered(workers):
+    *_, last = keys(loader_of(NumberedSamples(SHARDS), batch_size=8))
+    samples = NumberedSamples(SHARDS, bad=[int(last[0])])
+    loader = loader_of(samples, batch_size=8, on_error="skip", workers=workers)
+    assert [loader.skipped.count for _ in loader] == [0] * 12 + [1]
 
 
 @pytest.mark.parametrize("begin", [0, 7])

@@ -30,6 +30,10 @@ def test_memory_is_used_again_once_nobody_has_it():
 
 def test_memory_that_is_used_again_is_bounded_for_batches_of_any_size():
     memory = ReusedMemory()
+    together = [memory.empty((2_000, 100), np.uint8) for _ in range(20)]
+    del together
+    assert sum(map(len, memory._unused.values())) == 4, "as are made ahead"
+    memory = ReusedMemory()
     for rows in range(1_000, 2_000):
         memory.empty((rows, 100), np.uint8)[:] = 1
     kept = [array for unused in memory._unused.values() for array in unused]

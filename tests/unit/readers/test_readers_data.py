@@ -136,8 +136,10 @@ def test_a_changed_document_or_cache_is_damage(toy, published, id_):
 
 
 def test_files_of_other_shapes_make_ragged_fields(tmp_path):
-    lab = directory_lab(tmp_path, {f"a/{n}.png": png(n) for n in range(2)})
+    objects = {f"a/{n}.png": png(n) for n in range(3)}
+    lab = directory_lab(tmp_path, objects, growth={"removals": "omit"})
     lab.prepare()
+    lab.remove("a/0.png")
     lab.add({"a/9.png": png(9, width=5), "a/9.json": b"{}"})
     lab.prepare()
     with larder.open(str(lab.folder)).cache("train") as cache:
@@ -145,6 +147,8 @@ def test_files_of_other_shapes_make_ragged_fields(tmp_path):
         assert fields["image"] == Field("image", "uint8", (7, None, 3))
         assert fields["json"].optional
         batch = cache.batch([2, 0])
+        for records in (cache, [cache[number] for number in range(3)]):
+            assert [record["image"].shape[1] for record in records] == [9, 9, 5]
     assert [array.shape for array in batch["image"]] == [(7, 5, 3), (7, 9, 3)]
     assert [note is None for note in batch["json"]] == [False, True]
 

@@ -224,5 +224,6 @@ def test_a_value_of_any_kind_goes_through_a_slot():
             for name in ("empty", "objects", "strided"):
                 assert np.array_equal(read[name], value[name])
             assert [each.dtype for each in read["ragged"]] == [np.int64, np.float16]
+    assert all(start % 64 == 0 for start, _ in layouts[0].spans)
     memory.close()
     other.close()
