@@ -74,6 +74,7 @@ GROUPS = (
             "tests/e2e/test_browser.py",
             "tests/e2e/test_dataset_limits.py",
             "tests/e2e/test_deploying.py",
+            "tests/e2e/test_interrupted_deploys.py",
             "tests/e2e/test_interrupted_runs.py",
             "tests/e2e/test_prefect_deployments.py",
             "tests/e2e/test_runners.py",
