@@ -79,6 +79,7 @@ GROUPS = (
             "tests/e2e/test_prefect_deployments.py",
             "tests/e2e/test_runners.py",
             "tests/e2e/test_serve.py",
+            "tests/e2e/test_serving_pools.py",
             "tests/e2e/test_superseded_runs.py",
             "tests/integration/test_batch_processes.py",
             "tests/integration/test_batches_elsewhere.py",

@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import json
 import os
+import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
@@ -29,7 +30,7 @@ from prefect.cli.deploy import _core
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
 from prefect.client.schemas.filters import FlowRunFilter, WorkerFilter, WorkPoolFilter
-from prefect.client.schemas.objects import FlowRun, StateType, WorkPool
+from prefect.client.schemas.objects import FlowRun, StateType, Worker, WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.states import Crashed
@@ -41,7 +42,7 @@ from ruamel.yaml.error import YAMLError
 import larder
 from flows.runs.form import CONFIGS
 from flows.runs.limits import limit_name
-from flows.runs.processes import running_groups
+from flows.runs.processes import is_running, running_groups
 from larder.config.load import names
 from larder.errors import ConfigError, FatalError
 from larder.names import NAME
@@ -145,8 +146,7 @@ def deploy_all(
                 _deploy(entry, file, record)
         else:
             entries = []
-        online = WorkerFilter.model_validate({"status": {"any_": ["ONLINE"]}})
-        workers = client.read_workers_for_work_pool(pool, worker_filter=online)
+        workers = _online(client, pool)
     names_ = tuple(map(_name, entries))
     return Deployed(pool, names_, len(workers), tuple(sorted(filter(None, moved))), tuple(left_out))
 
@@ -159,6 +159,34 @@ def make_pool(name: str) -> None:
         except ObjectNotFound:
             with suppress(ObjectAlreadyExists):  # by another checkout, in the meantime
                 client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+
+
+def worker_name() -> str:
+    """The name of the worker that this process starts."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def refuse_another_worker(pool: str) -> None:
+    """Refuse a work pool with another worker: its runs would be ended as if it had left them.
+
+    Prefect calls a worker that was killed online for a while, unless it was of this machine.
+
+    Raises:
+        ConfigError: ``config.work_pool``.
+    """
+    with get_client(sync_client=True) as client:
+        for worker in _online(client, pool):
+            host, _, pid = worker.name.rpartition(":")
+            here = host == socket.gethostname() and pid.isdigit()
+            if not here or (int(pid) != os.getpid() and is_running(int(pid))):
+                message = f"the work pool {pool} has a worker: {worker.name}"
+                hint = "stop it, or choose another pool; a killed worker is online for two minutes"
+                raise ConfigError("config.work_pool", message, where="--pool", hint=hint)
+
+
+def _online(client: SyncPrefectClient, pool: str) -> list[Worker]:
+    online = WorkerFilter.model_validate({"status": {"any_": ["ONLINE"]}})
+    return client.read_workers_for_work_pool(pool, worker_filter=online)
 
 
 def crash_abandoned_runs(pool: str, message: str, *states: StateType) -> None:
