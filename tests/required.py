@@ -72,6 +72,7 @@ GROUPS = (
     Group(
         (
             "tests/e2e/test_browser.py",
+            "tests/e2e/test_damaged_history.py",
             "tests/e2e/test_dataset_limits.py",
             "tests/e2e/test_deploying.py",
             "tests/e2e/test_interrupted_deploys.py",

@@ -26,6 +26,7 @@ from uuid import UUID
 from flows.runs.configure import bypass_proxy, configure_prefect, need_server
 from flows.runs.prefect_settings import load_prefect, startup_seconds
 from flows.runs.processes import Service, wait_until
+from flows.runs.server import ended_hint
 from larder.cli.arguments import parser
 from larder.cli.exit import run
 from larder.cli.output import print_text, tell
@@ -290,8 +291,8 @@ class _Kept:
         service = self._service
         message = f"Prefect's {self._name} ended with status {service.status}: "
         message += service.last_line()
-        where = str(self.log or self._name)
-        return FatalError("run.server", message, where=where, hint="see its log")
+        hint = ended_hint() if self._name == "server" else "see its log"
+        return FatalError("run.server", message, where=str(self.log or self._name), hint=hint)
 
     def stop(self) -> None:
         self._service.stop()
