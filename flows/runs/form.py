@@ -25,8 +25,8 @@ CONFIGS = "configs"
 """The folder whose files the drop-downs offer."""
 
 _ADVANCED = "advanced"
-_MADE_UP = re.compile("[a-z0-9]+(-[a-z0-9]+)+")
-"""As the names that the server and the forms of both UIs make up."""
+_MADE_UP = re.compile(r"[a-z]+-[a-z]+|[a-z]+\d+(-[a-z]+)+")
+"""As the names that the server and the forms of both UIs make up: noisy-otter, kappa622-crucis."""
 
 _NEWER = ("dataset", "datasets", "cluster")
 """Parameters whose values may be newer than the form."""
