@@ -42,7 +42,7 @@ from ruamel.yaml.error import YAMLError
 import larder
 from flows.runs.form import CONFIGS
 from flows.runs.limits import limit_name
-from flows.runs.processes import is_running, running_groups
+from flows.runs.processes import running, running_groups
 from larder.config.load import names
 from larder.errors import ConfigError, FatalError
 from larder.names import NAME
@@ -118,9 +118,8 @@ def deploy_all(
         FatalError: ``run.server``: Prefect cannot deploy.
     """
     file = _file()
+    _check_team(team)
     suffix = f"-{team}" if team else ""
-    if team:
-        _check_team(team)
     in_file = [f"{_name(entry)}{suffix}" for entry in file["deployments"]]
     entries, left_out = _present(file["deployments"])
     entries = [{**entry, "name": f"{entry['name']}{suffix}"} for entry in entries]
@@ -153,12 +152,8 @@ def deploy_all(
 
 def make_pool(name: str) -> None:
     """Make a work pool of processes, if there is none of that name."""
-    with get_client(sync_client=True) as client:
-        try:
-            client.read_work_pool(name)
-        except ObjectNotFound:
-            with suppress(ObjectAlreadyExists):  # by another checkout, in the meantime
-                client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+    with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
+        client.create_work_pool(WorkPoolCreate(name=name, type="process"))
 
 
 def worker_name() -> str:
@@ -178,7 +173,7 @@ def refuse_another_worker(pool: str) -> None:
         for worker in _online(client, pool):
             host, _, pid = worker.name.rpartition(":")
             here = host == socket.gethostname() and pid.isdigit()
-            if not here or (int(pid) != os.getpid() and is_running(int(pid))):
+            if not here or (int(pid) != os.getpid() and int(pid) in running()):
                 message = f"the work pool {pool} has a worker: {worker.name}"
                 hint = "stop it, or choose another pool; a killed worker is online for two minutes"
                 raise ConfigError("config.work_pool", message, where="--pool", hint=hint)
@@ -267,7 +262,7 @@ def _name(entry: Mapping[str, Any]) -> str:
 
 
 def _check_team(team: str) -> None:
-    if not NAME.allows(team):
+    if team and not NAME.allows(team):
         hint = "use lower-case letters, digits, _ and -"
         raise ConfigError("config.invalid_value", "not a suffix of a name", where=TEAM, hint=hint)
 
@@ -412,13 +407,9 @@ def _keep(
 def _make_limits(client: SyncPrefectClient) -> None:
     """Make the limit of each dataset, for one run at a time; those that exist are left alone."""
     for dataset in names(Path(CONFIGS), "datasets"):
-        name = limit_name(dataset)
-        try:
-            client.read_global_concurrency_limit_by_name(name)
-        except ObjectNotFound:
-            limit = GlobalConcurrencyLimitCreate(name=name, limit=1)
-            with suppress(ObjectAlreadyExists):
-                client.create_global_concurrency_limit(limit)
+        limit = GlobalConcurrencyLimitCreate(name=limit_name(dataset), limit=1)
+        with suppress(ObjectAlreadyExists):
+            client.create_global_concurrency_limit(limit)
 
 
 class _Schema(ParameterSchema, extra="allow"):

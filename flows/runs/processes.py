@@ -110,15 +110,9 @@ def running_groups() -> set[int]:
     return {group for _, _, group, state in _processes() if state[0] != "Z"}
 
 
-def is_running(process: int) -> bool:
-    """Whether there is a process of an ID."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+def running() -> set[int]:
+    """The IDs of all processes."""
+    return {process for process, *_ in _processes()}
 
 
 def _end_with_parent() -> None:
