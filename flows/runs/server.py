@@ -99,7 +99,7 @@ class TemporaryServer:
 
 
 def ended_hint() -> str:
-    """What helps if a server has ended at once; call it after `load_prefect`."""
+    """Advise on a server that ended at once; call it after `load_prefect`."""
     from prefect.settings import get_current_settings
 
     url = get_current_settings().server.database.connection_url
