@@ -100,7 +100,7 @@ def interrupted_by() -> Interrupt | None:
 
 @contextmanager
 def stopping_waits(progress: Progress | None) -> Iterator[None]:
-    """End waits of this thread for a limit, within a ``with`` block, once ``progress`` is stopped."""
+    """End this thread's waits for a limit within a ``with`` block once ``progress`` is stopped."""
     before = getattr(_current, "progress", None)
     _current.progress = progress
     try:
