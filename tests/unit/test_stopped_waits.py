@@ -10,11 +10,16 @@ from typing import Any
 
 import pytest
 
+from larder.copy.proof import CopiedObject
+from larder.copy.receipts import CopySets, find_receipts
+from larder.copy.record import CopyPlace, Origin
 from larder.jobs import processes
 from larder.jobs.crew import Crew
 from larder.jobs.runner import InlineRunner
 from larder.progress import CancellableProgress, NullProgress, Progress, StageTimes
 from larder.store import open_store
+from larder.store.base import ObjectInfo
+from larder.store.interrupt import stopping_waits
 from tests.support.errors import larder_error
 
 STOPS: list[Event] = []
@@ -65,3 +70,16 @@ def test_a_throttled_write_ends_when_the_run_is_stopped(tmp_path, run, kind):
     with larder_error("run.interrupted"):
         run(STOPS[-1], tmp_path, kind)
     assert not list(tmp_path.rglob("key"))
+
+
+def test_what_was_copied_before_the_stop_has_its_receipt(tmp_path):
+    store = open_store(str(tmp_path / "root"), max_bytes_per_second=20_000)
+    place = CopyPlace(Origin("s3://source/"))
+    progress = CancellableProgress(NullProgress(), stop := Event())
+    sets = CopySets(store, f"{place.receipts}run-", tmp_path)
+    with larder_error("run.interrupted"), stopping_waits(progress), sets:
+        for info in sets.divide([ObjectInfo("a", 1, "e", 0)], 0):
+            sets.copied(CopiedObject(info.key, 1, "e", 7, None, "m", "md5"))
+        stop.set()
+        progress.check()
+    assert len(find_receipts(store, place, "run")) == 1
