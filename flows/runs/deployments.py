@@ -24,7 +24,7 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
-from httpx import HTTPError  # Prefect's
+from httpx import HTTPError, HTTPStatusError  # Prefect's
 from prefect import Flow, get_client
 from prefect.cli.deploy import _core
 from prefect.client.orchestration import SyncPrefectClient
@@ -32,7 +32,7 @@ from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoo
 from prefect.client.schemas.filters import FlowRunFilter, WorkerFilter, WorkPoolFilter
 from prefect.client.schemas.objects import FlowRun, StateType, Worker, WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectException
 from prefect.states import Crashed
 from prefect.utilities.callables import ParameterSchema, parameter_schema
 from rich.console import Console  # Prefect's
@@ -137,12 +137,12 @@ def deploy_all(
         left_out += _lost(client, pool, directory, team, {each.id for each in before.values()})
         if len(current) < len(entries) or not changed_only:
             variables = {"POOL": pool, "DIRECTORY": directory, "DEPLOYED": version, "TEAM": team}
-            os.environ |= {f"LARDER_{name}": value for name, value in variables.items()}
             for entry in entries:
                 record = {_SCHEDULES: _by_slug(entry), _TEAM: team}
                 if deployment := existing.get(_name(entry)):
                     left_out += _keep(client, entry, deployment)
-                _deploy(entry, file, record)
+                with patch.dict(os.environ, {f"LARDER_{k}": v for k, v in variables.items()}):
+                    _deploy(entry, file, record)
         else:
             entries = []
         workers = _online(client, pool)
@@ -161,10 +161,11 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def refuse_another_worker(pool: str) -> None:
-    """Refuse a work pool with another worker: its runs would be ended as if it had left them.
+def announce_worker(pool: str) -> None:
+    """Say that this process has the worker of a work pool; refuse a pool that has another one.
 
-    Prefect calls a worker that was killed online for a while, unless it was of this machine.
+    The runs of the other one would be ended as if it had left them. Prefect calls a worker that was
+    killed online for a while; one of this machine that is gone does not count.
 
     Raises:
         ConfigError: ``config.work_pool``.
@@ -177,6 +178,14 @@ def refuse_another_worker(pool: str) -> None:
                 message = f"the work pool {pool} has a worker: {worker.name}"
                 hint = "stop it, or choose another pool; a killed worker is online for two minutes"
                 raise ConfigError("config.work_pool", message, where="--pool", hint=hint)
+        client.send_worker_heartbeat(pool, worker_name())  # before its worker does: that takes long
+
+
+def withdraw_worker(pool: str) -> None:
+    """Say that this process no longer has a worker: another machine may start one at once."""
+    with suppress(HTTPError, PrefectException), get_client(sync_client=True) as client:
+        path = {"work_pool_name": pool, "name": worker_name()}
+        client.request("DELETE", "/work_pools/{work_pool_name}/workers/{name}", path_params=path)
 
 
 def _online(client: SyncPrefectClient, pool: str) -> list[Worker]:
@@ -436,11 +445,11 @@ def _deploy(entry: dict[str, Any], document: dict[str, Any], record: Mapping[str
     try:
         with patch.object(_core, "parameter_schema", complete):
             asyncio.run(command())
-    except HTTPError:
-        raise
     except Exception as error:
-        if isinstance(error.__cause__, HTTPError):
-            raise error.__cause__ from None
+        failed = error if isinstance(error, HTTPError) else error.__cause__
+        refused = isinstance(failed, HTTPStatusError) and failed.response.is_client_error
+        if isinstance(failed, HTTPError) and not refused:
+            raise failed from None
         message = f"Prefect cannot deploy {_name(entry)}: {' '.join(str(error).split())}"
         hint = "correct the entry; `prefect deploy --help` describes its fields"
         raise FatalError("run.server", message, where=str(FILE), hint=hint) from error

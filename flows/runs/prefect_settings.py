@@ -66,15 +66,18 @@ def user_settings() -> dict[str, str]:
 
 
 def _has_file() -> bool:
-    """Whether a file may set settings of Prefect; an unreadable one may."""
-    if any(map(Path.exists, (Path(".env"), Path("prefect.toml"), profiles_path()))):
-        return True
+    """Whether a file may set settings of Prefect; one that cannot be read may."""
     try:
-        return "prefect" in tomllib.loads(Path("pyproject.toml").read_text()).get("tool", {})
-    except FileNotFoundError:
-        return False
-    except (OSError, ValueError):
+        if profiles_path().exists() or Path("prefect.toml").exists():
+            return True
+        tools = tomllib.loads(_text(Path("pyproject.toml"))).get("tool", {})
+        return "prefect" in tools or "prefect_" in _text(Path(".env")).lower()
+    except (OSError, ValueError, TypeError):
         return True
+
+
+def _text(file: Path) -> str:
+    return file.read_text("utf-8") if file.exists() else ""
 
 
 def startup_seconds() -> float:
@@ -115,8 +118,11 @@ def _refusal(error: Exception) -> ConfigError:
         names = [f"{prefix}{mistake['loc'][0]}".upper() for mistake in mistakes if mistake["loc"]]
     elif isinstance(error, SettingsError):
         names = [field.upper() or file for field, file in _FIELD.findall(str(error))]
-    where = ", ".join(dict.fromkeys(names)) or "the environment, profiles.toml or prefect.toml"
-    hint = "set or unset it in the environment, or with `prefect config`"
+    where = (
+        ", ".join(dict.fromkeys(names))
+        or "the environment, .env, prefect.toml, pyproject.toml or profiles.toml"
+    )
+    hint = "correct it there, or with `prefect config`"
     return ConfigError(
         "config.invalid_value", "Prefect cannot read its settings", where=where, hint=hint
     )

@@ -185,19 +185,22 @@ def _work(pool: str, deploy: bool) -> NoReturn:
     """Keep the worker of a work pool running until an interrupt."""
     with need_server().guard():
         load_prefect()
-        from flows.runs.deployments import make_pool, refuse_another_worker
+        from flows.runs.deployments import announce_worker, make_pool, withdraw_worker
         from flows.runs.flow_run import server_errors
 
         with server_errors():
             make_pool(pool)
-            refuse_another_worker(pool)
-            if deploy:
-                tell(f"deployed {len(_deploy(pool).names)} new or changed")
-            with _worker_of(pool, None) as worker:
-                tell(f"the worker of the work pool {pool} has started")
-                while True:
-                    time.sleep(_POLL_SECONDS)
-                    worker.check()
+            announce_worker(pool)
+            try:
+                if deploy:
+                    tell(f"deployed {len(_deploy(pool).names)} new or changed")
+                with _worker_of(pool, None) as worker:
+                    tell(f"the worker of the work pool {pool} has started")
+                    while True:
+                        time.sleep(_POLL_SECONDS)
+                        worker.check()
+            finally:
+                withdraw_worker(pool)
 
 
 def _deploy(pool: str, *, replace: bool = False) -> Deployed:

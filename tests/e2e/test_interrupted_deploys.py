@@ -16,6 +16,7 @@ from required import nightly
 from ruamel.yaml import YAML
 
 from flows.runs.deployments import FILE, Deployed, deploy_all
+from tests.support.errors import larder_error
 from tests.support.prefect_server import PrefectServer
 from tests.support.processes import CHECKOUT
 
@@ -43,8 +44,6 @@ def checkout(
     document["deployments"] = document["deployments"][:1]
     (tmp_path / FILE).write_text(json.dumps(document))
     monkeypatch.chdir(tmp_path)
-    for name in ("POOL", "DIRECTORY", "DEPLOYED", "TEAM"):
-        monkeypatch.setenv(f"LARDER_{name}", "")  # deploying sets them
     with suppress(AssertionError):  # it is there already
         prefect_server.post("/work_pools/", {"name": POOL, "type": "process"})
     with temporary_settings({PREFECT_API_URL: prefect_server.url}):
@@ -175,6 +174,8 @@ def test_a_deployment_without_a_record_gets_the_form_and_schedules_of_the_file(
     change(checkout)
     deploy("peer")
     assert deploy("bare", changed_only=True).names == ("prepare/digits-bare",)
+    schema = prefect_server.get("/deployments/name/prepare/digits-bare")["parameter_openapi_schema"]
+    assert "x-larder-team" in schema, "Prefect's command takes the schema from another function now"
     assert shown(prefect_server, "bare") == shown(prefect_server, "peer")
     assert not deploy("bare", changed_only=True).names
 
@@ -190,9 +191,18 @@ def test_what_the_file_has_lost_is_named(checkout, prefect_server):
     assert not deploy("second").left_out, "those of another team"
 
 
-def test_an_entry_that_prefect_cannot_deploy_is_named(checkout, prefect_server):
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("schedules", [{"slug": "never", "active": False}], "Unknown schedule"),
+        ("work_pool", {"name": POOL, "job_variables": {"env": 5}}, "Validation failed"),
+    ],
+)
+def test_an_entry_that_prefect_cannot_deploy_is_named(checkout, prefect_server, field, value, why):
     document = json.loads((checkout / FILE).read_text())
-    document["deployments"][0]["schedules"][0] = {"slug": "never", "active": False}
+    document["deployments"][0][field] = value
     (checkout / FILE).write_text(json.dumps(document))
-    with pytest.raises(Exception, match="Prefect cannot deploy prepare/digits-odd: Unknown sch"):
+    with larder_error("run.server", str(FILE)) as refused:
         deploy("odd")
+    assert "cannot deploy prepare/digits-odd" in str(refused.value)
+    assert why in str(refused.value)

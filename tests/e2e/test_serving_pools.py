@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flows.runs import serve_command
-from flows.runs.deployments import FILE
+from flows.runs.deployments import FILE, worker_name
 from tests.support.errors import larder_error
 from tests.support.processes import CHECKOUT
 
@@ -38,8 +38,6 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefect_server) -> Ca
     text = (CHECKOUT / FILE).read_text()
     (tmp_path / FILE).write_text(text.partition("  - name: files\n")[0])
     monkeypatch.chdir(tmp_path)
-    for name in ("POOL", "DIRECTORY", "DEPLOYED", "TEAM"):
-        monkeypatch.setenv(f"LARDER_{name}", "")  # deploying sets them
     monkeypatch.setenv("PREFECT_API_URL", prefect_server.url)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
     monkeypatch.setattr("prefect.context.GLOBAL_SETTINGS_CONTEXT", None)  # of other tests
@@ -76,6 +74,21 @@ def test_a_worker_of_this_machine_that_is_gone_does_not_count(serve, online):
         serve("--pool", "left")
 
 
+def test_the_pool_has_a_worker_until_the_command_ends(serve, prefect_server, monkeypatch):
+    def online() -> list[str]:
+        workers = prefect_server.post("/work_pools/served/workers/filter", {})
+        return [worker["name"] for worker in workers]
+
+    def start(*_: Any) -> None:
+        assert online() == [worker_name()]
+        raise StartedError
+
+    monkeypatch.setattr(serve_command, "_worker_of", start)
+    with pytest.raises(StartedError):
+        serve()
+    assert not online()
+
+
 def test_only_deploy_makes_deployments(serve, prefect_server, monkeypatch, capsys):
     monkeypatch.setenv("LARDER_TEAM", "served")
     with pytest.raises(StartedError):
@@ -84,6 +97,7 @@ def test_only_deploy_makes_deployments(serve, prefect_server, monkeypatch, capsy
     with pytest.raises(StartedError):
         serve("--deploy")
     assert prefect_server.has("prepare/digits-served")
+    assert "LARDER_POOL" not in os.environ, "runs inherit what the worker has"
     os.rename("configs", "renamed")
     os.mkdir("configs")
     with pytest.raises(StartedError):

@@ -12,7 +12,8 @@ from unittest import mock
 import pytest
 from prefect.settings import get_current_settings
 
-from flows.runs import command, deploy_command, flow_run, serve_command
+from flows.runs import command, deploy_command, flow_run, prefect_settings, serve_command
+from flows.runs.configure import has_server
 from tests.support.errors import larder_error
 from tests.support.processes import CHECKOUT
 
@@ -106,6 +107,20 @@ def test_a_file_that_is_not_toml_is_named(workplace, name):
     (workplace / name).write_text("not TOML")
     with larder_error("config.invalid_value", name):
         COMMANDS["flows.copy"]()
+
+
+def test_files_that_set_nothing_of_prefect_do_not_have_it_imported(workplace, monkeypatch):
+    monkeypatch.setattr(prefect_settings, "load_prefect", None)
+    (workplace / ".env").write_text("LARDER_SOURCE=source\n")
+    (workplace / "pyproject.toml").write_text((CHECKOUT / "pyproject.toml").read_text())
+    assert not has_server()
+
+
+def test_a_file_of_variables_that_is_not_text_is_refused(workplace):
+    (workplace / ".env").write_bytes(b"\xff")
+    with larder_error("config.invalid_value") as refused:
+        has_server()
+    assert ".env" in str(refused.value.where)
 
 
 def test_a_default_of_larder_gives_way_to_a_file(workplace):
