@@ -102,6 +102,8 @@ def test_the_api_takes_settings_of_fields(schemas, setting):
         ("kappa622-canis-majoris", True, "prepare digits for local (plan only)"),
         ("Before the holidays", True, "Before the holidays"),
         ("rerun-after-fix", False, "rerun-after-fix"),
+        ("rerun-digits", False, "rerun-digits"),
+        ("Digits", False, "Digits"),
     ],
 )
 def test_a_run_keeps_the_name_that_somebody_gave_it(given, plan, name, monkeypatch):
