@@ -195,7 +195,7 @@ def test_what_the_file_has_lost_is_named(checkout, prefect_server):
     ("field", "value", "why"),
     [
         ("schedules", [{"slug": "never", "active": False}], "Unknown schedule"),
-        ("work_pool", {"name": POOL, "job_variables": {"env": 5}}, "Validation failed"),
+        ("parameters", {"dataset": "digits", "plan": "perhaps"}, "boolean"),
     ],
 )
 def test_an_entry_that_prefect_cannot_deploy_is_named(checkout, prefect_server, field, value, why):
