@@ -19,13 +19,13 @@ from prefect import flow
 from pydantic import Field, StrictBool, StrictInt
 
 from flows.runs.flow_run import flow_run
-from flows.runs.form import NO_OTHER_NAMES, ClusterName, DatasetName, OtherNames
+from flows.runs.form import NO_OTHER_NAMES, ClusterName, DatasetName, OtherNames, run_name
 from larder.cli.clean import CLEAN
 
 
 @flow(
     name="clean",
-    flow_run_name="clean {dataset}",
+    flow_run_name=run_name("clean {dataset}"),
     persist_result=False,
     validate_parameters=True,
 )

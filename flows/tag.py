@@ -19,11 +19,16 @@ from prefect import flow
 from pydantic import StrictBool
 
 from flows.runs.flow_run import flow_run
-from flows.runs.form import NO_OTHER_NAMES, ClusterName, DatasetName, OtherNames
+from flows.runs.form import NO_OTHER_NAMES, ClusterName, DatasetName, OtherNames, run_name
 from larder.cli.tag import TAG
 
 
-@flow(name="tag", flow_run_name="tag {dataset}", persist_result=False, validate_parameters=True)
+@flow(
+    name="tag",
+    flow_run_name=run_name("tag {dataset}"),
+    persist_result=False,
+    validate_parameters=True,
+)
 def tag(
     dataset: DatasetName,
     name: str = "latest",

@@ -83,30 +83,37 @@ class CancellableProgress:
     """
 
     def __init__(self, listener: Progress, stop: Event) -> None:
-        self._listener = listener
+        self.listener = listener
         self._stop = stop
-        self._check()
+        self.check()
 
     def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
-        self._check()
-        self._listener.start(stage, objects=objects, bytes=bytes)
+        self.check()
+        self.listener.start(stage, objects=objects, bytes=bytes)
 
     def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-        self._check()
-        self._listener.advance(stage, objects=objects, bytes=bytes)
+        self.check()
+        self.listener.advance(stage, objects=objects, bytes=bytes)
 
     def finish(self, stage: str) -> None:
-        self._listener.finish(stage)
+        self.listener.finish(stage)
 
     def restart(self, reason: str) -> None:
-        self._check()
-        self._listener.restart(reason)
+        self.check()
+        self.listener.restart(reason)
 
-    def _check(self) -> None:
+    def check(self) -> None:
         if self._stop.is_set():
             raise FatalError(
                 "run.interrupted", "stopped: another batch failed, or the run was interrupted"
             )
+
+
+def check_stopped(progress: Progress | None) -> None:
+    """Raise ``run.interrupted`` if a progress, or one that it forwards calls to, is stopped."""
+    while isinstance(progress, CancellableProgress):
+        progress.check()
+        progress = progress.listener
 
 
 @dataclass(slots=True)

@@ -48,13 +48,13 @@ def about(dataset: str) -> Iterator[None]:
 
 
 def _name(key: str) -> str:
-    """A key with the current dataset, in what Prefect allows.
+    """A key with the current dataset, in what Prefect allows; that of pets-2 is another one.
 
     >>> with about("pets_2"):
     ...     _name("card")
-    'pets-2-card'
+    'pets--2-card'
     """
-    return "-".join(filter(None, (_dataset.get(), key))).replace("_", "-")
+    return "-".join(filter(None, (_dataset.get(), key))).replace("_", "--")
 
 
 def table(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None:

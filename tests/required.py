@@ -72,12 +72,15 @@ GROUPS = (
     Group(
         (
             "tests/e2e/test_browser.py",
+            "tests/e2e/test_damaged_history.py",
             "tests/e2e/test_dataset_limits.py",
             "tests/e2e/test_deploying.py",
+            "tests/e2e/test_interrupted_deploys.py",
             "tests/e2e/test_interrupted_runs.py",
             "tests/e2e/test_prefect_deployments.py",
             "tests/e2e/test_runners.py",
             "tests/e2e/test_serve.py",
+            "tests/e2e/test_serving_pools.py",
             "tests/e2e/test_superseded_runs.py",
             "tests/integration/test_batch_processes.py",
             "tests/integration/test_batches_elsewhere.py",

@@ -200,7 +200,9 @@ class Week:
         if not (folder / "data/source").exists():
             done = place.run("data/source/digits", python=("-m", "larder.demo.digits"))
             assert done.status == 0, done.err
-        return Service(["flows.serve", "--pool", f"pool-{team}"], folder, place.environment)
+        return Service(
+            ["flows.serve", "--pool", f"pool-{team}", "--deploy"], folder, place.environment
+        )
 
     @property
     def storage(self) -> Path:

@@ -1,6 +1,6 @@
 """Configures Prefect for Larder, without overriding the user's settings.
 
-This module does not import Prefect, because that alone takes seconds.
+Without a file of settings it does not import Prefect, because that alone takes seconds.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import logging
 import os
 import socket
 import sys
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from flows.runs.prefect_settings import load_prefect, profiles_path, startup_seconds
+from flows.runs.prefect_settings import load_prefect, startup_seconds, user_settings
 from flows.runs.secrets import Hidden, auth_of
 from larder.errors import ConfigError
 from larder.packages import require
@@ -47,7 +46,8 @@ _RUN_LEVELS = {
 }
 _API_URL = "PREFECT_API_URL"
 _AUTH = "PREFECT_API_AUTH_STRING"
-_SECRET = ("PREFECT_API_KEY", _AUTH)
+_SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
+_SECRET = ("PREFECT_API_KEY", _AUTH, _SERVER_AUTH)
 CONNECT_SECONDS = 10.0
 _HERE = ("127.0.0.1", "::1", "localhost")
 _LONGEST = 500
@@ -56,31 +56,8 @@ OF_RUNS = ("prefect.flow_runs", "prefect.task_runs")
 
 
 def has_server() -> bool:
-    """Whether a Prefect server is configured, which then gets every run.
-
-    In the environment, or in Prefect's active profile, where `prefect config set` and `prefect
-    cloud login` write.
-    """
-    return bool(_setting(_API_URL))
-
-
-def _setting(name: str) -> str:
-    """A setting from the environment, else from Prefect's active profile; empty if in neither."""
-    return os.environ.get(name) or str(_profile().get(name) or "")
-
-
-def _profile() -> Mapping[str, Any]:
-    try:
-        profiles = tomllib.loads(profiles_path().read_text(encoding="utf-8"))
-        name = os.environ.get("PREFECT_PROFILE", profiles.get("active"))
-        return dict(profiles.get("profiles", {}).get(name, {}))
-    except (
-        OSError,
-        ValueError,
-        AttributeError,
-        TypeError,
-    ):  # missing or invalid: Prefect reports it
-        return {}
+    """Whether a Prefect server is configured, which then gets every run."""
+    return bool(user_settings().get(_API_URL))
 
 
 def configure_prefect() -> Hidden:
@@ -95,14 +72,14 @@ def configure_prefect() -> Hidden:
     Raises:
         ConfigError: ``config.invalid_value``: the server's URL is invalid.
     """
-    url, auth = auth_of(_setting(_API_URL), where=_API_URL)
-    hidden = Hidden([auth, *map(_setting, _SECRET)])
+    settings = user_settings()
+    url, auth = auth_of(settings.get(_API_URL, ""), where=_API_URL)
+    hidden = Hidden([auth, *(settings.get(name, "") for name in _SECRET)])
     if auth:
         os.environ[_API_URL], os.environ[_AUTH] = url, auth
-    levels = {} if _setting(_LOGGING_LEVEL).upper() == "DEBUG" else _RUN_LEVELS  # DEBUG shows more
-    profile = _profile()
-    for name, value in {**DEFAULTS, **levels}.items():
-        if name not in profile:
+    debug = settings.get(_LOGGING_LEVEL, "").upper() == "DEBUG"  # which shows more
+    for name, value in {**DEFAULTS, **({} if debug else _RUN_LEVELS)}.items():
+        if name not in settings:
             os.environ.setdefault(name, value)
     atexit.register(_skip_last_collection)
     return hidden
@@ -144,6 +121,8 @@ def start_server() -> Callable[[], None]:
     # At exit, but registered before Prefect's own handler, which sends its last logs and events.
     atexit.register(server.close)
     os.environ[_API_URL] = server.url
+    if auth := user_settings().get(_SERVER_AUTH):
+        os.environ[_AUTH] = auth
     bypass_proxy()
     return lambda: server.wait(startup_seconds())
 
@@ -167,7 +146,7 @@ def check_runner(runner: RunnerConfig) -> None:
     if not runner.address:
         return
     place = urlsplit(runner.address if "://" in runner.address else f"//{runner.address}")
-    server = urlsplit(_setting(_API_URL)).hostname or _HERE[0]
+    server = urlsplit(user_settings().get(_API_URL, "")).hostname or _HERE[0]
     if server in _HERE and place.hostname not in _HERE:
         message = "its workers cannot reach Prefect's server on this machine"
         hint = "set PREFECT_API_URL to a server that they reach"

@@ -2,42 +2,47 @@
 
 Prefect's own command deploys. Here the file is checked, and less is given to it: no entry for a
 dataset that is gone, and of deployments that exist only what the file has changed, so that what
-people have changed in Prefect stays. A deployment records its schedules of the file in the schema
-of its form, whose other keys Prefect does not look at.
+people have changed in Prefect stays. A deployment records its team and its schedules of the file in
+the schema of its form, whose other keys Prefect does not look at: so one request writes everything.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
-import subprocess
-import sys
-import tempfile
+import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
-from prefect import get_client
+from httpx import HTTPError, HTTPStatusError  # Prefect's
+from prefect import Flow, get_client
+from prefect.cli.deploy import _core
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
 from prefect.client.schemas.filters import FlowRunFilter, WorkerFilter, WorkPoolFilter
-from prefect.client.schemas.objects import FlowRun, StateType, WorkPool
+from prefect.client.schemas.objects import FlowRun, StateType, Worker, WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectException
 from prefect.states import Crashed
+from prefect.utilities.callables import ParameterSchema, parameter_schema
+from rich.console import Console  # Prefect's
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 import larder
 from flows.runs.form import CONFIGS
 from flows.runs.limits import limit_name
-from flows.runs.processes import running_groups
+from flows.runs.processes import running, running_groups
 from larder.config.load import names
 from larder.errors import ConfigError, FatalError
 from larder.names import NAME
@@ -53,12 +58,11 @@ PENDING_SECONDS = 300.0
 """How long a worker may take to start the process of a run."""
 
 _SCHEDULES = "x-larder-schedules"
-_DEPLOY = ("deploy", "--all", "--prefect-file")
+_TEAM = "x-larder-team"
 _BLOCK = "prefect.blocks."
 _STEPS = ("build", "push", "pull")
 """Their blocks are read when they are carried out, not when they are deployed."""
 _PAGE = 200
-_LAST_WORDS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,44 +118,79 @@ def deploy_all(
         FatalError: ``run.server``: Prefect cannot deploy.
     """
     file = _file()
+    _check_team(team)
+    suffix = f"-{team}" if team else ""
+    in_file = [f"{_name(entry)}{suffix}" for entry in file["deployments"]]
     entries, left_out = _present(file["deployments"])
-    if team:
-        _check_team(team)
-        entries = [{**entry, "name": f"{entry['name']}-{team}"} for entry in entries]
+    entries = [{**entry, "name": f"{entry['name']}{suffix}"} for entry in entries]
     with get_client(sync_client=True) as client:
         work_pool = _pool(client, pool, entries)
         directory = directory or _directory(work_pool)
         version = _version(pool, directory)
         _make_limits(client)
-        before = {name: each for name in map(_name, entries) if (each := _read(client, name))}
-        current = [each for each in before.values() if each.version == version]
-        moved = {each.work_pool_name for each in before.values()} - {pool, None}
+        before = {name: each for name in in_file if (each := _read(client, name))}
+        existing = {name: before[name] for name in map(_name, entries) if name in before}
+        current = [e for e in existing.values() if e.version == version and _recorded(e)]
+        moved = {each.work_pool_name for each in existing.values()} - {pool, None}
         if not replace:
-            _refuse_others(before, pool, directory)
+            _refuse_others(existing, pool, directory)
+        left_out += _lost(client, pool, directory, team, {each.id for each in before.values()})
         if len(current) < len(entries) or not changed_only:
-            slugs = {_name(entry): _by_slug(entry) for entry in entries}
+            variables = {"POOL": pool, "DIRECTORY": directory, "DEPLOYED": version, "TEAM": team}
             for entry in entries:
-                if deployment := before.get(_name(entry)):
+                record = {_SCHEDULES: _by_slug(entry), _TEAM: team}
+                if deployment := existing.get(_name(entry)):
                     left_out += _keep(client, entry, deployment)
-            _deploy({**file, "deployments": entries}, pool, directory, version, team)
-            for name, schedules in slugs.items():
-                _complete_schema(client, name, schedules)
+                with patch.dict(os.environ, {f"LARDER_{k}": v for k, v in variables.items()}):
+                    _deploy(entry, file, record)
         else:
             entries = []
-        online = WorkerFilter.model_validate({"status": {"any_": ["ONLINE"]}})
-        workers = client.read_workers_for_work_pool(pool, worker_filter=online)
+        workers = _online(client, pool)
     names_ = tuple(map(_name, entries))
     return Deployed(pool, names_, len(workers), tuple(sorted(filter(None, moved))), tuple(left_out))
 
 
 def make_pool(name: str) -> None:
     """Make a work pool of processes, if there is none of that name."""
+    with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
+        client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+
+
+def worker_name() -> str:
+    """The name of the worker that this process starts."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def announce_worker(pool: str) -> None:
+    """Say that this process has the worker of a work pool; refuse a pool that has another one.
+
+    The runs of the other one would be ended as if it had left them. Prefect calls a worker that was
+    killed online for a while; one of this machine that is gone does not count.
+
+    Raises:
+        ConfigError: ``config.work_pool``.
+    """
     with get_client(sync_client=True) as client:
-        try:
-            client.read_work_pool(name)
-        except ObjectNotFound:
-            with suppress(ObjectAlreadyExists):  # by another checkout, in the meantime
-                client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+        for worker in _online(client, pool):
+            host, _, pid = worker.name.rpartition(":")
+            here = host == socket.gethostname() and pid.isdigit()
+            if not here or (int(pid) != os.getpid() and int(pid) in running()):
+                message = f"the work pool {pool} has a worker: {worker.name}"
+                hint = "stop it, or choose another pool; a killed worker is online for two minutes"
+                raise ConfigError("config.work_pool", message, where="--pool", hint=hint)
+        client.send_worker_heartbeat(pool, worker_name())  # before its worker does: that takes long
+
+
+def withdraw_worker(pool: str) -> None:
+    """Say that this process no longer has a worker: another machine may start one at once."""
+    with suppress(HTTPError, PrefectException), get_client(sync_client=True) as client:
+        path = {"work_pool_name": pool, "name": worker_name()}
+        client.request("DELETE", "/work_pools/{work_pool_name}/workers/{name}", path_params=path)
+
+
+def _online(client: SyncPrefectClient, pool: str) -> list[Worker]:
+    online = WorkerFilter.model_validate({"status": {"any_": ["ONLINE"]}})
+    return client.read_workers_for_work_pool(pool, worker_filter=online)
 
 
 def crash_abandoned_runs(pool: str, message: str, *states: StateType) -> None:
@@ -201,7 +240,8 @@ def _runs(client: SyncPrefectClient, pool: str, *states: StateType) -> list[Flow
 def _file() -> dict[str, Any]:
     """The document of the file, whose deployments have different names, and no secret."""
     try:
-        document: dict[str, Any] = YAML(typ="safe").load(FILE)
+        text = json.dumps(YAML(typ="safe").load(FILE), default=str)  # dates as strings
+        document: dict[str, Any] = json.loads(text)
         deployments = document["deployments"]
         entries = [_name(entry) for entry in deployments]
     except OSError:
@@ -231,7 +271,7 @@ def _name(entry: Mapping[str, Any]) -> str:
 
 
 def _check_team(team: str) -> None:
-    if not NAME.allows(team):
+    if team and not NAME.allows(team):
         hint = "use lower-case letters, digits, _ and -"
         raise ConfigError("config.invalid_value", "not a suffix of a name", where=TEAM, hint=hint)
 
@@ -312,6 +352,33 @@ def _steps(deployment: DeploymentResponse) -> Iterator[Mapping[str, Any]]:
         yield from step.values()
 
 
+def _recorded(deployment: DeploymentResponse) -> dict[str, Any]:
+    """The record of a deployment: empty if Prefect's own command deployed it."""
+    schema = deployment.parameter_openapi_schema or {}
+    return {key: schema[key] for key in (_SCHEDULES, _TEAM) if key in schema}
+
+
+def _lost(
+    client: SyncPrefectClient, pool: str, directory: str, team: str, in_file: Set[UUID]
+) -> list[str]:
+    """Describe the deployments of this checkout and team that the file has lost."""
+    in_pool = WorkPoolFilter.model_validate({"name": {"any_": [pool]}})
+    here, lines = {"directory": directory}, []
+    for page in count():
+        deployments = client.read_deployments(
+            work_pool_filter=in_pool, limit=_PAGE, offset=page * _PAGE
+        )
+        for each in deployments:
+            ours = _recorded(each).get(_TEAM) == team and here in _steps(each)
+            if ours and each.id not in in_file:
+                name = f"{client.read_flow(each.flow_id).name}/{each.name}"
+                delete = f"prefect deployment delete {name}"
+                lines.append(f"no longer in the file, but in Prefect: {name} ({delete})")
+        if len(deployments) < _PAGE:
+            break
+    return lines
+
+
 def _by_slug(entry: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {each["slug"]: each for each in entry["schedules"] if each.get("slug")}
 
@@ -321,7 +388,7 @@ def _keep(
 ) -> list[str]:
     """Leave of an entry what the file has changed since it was deployed; name what it has lost."""
     schedules = _by_slug(entry)
-    deployed = (deployment.parameter_openapi_schema or {}).get(_SCHEDULES, schedules)
+    deployed = _recorded(deployment).get(_SCHEDULES, {})
     current = {each.slug: each for each in deployment.schedules}
     changed = {slug: each for slug, each in schedules.items() if each != deployed.get(slug)}
     for slug in changed.keys() & current.keys():
@@ -346,49 +413,43 @@ def _keep(
     ]
 
 
-def _complete_schema(
-    client: SyncPrefectClient, name: str, schedules: Mapping[str, Mapping[str, Any]]
-) -> None:
-    """Have the API refuse parameters that the flow does not have, and record the schedules."""
-    deployment = client.read_deployment_by_name(name)
-    schema = dict(deployment.parameter_openapi_schema or {})
-    schema |= {"additionalProperties": False, _SCHEDULES: schedules}
-    client.request(
-        "PATCH",
-        "/deployments/{id}",
-        path_params={"id": deployment.id},
-        json={"parameter_openapi_schema": schema},
-    )
-
-
 def _make_limits(client: SyncPrefectClient) -> None:
     """Make the limit of each dataset, for one run at a time; those that exist are left alone."""
     for dataset in names(Path(CONFIGS), "datasets"):
-        name = limit_name(dataset)
-        try:
-            client.read_global_concurrency_limit_by_name(name)
-        except ObjectNotFound:
-            limit = GlobalConcurrencyLimitCreate(name=name, limit=1)
-            with suppress(ObjectAlreadyExists):
-                client.create_global_concurrency_limit(limit)
+        limit = GlobalConcurrencyLimitCreate(name=limit_name(dataset), limit=1)
+        with suppress(ObjectAlreadyExists):
+            client.create_global_concurrency_limit(limit)
 
 
-def _deploy(
-    document: Mapping[str, Any], pool: str, directory: str, version: str, team: str
-) -> None:
-    variables = {"LARDER_POOL": pool, "LARDER_DIRECTORY": directory, "LARDER_DEPLOYED": version}
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, FILE.name)
-        file.write_text(json.dumps(document, default=str))  # which is YAML, too
-        done = subprocess.run(  # noqa: S603 - Prefect's command, with the entries of this checkout
-            [sys.executable, "-m", "prefect", "--no-prompt", *_DEPLOY, str(file)],
-            env={**os.environ, **variables, TEAM: team},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        message = f"Prefect cannot deploy: {' '.join(done.stdout[-_LAST_WORDS:].split())}"
-        raise FatalError("run.server", message, where=str(FILE), hint="see PREFECT_API_URL")
+class _Schema(ParameterSchema, extra="allow"):
+    """The schema of a form, with a record."""
+
+
+def _deploy(entry: dict[str, Any], document: dict[str, Any], record: Mapping[str, Any]) -> None:
+    """Deploy an entry with Prefect's command, whose schema refuses what the flow does not have."""
+
+    def complete(flow: Flow[..., Any]) -> _Schema:
+        schema = parameter_schema(flow).model_dump(exclude_unset=True)
+        return _Schema.model_validate({**schema, "additionalProperties": False, **record})
+
+    async def command() -> None:
+        async with get_client() as client:
+            await _core._run_single_deploy(
+                entry,
+                document,
+                client=client,
+                console=Console(quiet=True),
+                is_interactive=lambda: False,
+            )
+
+    try:
+        with patch.object(_core, "parameter_schema", complete):
+            asyncio.run(command())
+    except Exception as error:
+        failed = error if isinstance(error, HTTPError) else error.__cause__
+        refused = isinstance(failed, HTTPStatusError) and failed.response.is_client_error
+        if isinstance(failed, HTTPError) and not refused:
+            raise failed from None
+        message = f"Prefect cannot deploy {_name(entry)}: {' '.join(str(error).split())}"
+        hint = "correct the entry; `prefect deploy --help` describes its fields"
+        raise FatalError("run.server", message, where=str(FILE), hint=hint) from error

@@ -93,7 +93,7 @@ def flow_run(command: Command) -> Any:
             if "skipped" in document:
                 skipped(document)
             summary(command.name, operation.lines(document))
-            change_tags(add=_tags(document))
+            change_tags(add=_tags(document), remove={"failed"})  # of a try before this one
     except Exception as error:  # noqa: BLE001 - Prefect would log it, with a traceback
         if isinstance(error, LarderError) and error.code == STOPPED:
             end = Cancelled if os.getppid() == parent else Crashed  # the worker is gone

@@ -131,7 +131,7 @@ def _exists(name: str) -> bool:
 
 def _acquire(name: str, ask: Callable[[], UUID | None], say: Callable[[str], None]) -> UUID:
     """The lease of a slot, once there is one."""
-    waiting, all_had = False, time.monotonic()
+    waiting, said, all_had = False, False, time.monotonic()
     while True:
         current_progress()  # raises once the run is asked to stop
         if lease := ask():
@@ -141,8 +141,10 @@ def _acquire(name: str, ask: Callable[[], UUID | None], say: Callable[[str], Non
         with get_client(sync_client=True) as client:
             runs = _runs_with(client, name)
             taken = client.read_global_concurrency_limit_by_name(name).active_slots
-            if not waiting:
+            if not said and (runs or waiting):  # who has the slot tells it a moment later
                 say(f"waiting for the limit {name}: {_described(name, runs)}")
+                said = True
+            if not waiting:
                 current_progress().start(WAIT)
             waiting = True
             if taken <= len(runs):

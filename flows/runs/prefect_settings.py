@@ -1,7 +1,7 @@
 """Prefect's own settings: loaded in one place, where an invalid one is reported by name.
 
-A setting comes from the environment, the active profile or a prefect.toml. Prefect's own errors
-show its value, which may be a secret.
+A setting comes from the environment, .env, prefect.toml, pyproject.toml or the active profile, in
+this order. Prefect's own errors show its value, which may be a secret.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import tomllib
 from collections.abc import Iterator
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
 
 _DAY_SECONDS = 86_400
-_FIELD = re.compile(r'field "(\w+)"')
+_FIELD = re.compile(r'field "(\w+)"|settings from (\S+):')
 
 
 def load_prefect() -> list[str]:
-    """Import the part of Prefect that reads its settings.
+    """Import the part of Prefect that reads its settings, and have it read them again.
 
     Returns:
         The lines that it wrote to stderr.
@@ -38,15 +39,45 @@ def load_prefect() -> list[str]:
 
         assert prefect.__version__, "importing it reads its settings"
         try:
-            from prefect.settings import get_current_settings
+            import prefect.context
 
-            get_current_settings()
-            import prefect.context  # the active profile
+            prefect.context.refresh_global_settings_context()
         except (ImportError, LarderError):
             raise
         except Exception as error:  # noqa: BLE001 - invalid profiles raise any exception
             raise _refusal(error) from None
     return [line for line in written.getvalue().splitlines() if line.strip()]
+
+
+def user_settings() -> dict[str, str]:
+    """The settings of Prefect that the environment or a file sets, by the names of their variables.
+
+    Prefect is imported only if a file may set some.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: a setting is invalid; its value is not shown.
+    """
+    if not _has_file():
+        return {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
+    load_prefect()
+    from prefect.settings import get_current_settings
+
+    return get_current_settings().to_environment_variables(exclude_unset=True, include_aliases=True)
+
+
+def _has_file() -> bool:
+    """Whether a file may set settings of Prefect; one that cannot be read may."""
+    try:
+        if profiles_path().exists() or Path("prefect.toml").exists():
+            return True
+        tools = tomllib.loads(_text(Path("pyproject.toml"))).get("tool", {})
+        return "prefect" in tools or "prefect_" in _text(Path(".env")).lower()
+    except (OSError, ValueError, TypeError):
+        return True
+
+
+def _text(file: Path) -> str:
+    return file.read_text("utf-8") if file.exists() else ""
 
 
 def startup_seconds() -> float:
@@ -86,9 +117,12 @@ def _refusal(error: Exception) -> ConfigError:
         prefix = prefixes.get(error.title, "")
         names = [f"{prefix}{mistake['loc'][0]}".upper() for mistake in mistakes if mistake["loc"]]
     elif isinstance(error, SettingsError):
-        names = [name.upper() for name in _FIELD.findall(str(error))]
-    where = ", ".join(dict.fromkeys(names)) or "the environment, profiles.toml or prefect.toml"
-    hint = "set or unset it in the environment, or with `prefect config`"
+        names = [field.upper() or file for field, file in _FIELD.findall(str(error))]
+    where = (
+        ", ".join(dict.fromkeys(names))
+        or "the environment, .env, prefect.toml, pyproject.toml or profiles.toml"
+    )
+    hint = "correct it there, or with `prefect config`"
     return ConfigError(
         "config.invalid_value", "Prefect cannot read its settings", where=where, hint=hint
     )

@@ -23,8 +23,9 @@ _LAST_WORDS = 2000
 class Service:
     """A command of Prefect that runs in a session of its own: Ctrl-C is for whoever started it.
 
-    It writes to a log file, or to stderr if there is none. On Linux it ends with the process that
-    started it, even if that is killed.
+    It writes to a log file, in whose folder it runs: files in the working directory set settings of
+    Prefect. Without a log file, it writes to stderr. On Linux it ends with the process that started
+    it, even if that is killed.
     """
 
     def __init__(self, log: Path | None, *command: str) -> None:
@@ -32,6 +33,7 @@ class Service:
         with log.open("ab") if log else nullcontext(sys.stderr) as file:
             self._process = subprocess.Popen(  # noqa: S603 - Prefect's command line
                 [sys.executable, "-m", "prefect", *command],
+                cwd=log.parent if log else None,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -106,6 +108,11 @@ def _groups_below(process: int) -> list[int]:
 def running_groups() -> set[int]:
     """The process groups with a process that is more than a status which nobody has asked for."""
     return {group for _, _, group, state in _processes() if state[0] != "Z"}
+
+
+def running() -> set[int]:
+    """The IDs of all processes."""
+    return {process for process, *_ in _processes()}
 
 
 def _end_with_parent() -> None:

@@ -1,7 +1,8 @@
 """``python -m flows.serve``: a Prefect server, a worker and the deployments, on this machine.
 
 Prefect's settings of the user are for other servers. Everything lies below data/prefect: the
-history of runs in SQLite, the logs of server and worker.
+history of runs in SQLite, the logs of server and worker. Prefect runs there, too: files of the
+checkout do not set its settings.
 
 ``--pool NAME`` runs only the worker of a work pool, for the server that the user names.
 """
@@ -17,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, chdir, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 from uuid import UUID
@@ -25,6 +26,7 @@ from uuid import UUID
 from flows.runs.configure import bypass_proxy, configure_prefect, need_server
 from flows.runs.prefect_settings import load_prefect, startup_seconds
 from flows.runs.processes import Service, wait_until
+from flows.runs.server import ended_hint
 from larder.cli.arguments import parser
 from larder.cli.exit import run
 from larder.cli.output import print_text, tell
@@ -71,17 +73,23 @@ def main(arguments: Sequence[str]) -> int:
         help="start no server, but the worker of this work pool on that at PREFECT_API_URL; it "
         "must be the only one of the pool",
     )
+    flags.add_argument(
+        "--deploy",
+        action="store_true",
+        help="with --pool, first deploy what has changed, as python -m flows.deploy does",
+    )
     namespace = flags.parse_args(arguments)
     if shutil.which("ps") is None:  # with which the runs of a worker are found
         hint = "install it: on Debian, apt-get install procps"
         raise ConfigError("config.missing_package", "there is no program ps", hint=hint)
     if namespace.pool:
-        return _until_interrupted(lambda: _work(namespace.pool))
+        return _until_interrupted(lambda: _work(namespace.pool, namespace.deploy))
     folder = FOLDER.absolute()
     with _only_one(folder) as lock:
         address = f"http://{_HOST}:{_free_port(namespace.port)}"
         lock.write_text(address)
-        _set_environment(folder, address)
+        with chdir(folder):
+            _set_environment(folder, address)
         return _until_interrupted(lambda: _serve(folder, address))
 
 
@@ -152,9 +160,14 @@ def _serve(folder: Path, address: str) -> NoReturn:
         tell("starting a Prefect server; the first time takes half a minute")
         server = _Kept("server", folder / "server.log", "--host", _HOST, "--port", port)
         stack.callback(server.stop)
-        load_prefect()
+        with chdir(folder):
+            load_prefect()
+        from flows.runs.deployments import make_pool
+
         _await(server, int(port))
-        worker, deployed = stack.enter_context(_worker_of(POOL, folder / "worker.log"))
+        make_pool(POOL)
+        deployed = _deploy(POOL, replace=True)
+        worker = stack.enter_context(_worker_of(POOL, folder / "worker.log"))
         print_text(
             f"Prefect      {address}\n"
             f"deployments  {address}/deployments ({len(deployed.names)} new or changed)\n"
@@ -168,42 +181,58 @@ def _serve(folder: Path, address: str) -> NoReturn:
             worker.check()
 
 
-def _work(pool: str) -> NoReturn:
+def _work(pool: str, deploy: bool) -> NoReturn:
     """Keep the worker of a work pool running until an interrupt."""
     with need_server().guard():
         load_prefect()
+        from flows.runs.deployments import announce_worker, make_pool, withdraw_worker
         from flows.runs.flow_run import server_errors
 
-        with server_errors(), _worker_of(pool, None) as (worker, _deployed):
-            tell(f"the worker of the work pool {pool} has started")
-            while True:
-                time.sleep(_POLL_SECONDS)
-                worker.check()
+        with server_errors():
+            make_pool(pool)
+            announce_worker(pool)
+            try:
+                if deploy:
+                    tell(f"deployed {len(_deploy(pool).names)} new or changed")
+                with _worker_of(pool, None) as worker:
+                    tell(f"the worker of the work pool {pool} has started")
+                    while True:
+                        time.sleep(_POLL_SECONDS)
+                        worker.check()
+            finally:
+                withdraw_worker(pool)
+
+
+def _deploy(pool: str, *, replace: bool = False) -> Deployed:
+    from flows.runs.deployments import TEAM, deploy_all
+
+    tell("deploying")
+    team = os.environ.get(TEAM, "")
+    deployed = deploy_all(pool, team=team, changed_only=True, replace=replace)
+    for line in deployed.left_out:
+        tell(line)
+    return deployed
 
 
 @contextmanager
-def _worker_of(pool: str, log: Path | None) -> Iterator[tuple[_Kept, Deployed]]:
-    """Make a work pool of processes, deploy to it, and run its only worker."""
+def _worker_of(pool: str, log: Path | None) -> Iterator[_Kept]:
+    """Run the only worker of a work pool within a ``with`` block."""
     from prefect.client.schemas.objects import StateType
 
-    from flows.runs.deployments import TEAM, crash_abandoned_runs, deploy_all, make_pool
+    from flows.runs.deployments import crash_abandoned_runs, worker_name
 
-    make_pool(pool)
     abandoned = StateType.PENDING, StateType.RUNNING, StateType.CANCELLING
     crash_abandoned_runs(pool, _ENDED, *abandoned)
     threading.Thread(target=_look_for_dead_runs, args=(pool,), daemon=True).start()
-    tell("deploying")
-    team = os.environ.get(TEAM, "")
-    deployed = deploy_all(pool, team=team, changed_only=True, replace=log is not None)
     worker = _Kept(
         "worker",
         log,
-        *("--pool", pool, "--type", "process"),
+        *("--pool", pool, "--type", "process", "--name", worker_name()),
         # Its runs notice by themselves that it is gone, if they have begun.
         again=lambda: crash_abandoned_runs(pool, _ENDED, StateType.PENDING),
     )
     try:
-        yield worker, deployed
+        yield worker
     finally:
         worker.stop()
 
@@ -265,8 +294,8 @@ class _Kept:
         service = self._service
         message = f"Prefect's {self._name} ended with status {service.status}: "
         message += service.last_line()
-        where = str(self.log or self._name)
-        return FatalError("run.server", message, where=where, hint="see its log")
+        hint = ended_hint() if self._name == "server" else "see its log"
+        return FatalError("run.server", message, where=str(self.log or self._name), hint=hint)
 
     def stop(self) -> None:
         self._service.stop()

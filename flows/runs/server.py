@@ -74,8 +74,8 @@ class TemporaryServer:
             connection.getresponse().read()
         except (OSError, http.client.HTTPException) as error:
             message = f"Prefect's temporary server did not start: {self._last_error() or error}"
-            hint = "start one with `prefect server start`, and set PREFECT_API_URL"
-            code = "run.timeout" if isinstance(error, TimeoutError) else "run.server"
+            late = isinstance(error, TimeoutError)
+            code, hint = ("run.timeout", "run it again") if late else ("run.server", ended_hint())
             raise FatalError(code, message, hint=hint) from error
         finally:
             connection.close()
@@ -96,6 +96,18 @@ class TemporaryServer:
         lines = self._log.read()[-_LAST_WORDS:].decode("utf-8", "replace").split("\n")
         errors = [line for line in lines if _ERROR.match(line)]
         return (errors or [line.strip() for line in lines if line.strip()] or [""])[-1]
+
+
+def ended_hint() -> str:
+    """Advise on a server that ended at once; call it after `load_prefect`."""
+    from prefect.settings import get_current_settings
+
+    url = get_current_settings().server.database.connection_url
+    address = url.get_secret_value() if url else ""
+    scheme, _, path = address.partition(":///")
+    if not scheme.startswith("sqlite"):  # which may contain a password
+        return "check PREFECT_SERVER_DATABASE_CONNECTION_URL"
+    return f"if {path} is damaged, or of a newer Prefect, move it elsewhere"
 
 
 def _serve(listener: socket.socket) -> None:

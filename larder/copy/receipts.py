@@ -29,6 +29,7 @@ from larder.manifest.files import ManifestWriter
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sealed import StoredFile
 from larder.store.base import ObjectInfo, Store
+from larder.store.interrupt import stopping_waits
 from larder.store.own_files import listed
 
 SET_BYTES = 128_000_000
@@ -235,5 +236,7 @@ class CopySets:
         if error is None:
             self._write_ended(wait=True)
         else:
-            with suppress(LarderError):  # the first error is the relevant one
+            # The first error is the relevant one. A stop does not end the wait for the limit: what
+            # was copied would be copied again.
+            with suppress(LarderError), stopping_waits(None):
                 self._write_ended(wait=True)

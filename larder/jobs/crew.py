@@ -20,6 +20,7 @@ from larder.jobs.fork_server import forks
 from larder.jobs.pool import ProcessPool
 from larder.jobs.results import stops_others
 from larder.progress import CancellableProgress, Progress
+from larder.store.interrupt import stopping_waits
 
 UNIT_BYTES = 64_000_000
 """Maximum size of a unit, unless it is a single object or shard."""
@@ -125,7 +126,8 @@ class Crew:
         if division is None or not (
             units := division.units(arguments[0], arguments[1], self._count)
         ):
-            return step(*arguments, progress=progress, **named)
+            with stopping_waits(progress):
+                return step(*arguments, progress=progress, **named)
         call = partial(self._unit, step, arguments[0], division.stage)
         results = map_stopping(self._threads, call, units, progress)
         return division.merge(results)

@@ -32,6 +32,7 @@ from larder.errors import FatalError
 from larder.jobs import fork_server
 from larder.machine import raise_open_files, share_machine, small_memory_environment
 from larder.progress import CancellableProgress, NullProgress, Progress
+from larder.store.interrupt import stopping_waits
 
 _PACKAGES = str(Path(__file__).parents[2])
 _PROGRAM = (
@@ -350,7 +351,8 @@ def _answer(call: _Call, results: IO[bytes], stop: threading.Event) -> _Done | _
             return _Done(function(*call.arguments, **call.named))
         with _reporting(results, call.stage) as reports:
             progress = CancellableProgress(reports, stop)
-            return _Done(function(*call.arguments, progress=progress, **call.named))
+            with stopping_waits(progress):
+                return _Done(function(*call.arguments, progress=progress, **call.named))
     except BaseException as error:  # noqa: BLE001 - raised again in the other process
         return _Failed.of(error)
 

@@ -14,6 +14,7 @@ from larder.errors import ConfigError
 from larder.jobs.crew import Crew, map_stopping
 from larder.machine import usable_cores
 from larder.progress import CancellableProgress, Progress, TimedProgress
+from larder.store.interrupt import stopping_waits
 
 
 def workers(runner: RunnerConfig, limits: CopyConfig) -> int:
@@ -97,7 +98,9 @@ class InlineRunner:
         return nullcontext()
 
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        return step(*arguments, progress=self.progress)
+        progress = self.progress
+        with stopping_waits(progress):
+            return step(*arguments, progress=progress)
 
     def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
         """The results of a step for each batch, in order; see `larder.jobs.crew.map_stopping`."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 from larder.errors import FatalError
+from larder.progress import Progress, check_stopped
 
 INTERRUPTED = "run.interrupted"
 """The code of the error that ends what was stopped."""
@@ -97,12 +98,30 @@ def interrupted_by() -> Interrupt | None:
     return current
 
 
+@contextmanager
+def stopping_waits(progress: Progress | None) -> Iterator[None]:
+    """End this thread's waits for a limit within a ``with`` block once ``progress`` is stopped."""
+    before = getattr(_current, "progress", None)
+    _current.progress = progress
+    try:
+        yield
+    finally:
+        _current.progress = before
+
+
+def check_wait() -> None:
+    """Raise a FatalError, ``run.interrupted``, if what this thread waits for was stopped."""
+    if interrupt := interrupted_by():
+        interrupt.check()
+    check_stopped(getattr(_current, "progress", None))
+
+
 def in_thread(pool: Executor, call: Callable[[], T]) -> Future[T]:
     """Make a call in another thread; what stops this thread's work stops it too."""
-    interrupt = interrupted_by()
+    interrupt, progress = interrupted_by(), getattr(_current, "progress", None)
 
     def work() -> T:
-        with interrupt.active() if interrupt else nullcontext():
+        with interrupt.active() if interrupt else nullcontext(), stopping_waits(progress):
             return call()
 
     return pool.submit(work)

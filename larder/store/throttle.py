@@ -25,7 +25,7 @@ from larder.store.base import (
     Writer,
 )
 from larder.store.delegate import DelegatingReader, DelegatingStore, DelegatingWriter
-from larder.store.interrupt import interrupted_by
+from larder.store.interrupt import check_wait
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -153,5 +153,4 @@ def _both_ways(rate: float) -> tuple[Bandwidth, Bandwidth]:
 
 
 def _take(bandwidth: Bandwidth, size_bytes: int) -> None:
-    interrupt = interrupted_by()
-    bandwidth.take(size_bytes, interrupt.check if interrupt else lambda: None)
+    bandwidth.take(size_bytes, check_wait)

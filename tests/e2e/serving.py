@@ -99,6 +99,9 @@ def serving_in(folder: Path, *flags: str) -> Iterator[Serving]:
         (folder / f"source/{number:03}.bin").write_bytes(os.urandom(OBJECT_BYTES))
     place.environment["LARDER_SOURCE"] = str(folder / "source")
     write_profile(folder / "data/prefect")
+    (folder / ".env").write_text("PREFECT_SERVER_API_AUTH_STRING=of:another\n")
+    database = 'connection_url = "postgresql+asyncpg://nobody@127.0.0.1:9/of-another"\n'
+    (folder / "prefect.toml").write_text(f"[server.database]\n{database}")
     serving = Serving(place, *flags)
     try:
         yield serving

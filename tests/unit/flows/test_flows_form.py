@@ -9,12 +9,14 @@ from prefect.exceptions import ParameterTypeError
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import validate
 
+from flows.clean import clean
 from flows.compact import compact
 from flows.copy import copy
 from flows.prepare import prepare
 from flows.prune import prune
 from flows.refresh import refresh
 from flows.runs.form import command_parameters, form_of, run_name
+from flows.tag import tag
 from flows.verify import verify
 from larder.cli.copy import COPY
 from larder.cli.prepare import COMPACT, PREPARE
@@ -94,6 +96,9 @@ def test_the_api_takes_settings_of_fields(schemas):
         ("noisy-otter", False, "prepare digits for local"),
         ("kappa622-canis-majoris", True, "prepare digits for local (plan only)"),
         ("Before the holidays", True, "Before the holidays"),
+        ("rerun-after-fix", False, "rerun-after-fix"),
+        ("rerun-digits", False, "rerun-digits"),
+        ("Digits", False, "Digits"),
     ],
 )
 def test_a_run_keeps_the_name_that_somebody_gave_it(given, plan, name, monkeypatch):
@@ -101,6 +106,14 @@ def test_a_run_keeps_the_name_that_somebody_gave_it(given, plan, name, monkeypat
     run.parameters["cluster"] = "local"
     monkeypatch.setattr("flows.runs.form.flow_run", run)
     assert run_name("prepare {dataset} for {cluster}")() == name
+
+
+def test_plan_only_and_a_given_name_show_whatever_the_flow(monkeypatch):
+    run = SimpleNamespace(name="noisy-otter", parameters={"dataset": "digits", "plan": True})
+    monkeypatch.setattr("flows.runs.form.flow_run", run)
+    assert clean.flow_run_name() == "clean digits (plan only)"
+    run.name = "Back to v1"
+    assert tag.flow_run_name() == "Back to v1"
 
 
 def test_where_no_config_folder_is_every_name_is_accepted(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 
 from flows.runs.configure import DEFAULTS, SHOWN, configure_prefect, has_server, show_logs
 from flows.runs.secrets import Hidden
+from tests.support.errors import larder_error
 
 PROFILES = """
 active = "quiet"
@@ -26,6 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         if name.startswith("PREFECT_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.setattr("prefect.context.GLOBAL_SETTINGS_CONTEXT", None)  # of other tests
     return tmp_path
 
 
@@ -51,9 +53,10 @@ def test_a_server_is_named_by_the_active_profile(home, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["not TOML", "profiles = 1", 'active = ["x"]'])
-def test_invalid_profiles_are_reported_by_prefect(home, text):
+def test_invalid_profiles_are_refused(home, text):
     (home / "profiles.toml").write_text(text)
-    assert not has_server()
+    with larder_error("config.invalid_value"):
+        has_server()
 
 
 def test_settings_of_the_user_are_kept():

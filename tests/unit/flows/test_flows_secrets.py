@@ -50,7 +50,8 @@ def test_an_invalid_server_url_is_refused_and_not_shown(url):
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
-def test_prefect_gets_the_password_separately_from_the_url(tmp_path):
+def test_prefect_gets_the_password_separately_from_the_url(tmp_path, monkeypatch):
+    monkeypatch.setattr("prefect.context.GLOBAL_SETTINGS_CONTEXT", None)  # of other tests
     (tmp_path / "profiles.toml").write_text(
         f'active = "x"\n[profiles.x]\nPREFECT_API_URL = "http://me:{SECRET}@host/api"\n'
     )
