@@ -101,7 +101,8 @@ def _slot(name: str, say: Callable[[str], None]) -> Iterator[None]:
         return found
 
     with ThreadPoolExecutor(1, "larder-limit") as thread:
-        thread.submit(int).result()  # starts it: one whose start is interrupted is not waited for
+        # Starts the thread: one whose start is interrupted is not waited for by shutdown().
+        thread.submit(int).result()
 
         def ask() -> UUID | None:
             """By a thread, so that a run that is interrupted meanwhile learns what it has."""
@@ -113,7 +114,7 @@ def _slot(name: str, say: Callable[[str], None]) -> Iterator[None]:
                 yield
         finally:
             thread.shutdown()  # an answer may be on its way
-            # A server that does not answer is told by whoever waits.
+            # If the server does not answer, a run that waits for the slot gives it back.
             with suppress(HTTPError), get_client(sync_client=True) as client:
                 for each in granted:
                     _give_back(client, run_id(), name, each)
