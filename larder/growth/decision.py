@@ -92,7 +92,7 @@ class Decision:
 def decide(
     segments: Sequence[SegmentState], changes: Changes, growth: Growth, *, fresh: str | None = None
 ) -> Decision:
-    """Decide what happens to the segments of the previous version.
+    """Decide which segments of the previous version to keep.
 
     ``segments`` is empty if there is no previous version. ``fresh`` is the reason why all samples
     have to go into one new segment, if there is one.

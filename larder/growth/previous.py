@@ -266,7 +266,7 @@ def _records(previous: Previous) -> Iterator[pa.RecordBatch]:
 
 
 def is_compact(root: Store, version: VersionDocument, dataset: Dataset) -> bool:
-    """Return whether a version, by its documents, is what a first build would make.
+    """Return whether a version, by its documents, equals the result of a first build.
 
     The version has the same inputs. False if documents alone do not tell, as with
     ``shards.count_min``: a plan finds out; see `is_first_build`.
@@ -280,7 +280,7 @@ def is_compact(root: Store, version: VersionDocument, dataset: Dataset) -> bool:
 def is_first_build(
     version: VersionDocument, segment: SegmentDocument, bad: int, targets: Mapping[str, int]
 ) -> bool:
-    """Return whether a version without changed samples is what a first build would make.
+    """Return whether a version without changed samples equals the result of a first build.
 
     ``segment`` is its first segment. ``bad`` is the number of samples that are left out as before.
     ``targets`` is the size of a split's shards if it is not ``shards.bytes``.

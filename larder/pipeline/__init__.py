@@ -4,6 +4,6 @@
 
     prepare: settings -> planning -> build: `larder.segments` -> publish -> configs -> run_report
 
-`larder.growth` finds out what a version keeps of the previous one, and `larder.segments` makes the
-new segment. Each step takes and returns small values; manifests are passed by reference.
+`larder.growth` finds the segments that a version keeps, and `larder.segments` makes the new
+segment. Each step takes and returns small values; manifests are passed by reference.
 """

@@ -69,7 +69,7 @@ def check_configs(
 def _copy_data(
     settings: Settings, version: VersionDocument, configs: Sequence[ConfigFile], mark: ConfigFile
 ) -> None:
-    """Copy a version into the folder of its mark, which is written after that."""
+    """Copy a version into the folder of its mark; the caller writes the mark afterwards."""
     path = settings.output / mark.name
     root = path.parent / layout.dataset_prefix(version.dataset)
     store = storage_of(settings.dataset, settings.cluster)

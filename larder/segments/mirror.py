@@ -120,7 +120,7 @@ def _numbered(order: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def failed_hint(job: Job, record: CopyDocument) -> str:
-    """Tell the user what to do about objects that could not be copied."""
+    """Make the hint for a run with objects that could not be copied."""
     assert record.failures is not None, "some objects failed"
     listed_in = object_url(root_url(job.dataset, job.cluster), record.failures.path)
     hint = "nothing was published; fix or exclude them, then run again to continue"

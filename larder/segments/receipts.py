@@ -7,7 +7,7 @@ matches the stored objects.
 
 An object whose length matches a receipt, but whose etag does not, was rewritten, copied or restored
 since. It is read and compared with the receipt's sha256. On a file system, an etag consists of
-time, size and inode, so a change that restores all three is not detected here (nor by rsync). On S3
+time, size and inode, so a change that restores all three is not detected (nor by rsync). On S3
 this cannot happen.
 """
 

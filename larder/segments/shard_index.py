@@ -77,7 +77,7 @@ class ShardIndex:
         first: int = 0,
         last: bool = True,
     ) -> str:
-        """Say what is wrong if places are not in order, apart, and inside the file; else empty.
+        """Describe the first place that is not in order, apart, and inside the file; else empty.
 
         With a format, the samples must also fill the shard. In a framed format, each part must be
         where the earlier headers and contents put it. A batch of samples, from number ``first`` on,
@@ -120,7 +120,7 @@ class ShardIndex:
         return int(self._stops[-1]) if len(self) else begin
 
     def _frames_problem(self, shard_format: ShardFormat, begin: int) -> str:
-        """Find the headers of a framed shard; say what is wrong if parts do not follow them."""
+        """Find the headers of a framed shard; describe a part that does not follow them."""
         lengths: list[int] = []
         checksums: list[int] = []
         rests = [np.zeros(0, np.int64)]

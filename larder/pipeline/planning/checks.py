@@ -166,7 +166,7 @@ _NAMES = 3
 
 
 def warnings(plan: Plan) -> list[dict[str, str]]:
-    """List all warnings of a plan, in the order of `WARNINGS`: the finding, and what to do."""
+    """List all warnings of a plan, in the order of `WARNINGS`: the finding, and its remedy."""
     return [
         {"code": code, "message": printable(message)}
         for code, (_, rule) in WARNINGS.items()
