@@ -2,9 +2,9 @@
 
 A sample is unchanged if it has the same split, label and parts. A part is the same if its object
 has the same key, size and etag as when it was packed. It is also the same if the previous version's
-list of objects has these values. If only the etag differs, and etags do not tell contents apart, as
-on a file system, the object is read. Its content is compared with the checksum of the part. The
-objects of a bad sample are checked again.
+list of objects has its current key, size and etag. If only the etag differs, and etags do not tell
+contents apart, as on a file system, the object is read and compared with the checksum of the part.
+If only etags of a bad sample differ, the sample is checked again.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _Flags = npt.NDArray[np.bool_]
 
 
 class PackedPart(NamedTuple):
-    """An object, and the checksum of its part; ``stored``: of the transformed image."""
+    """An object, and the checksum of its part, or if ``stored``, of the transformed image."""
 
     key: str
     etag: str
@@ -101,7 +101,7 @@ class ObjectCheck:
 
         ``parts`` have the ``segment``, ``crc32c`` and ``ext`` of the part, and ``key``, ``etag``
         and ``checksum`` of the object. A transformed image is transformed again, if the transform
-        is still the same.
+        and its libraries are still the same.
         """
         same = _same_checksums(parts)
         if self._source.features.etag_is_md5:

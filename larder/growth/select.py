@@ -244,7 +244,7 @@ class Selection:
         return (writer.file, digest.hexdigest()) if writer.file.rows else (None, None)
 
     def _skipped_digest(self, skipped: str | None) -> str | None:
-        """Digest the bad samples that the version leaves out beyond its segments' records."""
+        """Digest the difference between the samples left out and the records of kept segments."""
         digests = zip(self._previous.segments, self._comparison.outdated, self._kept, strict=True)
         outdated = [[segment.id, digest] for segment, digest, kept in digests if digest and kept]
         return sha256_hex(canonical_json([skipped, outdated])) if outdated else skipped

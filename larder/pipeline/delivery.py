@@ -167,7 +167,7 @@ def version_choices(settings: Settings, version: VersionDocument) -> Choices:
 def split_prefixes(
     split: str, patterns: Sequence[str], segments: Iterable[SegmentUse]
 ) -> tuple[str, ...]:
-    """Return the prefix of the split's shards in each segment; empty if the version omits any."""
+    """Return the prefix of the split's shards in each segment; empty if any sample is omitted."""
     prefixes = []
     for use in segments:
         prefix = layout.shard_key(use.id, split, "")

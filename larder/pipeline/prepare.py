@@ -59,8 +59,8 @@ RESTARTS = 3
 class Planned:
     """The JSON document of a plan, and the job that executes it.
 
-    Without a job, the run has nothing to do, or only plans. ``record`` has the fields
-    of the run's record that the plan knows.
+    Without a job, the run has nothing to do, or only plans. ``record`` has the fields of the run's
+    record that the plan knows.
     """
 
     document: dict[str, Any]
@@ -231,10 +231,10 @@ def begin(plan: Plan) -> Job:
 
 
 def _claim(plan: Plan) -> Claim | None:
-    """Claim the existing segments and documents that the run needs.
+    """Claim the version, its new segment, and all segments of the previous version.
 
-    These are all segments of the previous version, as the run may pack their samples again, and
-    everything that is complete already. None if the tag names the version already.
+    The run may pack samples of all previous segments again. Documents that are complete already,
+    and that the version needs, must still exist. None if the tag names the version already.
     """
     if plan.published and plan.source_state.expected == plan.version:
         return None

@@ -36,8 +36,8 @@ def refresh(
         ``{"datasets": [DOCUMENT, ...]}`` with the documents of the runs.
 
     Raises:
-        RunError: Names the datasets that failed. The others were prepared, and ``document`` has
-            their documents.
+        RunError: Names the datasets that failed. The others were prepared: ``document`` is what
+            would be returned for these.
     """
 
     def execute(runner: Runner) -> dict[str, Any]:

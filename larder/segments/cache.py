@@ -215,7 +215,7 @@ def built_split(
 def _processes(job: SegmentJob, batch: CacheBatch) -> int:
     """Return how many processes decode the samples of a split, or call its builder.
 
-    1 if more processes save no time, or on Dask and Ray, whose workers have one core each.
+    1 if more processes cannot help or save no time. 1 on Dask and Ray, whose workers have one core.
     """
     assert job.dataset.cache is not None, "there is a cache to build"
     runner = job.cluster.runner
@@ -315,8 +315,8 @@ def check_fields(files: Iterable[CacheFile]) -> None:
 def _stored(root: Store, note: str) -> CacheFile | None:
     """Return the cache file of a receipt, if the stored file matches the receipt.
 
-    A file with another etag is read, as in `larder.segments.receipts.finished_shards`. Receipts of
-    an incompatible version of Larder are ignored.
+    A file with another etag is read. If it is right, the receipt gets its etag. Receipts of an
+    incompatible version of Larder are ignored.
     """
     try:
         plain = unseal(read_document(root, note), object_url(root.url, note))
@@ -380,8 +380,8 @@ _LOOKED_AT = 1_000
 def check_forms(job: Job, root: Store, forms: Mapping[str, tuple[FormNote, ...]]) -> None:
     """Refuse parts that differ from the others, naming one part of either kind (``cache.schema``).
 
-    Parts of a role must have the same type of elements as in the kept segments. Parts that are not
-    images must also have the same number of dimensions.
+    In each split, parts of a role must have the same type of elements, also in kept segments. Parts
+    that are not images must also have the same number of dimensions.
 
     ``forms`` are the types that the parts of each split of the new segment decode to.
     """
@@ -405,7 +405,7 @@ def check_forms(job: Job, root: Store, forms: Mapping[str, tuple[FormNote, ...]]
 
 
 def _differing(new: list[FormNote], before: list[FormNote]) -> Iterator[tuple[int, Failure]]:
-    """Yield the kinds of images of one role that differ, with the number of images of each kind.
+    """Yield the kinds of parts of one role that differ, with the number of parts of each kind.
 
     The notes in ``before`` come first: earlier segments are not made again.
     """

@@ -6,7 +6,7 @@ version does not list may be missing. Unfinished work is not listed, as it may e
 else.
 
 If no version has been published with a segment or cache, files that are not older than its document
-are read: another run may have written them after the run that wrote the document.
+are read: the document is the last write of its run, so another run may have written them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool
         wanted = {key: size for key, size in wanted.items() if _needed(key, sizes)}
     sizes |= {info.key: info.size_bytes for info in _elsewhere(root, version, wanted)}
     damaged = _damaged(sizes, wanted)
-    if not damaged:  # the manifests of the shards are intact, and can be read
+    if not damaged:  # so the manifests of the shards can be read
         shards = segment_files(root, version.files, read_omitted(root, version))
         wanted = {file.path: file.bytes for file in shards}
         damaged = _damaged(sizes, wanted)

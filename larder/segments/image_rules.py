@@ -48,7 +48,7 @@ def strongest_check(dataset: Dataset) -> Validation:
 def batch_read_bytes(
     dataset: Dataset, cluster: Cluster, concurrent_batches: int, *, local: bool
 ) -> int:
-    """Return how many bytes a batch of shards may read ahead: its share of the memory for reading.
+    """Return how many bytes a batch may read ahead: its share of the memory besides decoded images.
 
     Unless ``copy.memory_bytes`` is set, at most 64 MiB. More hardly helps, unless a sample in a
     bucket takes over an eighth of that: such a sample is read alone. ``local``: the shards are

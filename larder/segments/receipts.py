@@ -201,7 +201,7 @@ def list_shards(root: Store, job: SegmentJob, plans: Iterable[ShardPlan]) -> lis
 
 
 def _between(root: Store, prefix: str, names: Sequence[str]) -> Iterator[ObjectInfo]:
-    """Yield the objects from the first of some sorted names to the last name and its extensions."""
+    """Yield the objects from the first of some sorted names to all that begin with the last."""
     pages = listed(root, prefix, start_after=f"{prefix}{names[0][:-1]}")
     last = f"{prefix}{names[-1]}"
     return takewhile(lambda info: info.key <= last or info.key.startswith(last), pages)

@@ -30,7 +30,7 @@ class UsedSegment:
     """A complete segment, as a version uses it; ``files`` are its manifests.
 
     ``splits`` counts everything that the segment has in each split, ``listed`` only its listed
-    shards.
+    shards without omitted samples.
     """
 
     use: SegmentUse
@@ -66,7 +66,7 @@ class NewSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentJob:
-    """The common input of the steps that make shards and caches; ``new`` is the segment to build.
+    """The common input of the steps for shards and caches; ``new`` is the segment to build, if any.
 
     ``formats`` has the format of the shards of each segment of the previous version, by ID.
     ``weaker`` are the segments whose images were checked more weakly than now.

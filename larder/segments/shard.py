@@ -66,7 +66,7 @@ def shard_batches(job: SegmentJob, progress: Progress) -> tuple[list[ShardBatch]
 
 
 def _batch_size(job: SegmentJob, plans: Sequence[ShardPlan]) -> tuple[int, int]:
-    """Return the bytes and samples of a batch: fewer if some workers would get no batch."""
+    """Return the maximum bytes and samples of a batch, smaller if some workers would get none."""
     runner = job.cluster.runner
     workers = runner.workers or usable_cores()
     size_bytes = -(-sum(plan.bytes for plan in plans) // workers)

@@ -79,9 +79,10 @@ class ShardIndex:
     ) -> str:
         """Describe the first place that is not in order, apart, and inside the file; else empty.
 
-        With a format, the samples must also fill the shard. In a framed format, each part must be
-        where the earlier headers and contents put it. A batch of samples, from number ``first`` on,
-        fills the shard from ``begin`` on, and to its end if it is the ``last``.
+        With a format, samples that are ranges of bytes must also fill the shard. In a framed
+        format, each part must be where the earlier headers and contents put it. A batch of samples,
+        from number ``first`` on, fills the shard from ``begin`` on, and to its end if it is the
+        ``last``.
         """
         counts_rows = self._counts_rows(first)
         before = np.concatenate(([begin], self._stops[:-1]))

@@ -48,7 +48,7 @@ _FEW_SHARDS = 10_000
 def check_shards(store: Store, version: VersionDocument, split: str) -> None:
     """Refuse a split with more shards than its indexes have.
 
-    Only a split of more than `_FEW_SHARDS` shards is checked: listing it takes much memory.
+    Only a split of more than `_FEW_SHARDS` shards is checked, as listing its shards takes memory.
     """
     facts = version.splits[split]
     if facts.shards > _FEW_SHARDS:
@@ -70,7 +70,7 @@ def copy_version(
     the copy a version.
     """
     files = list(files)
-    if _is_complete(version, files, root):  # no lock: it may be another user's
+    if _is_complete(version, files, root):  # without the lock: the copy may be another user's
         return
     check_names(root, version.splits)
     with disk_errors(root):

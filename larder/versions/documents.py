@@ -220,8 +220,8 @@ class OmittedRows:
     Attributes:
         ranges: The rows as ranges ``(start, stop)``; empty if they are in the version's file with
             the role ``omitted``.
-        first: Number of the first range in that file.
-        stop: Number after the last range in that file.
+        first: Position of the first range in that file.
+        stop: Position after the last range in that file.
     """
 
     count: int

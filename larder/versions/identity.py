@@ -67,7 +67,7 @@ def inputs_digest(
 
     Fields that do not shape samples are left out: URLs, regions, mirror, growth, description,
     experiment. Versions of shard formats are left out too: a new one applies to new segments only.
-    Larder cannot read caches of an earlier version, so it builds them anew.
+    The version of caches is covered: Larder cannot read earlier caches, and builds them anew.
     """
     shards, labels, cache = dataset.shards, dataset.labels, dataset.cache
     decodes = cache is not None and cache.kind == "decoded"
@@ -275,8 +275,8 @@ def version_id(
     """Return the version ID, 32 hex digits.
 
     Classes are in the order of their numbers; splits include empty ones. ``skipped`` is the digest
-    of the bad samples that earlier versions left out; a new segment's ID covers its own bad
-    samples.
+    of the bad samples that earlier versions left out; the bad samples of a new segment follow from
+    its ID.
     """
     rows = [
         [segment, split, hashlib.sha256(omission.ranges.astype("<i8").tobytes()).hexdigest()]

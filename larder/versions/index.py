@@ -186,7 +186,7 @@ _KEPT_BLOCKS = 128
 """Number of cached blocks, of about half a megabyte each."""
 
 _FEW_BLOCKS = 8
-"""Maximum number of blocks that one request reads by ranges instead of mapping the index."""
+"""Maximum number of blocks that a call reads by ranges even if it could download the index."""
 
 _WHOLE_BYTES = 2 << 30
 """Size above which an index is never downloaded as a whole."""
@@ -374,7 +374,7 @@ class SegmentIndex:
         first_row, following = number * BLOCK_ROWS, self._blocks[number + 1 : number + 2]
         for role, start in zip(("key", "part"), starts, strict=True):
             ends = rows[f"{role}_end"]
-            before = start  # in a mapped block, the previous row may disagree
+            before = start  # a mapped index reads the start from the previous row: it must agree
             if self._maps is not None and first_row:
                 before = self._maps["rows"][f"{role}_end"][first_row - 1]
             in_order = 0 <= start <= ends[0] and bool(np.all(ends[1:] >= ends[:-1]))

@@ -9,7 +9,7 @@
     work/derived/              indexes of containers, and Larder's own containers, from which
                                samples are read by name (`larder.manifest.extents`)
     work/measured.json         how fast an earlier run copied
-    work/probe-*               objects written only to try permissions
+    work/probe-*               objects that try permissions, or show the store's time
     segments/SEG/              immutable once segment.json is there
       segment.json             the last write
       shards/SPLIT/NAME        shards and nothing else
@@ -197,7 +197,7 @@ def runs_prefix(version: str) -> str:
 
 
 def run_key(version: str, began: str, sha256: str) -> str:
-    """Key of the record of a run; the time comes first, so that a listing is in its order."""
+    """Key of the record of a run; the time comes first, so that a listing is in order of time."""
     return f"{runs_prefix(version)}{began.replace(':', '')}-{sha256[:16]}.json"
 
 

@@ -1,9 +1,9 @@
 """Leases, which protect versions and segments from cleaning, and tombstones, which announce a
 clean.
 
-The holder writes a lease before it looks for tombstones. A clean marks its tombstone before it
-looks for leases. So of two that do this at once, at least one sees the other, whatever their clocks
-say. docs/design/007-cleaning.md has the protocol.
+The holder writes a lease before it looks for tombstones. A clean writes its ``cleaner`` into the
+tombstone before it looks for leases. So of a holder and a clean that do this at once, at least one
+sees the other, whatever their clocks say. docs/design/007-cleaning.md has the protocol.
 """
 
 from __future__ import annotations
@@ -36,19 +36,17 @@ T = TypeVar("T")
 
 DAY_US = 24 * 3600 * 1_000_000
 RUN_DAYS = 7
-"""Duration of a run's lease. A run renews the lease when it publishes, and deletes it at its end.
-"""
+"""Duration of a run's lease, which the run renews when it publishes, and deletes when it ends."""
 CONFIG_DAYS = 30
 MAX_DAYS = 3650
 RUN = "run-"
 CONFIG = "config-"
-"""Prefixes of the names of leases, of runs and of emitted configs."""
+"""Prefixes of the names of the leases of runs, and of emitted configs."""
 
 _CACHE = f"/(?:work/)?caches/{ID.regex}"
 _UNIT = f"(?:versions|segments)/{ID.regex}|segments/{ID.regex}{_CACHE}"
 UnitPrefix = Annotated[str, Rule("a unit", f"{_UNIT}|{layout.REPLACED_PREFIX}{STORED.regex}")]
-"""A unit that a clean may delete: a version, a segment, a cache or its receipts, a replaced file.
-"""
+"""A unit that a clean may delete: version, segment, cache, receipts of a cache, replaced file."""
 
 LEASE_FORMAT = "larder-lease-1"
 TOMBSTONE_FORMAT = "larder-tombstone-1"

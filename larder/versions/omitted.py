@@ -60,7 +60,7 @@ class Omitted:
 
     @classmethod
     def of_ranges(cls, ranges: Numbers, first_row: int, rows: int) -> Omitted:
-        """Clip ranges of a segment's rows to a split with these rows."""
+        """Clip ranges of a segment's rows to some rows, and count from the first of these."""
         inside = np.clip(ranges - first_row, 0, rows)
         return cls(inside[inside[:, 0] < inside[:, 1]])
 
@@ -101,7 +101,7 @@ class Omitted:
 
     @cached_property
     def _cut(self) -> tuple[Numbers, Numbers]:
-        """Count the omitted rows before each range, and number the sample after each."""
+        """Count the omitted rows before each range; number the next sample, as in `rows_of`."""
         starts, stops = self.ranges[:, 0], self.ranges[:, 1]
         before = np.concatenate(([0], np.cumsum(stops - starts)))
         return before, stops - before[1:]

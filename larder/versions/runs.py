@@ -97,7 +97,7 @@ def write_run(root: Store, record: RunRecord) -> str:
 
 
 def read_run(root: Store, key: str) -> RunRecord | None:
-    """Read a record; None if it is gone. DamageError: it belongs to another version."""
+    """Read a record; None if it is gone. DamageError: it is damaged, or of another version."""
     data = read_optional(root, key)
     if data is None:
         return None

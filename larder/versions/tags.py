@@ -60,8 +60,8 @@ class Tag:
     """A tag.
 
     Attributes:
-        inputs: The inputs digest that led to this version last. It differs from version.json
-            if the same version has followed from other inputs since.
+        inputs: The inputs digest that led to this version last. It differs from the digest in
+            version.json if the same version has followed from other inputs since.
         history: Earlier entries, the newest last; at most `HISTORY`.
         pinned: Runs do not move the tag.
     """
@@ -113,7 +113,6 @@ def move_tag(
     """Make a tag name a version, unless another run has moved it; return whether it was written.
 
     ``expected`` is the ID that the tag named before the run listed the source, or None.
-    SupersededError: the tag names neither the expected version nor this one.
 
     A tag that names the version already counts as moved: its inputs are replaced if they differ.
     The document is read right before the write, and replaced only if it is unchanged; otherwise the
@@ -124,7 +123,7 @@ def move_tag(
 
     Raises:
         ConfigError: ``version.pinned``: the tag is pinned to another version.
-        SupersededError: The tag names another version than these two.
+        SupersededError: The tag names another version than these two, or was deleted.
         DamageError: Its document is damaged.
         RetryableError: Other runs kept moving it at the same time.
     """

@@ -114,8 +114,8 @@ def _decodes_images(dataset: Dataset) -> bool:
 def _check_room(plan: Plan) -> None:
     """Refuse a plan that does not fit the disk, by the sizes that are known.
 
-    Unknown sizes are caches, and shards whose bytes are estimates. The files of an interrupted run
-    do not count: they are kept, or replaced in place.
+    The sizes of caches, and of shards with estimated bytes, are unknown. Files that an interrupted
+    run has written need no more room: they are kept, or written again in their own place.
     """
     state, new = plan.source_state, plan.new
     root = storage_of(state.dataset, state.cluster)

@@ -99,7 +99,7 @@ class Plan:
 
     @property
     def choices(self) -> Choices:
-        """Every delivery. A cache that is not built yet counts as large as the shards."""
+        """Every delivery. The cache counts as large as the shards, as it may not be built yet."""
         state, shards = self.source_state, self.shards
         listed = (facts for segment in self.kept for facts in segment.listed.values())
         omitted = sum(facts.omitted for facts in listed)

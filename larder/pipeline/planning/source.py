@@ -65,7 +65,7 @@ class SourceState:
     ``published`` is the version that these inputs led to, if any.
 
     ``tag`` is ``latest`` before the listing. ``previous`` is the version that the tag names. If
-    that document was deleted, ``previous`` is the newest version in the tag's history with all its
+    its document was deleted, ``previous`` is the newest version in the tag's history with all its
     documents. A compaction that another run has superseded starts from its own version instead.
     ``classes`` are the numbered classes of the newest version that still has its document.
 
@@ -269,8 +269,8 @@ def _compaction(
 ) -> tuple[VersionDocument, tuple[str, ...]] | None:
     """Read the run's own version, with all classes that have numbers.
 
-    None if the class numbers of this run and of another run contradict each other: training may
-    have read either of them under a tag.
+    None if its class numbers contradict the numbers in ``classes``: the other run's numbers stay,
+    as training may have read them under a tag.
     """
     document = read_version(root, compaction)
     if document is None:
