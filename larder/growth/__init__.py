@@ -1,6 +1,6 @@
-"""What becomes of a dataset: its samples now are compared with its previous version.
+"""The growth of a dataset: a new version from the current samples and the previous version.
 
-previous: the tables of the previous version; compare: what each sample is, compared with them;
-content_check: reads objects where etags do not tell; decision: what becomes of the version;
-select: the rows of its new segment, and those that it omits.
+`previous` reads the tables of the previous version. `compare` finds the kind of each sample, and
+`content_check` reads objects if etags do not tell. `decision` keeps or replaces segments. `select`
+chooses the samples of the new segment, and the omitted rows.
 """

@@ -1,10 +1,10 @@
-"""Compares the samples that are there now with those of the previous version.
+"""Compares the current samples with the samples of the previous version.
 
 A sample is unchanged if it has the same split, label and parts. A part is the same if its object
-has the same key, size and etag as when it was packed, or if it is as the previous version saw it.
-If only the etag differs, and etags do not tell contents apart, as on a file system, the object is
-read and compared with the checksum of the part; the objects of a sample that was bad are checked
-again.
+has the same key, size and etag as when it was packed. It is also the same if the previous version's
+list of objects has its current key, size and etag. If only the etag differs, and etags do not tell
+contents apart, as on a file system, the object is read and compared with the checksum of the part.
+If only etags of a bad sample differ, the sample is checked again.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ COMPARED = table(
     shard="int32?",
     bad="string?",
 )
-"""One row per sample that is there now, in their order, in which ``place`` counts from 0.
+"""One row per current sample, in the samples' order; ``place`` counts from 0.
 
-``kind`` is a name of `Changes`. ``segment``, ``row`` and ``shard`` are where the sample is in the
+``kind`` is a name of `Changes`. ``segment``, ``row`` and ``shard`` locate the sample in the
 previous version, as in `larder.growth.previous.PACKED`, if it is there. For a bad sample, ``bad``
-says why, and ``segment`` is that of its record.
+is the reason, and ``segment`` the segment with its record.
 """
 
 _DOUBT = pa.struct(
@@ -55,7 +55,7 @@ _DOUBT = pa.struct(
         crc32c="uint32?",
     )
 )
-"""A part as it is now, of which only the etag is not what it was, and its checksum then."""
+"""A current part with no other change than its etag, and its earlier checksum."""
 
 _MATCHED = COMPARED.append(pa.field("doubts", pa.list_(_DOUBT)))
 _PARTS = pa.schema([*(COMPARED.field(name) for name in ("place", "kind", "segment")), *_DOUBT])
@@ -116,7 +116,7 @@ _UNSEEN = """
     ANTI JOIN objects ON objects.key = part.key
         AND objects.size_bytes = part.size_bytes AND objects.etag = part.etag
 """
-"""The parts that are not as the previous version saw them."""
+"""The parts that differ from the previous version's list of objects."""
 
 _SAMPLES = "SELECT key, parts, place FROM now SEMI JOIN places USING (place)"
 
@@ -156,10 +156,10 @@ _Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Numbers of samples.
+    """Numbers of samples by kind.
 
-    ``relabelled`` have another label, ``moved`` are in another split, ``removed`` are not there any
-    more; ``bad`` were left out as bad before, and are unchanged since.
+    ``relabelled`` have another label, ``moved`` are in another split, ``removed`` do not exist any
+    more. ``bad`` were left out as bad before, and have not changed since.
     """
 
     unchanged: int = 0
@@ -172,7 +172,7 @@ class Changes:
 
     @property
     def differing(self) -> dict[str, int]:
-        """Those that differ, by kind."""
+        """Number of samples of each kind that differs from the previous version, without zeros."""
         kinds = ("added", "changed", "relabelled", "moved", "removed")
         return {kind: count for kind in kinds if (count := getattr(self, kind))}
 
@@ -182,7 +182,7 @@ class Changes:
 
     @property
     def growth_percent(self) -> float:
-        """By how much the number of samples grows; 0 for a first version.
+        """By how much the number of samples grows, in percent; 0 for a first version.
 
         >>> Changes(unchanged=8, removed=2, added=5).growth_percent
         30.0
@@ -193,11 +193,11 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """What a comparison found: ``file`` has rows of `COMPARED`.
+    """The result of a comparison: ``file`` has rows of `COMPARED`.
 
-    For each segment of the previous version, ``live`` is the number of unchanged samples of each
-    shard; and ``outdated`` is a digest of its records of bad samples that are not left out any more
-    without being tried: removed, repaired or changed; None if there are none.
+    ``live`` is the number of unchanged samples of each shard, for each segment of the previous
+    version. ``outdated`` is a digest, for each segment, of its records of bad samples that no
+    longer apply: the samples were removed, repaired or changed. It is None without such records.
     """
 
     changes: Changes
@@ -212,7 +212,7 @@ class Comparison:
 def changed_keys(
     comparison: Comparison, previous: Previous, most: int, folder: Path
 ) -> dict[str, tuple[str, ...]]:
-    """By kind, the keys of the first samples that differ: at most so many of each."""
+    """Return the keys of the first samples that differ, by kind: at most ``most`` of each kind."""
     keys: dict[str, list[str]] = {kind: [] for kind in comparison.changes.differing}
     if "removed" in keys:
         inputs = {"packed": previous.samples(), "compared": comparison.rows()}
@@ -237,10 +237,10 @@ def compare(
     content: ObjectCheck,
     folder: Path,
 ) -> Comparison:
-    """Compare all samples with those of the previous version.
+    """Compare all samples with the samples of the previous version.
 
-    ``check`` is how images are checked: records of bad samples count only if they were checked in
-    the same way; None if none counts, because bad samples are not left out.
+    ``check`` is how images are checked: only records of bad samples with the same check count. None
+    if no record counts, because bad samples are not left out.
     """
     file = _compared(order, previous, check, content, folder)
     counts = dict.fromkeys(Changes.__dataclass_fields__, 0)
@@ -258,7 +258,7 @@ def compare(
 
 
 def ordered_samples(order: SampleOrder) -> Stream:
-    """The samples of an order, each with its ``place``."""
+    """Return the samples of an order, each with its ``place``."""
     names = ["split", "key", "label", "parts"]
     schema = pa.schema([*map(SAMPLE_ORDER.field, names), COMPARED.field("place")])
 
@@ -305,7 +305,7 @@ def _different(
     content: ObjectCheck,
     folder: Path,
 ) -> Spool:
-    """The places of samples that are not as they were, of those with other etags."""
+    """Return the places of samples with changed contents, among the samples with other etags."""
     different, bad = Spool(_PLACES), Spool(_PLACES)
     objects = previous.version.file("objects")
     inputs = {
@@ -327,7 +327,7 @@ def _different(
 
 
 def _as_sources(packed: Stream, content: ObjectCheck) -> Stream:
-    """Samples whose parts have no length where it is not that of the object."""
+    """Leave out the length of a part if it is not the length of its object."""
     schema = PACKED.set(PACKED.get_field_index("parts"), pa.field("parts", pa.list_(_SOURCE)))
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -351,7 +351,7 @@ def _checked_as(records: Stream, check: str | None) -> Stream:
 
 
 def _outdated(previous: Previous, file: ManifestFile, folder: Path) -> tuple[str | None, ...]:
-    """A digest for each segment that has such records."""
+    """Return a digest of the records that no longer apply, for each segment with such records."""
     digests: list[RowDigest | None] = [None] * len(previous.segments)
     order = ["segment", "rank", "key"]
     schema = pa.schema([RECORDS.field(name) for name in order])

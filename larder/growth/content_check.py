@@ -1,4 +1,4 @@
-"""Reads objects of which etags do not tell whether they are as they were."""
+"""Reads objects if etags do not tell whether their contents have changed."""
 
 from __future__ import annotations
 
@@ -30,18 +30,16 @@ from larder.shards.reading.large import check_streamed
 from larder.store.base import Readable
 
 READERS = 8
-"""Objects that are read at once."""
+"""Number of objects that are read at once."""
 
 MAX_CHECKED_BYTES = 64 * 1024**2
-"""A larger sample that was bad is not read into memory: only the ranges that are needed are."""
+"""Size above which a bad sample is not read into memory, except for the ranges that are needed."""
 
 _Flags = npt.NDArray[np.bool_]
 
 
 class PackedPart(NamedTuple):
-    """An object, and the checksum of the part that it became; ``stored``: of the image that it was
-    transformed to.
-    """
+    """An object, and the checksum of its part, or if ``stored``, of the transformed image."""
 
     key: str
     etag: str
@@ -53,7 +51,7 @@ class PackedPart(NamedTuple):
 def same_contents(
     source: Readable, rules: ImageRules, parts: Sequence[PackedPart], *, progress: Progress
 ) -> list[bool]:
-    """Whether objects have the contents that parts were packed from."""
+    """Return whether each object still has the contents that its part was packed from."""
 
     def is_same(part: PackedPart) -> bool:
         same = _is_same(source, rules, part)
@@ -67,8 +65,8 @@ def same_contents(
 class ObjectCheck:
     """Compares the contents of objects with checksums; a context manager.
 
-    ``transforms`` are those of the previous segments. The source is read only if etags do not tell
-    contents apart, by ``compare``, if given, in place of `same_contents`.
+    ``transforms`` are the transforms of the previous segments. The source is read only if etags do
+    not tell contents apart. ``compare`` replaces `same_contents`.
     """
 
     def __init__(
@@ -90,7 +88,7 @@ class ObjectCheck:
         self._started = False
 
     def stored(self, exts: pa.Array, segments: npt.NDArray[np.int32]) -> _Flags:
-        """Which parts are images that their segments have transformed."""
+        """Return which parts are images that their segments have transformed."""
         flags: _Flags = self._transforms[segments]
         if flags.any():
             encoded = exts.dictionary_encode()
@@ -99,11 +97,11 @@ class ObjectCheck:
         return flags
 
     def same(self, parts: pa.RecordBatch) -> _Flags:
-        """Whether objects have the contents that they had when they were packed.
+        """Return which objects have the contents that they had when they were packed.
 
-        ``parts`` have the ``segment`` and the ``crc32c`` of the part, its ``ext``, and ``key``,
-        ``etag`` and ``checksum`` of the object. An image that was transformed is transformed again,
-        if that gives what it gave then.
+        ``parts`` have the ``segment``, ``crc32c`` and ``ext`` of the part, and ``key``, ``etag``
+        and ``checksum`` of the object. A transformed image is transformed again, if the transform
+        and its libraries are still the same.
         """
         same = _same_checksums(parts)
         if self._source.features.etag_is_md5:
@@ -121,11 +119,11 @@ class ObjectCheck:
         return same
 
     def still_bad(self, samples: pa.RecordBatch) -> _Flags:
-        """Whether samples that were bad still are, although the etags of their objects differ.
+        """Return which bad samples are still bad, although the etags of their objects differ.
 
-        ``samples`` have a ``key`` and ``parts`` as in SAMPLE_ORDER. They are checked wherever they
-        are, because a file system does not tell whether they were changed: so what is planned is
-        the same everywhere.
+        ``samples`` have a ``key`` and ``parts`` as in SAMPLE_ORDER. They are checked on every kind
+        of source, because a file system does not tell whether they were changed. So the plan is the
+        same everywhere.
         """
         keys = samples.column("key").to_pylist()
         parts = column_structs(samples.column("parts"), Part._fields, Part)
@@ -161,7 +159,7 @@ def _is_same(source: Readable, rules: ImageRules, part: PackedPart) -> bool:
 
 
 def _same_checksums(parts: pa.RecordBatch) -> _Flags:
-    """Which derived objects have the checksum that they had, wherever they are now."""
+    """Return which derived objects have the same checksum as before, wherever they are now."""
     columns = (parts.column("checksum"), parts.column("crc32c"), is_derived(parts.column("etag")))
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
     same = [derived and checksum == format_crc32c(crc) for checksum, crc, derived in rows]

@@ -1,6 +1,6 @@
-"""What becomes of a version whose source has changed. Pure.
+"""Decides how the segments of a version follow from the previous version. Pure.
 
-The rules, the first one that applies:
+The first rule that applies counts:
 
 =========================================  ==================================================
 there is no previous version               fresh: all samples go into one segment
@@ -8,10 +8,10 @@ a compaction, or shape options changed     fresh, unless it is one whole segment
 nothing changed                            keep all segments
 ``growth.mode: rebuild``                   fresh
 more than half would be packed again       fresh
-else                                       grow: a new segment with what is new or changed
+else                                       grow: a new segment with new or changed samples
 =========================================  ==================================================
 
-When a version would have more than 16 segments, the small ones are packed into the new one.
+When a version would have more than 16 segments, the small segments are packed into the new one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_SEGMENTS = 16
 """Maximum number of segments of a version."""
 
 SMALL = 10
-"""A segment is small if it has less than this part of the bytes of its version: a tenth."""
+"""A segment is small if it has less than a tenth of the bytes of its version."""
 
 _OTHER = {"repack": "omit", "omit": "repack"}
 
@@ -41,11 +41,11 @@ _Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SegmentState:
-    """What a comparison left of a segment, shard by shard; arrays of shape (shards,).
+    """The shards of a segment after a comparison; arrays of shape (shards,).
 
-    ``rows`` are all samples of each shard, with those that are omitted; ``before`` are those that
-    the previous version has, and ``live`` those of them that are as they were. ``bytes`` are of the
-    shard's files.
+    ``rows`` counts all samples of each shard, with omitted samples. ``before`` counts the samples
+    that the previous version has, and ``live`` the unchanged samples among them. ``bytes`` are the
+    sizes of the shards' files.
     """
 
     id: str
@@ -57,10 +57,11 @@ class SegmentState:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a policy for removals (``repack`` or ``omit``) amounts to.
+    """The effects of a policy for removals (``repack`` or ``omit``).
 
-    ``packed`` are samples that are packed again because of their shards, and about their bytes;
-    ``omitted`` are rows of listed shards that are omitted; ``shards`` are listed no longer.
+    ``packed`` counts samples that are packed again because of their shards, and estimates their
+    bytes. ``omitted`` counts the omitted rows of listed shards, and ``shards`` the shards that are
+    no longer listed.
     """
 
     removals: str
@@ -71,13 +72,13 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """What to do: ``reason`` is one sentence for the user.
+    """A decision; ``reason`` is one sentence for the user.
 
-    ``fresh``: one segment of all samples; ``grow``: a new segment, if there is anything for it,
-    next to those that are kept; ``keep``: nothing changes. ``again`` has, for each segment that is
-    kept, the shards whose samples are packed again; ``folded`` the small segments that are packed
-    again as a whole. ``policy`` is what the configured policy amounts to, if it matters, and
-    ``other`` the same for the other policy.
+    ``fresh``: one segment of all samples; ``grow``: a new segment, if any sample needs one, next to
+    the kept segments; ``keep``: nothing changes. ``again`` flags, for each kept segment, the shards
+    whose samples are packed again. ``folded`` are the small segments that are packed again as a
+    whole. ``policy`` has the effects of the configured policy, if it matters, and ``other`` the
+    effects of the other policy.
     """
 
     kind: Literal["fresh", "grow", "keep"]
@@ -91,10 +92,10 @@ class Decision:
 def decide(
     segments: Sequence[SegmentState], changes: Changes, growth: Growth, *, fresh: str | None = None
 ) -> Decision:
-    """Decide what becomes of the segments of the previous version.
+    """Decide which segments of the previous version to keep.
 
-    ``segments`` is empty if there is none; ``fresh`` says why all samples have to go into one new
-    segment, if they have to.
+    ``segments`` is empty if there is no previous version. ``fresh`` is the reason why all samples
+    have to go into one new segment, if there is one.
     """
     if fresh is not None or not segments:
         return Decision("fresh", fresh or "this is the first version", {})
@@ -122,7 +123,7 @@ def decide(
 
 
 def _again(state: SegmentState, removals: str) -> _Flags:
-    """The shards whose remaining samples are packed again."""
+    """Return which shards have their remaining samples packed again."""
     flags: _Flags = (state.live > 0) & (state.live < state.rows)
     return flags if removals == "repack" else np.zeros(len(state.rows), np.bool_)
 
@@ -142,7 +143,7 @@ def _policy(segments: Sequence[SegmentState], removals: str) -> Policy:
 def _folded(
     segments: Sequence[SegmentState], again: Mapping[str, _Flags], changes: Changes
 ) -> tuple[str, ...]:
-    """The small segments, if the version would have too many."""
+    """Return the small segments, if the version would have too many segments."""
     sizes = {
         state.id: int(state.bytes[(state.live > 0) & ~again[state.id]].sum()) for state in segments
     }

@@ -1,4 +1,4 @@
-"""The previous version: its segments, what it omits, and the table of its samples."""
+"""The previous version: its segments, its omitted rows, and the table of its samples."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ PACKED = pa.schema(
 )
 """One row per sample of the previous version.
 
-``segment`` and ``row`` say where it is: the number of the segment, and the row of its index;
-``shard`` is the number of the shard in the segment.
+``segment`` is the number of the segment, ``row`` the row in its index, and ``shard`` the number of
+the shard in the segment.
 """
 
 PLACES = pa.schema([*columns(segment="int32", row="int64", split="string"), *INDEXED])
-"""The same samples with their places; ``shard`` is the name of the shard."""
+"""One row per sample, as in `PACKED`, with its place; ``shard`` is the name of the shard."""
 
 RECORDS = pa.schema(
     [
@@ -47,10 +47,10 @@ RECORDS = pa.schema(
         *SKIPPED,
     ]
 )
-"""One row per record of a sample that was left out as bad, by the previous version or before.
+"""One row per record of a bad sample that the previous version or an earlier version left out.
 
-``segment`` is the number of the segment that has the record, or -1 if the version itself has it. Of
-records with the same key, the one with the lowest ``rank`` is the latest.
+``segment`` is the number of the segment with the record, or -1 if the version itself has it. Among
+records with the same key, the lowest ``rank`` is the latest.
 """
 
 _Numbers = npt.NDArray[np.int64]
@@ -60,9 +60,9 @@ _Numbers = npt.NDArray[np.int64]
 class PreviousSegment:
     """A segment of the previous version; arrays have shape (shards,).
 
-    ``shards`` are all of its shards; ``first_rows`` are the rows of their first samples in the
-    segment's index; ``rows`` counts the samples of each shard, with those that are
-    omitted; ``bytes`` are of the shard's files.
+    ``shards`` are all of its shards. ``first_rows`` are the rows of their first samples in the
+    segment's index. ``rows`` counts the samples of each shard, with omitted samples. ``bytes`` are
+    the sizes of the shards' files.
     """
 
     document: SegmentDocument
@@ -78,11 +78,11 @@ class PreviousSegment:
 
     @property
     def samples(self) -> int:
-        """Number of samples, with those that are omitted."""
+        """Number of samples, including omitted samples."""
         return sum(split.samples for split in self.document.splits.values())
 
     def live_rows(self) -> _Numbers:
-        """Number of samples of each shard that the version has; shape (shards,)."""
+        """Return the number of samples of each shard that the version has; shape (shards,)."""
         counts = self.rows.copy()
         for split, omitted in self.omitted.items():
             first = self.document.splits[split].first_row
@@ -96,7 +96,7 @@ class PreviousSegment:
         return counts
 
     def splits(self, rows: _Numbers) -> pa.Array:
-        """The names of the splits of rows."""
+        """Return the names of the splits of rows."""
         items = self.document.splits.items()
         in_order = sorted(items, key=lambda item: (item[1].first_row, item[1].samples))
         ends = [facts.first_row + facts.samples for _, facts in in_order]
@@ -114,20 +114,22 @@ class Previous:
     segments: tuple[PreviousSegment, ...]
 
     def samples(self) -> Stream:
-        """Its samples, rows of `PACKED`."""
+        """Stream its samples, rows of `PACKED`."""
         return Stream(PACKED, _packed(self))
 
     def places(self, samples: Spool) -> Stream:
-        """The places of samples, rows of `PLACES`; given their segments and rows, in this order."""
+        """Stream the places of samples, rows of `PLACES`, given their segments and rows in this
+        order.
+        """
         return Stream(PLACES, _places(self, samples))
 
     def bad_records(self) -> Stream:
-        """The records of samples that were left out as bad, rows of `RECORDS`."""
+        """Stream the records of samples that were left out as bad, rows of `RECORDS`."""
         return Stream(RECORDS, _records(self))
 
 
 def read_previous(root: Store, version: VersionDocument) -> Previous:
-    """Read what a version is made of; what is damaged or missing is a DamageError."""
+    """Read the contents of a version; DamageError if some are damaged or missing."""
     omitted = read_omitted(root, version)
     return Previous(
         root, version, tuple(_segment(root, use.id, omitted) for use in version.segments)
@@ -176,9 +178,9 @@ _PUBLISHED = """
 def published_splits(
     previous: Previous, split_names: Sequence[str], work_dir: Path
 ) -> Iterator[pa.RecordBatch]:
-    """The split of each sample of the previous version, also of those that were left out as bad.
+    """Yield the split of each sample of the previous version, including samples left out as bad.
 
-    A sample of a split that is not in ``split_names``, those of today in order, is left out. Yields
+    ``split_names`` are the current splits in order; samples of other splits are left out. Yields
     rows of `larder.samples.strata.PUBLISHED`, each sample once.
     """
     splits = pa.record_batch({"split": split_names, "number": range(len(split_names))})
@@ -239,7 +241,7 @@ def _places(previous: Previous, samples: Spool) -> Iterator[pa.RecordBatch]:
 
 
 def _omitted(segment: PreviousSegment, first_row: int, rows: int) -> npt.NDArray[np.bool_]:
-    """Which rows of a batch the version omits."""
+    """Return which rows of a batch the version omits."""
     flags = np.zeros(rows, np.bool_)
     for split, omitted in segment.omitted.items():
         facts = segment.document.splits[split]
@@ -264,10 +266,10 @@ def _records(previous: Previous) -> Iterator[pa.RecordBatch]:
 
 
 def is_compact(root: Store, version: VersionDocument, dataset: Dataset) -> bool:
-    """Whether the documents of a version say that it is what a first build would make.
+    """Return whether a version, by its documents, equals the result of a first build.
 
-    The version has the same inputs. Where they do not say it, as with ``shards.count_min``, a plan
-    finds out; see `is_first_build`.
+    The version has the same inputs. False if documents alone do not tell, as with
+    ``shards.count_min``: a plan finds out; see `is_first_build`.
     """
     if len(version.segments) > 1 or dataset.shards.count_min is not None:
         return False
@@ -278,9 +280,9 @@ def is_compact(root: Store, version: VersionDocument, dataset: Dataset) -> bool:
 def is_first_build(
     version: VersionDocument, segment: SegmentDocument, bad: int, targets: Mapping[str, int]
 ) -> bool:
-    """Whether a version of which no sample has changed is what a first build would make.
+    """Return whether a version without changed samples equals the result of a first build.
 
-    ``segment`` is its first; ``bad`` is the number of samples that are left out as before;
+    ``segment`` is its first segment. ``bad`` is the number of samples that are left out as before.
     ``targets`` is the size of a split's shards if it is not ``shards.bytes``.
     """
     extra = [file for file in version.files_of("skipped") if file not in segment.files]

@@ -1,4 +1,4 @@
-"""The samples of the new segment, and the rows of the others that the version omits."""
+"""The samples of the new segment, and the omitted rows of the other segments."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Selected:
     """The samples of the new segment, which are the first rows of a manifest of SAMPLE_ORDER.
 
     ``digest`` is sha256 hex over the ordered samples, as in `larder.samples.order.SampleOrder`.
-    ``read`` are objects that are read from the source or the mirror, and their bytes; ``packed``
-    are samples that are read from shards of the previous version, and their bytes there.
+    ``read`` counts objects read from the source or the mirror, and their bytes. ``packed`` counts
+    samples read from shards of the previous version, and their bytes there.
 
-    ``skipped`` are records of bad samples that belong to the version itself; ``skipped_digest`` is
-    sha256 hex over these records, and over those of segments that do not apply any more; None if
-    there are neither.
+    ``skipped`` are records of bad samples that belong to the version itself. ``skipped_digest`` is
+    sha256 hex over these records, and over segments' records that no longer apply; None without any
+    of these records.
     """
 
     file: ManifestFile
@@ -105,10 +105,10 @@ _SELECT = """
     JOIN chosen USING (place)
     LEFT JOIN places USING (place)
 """
-"""The samples that go into the new segment, and where those are packed that are there already.
+"""The samples that go into the new segment, with the place of each sample that is packed already.
 
-A part ``cls`` of a sample with a label is that label's. A large sample that a shard can only give
-whole is read from its objects.
+The part ``cls`` of a labelled sample is made from its label. A large sample that a shard can only
+give whole is read from its objects.
 """
 
 _SKIPPED = """
@@ -118,7 +118,7 @@ _SKIPPED = """
     LEFT JOIN segments USING (segment)
     WHERE kind = 'bad' AND is_kept IS NOT TRUE
 """
-"""The samples that stay left out, and of which no segment of the version has the record."""
+"""The samples that stay left out, and whose record no segment of the version has."""
 
 _GAPS = """
     WITH remaining AS (
@@ -134,7 +134,7 @@ _GAPS = """
     )
     WHERE next > row + 1
 """
-"""The ranges of rows between those that remain, with a row before the first and after the last."""
+"""The ranges of rows between remaining rows, with a row before the first and after the last."""
 
 
 def select_all(order: SampleOrder) -> Selected:
@@ -148,10 +148,11 @@ def select_all(order: SampleOrder) -> Selected:
 
 
 class Selection:
-    """What a decision makes of the samples and of the rows of the previous version.
+    """The samples of the new segment, and the omitted rows, that follow from a decision.
 
-    Only samples of segments with the same ``transform``, by the same libraries, can be packed again
-    from their shards; and only up to ``whole_bytes`` if their parts are no ranges of these.
+    A sample can be packed again from its shard only if its segment has the same ``transform``, by
+    the same libraries. If its parts are no ranges of the shard, it may have at most
+    ``whole_bytes``.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ class Selection:
         self._leaving = _table(_SHARDS, *zip(*shards, strict=True))
 
     def samples(self, order: SampleOrder, check: str) -> Selected:
-        """The samples of the new segment; ``check`` is for the records of bad samples."""
+        """Return the samples of the new segment; ``check`` is for the records of bad samples."""
         going = ["added", "changed", "relabelled", "moved", *(["bad"] if self._fresh else [])]
         inputs = {
             "compared": self._comparison.rows(),
@@ -213,7 +214,7 @@ class Selection:
         )
 
     def _places(self, chosen: Spool) -> Stream:
-        """The places of the chosen samples that are packed already."""
+        """Return the places of the chosen samples that are packed already."""
         packed = (
             batch.filter(batch.column("is_packed")).select(_ROWS.names) for batch in chosen.read()
         )
@@ -221,7 +222,7 @@ class Selection:
         return self._previous.places(Spool.of(rows, _ROWS))
 
     def _skipped(self, order: SampleOrder, check: str) -> tuple[ManifestFile | None, str | None]:
-        """Records of bad samples for the version itself, and a digest of them."""
+        """Write the records of bad samples of the version itself; return file and digest."""
         if self._fresh or not self._comparison.changes.bad:
             return None, None
         inputs = {
@@ -243,7 +244,7 @@ class Selection:
         return (writer.file, digest.hexdigest()) if writer.file.rows else (None, None)
 
     def _skipped_digest(self, skipped: str | None) -> str | None:
-        """Which bad samples the version leaves out, as far as its segments do not say it."""
+        """Digest the difference between the samples left out and the records of kept segments."""
         digests = zip(self._previous.segments, self._comparison.outdated, self._kept, strict=True)
         outdated = [[segment.id, digest] for segment, digest, kept in digests if digest and kept]
         return sha256_hex(canonical_json([skipped, outdated])) if outdated else skipped
@@ -254,7 +255,7 @@ class Selection:
         return sorted_query(statement, inputs, schema, by, work_dir=self._folder)
 
     def omitted(self) -> dict[tuple[str, str], Omitted]:
-        """The rows that the version omits, by segment and split."""
+        """Return the rows that the version omits, by segment and split."""
         kept = [
             (place, segment)
             for place, segment in enumerate(self._previous.segments)
@@ -281,7 +282,7 @@ class Selection:
 
 
 class _Tally:
-    """What the samples of the new segment add up to."""
+    """The totals and the digest of the samples of the new segment."""
 
     def __init__(self) -> None:
         self.samples = 0

@@ -4,6 +4,6 @@
 
     prepare: settings -> planning -> build: `larder.segments` -> publish -> configs -> run_report
 
-What a version keeps of the previous one is found out by `larder.growth`; `larder.segments` makes
-what is new. Each step takes and returns small values; manifests are passed by reference.
+`larder.growth` finds the segments that a version keeps, and `larder.segments` makes the new
+segment. Each step takes and returns small values; manifests are passed by reference.
 """

@@ -1,4 +1,4 @@
-"""Every delivery of a dataset to a cluster: possible or not, why, and what it takes."""
+"""Advice on every delivery of a dataset to a cluster: if it is possible, why, and its costs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _EFFECTS = {"prefer": "+", "refuse": "-", "note": " "}
 
 
 def advise(load: Callable[..., Settings]) -> dict[str, Any]:
-    """The advice for a dataset and a cluster, whatever delivery is requested; a JSON document.
+    """Advise on the deliveries of a dataset to a cluster, whichever is requested; a JSON document.
 
-    The facts are those of the version that ``latest`` names, else those of the plan of a run;
-    ``load`` reads the settings, with ``reads_source``: whether the source's variables are needed.
+    The facts come from the version that ``latest`` names, else from the plan of a run. ``load``
+    reads the settings; its argument ``reads_source`` says whether the source's variables are
+    needed.
 
     Raises:
         ConfigError: ``config.invalid_value``: no delivery is possible; or as in a plan.
@@ -40,14 +41,14 @@ def advise(load: Callable[..., Settings]) -> dict[str, Any]:
 
 
 def _asked(settings: Settings) -> Settings:
-    """The same for any delivery, and without a run that would follow."""
+    """Replace the requested delivery by ``auto``, and plan without a run that follows."""
     experiment = settings.dataset.experiment.model_copy(update={"delivery": "auto"})
     dataset = settings.dataset.model_copy(update={"experiment": experiment})
     return replace(settings, dataset=dataset, writes=False)
 
 
 def advise_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """The document for people."""
+    """Yield the document as lines for people."""
     delivery = document["delivery"]
     whose = "the published" if document["status"] == "published" else "the planned"
     yield f"{document['dataset']} on {document['cluster']}, a cluster of {document['consumer']}"

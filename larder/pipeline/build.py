@@ -30,12 +30,12 @@ from larder.versions.documents import CacheFile, VersionDocument
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A published version, and what this run did for it.
+    """A published version, and the work that this run did for it.
 
-    ``status`` is ``reused`` if the version was published before this run, else ``built``;
-    ``reused_shards`` are those that an earlier run had finished; ``new_segments`` is 0 or 1;
-    ``omitted`` has the first samples left out, by name; ``ahead`` says why an engine that went
-    before the copies failed.
+    ``status`` is ``reused`` if the version was published before this run, else ``built``.
+    ``reused_shards`` counts shards that an earlier run had finished. ``new_segments`` is 0 or 1.
+    ``omitted`` names the first samples left out. ``ahead`` is the error of an engine that copied
+    first and failed.
     """
 
     version: VersionDocument
@@ -51,10 +51,10 @@ class Built:
 def build(job: Job, runner: Runner) -> Built:
     """Execute a job.
 
-    Every step finds what an earlier run has done, and does the rest. So if a run was killed between
-    the segment's document and the version's, the next run writes the latter.
+    Every step finds the finished work of earlier runs, and does the rest. So if a run was killed
+    after segment.json and before version.json, the next run writes version.json.
 
-    If objects or samples failed, it ends with a RunError, and nothing is published.
+    If objects or samples failed, a RunError is raised, and nothing is published.
     """
     if job.published:
         existing: Published = runner.run(publish_existing, job)
@@ -62,7 +62,7 @@ def build(job: Job, runner: Runner) -> Built:
         pinned = existing.pinned
         return Built(existing.version, "reused", Totals(), reused, new_segments=0, pinned=pinned)
     copied, ahead, reused, index = BatchReport(), SentAhead(), Totals(), None
-    give_back_memory()  # what the plan has used; the longer it is kept, the more is scattered in it
+    give_back_memory()  # the memory of the plan; the longer it is kept, the more scattered it is
     if (new := job.new) is not None:
         if not new.complete:
             if job.mirrored:
@@ -92,7 +92,7 @@ def build(job: Job, runner: Runner) -> Built:
 
 
 def _mirror(job: Job, runner: Runner) -> tuple[BatchReport, SentAhead]:
-    """Copy what has no copy, and record it, with what a killed run has copied."""
+    """Copy the objects that have no copy, and record them with the copies of killed runs."""
     report, ahead, began_seconds = BatchReport(), SentAhead(), time.monotonic()
     if job.due:
         report, ahead = make_copies(job.due, runner)
@@ -108,7 +108,7 @@ def _mirror(job: Job, runner: Runner) -> tuple[BatchReport, SentAhead]:
 
 def _shard(job: Job, runner: Runner) -> Totals:
     batches, reused = shard_batches(job, runner.progress)
-    give_back_memory()  # as processes may need it now
+    give_back_memory()  # processes may need it now
     if batches:
         objects = sum(batch.rows for batch in batches)
         size_bytes = sum(batch.bytes for batch in batches)

@@ -1,4 +1,4 @@
-"""The emit step: renders the configs of a version, and writes those whose bytes differ."""
+"""The emit step: renders the configs of a version, and writes configs whose bytes differ."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _place(settings: Settings, version: str, delivery: Advice) -> DeliveredVersi
 def check_configs(
     settings: Settings, version: str, delivery: Advice, splits: Mapping[str, DeliveredSplit]
 ) -> None:
-    """Refuse what would refuse the configs of a version, so that it costs nothing."""
+    """Refuse a version whose configs would be refused, before it costs anything."""
     _check_output(settings.output)
     consumer_of(settings.cluster).config_files(
         settings.template,
@@ -69,7 +69,7 @@ def check_configs(
 def _copy_data(
     settings: Settings, version: VersionDocument, configs: Sequence[ConfigFile], mark: ConfigFile
 ) -> None:
-    """Copy a version into the folder of its mark, which is written after that."""
+    """Copy a version into the folder of its mark; the caller writes the mark afterwards."""
     path = settings.output / mark.name
     root = path.parent / layout.dataset_prefix(version.dataset)
     store = storage_of(settings.dataset, settings.cluster)
@@ -159,7 +159,8 @@ def emit_configs(
 ) -> tuple[Written, ...]:
     """Render, validate and write the configs of a version.
 
-    If one changes, or to ``renew`` it, the version gets a lease, where the storage may be written.
+    If a config changes, or with ``renew``, the version gets a lease, unless the storage denies
+    writes.
     """
     _check_output(settings.output)
     progress.start("emit")
@@ -188,7 +189,7 @@ def _lease(settings: Settings, root: Store, version: VersionDocument) -> None:
 
 
 def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:
-    """The configs of a version that `emit_configs` would write. Writes nothing."""
+    """Return the configs of a version that `emit_configs` would write. Writes nothing."""
     _check_output(settings.output)
     with published_file_errors():
         configs = _rendered(settings, version)
@@ -196,7 +197,7 @@ def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Writt
 
 
 def submit_command(settings: Settings, configs: Sequence[Written]) -> str:
-    """The command that submits the configs that were written."""
+    """Return the command that submits the written configs."""
     names = [config.path.relative_to(settings.output).as_posix() for config in configs]
     return consumer_of(settings.cluster).command(settings.output, names, settings.cluster)
 

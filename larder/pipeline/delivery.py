@@ -1,4 +1,4 @@
-"""What the advice on a delivery needs to know: of a version that is published, or planned."""
+"""The facts that the advice on a delivery needs, for a published or a planned version."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def choices(
     cache_bytes: int | None,
     patterns: Iterable[str] = (),
 ) -> Choices:
-    """Every delivery of the cluster's consumer, for shards in the cluster's storage."""
+    """Advise on every delivery of the cluster's consumer, for shards in the cluster's storage."""
     experiment, consumer = dataset.experiment, cluster.consumer
     prefixes, splits = Counter[str](), Counter[str]()
     for pattern in patterns:
@@ -139,7 +139,7 @@ def _is_inside(path: str, directory: str) -> bool:
 
 
 def _only(consumer: Consumer) -> frozenset[str]:
-    """The modes of SageMaker that have what is asked of them; empty if nothing is."""
+    """Return the modes of SageMaker with the requested features; empty if none is requested."""
     if consumer.record_io or consumer.augmented:
         return frozenset({"pipe"})
     if consumer.shuffle_seed is not None:
@@ -167,7 +167,7 @@ def version_choices(settings: Settings, version: VersionDocument) -> Choices:
 def split_prefixes(
     split: str, patterns: Sequence[str], segments: Iterable[SegmentUse]
 ) -> tuple[str, ...]:
-    """The prefix of the split's shards in each segment, if the version omits none of any."""
+    """Return the prefix of the split's shards in each segment; empty if any sample is omitted."""
     prefixes = []
     for use in segments:
         prefix = layout.shard_key(use.id, split, "")
@@ -179,7 +179,7 @@ def split_prefixes(
 
 
 def chosen(dataset: Dataset, cluster: Cluster, offered: Choices) -> Advice:
-    """The delivery of a config; ConfigError if the one that is requested is not possible."""
+    """Return the delivery of a config; ConfigError if the requested delivery is not possible."""
     option = offered.choose(dataset.experiment.delivery, where=cluster.storage.url)
     first = [
         note.sentence for note in offered.notes if note.rule == "V1" or note.effect == "prefer"
@@ -190,7 +190,7 @@ def chosen(dataset: Dataset, cluster: Cluster, offered: Choices) -> Advice:
 
 
 def delivery_document(dataset: Dataset, cluster: Cluster, offered: Choices) -> dict[str, Any]:
-    """The field ``delivery`` of a JSON document; errors as in `chosen`."""
+    """Return the field ``delivery`` of a JSON document; errors as in `chosen`."""
     advice = chosen(dataset, cluster, offered)
     return {
         "kind": advice.delivery,

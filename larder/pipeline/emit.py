@@ -1,4 +1,4 @@
-"""Emits the configs of a version that is published, without preparing anything."""
+"""Emits the configs of a published version, without preparing anything."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from larder.versions.find import published_version
 
 
 def emit(settings: Settings, name: str) -> dict[str, Any]:
-    """Write the configs of a version as the last stage of a run does; returns a JSON document.
+    """Write the configs of a version like the last stage of a run; return a JSON document.
 
     Args:
-        settings: Of the run that would prepare the dataset.
+        settings: Settings of the run that would prepare the dataset.
         name: ID of the version, at least four of its first digits, or a tag.
 
     Raises:
@@ -38,7 +38,7 @@ def emit(settings: Settings, name: str) -> dict[str, Any]:
 
 
 def emit_lines(document: Mapping[str, Any]) -> list[str]:
-    """The document for people."""
+    """List the document as lines for people."""
     states = {True: "written", False: "current"}
     return [
         f"{document['dataset']} version {document['version']}",

@@ -52,15 +52,15 @@ from larder.versions.runs import RunRecord, now, write_run
 from larder.versions.tags import TAG
 
 RESTARTS = 3
-"""How often a run that is superseded starts again; so runs that keep moving the tag end."""
+"""Maximum restarts of a superseded run, so that runs that keep moving the tag end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
     """The JSON document of a plan, and the job that executes it.
 
-    Without a job, that of a run that has nothing to do, or plans only. ``record`` is what will be
-    recorded of the run, as far as the plan says it.
+    Without a job, the run has nothing to do, or only plans. ``record`` has the fields of the run's
+    record that the plan knows.
     """
 
     document: dict[str, Any]
@@ -77,9 +77,10 @@ def prepare(
 ) -> dict[str, Any]:
     """Prepare a dataset: reuse the version that these inputs led to before, or build one.
 
-    Without a ``runner``, in this process. With ``plan_only``, only private temporary files are
-    written, and on this machine what a source's archives and tables contain; ``start`` chooses
-    where the plan is executed. Returns the JSON document of the run, or of its plan.
+    Without a ``runner``, this process does the work. With ``plan_only``, only private temporary
+    files are written, and on this machine the contents of a source's archives and tables. ``start``
+    chooses where the plan is executed. Returns the JSON document of the run, or of its plan.
+
     SupersededError: other runs have moved the tag during each of the attempts. After any other
     error, nothing is published in part.
     """
@@ -97,10 +98,10 @@ def prepare(
 def _planned(
     settings: Settings, runner: Runner, compaction: str | None = None, *, plan_only: bool = False
 ) -> Planned:
-    """Plan a run, and unless it is to be planned only, begin its job.
+    """Plan a run, and begin its job unless ``plan_only``.
 
-    What is planned lies in a folder for temporary files, with the memory that the cluster file
-    gives to tables; the job does not need it any more.
+    The plan is in a folder for temporary files, with the memory that the cluster file gives to
+    tables. The job does not need the folder.
     """
     began, before = now(), runner.times.stages()
     with scratch() as folder, tables_in(folder, settings.cluster.memory.tables_bytes):
@@ -116,7 +117,7 @@ def _planned(
         if plan_only:
             return Planned(plan_document(plan))
         check_archived(plan)
-        job = begin(plan)  # which tries what a storage does about conditions, if nobody has
+        job = begin(plan)  # also tries the storage's conditions, if no run has
         document = plan_document(replace(plan, conditions=job.conditions))
         record = _record(settings, job, plan.growth, began)
         return Planned(document, job, _timed(record, before, runner))
@@ -141,18 +142,18 @@ def _record(settings: Settings, job: Job, growth: GrowthPlan, began: str) -> Run
 
 
 def _timed(record: RunRecord, before: Mapping[str, Any], runner: Runner) -> RunRecord:
-    """The record with the time that stages took since ``before``."""
+    """Add the time that stages took since ``before`` to the record."""
     stages = stages_since(before, runner.times.stages())
     times = {name: round(1000 * each["seconds"]) for name, each in stages.items()}
     return replace(record, milliseconds={**record.milliseconds, **times})
 
 
 def _execute(settings: Settings, job: Job, planned: Planned, runner: Runner) -> dict[str, Any]:
-    """Execute a plan, whose job is given.
+    """Execute a planned job.
 
-    If it is superseded, the source is listed again, and what is due then is executed. A compaction
-    is not done again: what differs by then is added to its own result. ``run.interrupted``: the
-    steps were asked to stop; other errors as in `prepare`.
+    If the run is superseded, it lists the source again, and executes the new plan. A compaction is
+    not repeated: later changes are added to its own result. ``run.interrupted``: the steps were
+    asked to stop; other errors as in `prepare`.
     """
     for restart in range(1, RESTARTS + 1):
         try:
@@ -177,7 +178,7 @@ def _built(settings: Settings, job: Job, planned: Planned, runner: Runner) -> di
         if record and (record.published or record.before != record.after):
             record = replace(_timed(record, before, runner), flow_run=runner.flow_run)
             runner.run(record_run, settings, record)
-        # With a pinned tag, the configs stay at what they name.
+        # With a pinned tag, configs are left as they are.
         configs = () if built.pinned else runner.run(emit_configs, settings, built.version)
     finally:
         if job.claim:
@@ -188,7 +189,7 @@ def _built(settings: Settings, job: Job, planned: Planned, runner: Runner) -> di
 def record_run(
     settings: Settings, record: RunRecord, *, progress: Progress
 ) -> tuple[Settings, RunRecord]:
-    """The step that leaves the record of a run beside its version; returns it and where it is."""
+    """Write the record of a run beside its version; return the settings and the record."""
     del progress
     write_run(storage_of(settings.dataset, settings.cluster), record)
     return settings, record
@@ -230,8 +231,10 @@ def begin(plan: Plan) -> Job:
 
 
 def _claim(plan: Plan) -> Claim | None:
-    """What the run needs of what is there: all segments of the previous version, as it may pack
-    samples of them again, and what is complete already. None if the tag names the version already.
+    """Claim the version, its new segment, and all segments of the previous version.
+
+    The run may pack samples of all previous segments again. Documents that are complete already,
+    and that the version needs, must still exist. None if the tag names the version already.
     """
     if plan.published and plan.source_state.expected == plan.version:
         return None
@@ -263,7 +266,7 @@ def _begin_mirror(plan: Plan) -> CopyJob | None:
 
 
 def _put_files(root: Store, plan: Plan) -> tuple[StoredFile, ...]:
-    """The omitted rows, if they are many, and the records of bad samples of the version itself."""
+    """Write the omitted rows, if they are many, and the version's own records of bad samples."""
     files = []
     omitted, skipped = plan.growth.omitted_file, plan.growth.selected.skipped
     if omitted is not None and not plan.published:

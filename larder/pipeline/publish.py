@@ -46,7 +46,7 @@ from larder.versions.tags import TAG, move_tag
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A version, and where the tag stays if it is pinned to another one."""
+    """A version; ``pinned`` is the version of the tag if the tag is pinned to another one."""
 
     version: VersionDocument
     pinned: str | None = None
@@ -58,8 +58,8 @@ def publish(
     """Complete the new segment and caches, publish the version, and move ``latest`` to it.
 
     ``cache`` has the files of all caches of the version. Returns the version that this run
-    published, or another that was first. SupersededError: another run has moved the tag since this
-    one listed the source, or a clean has deleted what the version needs.
+    published, or the version of a run that came first. SupersededError: another run has moved the
+    tag since this run listed the source, or a clean has deleted files that the version needs.
     """
     progress.start("publish")
     root = open_root(job)
@@ -74,7 +74,7 @@ def publish(
     job.claim.take(root)
     version = publish_version(root, document, **_creation(job, root, [prefix], files))
     published = _tagged(job, root, version)
-    if root.features.local_path:  # nobody will write to these again
+    if root.features.local_path:  # no process will write to these again
         complete = (layout.segment_prefix(segment.id) for segment in segments)
         folders = (local_path(root, each.rstrip("/")) for each in complete)
         remove_abandoned_below(local_path(root, prefix.rstrip("/")), folders)
@@ -112,7 +112,7 @@ def publish_existing(job: Job, *, progress: Progress) -> Published:
 
 
 def _published_segment(job: Job, root: Store, index: Index) -> UsedSegment:
-    """The new segment with its document, which another run may have written first."""
+    """Publish the new segment's document, or use the document that another run wrote first."""
     assert job.new is not None, "an index is of the new segment"
     document = SegmentDocument(
         dataset=job.dataset.name,
@@ -140,7 +140,7 @@ def _creation(job: Job, root: Store, prefixes: Iterable[str], files: Iterable[Wr
 def _with_cache(
     job: Job, root: Store, segment: UsedSegment, files: Iterable[CacheFile]
 ) -> tuple[UsedSegment, tuple[CacheFile, ...]]:
-    """The segment, and the files of the cache that the dataset asks for, complete from now on."""
+    """Complete the dataset's cache of a segment; return the segment and the cache files."""
     cache = dataset_cache_id(job.dataset, segment.id)
     if job.dataset.cache is None or cache is None:
         return replace(segment, use=replace(segment.use, cache=None)), ()
@@ -162,9 +162,9 @@ def _with_cache(
 
 
 def _check_files(root: Store, files: Iterable[StoredFile | CacheFile], document: str) -> None:
-    """Check that the files of a document exist, which another run has written (``damage.size``).
+    """Check that the files of another run's document exist (``damage.size``).
 
-    Their bytes may differ from those of this run, so this run has not replaced those that are lost.
+    Their bytes may differ from this run's files, so this run has not replaced lost ones.
     """
     for file in files:
         with suppress(NotFoundError):
@@ -184,10 +184,9 @@ def _version_document(
     cached: Sequence[tuple[UsedSegment, tuple[CacheFile, ...]]],
     index: Index | None,
 ) -> VersionDocument:
-    """The document of a version; the lists and indexes that follow from it are written.
+    """Make the document of a version, and write the lists and indexes that follow from it.
 
-    ``cached`` are its segments, each with the files of its cache; ``index`` is the new one of
-    these.
+    ``cached`` are its segments, each with the files of its cache; ``index`` is its new segment.
     """
     segments = [segment for segment, _ in cached]
     cache = None

@@ -23,20 +23,21 @@ def refresh(
     start: Start | None = None,
     run: Callable[[Settings, Runner], dict[str, Any]] = prepare,
 ) -> dict[str, Any]:
-    """Prepare datasets one after the other: those whose source has not changed are only listed.
+    """Prepare datasets one after the other; an unchanged source is only listed.
 
     Args:
-        datasets: By name, what loads the settings of each; one that is wrong stops no other.
-        runner: Where they run.
+        datasets: By name, a function that loads the dataset's settings; an error stops no other
+            dataset.
+        runner: The runner of all datasets.
         start: Chooses where all of them run.
-        run: Prepares one of them.
+        run: Prepares one dataset.
 
     Returns:
         ``{"datasets": [DOCUMENT, ...]}`` with the documents of the runs.
 
     Raises:
-        RunError: Some datasets failed, which are named. The others were prepared: its ``document``
-            is what would be returned of them.
+        RunError: Names the datasets that failed. The others were prepared: ``document`` is what
+            would be returned for these.
     """
 
     def execute(runner: Runner) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def refresh(
 def _of_one(
     document: dict[str, Any], before: Mapping[str, Mapping[str, Any]], began_seconds: float
 ) -> dict[str, Any]:
-    """The document of a dataset, without what was done for those before it."""
+    """Make the document of a dataset, without the time and stages of earlier datasets."""
     stages = stages_since(before, document["stages"])
     seconds = round(document["seconds"] - began_seconds, 3)
     return {**document, "seconds": seconds, "stages": stages}
@@ -78,7 +79,7 @@ def refresh_line(document: Mapping[str, Any]) -> str:
 
 
 def refresh_lines(document: Mapping[str, Any]) -> list[str]:
-    """A line for each dataset, and all that a run says of those that have changed."""
+    """List a line for each unchanged dataset, and all lines of a run for the others."""
     runs: Sequence[Mapping[str, Any]] = document["datasets"]
     return [
         line

@@ -1,4 +1,4 @@
-"""A run for users: its JSON document, and its lines."""
+"""The report of a run for users: its JSON document, and its lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from larder.versions.documents import VersionDocument
 def reused_document(
     state: SourceState, version: VersionDocument, configs: Sequence[Written], times: TimedProgress
 ) -> dict[str, Any]:
-    """The JSON document of a run that had nothing to do."""
+    """Make the JSON document of a run that had nothing to do."""
     objects = asdict(Totals(state.inventory.objects, state.inventory.bytes))
     return _document(state.settings, state.inputs, objects, version, configs, times)
 
@@ -37,10 +37,11 @@ def built_document(
     configs: Sequence[Written],
     times: TimedProgress,
 ) -> dict[str, Any]:
-    """The JSON document of a run that built a version, or had planned to.
+    """Make the JSON document of a run that built a version, or had planned to.
 
-    ``planned`` is that of its plan; ``moved_from`` is the version that the tag named before.
-    ``warnings``, the last field, are those of the plan; they exist only if a version was built.
+    ``planned`` is the document of its plan; ``moved_from`` is the version that the tag named
+    before. ``warnings``, the last field, come from the plan; they exist only if a version was
+    built.
     """
     failures = (*planned["failures"], *map(asdict, built.omitted))[:SHOWN_FAILURES]
     version, growth = built.version, planned["growth"]
@@ -119,7 +120,7 @@ def _cache(version: VersionDocument) -> dict[str, int] | None:
 
 
 def run_lines(document: Mapping[str, Any]) -> list[str]:
-    """A run as lines for people."""
+    """List a run as lines for people."""
     shards, cache, growth = document["shards"], document["cache"], document["growth"]
     lines = [
         f"{document['dataset']} {document['status']}: version {document['version']}"

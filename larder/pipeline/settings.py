@@ -21,11 +21,11 @@ from larder.shards.formats import FORMATS
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that the user's files and flags say; URLs and ``output`` are absolute.
+    """The contents of the user's files and flags; URLs and ``output`` are absolute.
 
-    ``template_name`` is the path below configs/experiments; ``compact``: all samples are to be in
-    a single segment; ``replaces``: what the template sets in the place of the data is replaced;
-    ``writes``: what is planned may be executed, so it has to fit the storage.
+    ``template_name`` is the path below configs/experiments. ``compact``: pack all samples into a
+    single segment. ``replaces``: replace data settings of the template. ``writes``: the plan may be
+    executed, so it has to fit the storage.
     """
 
     dataset: Dataset
@@ -83,7 +83,7 @@ def load_settings(
 
 
 def _template_name(config_dir: Path, default: str | None, name: str | None) -> str:
-    """The path of a consumer's template; its default, if only Determined has one of that name."""
+    """Return the path of a consumer's template; its default, if only Determined has that name."""
     if not default or not name:
         return default or ""
     experiments, folder = config_dir / "experiments", default.rpartition("/")[0]
@@ -116,7 +116,7 @@ def _load_both(
 
 
 def _both(error: ConfigError, other: ConfigError) -> ConfigError:
-    """The mistakes of both files; those in what both use, such as --set, only once."""
+    """Combine the mistakes of both files; mistakes in shared input, such as --set, appear once."""
     problems = {_same(each): each for each in ProblemsError.of(error)}
     problems |= {_same(each): each for each in ProblemsError.of(other)}
     if error.code == other.code == "config.unreadable":

@@ -4,6 +4,7 @@
 
     pack -> segment_job -> mirror -> shard, receipts, reader_indexes -> index -> cache
 
-`repacking` makes one shard again, for a repair. What a version consists of is said by `contents`,
-what follows from that by `derived_files`, and whether all of it is there by `completeness`.
+`repacking` makes one shard again, for a repair. `contents` lists the files of a version,
+`derived_files` makes the files that follow from these, and `completeness` checks that all of them
+exist.
 """

@@ -56,9 +56,9 @@ from larder.versions.rows import read_rows
 _SAMPLE_SECONDS = 0.4e-3
 _PIECE_ROWS = 256
 _PIECE_BYTES = 2_000_000
-"""So many samples, or about so many bytes of them, are decoded by a process at a time."""
+"""Maximum number of samples, and their approximate bytes, that a process decodes at a time."""
 _PIECES = 4
-"""In so many shards for each process are samples divided for a builder."""
+"""Pieces per process into which a builder's samples are split."""
 
 DISK_RESERVE = 0.05
 """The fraction of the disk space, free when a cache file is started, that remains free."""
@@ -66,7 +66,7 @@ DISK_RESERVE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class CacheBatch:
-    """The samples of one split of a segment: rows of its index, over all splits.
+    """The samples of one split of a segment: rows of its index, counted over all splits.
 
     ``bytes`` is the total size of the split's shards.
     """
@@ -83,11 +83,11 @@ class CacheBatch:
 def cache_splits(
     job: Job, segments: Iterable[UsedSegment], progress: Progress
 ) -> tuple[list[CacheBatch], list[CacheFile]]:
-    """The files to build, one per split with samples, and those of caches that are complete.
+    """Return the files to build, one per split with samples, and the files of complete caches.
 
-    Files of a complete cache that are not as they were published are built again. Those of the new
-    segment are told by their receipts, as its shards are: they may be the work of a run that was
-    killed, which nothing has checked since.
+    Altered or missing files of a complete cache are built again. Files of the new segment are known
+    by their receipts, like its shards: they may come from a killed run, and nothing has checked
+    them since.
     """
     batches: list[CacheBatch] = []
     complete: list[CacheFile] = []
@@ -118,7 +118,7 @@ def cache_splits(
 def _complete_files(
     root: Store, segment: str, job: Job, progress: Progress
 ) -> dict[str, CacheFile]:
-    """By split, the files of a complete cache that are whole; empty if it is not complete."""
+    """Return the intact files of a complete cache by split; empty if it is not complete."""
     cache = dataset_cache_id(job.dataset, segment)
     document = read_cache(root, segment, cache) if cache else None
     if document is None or cache is None:
@@ -147,9 +147,9 @@ def cache_split(
 ) -> CacheFile:
     """Build and store the file of one split of a segment, unless it is stored already.
 
-    The files that one process builds concurrently share ``copy.memory_bytes``, and the disk that
-    they are built on: ``store.full`` if no space, or almost none, is left on it. A file that
-    differs when it is read back is a DamageError.
+    Files that one process builds concurrently share ``copy.memory_bytes`` and the disk:
+    ``store.full`` if almost no space is left. A file that differs when it is read back is a
+    DamageError.
     """
     root = open_root(job)
     cache = dataset_cache_id(job.dataset, batch.segment)
@@ -169,7 +169,7 @@ def cache_split(
 def built_split(
     job: SegmentJob, batch: CacheBatch, *, progress: Progress
 ) -> Iterator[tuple[Path, CacheFile]]:
-    """The file of one split of a segment, verified, in a temporary place; see `cache_split`."""
+    """Build the file of one split of a segment in a temporary folder, and verify it."""
     root = open_root(job)
     cache = dataset_cache_id(job.dataset, batch.segment)
     assert cache is not None, "there is no cache to build"
@@ -213,8 +213,9 @@ def built_split(
 
 
 def _processes(job: SegmentJob, batch: CacheBatch) -> int:
-    """How many processes decode the samples of a split, or call its builder: 1 if this one does as
-    well, or as on Dask and Ray, whose workers have one core each.
+    """Return how many processes decode the samples of a split, or call its builder.
+
+    1 if more processes cannot help or save no time. 1 on Dask and Ray, whose workers have one core.
     """
     assert job.dataset.cache is not None, "there is a cache to build"
     runner = job.cluster.runner
@@ -234,13 +235,13 @@ def _encoded(
     pool: ProcessPool,
     schema: RecordSchema,
 ) -> Generator[EncodedRecord]:
-    """The records of a split, some of which each of the processes of a pool makes at a time.
+    """Yield the records of a split, which the processes of a pool make piece by piece.
 
-    They come in files, as large values take several times as long through a pipe.
+    Records come in files: large values take several times as long through a pipe.
     """
     mean_bytes = max(1, batch.bytes // batch.rows)
     rows = max(1, min(_PIECE_ROWS, _PIECE_BYTES // mean_bytes))
-    if _builder(job):  # which may take long to start
+    if _builder(job):  # a builder may take long to start
         rows = -(-batch.rows // (_PIECES * pool.count))
     stop = batch.first_row + batch.rows
     pieces = [
@@ -279,8 +280,8 @@ def encode_samples(
 ) -> list[tuple[int, int]]:
     """Write the records of some samples of a split to a file, one after the other.
 
-    They are one of several shards. Returns their lengths, and the bytes of the parts that they were
-    made from.
+    ``shard`` is the number of this piece, and the number of pieces. Returns the length of each
+    record, and the bytes of the parts from which it was made.
     """
     samples, sizes, builder = _samples(job, open_root(job), piece), [], _builder(job)
     if builder:
@@ -312,9 +313,9 @@ def check_fields(files: Iterable[CacheFile]) -> None:
 
 
 def _stored(root: Store, note: str) -> CacheFile | None:
-    """The cache file of a receipt, if the stored file matches it.
+    """Return the cache file of a receipt, if the stored file matches the receipt.
 
-    If the etag of the file differs, it is read, as in `larder.pipeline.finished`. Receipts of an
+    A file with another etag is read. If it is right, the receipt gets its etag. Receipts of an
     incompatible version of Larder are ignored.
     """
     try:
@@ -338,9 +339,9 @@ def _leave_receipt(root: Store, note: str, file: CacheFile, etag: str) -> None:
 
 
 def workshop_place(root: Store) -> Path:
-    """Where to build: on the storage's own disk, if it is a directory.
+    """Return the folder to build in: on the storage's own disk, if the storage is a directory.
 
-    The place is the same for all segments, so that any run finds what a killed run left.
+    All segments share the folder, so that any run finds the files of a killed run.
     """
     if root.features.local_path:
         return local_path(root, "x").parent
@@ -377,12 +378,12 @@ _LOOKED_AT = 1_000
 
 
 def check_forms(job: Job, root: Store, forms: Mapping[str, tuple[FormNote, ...]]) -> None:
-    """Refuse parts that differ from the others, naming one of either kind (``cache.schema``).
+    """Refuse parts that differ from the others, naming one part of either kind (``cache.schema``).
 
-    They must have the same type of elements as those of the segments next to the new one. Other
-    parts must have the same number of dimensions.
+    In each split, parts of a role must have the same type of elements, also in kept segments. Parts
+    that are not images must also have the same number of dimensions.
 
-    ``forms`` says what the parts of each split of the new segment decode to.
+    ``forms`` are the types that the parts of each split of the new segment decode to.
     """
     cache = job.dataset.cache
     if cache is None or cache.kind != "decoded":
@@ -404,11 +405,11 @@ def check_forms(job: Job, root: Store, forms: Mapping[str, tuple[FormNote, ...]]
 
 
 def _differing(new: list[FormNote], before: list[FormNote]) -> Iterator[tuple[int, Failure]]:
-    """The kinds of images of one role that differ, with their numbers.
+    """Yield the kinds of parts of one role that differ, with the number of parts of each kind.
 
     The notes in ``before`` come first: earlier segments are not made again.
     """
-    rest = max(new, key=lambda note: note.count)  # the first of several
+    rest = max(new, key=lambda note: note.count)  # of several with the same count, the first
     rest = before[0] if before else rest
     for note in new:
         if note.dtype != rest.dtype:
@@ -420,7 +421,7 @@ def _differing(new: list[FormNote], before: list[FormNote]) -> Iterator[tuple[in
 
 
 def _looked_at(job: Job, root: Store, segment: UsedSegment, split: str) -> tuple[FormNote, ...]:
-    """The first part of each role in a split of an earlier segment, read from its shard."""
+    """Read the first part of each role in a split of an earlier segment, from its shard."""
     facts = segment.splits.get(split)
     if facts is None or not facts.samples:
         return ()

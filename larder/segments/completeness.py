@@ -1,12 +1,12 @@
-"""Checks that a version that is reused is complete, with one listing of each of its prefixes.
+"""Checks that a reused version is complete, with one listing of each of its prefixes.
 
-Lengths are compared, contents are not: no object is requested individually, except the documents of
-segments, the manifests with the lengths of the shards, and the file of omitted rows. Shards that
-the version does not list may be missing. Unfinished work is not listed: there may be more of it
-than of everything else.
+Lengths are compared, contents are not. The only objects requested individually are the documents of
+segments, the manifests with the lengths of shards, and the file of omitted rows. Shards that the
+version does not list may be missing. Unfinished work is not listed, as it may exceed everything
+else.
 
-Of a segment or cache that no version has been published with, what is not older than its document
-is read: whoever wrote it, it was not the run that wrote the document last.
+If no version has been published with a segment or cache, files that are not older than its document
+are read: the document is the last write of its run, so another run may have written them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Written = StoredFile | CacheFile
 def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool = False) -> None:
     """Check that every file of a version exists with its full length, or refuse with `DamageError`.
 
-    With ``caches_remade``, caches without a document are made again, so they are not missed.
+    With ``caches_remade``, caches without a document are made again, so their files may be missing.
     """
     sizes = {info.key: info.size_bytes for info in _there(root, version)}
     wanted = named_by_document(version)
@@ -59,7 +59,7 @@ def check_segment(root: Store, document: SegmentDocument, progress: Progress) ->
 
     Raises:
         DamageError: ``damage.size``: a file is missing, or has another length; ``damage.digest``:
-            one was written since, with other bytes.
+            a file was written since, with other bytes.
     """
     key = layout.segment_key(document.id)
     prefixes = layout.shards_prefix(document.id), layout.index_prefix(document.id)
@@ -98,10 +98,11 @@ def written_since(
     progress: Progress,
     is_published: Callable[[], bool] = lambda: False,
 ) -> list[str]:
-    """The files that are not older than their segment.json or cache.json, and have other bytes.
+    """Return the files that are not older than their segment.json or cache.json, and have other
+    bytes.
 
-    ``objects`` are the files as listed, and ``digests`` the sha256 of files that are there,
-    by key. If a version has been published with them (``is_published``), nothing is read.
+    ``objects`` are the files as listed, and ``digests`` the sha256 of the existing files, by key.
+    If a version has been published with them (``is_published``), nothing is read.
     """
     newer = [key for key in digests if _changed_us(root, objects[key]) >= since_us]
     if not newer or is_published():
@@ -118,7 +119,7 @@ def written_since(
 
 
 def _changed_us(root: Store, info: ObjectInfo) -> int:
-    """When an object was written; in a directory, also when it was moved to its name."""
+    """Return when an object was written; in a directory, also when it was moved to its name."""
     if not root.features.local_path:
         return info.modified_us
     with suppress(FileNotFoundError):
@@ -127,7 +128,7 @@ def _changed_us(root: Store, info: ObjectInfo) -> int:
 
 
 def _needed(key: str, sizes: Mapping[str, int]) -> bool:
-    """Whether a file does not belong to a cache that has no document."""
+    """Return whether a file belongs to no cache, or to a cache with a document."""
     cache = layout.cache_of(key)
     return cache is None or layout.cache_key(*cache) in sizes
 
@@ -152,7 +153,7 @@ def _there(root: Store, version: VersionDocument) -> Iterator[ObjectInfo]:
 
 
 def _elsewhere(root: Store, version: VersionDocument, keys: Iterable[str]) -> Iterator[ObjectInfo]:
-    """The files that belong to segments and versions before this one."""
+    """Yield the files that belong to earlier segments and versions."""
     prefixes = (
         layout.version_prefix(version.id),
         *(layout.segment_prefix(use.id) for use in version.segments),
@@ -182,7 +183,7 @@ def _refusal(
     others = len(damaged) - 1
     more = f"; {format_count(others, 'more file')} of this version, too" if others else ""
     documents = list(dict.fromkeys([*map(document_of, damaged), document]))
-    documents.sort(key=lambda key: key == document)  # it is deleted last
+    documents.sort(key=lambda key: key == document)  # deleted last
     return DamageError(
         code,
         f"{first}{more}",
@@ -194,7 +195,7 @@ def _refusal(
 
 
 def document_of(key: str) -> str:
-    """The document that makes a file part of a complete cache, segment or version."""
+    """Return the document that makes a file part of a complete cache, segment or version."""
     prefix, name = key.split("/")[:2]
     if prefix == "versions":
         return layout.version_key(name)

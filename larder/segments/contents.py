@@ -1,4 +1,4 @@
-"""What a version consists of: its shards, and the files that it names."""
+"""The contents of a version: its shards, and the files that it names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from larder.versions.omitted import Omitted
 def read_listed(
     root: Store, files: Iterable[StoredFile], omitted: Mapping[tuple[str, str], Omitted]
 ) -> Iterator[Shard]:
-    """The listed shards of segments, in order, given what they consist of; see `listed_shards`."""
+    """Yield the listed shards of segments, in order, given the segments' files; see
+    `listed_shards`.
+    """
     for file in files:
         if file.role == "rows":
             yield from listed_shards(read_shards(root, file), omitted)
 
 
 def shard_identities(shards: Iterable[Shard]) -> Iterator[ShardIdentity]:
-    """What the content digest covers of listed shards."""
+    """Yield the fields of listed shards that the content digest covers."""
     for shard in shards:
         for number, file in enumerate(shard.files):
             gone = () if number else shard.omitted
@@ -32,7 +34,7 @@ def shard_identities(shards: Iterable[Shard]) -> Iterator[ShardIdentity]:
 
 
 def named_by_document(version: VersionDocument) -> dict[str, int | None]:
-    """By path, the length of each file that version.json names, and None of the documents.
+    """Return the length of each file that version.json names, by path; None for documents.
 
     Nothing is read.
     """
@@ -49,6 +51,6 @@ def named_by_document(version: VersionDocument) -> dict[str, int | None]:
 def segment_files(
     root: Store, files: Iterable[StoredFile], omitted: Mapping[tuple[str, str], Omitted]
 ) -> Iterator[StoredFile]:
-    """The files of the listed shards of segments, with their indexes for other readers."""
+    """Yield the files of the listed shards of segments, with their indexes for other readers."""
     for shard in read_listed(root, files, omitted):
         yield from shard.published

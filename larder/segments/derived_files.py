@@ -1,4 +1,4 @@
-"""What follows from the shards of a version: the facts of its splits, and files."""
+"""Facts and files that follow from the shards of a version."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_PATTERNS = 100
 
 
 def listed_splits(shards: Iterable[Shard]) -> dict[str, SplitFacts]:
-    """What listed shards of one segment add up to in each split."""
+    """Add up the listed shards of one segment in each split."""
     splits: dict[str, SplitFacts] = {}
     for (segment, split), group in groupby(shards, key=lambda shard: shard[:2]):
         samples = size_bytes = omitted = 0
@@ -47,7 +47,7 @@ def listed_splits(shards: Iterable[Shard]) -> dict[str, SplitFacts]:
 
 
 def combined(facts: Iterable[SplitFacts]) -> SplitFacts:
-    """One split of several segments, in order."""
+    """Add up one split of several segments, in order."""
     total = SplitFacts(0, 0, 0, ())
     for part in facts:
         total = SplitFacts(
@@ -71,7 +71,7 @@ class Derived(NamedTuple):
 def put_derived(
     root: Store, version: VersionDocument, last: FormatUse, listed: Sequence[Shard]
 ) -> tuple[StoredFile, ...]:
-    """Write the files that follow from a version, which is complete but for them.
+    """Write the files that follow from a version, which is otherwise complete.
 
     ``last`` is the format of its last segment; ``listed`` are its shards.
     """
@@ -86,9 +86,9 @@ def put_derived(
 def derived_files(
     version: VersionDocument, last: FormatUse, listed: Sequence[Shard]
 ) -> Iterator[Derived]:
-    """The files that follow from a version; the arguments are those of `put_derived`.
+    """Make the files that follow from a version; see `put_derived` for the arguments.
 
-    Index files are of splits whose shards have no omitted samples.
+    A split with omitted samples in its shards gets no index file.
     """
     for split, facts in version.splits.items():
         if len(facts.patterns) > MAX_PATTERNS:

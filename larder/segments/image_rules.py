@@ -1,4 +1,4 @@
-"""What a run asks of images, from its dataset and cluster."""
+"""The rules for images, from a run's dataset and cluster."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _DECODED_BYTES = 64 << 20
 
 
 def image_rules(dataset: Dataset, cluster: Cluster) -> ImageRules:
-    """The rules for the images of a dataset.
+    """Return the rules for the images of a dataset.
 
-    Decoded images take half of ``copy.memory_bytes``, over all batches; and if that is not set, at
-    most 64 MiB for each core.
+    Decoded images take half of ``copy.memory_bytes``, over all batches. Without
+    ``copy.memory_bytes``, they take at most 64 MiB for each core.
     """
     limits = cluster.copy_
     decoded_bytes = max(1, limits.memory // 2 // processes_together())
@@ -41,18 +41,18 @@ def image_rules(dataset: Dataset, cluster: Cluster) -> ImageRules:
 
 
 def strongest_check(dataset: Dataset) -> Validation:
-    """How images are checked, considering that a transform decodes them."""
+    """Return how images are checked, given that a transform decodes them."""
     return "decode" if dataset.shards.images else dataset.validate_
 
 
 def batch_read_bytes(
     dataset: Dataset, cluster: Cluster, concurrent_batches: int, *, local: bool
 ) -> int:
-    """The bytes that a batch of shards may read ahead: its share of what decoded images leave.
+    """Return how many bytes a batch may read ahead: its share of the memory besides decoded images.
 
-    Unless ``copy.memory_bytes`` is set, that is at most 64 MiB: more hardly helps, except where a
-    sample in a bucket has more than an eighth of it, so that no others are read at the same time.
-    ``local``: the shards are written to a directory.
+    Unless ``copy.memory_bytes`` is set, at most 64 MiB. More hardly helps, unless a sample in a
+    bucket takes over an eighth of that: such a sample is read alone. ``local``: the shards are
+    written to a directory.
     """
     limits = cluster.copy_
     memory_bytes = limits.memory // (2 if strongest_check(dataset) == "decode" else 1)
@@ -61,18 +61,18 @@ def batch_read_bytes(
 
 
 def planned_transform(dataset: Dataset) -> Transform | None:
-    """The transform of a new segment, with the libraries of this machine."""
+    """Return the transform of a new segment, with the libraries of this machine."""
     transform = dataset.image_options.transform
     return replace(transform, codecs=codec_versions()) if transform else None
 
 
 def image_options(dataset: Dataset) -> ImageOptions:
-    """What images a new segment may have, how they are stored, and what decodes other parts."""
+    """Return which images a new segment may have, how they are stored, and its other decoders."""
     return replace(shaped_images(dataset), transform=planned_transform(dataset))
 
 
 def check_codecs(planned: Transform | None) -> None:
-    """Check that this machine has the same libraries as the one that planned the segment."""
+    """Check that this machine has the libraries of the machine that planned the segment."""
     if planned is None:
         return
     installed, other = codec_versions(), planned.codecs or {}

@@ -1,4 +1,4 @@
-"""The index step: a segment's index, its sources and its bad samples, made from the receipts."""
+"""The index step: makes a segment's index, sources and bad samples from the receipts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from larder.versions.publish import read_segment
 class Index:
     """The new segment, complete but for its document.
 
-    ``omitted`` has the first of the ``omitted_count`` samples that were left out, by name.
+    ``omitted`` names the first of the ``omitted_count`` samples that were left out.
     """
 
     segment: UsedSegment
@@ -57,9 +57,8 @@ class Index:
 def index_shards(job: Job, *, progress: Progress) -> Index:
     """Write the manifests of a segment whose shards are all finished.
 
-    Of a segment that was complete when the run was planned, everything is as it was published: a
-    file that is missing, or differs, is damage. A RunError says that the cache that the dataset
-    asks for cannot hold all images.
+    If the segment was complete when the run was planned, its files must be as published: a missing
+    or altered file is damage. RunError: the dataset's cache cannot hold all images.
     """
     progress.start("index")
     root = open_root(job)
@@ -91,7 +90,7 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
 
 
 def _published(root: Store, job: Job, progress: Progress) -> Index:
-    """The segment as its document describes it, once its files were found to be as it says."""
+    """Check the files of a complete segment, and describe it from its document."""
     document = read_segment(root, job.segment)
     if document is None:
         message = f"segment {job.segment} was complete, and its document is gone"
@@ -108,7 +107,7 @@ def _published(root: Store, job: Job, progress: Progress) -> Index:
 
 
 def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
-    """The first samples that a complete segment has left out."""
+    """Yield the first samples that a complete segment has left out."""
     shown = min(SHOWN_FAILURES, document.skipped)
     columns = ["key", "parts", "message"]
     for file in document.files:
@@ -158,7 +157,7 @@ _SOURCES = SOURCES.field("parts").type
 
 
 def _sources(samples: pa.RecordBatch) -> pa.RecordBatch:
-    """Samples by `larder.shards.model.ROWS` as rows of SOURCES, without the parts of labels."""
+    """Turn samples by `larder.shards.model.ROWS` into rows of SOURCES, without label parts."""
     lists = samples.column("parts")
     parts = lists.flatten()
     kept = parts.field("source").is_valid()
@@ -171,11 +170,11 @@ def _sources(samples: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class IndexBuild(ExitStack):
-    """What the receipts of a segment's shards add up to.
+    """The sums and files made from the receipts of a segment's shards.
 
-    ``files`` are its files by role, once all shards were added; ``shards`` are those with
-    samples; ``forms`` says what the images of each split decode to; ``omitted`` are the first of
-    the ``omitted_count`` samples that were left out as bad.
+    ``files`` are the segment's files by role, once all shards were added. ``shards`` are the shards
+    with samples. ``forms`` says to which types the images of each split decode. ``omitted`` are the
+    first of the ``omitted_count`` bad samples left out.
     """
 
     def __init__(self, root: Store, job: SegmentJob, folder: Path, put: PutIndexes) -> None:

@@ -30,8 +30,9 @@ from larder.versions.index import (
 
 
 class IndexWriter(ExitStack):
-    """Writes the arrays into a folder, as a context manager. Memory does not grow with the rows,
-    but for the names of shards.
+    """A context manager that writes the arrays into a folder.
+
+    Memory grows with the names of shards, not with the rows.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -73,7 +74,7 @@ class IndexWriter(ExitStack):
             samples = first = 0
 
     def finish(self) -> ManifestFile:
-        """The file of role ``rows``."""
+        """Write the file of role ``rows``."""
         samples = self._rows.length
         files = {
             name: file.finish()
@@ -107,7 +108,7 @@ class IndexWriter(ExitStack):
 
 
 def _numbers(texts: pa.Array, numbered: dict[str, int]) -> npt.NDArray[np.int32]:
-    """The numbers of texts, of which new ones get the next."""
+    """Return the numbers of texts; a new text gets the next number."""
     encoded = texts.dictionary_encode()
     each = [numbered.setdefault(text, len(numbered)) for text in encoded.dictionary.to_pylist()]
     numbers: npt.NDArray[np.int32] = np.array(each, np.int32)[encoded.indices.to_numpy()]
@@ -119,7 +120,7 @@ def _texts(numbered: Mapping[str, int]) -> Array:
 
 
 def _blocks(files: Mapping[str, Path], samples: int) -> Iterator[tuple[int, ...]]:
-    """The items of `BLOCKS`, of files that are read: mapped pages would stay in memory."""
+    """Yield the items of `BLOCKS`. The files are read, as mapped pages would stay in memory."""
     key_start = part_start = 0
     for first in range(0, samples, BLOCK_ROWS):
         block = _read_items(files, "rows", first, min(first + BLOCK_ROWS, samples))
@@ -133,7 +134,7 @@ def _blocks(files: Mapping[str, Path], samples: int) -> Iterator[tuple[int, ...]
 def _read_items(files: Mapping[str, Path], name: str, start: int, end: int) -> Array:
     dtype = ITEMS[name]
     path = files[name]
-    # numpy.fromfile returns fewer items, without an error, where the disk cannot be read.
+    # numpy.fromfile returns fewer items, without an error, if the disk cannot be read.
     with disk_errors(path, reading=True), path.open("rb") as file:
         file.seek(HEADER_BYTES + start * dtype.itemsize)
         return np.frombuffer(file.read((end - start) * dtype.itemsize), dtype)

@@ -1,7 +1,7 @@
 """The mirror of a dataset: a copy of the objects that its samples are read from.
 
-How fast it copied is written to *work/measured.json* below the dataset's root, for the time that
-the next plan says. It is a hint: if it is missing or unreadable, a plan says no time.
+The measured pace of a copy is written to *work/measured.json* below the dataset's root, so that the
+next plan can estimate a time. It is a hint: if it is missing or unreadable, a plan names no time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PLACE = CopyPlace(Origin(), layout.MIRROR_PREFIX, layout.COPIES_PREFIX)
 def due_copies(
     order: Path, root: Store, *, md5: bool, work_dir: Path
 ) -> tuple[ManifestFile, Totals]:
-    """The objects that the samples of an order are read from, and that the mirror does not have.
+    """Find the objects that the samples of an order are read from, and that the mirror lacks.
 
     The manifest is of schema DUE; ``md5``: see `larder.copy.difference.uncopied`.
     """
@@ -71,12 +71,12 @@ def mirror_route(dataset: Dataset, cluster: Cluster, copies: Totals) -> Route:
 
 
 def has_receipts(job: Job) -> bool:
-    """Whether a run that was killed while it copied has left receipts that no record has."""
+    """Return whether a run that was killed while copying has left receipts that no record has."""
     return bool(find_receipts(open_root(job), PLACE))
 
 
 def put_copies(job: Job) -> StoredFile:
-    """Write what the record of the mirror says of the objects that shards are made from."""
+    """Write the entries of the mirror's record for the objects that shards are made from."""
     root = open_root(job)
     order = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=["parts"])
     record = record_rows(root, PLACE, read_record(root, PLACE))
@@ -89,7 +89,7 @@ def put_copies(job: Job) -> StoredFile:
 def copies_of(
     order: Iterable[pa.RecordBatch], record: Iterable[pa.RecordBatch], work_dir: Path
 ) -> Iterator[pa.RecordBatch]:
-    """What a record says of the parts of samples: rows of schema COPIES, in the same order."""
+    """Look up the parts of samples in a record; yields rows of schema COPIES, in the same order."""
     inputs = {"record": Stream(OBJECTS, record), "parts": Stream(_PARTS, _numbered(order))}
     rows = sorted_query(_COPIED, inputs, _COPIES, ["place"], work_dir=work_dir)
     for samples in group_parts(rows):
@@ -104,11 +104,11 @@ _COPIED = """
     SELECT sample, place, nullif(mirror_etag, etag) AS mirror_etag, checksum
     FROM record RIGHT JOIN parts USING (key, etag)
 """
-"""Of what the record does not have, the plan knew that both etags are the MD5 of the content."""
+"""For objects that the record lacks, the plan knew that both etags are the MD5 of the content."""
 
 
 def _numbered(order: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The parts of samples, each with the number of its sample and its place among all parts."""
+    """Yield the parts of samples, each with its sample's number and its place among all parts."""
     sample = place = 0
     for batch in order:
         lists = batch.column("parts")
@@ -120,7 +120,7 @@ def _numbered(order: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def failed_hint(job: Job, record: CopyDocument) -> str:
-    """What to do about objects that could not be copied."""
+    """Make the hint for a run with objects that could not be copied."""
     assert record.failures is not None, "some objects failed"
     listed_in = object_url(root_url(job.dataset, job.cluster), record.failures.path)
     hint = "nothing was published; fix or exclude them, then run again to continue"
@@ -128,12 +128,12 @@ def failed_hint(job: Job, record: CopyDocument) -> str:
 
 
 ENOUGH = Totals(1_000, 64_000_000)
-"""A copy of fewer objects and fewer bytes says little about the next one."""
+"""The smallest copy that is measured: fewer objects and fewer bytes say little about the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A copy that was made.
+    """The measured pace of a copy.
 
     ``source`` and ``storage`` are their names in plans: another pair has another pace.
     """
@@ -145,12 +145,14 @@ class Measured:
     storage: str
 
     def expected_seconds(self, copies: Totals) -> float:
-        """How long other copies take: as their bytes or their number did, whichever is longer."""
+        """Estimate the time of other copies from their bytes and from their number; the longer
+        counts.
+        """
         return self.seconds * max(copies.bytes / self.bytes, copies.count / self.objects)
 
 
 def read_measured(root: Store, dataset: Dataset, cluster: Cluster) -> Measured | None:
-    """What an earlier run measured between these places, if anything."""
+    """Read the measurement of an earlier run between these places, if there is a valid one."""
     key = layout.MEASURED_KEY
     with suppress(LarderError, TypeError):
         data = read_optional(root, key)
@@ -166,7 +168,7 @@ def read_measured(root: Store, dataset: Dataset, cluster: Cluster) -> Measured |
 
 
 def write_measured(job: Job, copied: Totals, seconds: float) -> None:
-    """Write down how fast a run has copied, if it was enough; a store's refusal does not matter."""
+    """Record the pace of a large enough copy; a refusal by the store is ignored."""
     enough = copied.count >= ENOUGH.count or copied.bytes >= ENOUGH.bytes
     if enough and copied.bytes and seconds > 0:
         places = _places(job.dataset, job.cluster)

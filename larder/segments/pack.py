@@ -26,7 +26,7 @@ SHARD_PLAN = table(
 
 @dataclass(frozen=True, slots=True)
 class ShardPlans:
-    """Planned shards: a manifest of schema SHARD_PLAN, and what it adds up to in each split.
+    """Planned shards: a manifest of schema SHARD_PLAN, and its totals in each split.
 
     ``stretched``: a shard with several samples is longer than it should be. ``targets`` has the
     size of a split's shards if ``shards.count_min`` makes them smaller than ``shards.bytes``.
@@ -50,10 +50,10 @@ def pack(
 ) -> ShardPlans:
     """Fill shards with the samples of a sample order. Memory does not depend on their number.
 
-    The samples are the first ``samples`` rows of the order. ``options`` is what the format is made
-    from, by default as configured; ``targets`` is the size of a split's shards if it is not
-    ``shards.bytes``, by default what follows from ``shards.count_min``; ``first_shards`` is the
-    number of a split's first shard, unless it is 0.
+    The samples are the first ``samples`` rows of the order. ``options`` are the options of the
+    format, by default as configured. ``targets`` is the size of a split's shards if it is not
+    ``shards.bytes``; the default follows from ``shards.count_min``. ``first_shards`` is the number
+    of a split's first shard, unless it is 0.
     """
     shards = dataset.shards
     format_ = shard_format(shards.format, options or shards.options)
@@ -102,11 +102,11 @@ def laid_out(
     samples: int,
     before: FormatOptions | None,
 ) -> FormatOptions:
-    """The options of a format, with the layout of a segment if the format needs to know it.
+    """Return the options of a format, with the layout of a segment if the format needs one.
 
-    The samples are the first ``samples`` rows of the order; ``before`` are the options of the last
-    of the segments next to it, if there are any. A sample that the format cannot store is refused
-    by name (``config.invalid_value``).
+    The samples are the first ``samples`` rows of the order. ``before`` are the options of the
+    previous version's last segment, if the new version keeps any segment. A sample that the format
+    cannot store is refused by name (``config.invalid_value``).
     """
     format_ = shard_format(format_name, options)
     if not format_.surveys:
@@ -117,6 +117,6 @@ def laid_out(
 
 
 def planned_shards(path: Path) -> Iterator[ShardPlan]:
-    """The shards of a manifest of schema SHARD_PLAN."""
+    """Yield the shards of a manifest of schema SHARD_PLAN."""
     for batch in read_manifest(path, SHARD_PLAN):
         yield from map(ShardPlan, *(column.to_pylist() for column in batch.columns))

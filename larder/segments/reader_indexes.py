@@ -1,7 +1,7 @@
 """The index files that other readers of shards need: one of each kind for every shard.
 
-The task that writes a shard writes them next. The index step lists them, and makes again those that
-are missing or altered, or of shards that an earlier release wrote.
+The task that writes a shard writes its index files next. The index step lists them. It makes
+missing and altered files again, and files for shards that an earlier release wrote.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def put_indexes(
 ) -> tuple[IndexFile, ...]:
     """Write the index files of a shard.
 
-    Its samples have at least the columns of `larder.shards.model.ROWS`.
+    ``rows`` have at least the columns of `larder.shards.model.ROWS`.
     """
     contents = index_contents(shard_format.indexes, shard, rows)
     return tuple(_put(root, segment, split, content) for content in contents)
@@ -43,21 +43,22 @@ def _put(root: Store, segment: str, split: str, content: IndexContent) -> IndexF
 
 
 PutIndexes = Callable[[Store, str, str, str, ShardFormat, Spool], tuple[IndexFile, ...]]
-"""`put_indexes`, or `described_indexes`, which has the same arguments."""
+"""The type of `put_indexes` and `described_indexes`."""
 
 
 def described_indexes(
     root: Store, segment: str, split: str, shard: str, shard_format: ShardFormat, rows: Spool
 ) -> tuple[IndexFile, ...]:
-    """What `put_indexes` would write; nothing is written."""
+    """Describe the files that `put_indexes` would write; nothing is written."""
     del root, segment, split
     return tuple(file for file, _ in index_files(shard_format.indexes, shard, rows))
 
 
 class ShardIndexes:
-    """The index files of a segment's shards. Listed once.
+    """The index files of a segment's shards, listed once.
 
-    ``put`` is called for a shard that lacks an index file, and returns those of the shard.
+    ``put`` is called for a shard that lacks an index file, and returns all index files of the
+    shard.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class ShardIndexes:
         self._infos = {info.key: info for info in listed(root, prefix)} if self._kinds else {}
 
     def of(self, receipt: Receipt) -> tuple[IndexFile, ...]:
-        """The index files of a shard, which exist then."""
+        """Return the index files of a shard; missing files are made first."""
         shard = receipt.shard
         files = shard.indexes
         if not all(self._exists(shard.split, file) for file in files) or (

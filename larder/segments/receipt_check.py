@@ -1,6 +1,6 @@
 """Compares the receipt of a shard with the order of the samples, whose digest the run knows.
 
-A receipt may be that of a run that was stopped, and no document has its digest: it saves work and
+A receipt may come from a run that was stopped, and no document has its digest. It saves work and
 proves nothing.
 """
 
@@ -32,7 +32,7 @@ class PlannedRows:
         self._rest: list[pa.RecordBatch] = []
 
     def take(self, rows: int) -> Iterator[pa.RecordBatch]:
-        """The next rows; fewer at the end of the order."""
+        """Yield the next rows; fewer at the end of the order."""
         while rows:
             batch = self._rest.pop() if self._rest else next(self._batches, None)
             if batch is None:
@@ -55,8 +55,9 @@ def receipt_problem(
 ) -> str:
     """Say why a shard with this receipt cannot be the planned one; empty if it can.
 
-    ``planned`` are the samples of the order. With ``transformed``, images are stored with other
-    lengths than their objects have. Memory: a batch of rows, the bad ones, and the places of parts.
+    ``planned`` are the samples of the order. With ``transformed``, the lengths of stored images
+    differ from the lengths of their objects. Memory: a batch of rows, the bad rows, and the places
+    of parts.
     """
     shard = receipt.shard
     bad = pa.Table.from_batches(receipt.rows(first_row=shard.samples), RECEIPT_ROWS)
@@ -82,7 +83,7 @@ def receipt_problem(
 
 
 class _Samples:
-    """The samples of a receipt, which are compared with the planned ones batch by batch."""
+    """The samples of a receipt, which are compared with the planned samples batch by batch."""
 
     def __init__(
         self,

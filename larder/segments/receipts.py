@@ -1,14 +1,14 @@
-"""The receipts of shards: what is known of a finished shard, in one file beside it.
+"""The receipts of shards: each describes a finished shard, in one file beside it.
 
-A receipt is written after its shard, at ``work/shards/SPLIT/NAME-DIGEST.parquet``. Its rows are
-those of the shard's samples, then those of the samples that were left out as bad; its metadata says
-what the shard's files are. The digest is of the lengths and etags of these files, so a listing
-tells whether the receipt is of the objects that are there now.
+A receipt is written after its shard, at ``work/shards/SPLIT/NAME-DIGEST.parquet``. Its rows are the
+shard's samples, then the bad samples that were left out; its metadata describes the shard's files.
+The digest covers the lengths and etags of these files, so a listing tells whether the receipt
+matches the stored objects.
 
-An object whose length matches a receipt, and whose etag does not, was written to, copied or
-restored since: it is read and compared with the receipt's sha256. On a file system, an etag
-consists of time, size and inode, so a change that restores all three is not detected here (as rsync
-would not detect it); on S3 this cannot happen.
+An object whose length matches a receipt, but whose etag does not, was rewritten, copied or restored
+since. It is read and compared with the receipt's sha256. On a file system, an etag consists of
+time, size and inode, so a change that restores all three is not detected (nor by rsync). On S3
+this cannot happen.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from larder.versions.documents import SegmentDocument
 READERS = 8
 
 _GROUP_ROWS = 8_192
-"""Rows of a receipt that are compressed together, which are what writing it holds."""
+"""Rows of a receipt that are compressed together, and held in memory while it is written."""
 
 _METADATA = b"larder.shard"
 
@@ -56,7 +56,7 @@ _METADATA = b"larder.shard"
 class FinishedShard:
     """A finished shard; it has no ``files`` if all of its samples were left out as bad.
 
-    ``forms`` says what its images decode to, if that was asked for; ``indexes`` are its index files
+    ``forms`` are the types that its images decode to, if requested. ``indexes`` are its index files
     for other readers.
     """
 
@@ -73,7 +73,7 @@ class FinishedShard:
 
 
 def shard_of(result: ShardResult, indexes: Sequence[IndexFile] = ()) -> FinishedShard:
-    """A shard that did not fail, with its index files for other readers."""
+    """Describe a shard that did not fail, with its index files for other readers."""
     samples = result.samples.num_rows
     return FinishedShard(
         result.split, result.name, result.files, samples, result.forms, tuple(indexes)
@@ -103,16 +103,16 @@ def _digest(files: Iterable[tuple[str, int, str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A receipt as a local file; ``url`` is where it is in the storage."""
+    """A receipt as a local file; ``url`` is its place in the storage."""
 
     url: str
     path: Path
     shard: FinishedShard
 
     def rows(self, first_row: int = 0) -> Iterator[pa.RecordBatch]:
-        """The samples of the shard, then those that were left out as bad.
+        """Yield the samples of the shard, then the bad samples that were left out.
 
-        By `larder.shards.model.RECEIPT_ROWS`. ``damage.manifest``: they cannot be read.
+        Rows are by `larder.shards.model.RECEIPT_ROWS`. ``damage.manifest``: they cannot be read.
         """
         try:
             yield from read_manifest(self.path, RECEIPT_ROWS, first_row=first_row)
@@ -120,7 +120,7 @@ class Receipt:
             raise damaged_receipt(self.url, error.message) from error
 
     def samples(self) -> Iterator[pa.RecordBatch]:
-        """The samples of the shard, by `larder.shards.model.ROWS`; errors as of `rows`."""
+        """Yield the samples of the shard, by `larder.shards.model.ROWS`; raises like `rows`."""
         for batch in self.rows():
             samples = batch.filter(batch.column("bad").is_null())
             try:
@@ -136,7 +136,7 @@ def damaged_receipt(url: str, message: str) -> DamageError:
 
 
 def read_receipt(root: Store, key: str, folder: Path) -> Receipt:
-    """A receipt, in place or copied into ``folder``; ``damage.manifest``: it cannot be read."""
+    """Read a receipt, in place or copied into ``folder``; ``damage.manifest``: it is damaged."""
     if root.features.local_path:
         path = local_path(root, key)
     else:
@@ -159,10 +159,10 @@ def _shard(path: Path, url: str) -> FinishedShard:
 
 @dataclass(frozen=True, slots=True)
 class ShardObjects:
-    """What listings show of a planned shard.
+    """The objects and receipts of a planned shard, as listed.
 
-    ``objects`` are those of its files that exist; ``receipts`` are the keys of all its receipts,
-    and ``receipt`` is that of the one which is of these objects.
+    ``objects`` are its existing files. ``receipts`` are the keys of all its receipts, and
+    ``receipt`` is the key of the receipt that matches these objects.
     """
 
     plan: ShardPlan
@@ -172,14 +172,14 @@ class ShardObjects:
 
     @property
     def bytes(self) -> int:
-        """Of its files; 0 for a shard whose samples were all left out."""
+        """Total size of its files; 0 for a shard whose samples were all left out."""
         return sum(info.size_bytes for info in self.objects)
 
 
 def list_shards(root: Store, job: SegmentJob, plans: Iterable[ShardPlan]) -> list[ShardObjects]:
     """List the objects and the receipts of some shards of a segment, in their order.
 
-    Of each split, everything between its first and its last of these shards is listed.
+    In each split, everything between the first and the last of these shards is listed.
     """
     format_ = shard_format(*job.shape.use)
     shards: list[ShardObjects] = []
@@ -201,7 +201,7 @@ def list_shards(root: Store, job: SegmentJob, plans: Iterable[ShardPlan]) -> lis
 
 
 def _between(root: Store, prefix: str, names: Sequence[str]) -> Iterator[ObjectInfo]:
-    """The objects from the first of some sorted names to what begins with the last one."""
+    """Yield the objects from the first of some sorted names to all that begin with the last."""
     pages = listed(root, prefix, start_after=f"{prefix}{names[0][:-1]}")
     last = f"{prefix}{names[-1]}"
     return takewhile(lambda info: info.key <= last or info.key.startswith(last), pages)
@@ -227,10 +227,10 @@ def _listed_shard(
 def finished_shards(
     root: Store, job: SegmentJob, plans: Iterable[ShardPlan], progress: Progress
 ) -> list[ShardObjects]:
-    """The shards that are finished, among some of a segment.
+    """Return the finished shards, among some shards of a segment.
 
-    Where a shard has receipts, of which none is of its objects, it is read and compared with them;
-    if it is right, it gets a receipt that is.
+    If a shard has receipts and none of them matches its objects, the objects are read and compared
+    with the receipts. If they are right, the shard gets a matching receipt.
     """
     shards = list_shards(root, job, plans)
     finished = [shard for shard in shards if shard.receipt]
@@ -251,7 +251,9 @@ def finished_shards(
 
 
 def _is_of(root: Store, segment: str, shard: ShardObjects, key: str, folder: Path) -> bool:
-    """Whether a receipt has the contents of a shard; if so, another one gets its etags."""
+    """Return whether a receipt matches the contents of a shard; if so, write a receipt with its
+    etags.
+    """
     receipt = read_receipt(root, key, folder)
     files = receipt.shard.files
     if [file.bytes for file in files] != [info.size_bytes for info in shard.objects]:
@@ -265,9 +267,9 @@ def _is_of(root: Store, segment: str, shard: ShardObjects, key: str, folder: Pat
 
 
 def published_plans(root: Store, document: SegmentDocument) -> list[ShardPlan]:
-    """The shards of a published segment that have receipts, in the order of their plan.
+    """Return the shards of a published segment that have receipts, in the order of their plan.
 
-    Of the plan, only splits and names are known.
+    Only the splits and names of the plan are known.
     """
     prefix = layout.receipts_prefix(document.id)
     keys = (info.key for info in listed(root, prefix))
@@ -284,9 +286,10 @@ def published_plans(root: Store, document: SegmentDocument) -> list[ShardPlan]:
 def planned_receipts(
     root: Store, job: SegmentJob, plans: Iterable[ShardPlan]
 ) -> Iterator[tuple[ShardPlan, Receipt]]:
-    """The shards of a segment in the order of its plan, each with its receipt, read ahead.
+    """Yield the shards of a segment in the order of its plan, each with its receipt, read ahead.
 
-    Of several receipts, the one of the objects that are there. ``run.failed``: a shard has none.
+    Of several receipts, the receipt of the stored objects is used. ``run.failed``: a shard
+    has none.
     """
     shards = list_shards(root, job, plans)
     if missing := [shard.plan.name for shard in shards if not shard.receipts]:

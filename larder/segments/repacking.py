@@ -48,7 +48,7 @@ def pack_again(
 
 
 def _anywhere(job: SegmentJob) -> Readable:
-    """Objects in the state that was planned, else in any that the mirror or the source has."""
+    """Read objects in the planned state, else in any state that the mirror or the source has."""
     mirror = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
     others = (
         with_derived(Unconditional(each), job.dataset, job.cluster)
@@ -60,7 +60,7 @@ def _anywhere(job: SegmentJob) -> Readable:
 def _samples(
     job: SegmentJob, source: Readable, shard: Shard, sources: StoredFile
 ) -> Generator[PlannedSample]:
-    """The samples of a shard as they were planned."""
+    """Yield the samples of a shard as they were planned."""
     batches = read_ref(
         open_root(job),
         sources,
@@ -72,7 +72,7 @@ def _samples(
     for batch in batches:
         keys, labels = (batch.column(name).to_pylist() for name in ("key", "label"))
         parts = column_structs(batch.column("parts"), ("ext", "source", "length", "etag"), Part)
-        if job.shape.images.transform:  # the lengths are those of transformed images
+        if job.shape.images.transform:  # the recorded lengths are of transformed images
             parts = (tuple(_with_size(source, part) for part in each) for each in parts)
         for key, label, sample_parts in zip(keys, labels, parts, strict=True):
             yield PlannedSample(shard.split, key, label, sample_parts)

@@ -1,4 +1,4 @@
-"""The job: what a step needs to know, small enough to be sent to a task on any machine.
+"""The job: the input of every step, small enough to be sent to a task on any machine.
 
 Manifests are passed between steps by reference: their key below the dataset's root, and their
 sha256.
@@ -29,7 +29,8 @@ from larder.versions.publish import Conditions
 class UsedSegment:
     """A complete segment, as a version uses it; ``files`` are its manifests.
 
-    ``splits`` is what the segment has in each split, ``listed`` only what is not omitted.
+    ``splits`` counts everything that the segment has in each split, ``listed`` only its listed
+    shards without omitted samples.
     """
 
     use: SegmentUse
@@ -51,8 +52,8 @@ class NewSegment:
     """A segment to build; ``complete``: it existed when the run was planned.
 
     The manifests are of schemas SAMPLE_ORDER and SHARD_PLAN; None if nothing is planned, because
-    shards of the segment are made again. ``copies``, of schema COPIES, is there once the objects
-    are in the mirror.
+    shards of the segment are made again. ``copies``, of schema COPIES, is set once the objects are
+    in the mirror.
     """
 
     id: str
@@ -65,10 +66,10 @@ class NewSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentJob:
-    """What the steps that make shards and caches share; ``new`` is the segment to build, if any.
+    """The common input of the steps for shards and caches; ``new`` is the segment to build, if any.
 
-    By ID, ``formats`` has the format of the shards of each segment of the previous version;
-    ``weaker`` are those whose images were checked more weakly than they are now.
+    ``formats`` has the format of the shards of each segment of the previous version, by ID.
+    ``weaker`` are the segments whose images were checked more weakly than now.
     """
 
     dataset: Dataset
@@ -95,7 +96,7 @@ class SegmentJob:
 
     @property
     def copies(self) -> StoredFile | None:
-        """What the record of the mirror says of the objects; None if the source is read."""
+        """The mirror's record of the objects; None if the source is read."""
         return self._new.copies
 
     @property
@@ -121,19 +122,20 @@ def _planned(manifest: StoredFile | None) -> StoredFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(SegmentJob):
-    """Everything that the steps of one run share.
+    """The common input of all steps of one run.
 
-    ``kept`` are the segments that the version shares with the previous one, in order; ``classes``
+    ``kept`` are the segments that the version shares with the previous one, in order. ``classes``
     are in the order of their numbers. ``expected`` is the version that the tag named before the
     listing, or None if there was no tag. ``published``: the version existed, so that only the
-    inputs have to be recorded. ``due`` is the job of copying what the mirror lacks, if anything.
+    inputs have to be recorded. ``due`` is the job of copying the objects that the mirror lacks, if
+    any.
 
-    ``inventory`` is of schema OBJECTS, as it is published; ``files`` are further files of the
-    version that are written already: its omitted rows, and the bad samples that earlier versions
-    left out. ``skipped`` counts these bad samples, and keys that no sample can have.
+    ``inventory`` is of schema OBJECTS, as published. ``files`` are further files of the version
+    that are written already: its omitted rows, and the bad samples that earlier versions left out.
+    ``skipped`` counts these bad samples, and keys that no sample can have.
 
-    ``claim`` keeps the segments that this run uses from being cleaned until it ends; None if it
-    changes nothing.
+    ``claim`` keeps the segments that this run uses from being cleaned until it ends; None if the
+    run changes nothing.
     """
 
     inputs: str
@@ -155,12 +157,12 @@ def open_root(job: SegmentJob) -> Store:
 
 
 def open_origin(job: SegmentJob) -> Store:
-    """The source without its derived objects, which are never copied."""
+    """Open the source without its derived objects, which are never copied."""
     return open_location(job.dataset.source, limits=job.cluster.copy_)
 
 
 def open_source(job: SegmentJob) -> Readable:
-    """The source, with its derived objects."""
+    """Open the source, with its derived objects."""
     return source_of(job.dataset, job.cluster)
 
 

@@ -45,11 +45,12 @@ _LEAST_BYTES = 256_000_000
 _LEAST_SAMPLES = 40_000
 
 PIECE_ROWS = 2_048
-"""So many samples are objects at a time: in columns they take a tenth of the memory."""
+"""Samples held as Python objects at a time; in columns they take a tenth of the memory."""
 
 
 def shard_batches(job: SegmentJob, progress: Progress) -> tuple[list[ShardBatch], Totals]:
-    """The shards to make, in batches of about ``runner.batch_bytes``, and the finished ones.
+    """Return the shards to make, in batches of about ``runner.batch_bytes``, and the finished
+    shards.
 
     See `larder.segments.receipts.finished_shards`.
     """
@@ -65,7 +66,7 @@ def shard_batches(job: SegmentJob, progress: Progress) -> tuple[list[ShardBatch]
 
 
 def _batch_size(job: SegmentJob, plans: Sequence[ShardPlan]) -> tuple[int, int]:
-    """Bytes and samples of a batch: less than allowed, if otherwise some workers had none."""
+    """Return the maximum bytes and samples of a batch, smaller if some workers would get none."""
     runner = job.cluster.runner
     workers = runner.workers or usable_cores()
     size_bytes = -(-sum(plan.bytes for plan in plans) // workers)
@@ -77,9 +78,10 @@ def _batch_size(job: SegmentJob, plans: Sequence[ShardPlan]) -> tuple[int, int]:
 
 
 def shard_units(job: SegmentJob, batch: ShardBatch, count: int) -> list[ShardBatch]:
-    """A batch in pieces for ``count`` processes, if others reach the stores.
+    """Split a batch into pieces for ``count`` processes, if other processes reach the stores.
 
-    Images are transformed by processes of their own, several for one shard.
+    A batch with a transform is not split: its images have processes of their own, several per
+    shard.
     """
     here = not reachable(job.dataset.source, job.cluster.storage)
     if here or job.shape.images.transform is not None:
@@ -89,7 +91,7 @@ def shard_units(job: SegmentJob, batch: ShardBatch, count: int) -> list[ShardBat
 
 
 def _sample_seconds(job: SegmentJob) -> float:
-    """Requests cost far more than files."""
+    """Estimate the seconds per sample: requests cost far more than files."""
     return 15e-6 if is_local(job.dataset.source, job.cluster.storage) else 0.4e-3
 
 
@@ -99,8 +101,8 @@ def shard_batch(
 ) -> BatchReport:
     """Make the shards of one batch, each with a receipt.
 
-    What an earlier attempt at the batch has finished is not made again; shards that failed are not
-    written and have no receipt. Concurrent batches share ``copy.concurrency`` and
+    Shards that an earlier attempt at the batch has finished are not made again. Failed shards are
+    not written and have no receipt. Concurrent batches share ``copy.concurrency`` and
     ``copy.memory_bytes``. ``run.failed``: this machine cannot transform images as planned.
     """
     format_ = shard_format(*job.shape.use)
@@ -127,7 +129,7 @@ def shard_batch(
                 result = build_shard(plan, shard_samples, format_, open_writer, build)
                 _pass_over(shard_samples)
                 failures.add_counted(result.failures, result.failed)
-                progress.advance("shard")  # no receipt is written for what ends after a stop
+                progress.advance("shard")  # raises after a stop, before a receipt is written
                 if not result.failed:
                     place = (job.segment, result.split, result.name)
                     indexes = put_indexes(root, *place, format_, result.samples)
@@ -142,9 +144,9 @@ def shard_batch(
 def open_build(
     job: SegmentJob, stores: Sequence[Readable], concurrent_batches: int, progress: Progress
 ) -> Iterator[ShardBuild]:
-    """What the shards of a batch are made from: the first of some stores, and old shards.
+    """Open the inputs of a batch's shards: the first of ``stores``, and old shards.
 
-    Concurrent batches share what the cluster allows for reading the ``stores``.
+    Concurrent batches share the cluster's limits for reading the ``stores``.
     """
     root, limits = open_root(job), job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
@@ -154,7 +156,7 @@ def open_build(
     local = root.features.local_path
     threads = max(suited_concurrency(store, check, allowed) for store in stores)
     together = sends_several(stores[0], rules)
-    # A batch of local files waits for nothing else than its core.
+    # A batch of local files waits only for its core.
     waits = not (local and stores[0].features.local_path)
     with (
         OldShards(root, job.formats, layout.shard_key, weaker=job.weaker) as old_shards,
@@ -171,12 +173,14 @@ def open_build(
 
 
 def _pass_over(samples: Iterator[PlannedSample]) -> None:
-    """Take what a failed or finished shard has left unread: each shard begins with its own."""
+    """Skip the samples that a failed or finished shard has left unread: each shard begins with its
+    own.
+    """
     deque(samples, maxlen=0)
 
 
 def _reads(job: SegmentJob, root: Store, batch: ShardBatch) -> tuple[bool, bool]:
-    """Whether any samples of the batch are read from their objects, and any from old shards."""
+    """Return whether any samples of the batch are read from objects, and any from old shards."""
     objects = packed = False
     for rows in _rows_of(root, batch)(job.sample_order, SAMPLE_ORDER, columns=FROM_PREVIOUS):
         objects |= bool(from_objects(rows).any())
@@ -185,7 +189,7 @@ def _reads(job: SegmentJob, root: Store, batch: ShardBatch) -> tuple[bool, bool]
 
 
 def _reading(job: SegmentJob, root: Store, batch: ShardBatch) -> Readable:
-    """The store with the objects of samples: the mirror if there is one, else the source."""
+    """Open the store with the objects of samples: the mirror if there is one, else the source."""
     if job.copies is None:
         return open_source(job)
     rows = _rows_of(root, batch)
@@ -196,7 +200,7 @@ def _reading(job: SegmentJob, root: Store, batch: ShardBatch) -> Readable:
 
 
 def _copied(order: pa.RecordBatch, copies: pa.RecordBatch) -> pa.RecordBatch:
-    """The copies of the objects of some samples, with the columns of OBJECTS."""
+    """Return the copies of the objects of some samples, with the columns of OBJECTS."""
     parts, copied = order.column("parts").flatten(), copies.column("copies").flatten()
     columns = {name: parts.field(name) for name in ("key", "etag")}
     mirror_etags = pc.coalesce(copied.field("mirror_etag"), columns["etag"])
@@ -209,7 +213,7 @@ def shard_writer(root: Store, segment: str, split: str, name: str) -> Writer:
 
 
 def _rows_of(root: Store, batch: ShardBatch) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """Reads the rows of a batch in a manifest that has one for each sample."""
+    """Make a reader for the rows of a batch, in a manifest with one row per sample."""
     return partial(
         read_ref, root, first_row=batch.first_row, rows=batch.rows, batch_rows=PIECE_ROWS
     )

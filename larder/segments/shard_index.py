@@ -29,7 +29,7 @@ Ranges = tuple[_Numbers, _Numbers]
 
 
 class CheckedRange(NamedTuple):
-    """A range of a file, its checksum, and the place of the sample that it belongs to."""
+    """A range of a file, its checksum, and the place of its sample."""
 
     start: int
     stop: int
@@ -60,12 +60,12 @@ class ShardIndex:
         return int(self._rows.num_rows)
 
     def __iter__(self) -> Iterator[IndexedSample]:
-        """The samples in order, made as they are needed."""
+        """Yield the samples in order, each made when it is needed."""
         rows = (self._rows.slice(start, _CHUNK_ROWS) for start in range(0, len(self), _CHUNK_ROWS))
         return read_index(rows)
 
     def named(self, places: Sequence[int]) -> tuple[str, ...]:
-        """The keys of some samples."""
+        """Return the keys of some samples."""
         return tuple(self._rows.column("key").take(pa.array(places, pa.int64())).to_pylist())
 
     def places_problem(
@@ -77,11 +77,12 @@ class ShardIndex:
         first: int = 0,
         last: bool = True,
     ) -> str:
-        """What is wrong if places are not in order, apart, and inside the file; else empty.
+        """Describe the first place that is not in order, apart, and inside the file; else empty.
 
-        With its format, the samples fill the shard, and the parts of a framed one stand where the
-        lengths of the headers and contents before them put them. A batch of its samples, from
-        number ``first`` on, fills it from ``begin`` on, and to its end if it is the ``last``.
+        With a format, samples that are ranges of bytes must also fill the shard. In a framed
+        format, each part must be where the earlier headers and contents put it. A batch of samples,
+        from number ``first`` on, fills the shard from ``begin`` on, and to its end if it is the
+        ``last``.
         """
         counts_rows = self._counts_rows(first)
         before = np.concatenate(([begin], self._stops[:-1]))
@@ -116,11 +117,11 @@ class ShardIndex:
         return "" if is_whole else f"by the index, the shard has {end:,} bytes"
 
     def end(self, begin: int = 0) -> int:
-        """Where the last sample ends, or ``begin`` if there is none."""
+        """Return the end of the last sample, or ``begin`` if there is none."""
         return int(self._stops[-1]) if len(self) else begin
 
     def _frames_problem(self, shard_format: ShardFormat, begin: int) -> str:
-        """Find the headers of a framed shard; what is wrong if parts do not follow from them."""
+        """Find the headers of a framed shard; describe a part that does not follow them."""
         lengths: list[int] = []
         checksums: list[int] = []
         rests = [np.zeros(0, np.int64)]
@@ -153,29 +154,29 @@ class ShardIndex:
         return ""
 
     def spooled(self) -> Spool:
-        """The rows, for what makes the index files of other readers."""
+        """Copy the rows into a spool, to make the index files of other readers."""
         spool = Spool(INDEXED)
         spool.append(self._rows)
         return spool
 
     def ranges(self) -> Ranges:
-        """Of the parts that are ranges of the file."""
+        """Return the offsets and lengths of the parts that are ranges of the file."""
         return self._offsets[self._placed], self._lengths[self._placed]
 
     def _counts_rows(self, first: int) -> bool:
-        """Whether places of samples are numbers of rows, as in columnar formats, not bytes."""
+        """Return whether places of samples are row numbers, as in columnar formats, not bytes."""
         rows = first + np.arange(len(self))
         return bool(np.array_equal(self._starts, rows) and np.array_equal(self._stops, rows + 1))
 
     def _in_order(self, wanted: _Flags) -> _Numbers:
-        """The places of some parts, in the order of their offsets: columns are not that of rows."""
+        """Return the places of some parts, sorted by offset; columnar formats do not sort them."""
         places = np.flatnonzero(wanted)
         order = np.lexsort((self._lengths[places], self._offsets[places]))
         ordered: _Numbers = places[order]
         return ordered
 
     def label_problems(self, classes: int) -> tuple[str, list[int]]:
-        """Compare labels with parts ``cls`` and classes; returns a problem, and all places."""
+        """Compare labels with parts ``cls`` and classes; return a problem, and all places."""
         column = self._rows.column("label")
         labelled: _Flags = column.is_valid().to_numpy(zero_copy_only=False)
         labels = _numbers(column.fill_null(-1))
@@ -190,7 +191,7 @@ class ShardIndex:
         return f"the part cls of {key} is not its label, {label}", bad
 
     def _have_labels(self, labels: _Numbers) -> _Flags:
-        """Which samples have one part ``cls``, with the length and checksum of their label."""
+        """Return which samples have one part ``cls``, with their label's length and checksum."""
         exts = pc.equal(self._parts.field("ext"), LABEL_EXT)
         places = np.flatnonzero(exts.to_numpy(zero_copy_only=False))
         samples = self._samples[places]
@@ -205,7 +206,7 @@ class ShardIndex:
         return labelled
 
     def spans(self) -> Iterator[CheckedRange]:
-        """The parts that are ranges, in order, without empty ones, each after its header."""
+        """Yield the parts that are ranges, in order, without empty ones, each after its header."""
         places = self._in_order(self._placed)
         for start in range(0, len(places), _CHUNK_ROWS):
             chunk = places[start : start + _CHUNK_ROWS]

@@ -12,7 +12,7 @@ from larder.versions import layout
 
 
 def root_url(dataset: Dataset, cluster: Cluster) -> str:
-    """URL of ``STORAGE/larder/DATASET/``; ``file:///...`` for a directory."""
+    """Return the URL of ``STORAGE/larder/DATASET/``; ``file:///...`` for a directory."""
     return _root_url(dataset.name, cluster)
 
 
@@ -24,14 +24,14 @@ def _root_url(dataset: str, cluster: Cluster) -> str:
 def storage_of(
     dataset: Dataset, cluster: Cluster, prefix: str = "", *, unlisted: OnUnlisted | None = None
 ) -> Store:
-    """The dataset's root in the storage, or a prefix below it."""
+    """Open the dataset's root in the storage, or a prefix below it."""
     return dataset_root(dataset.name, cluster, prefix, unlisted=unlisted)
 
 
 def dataset_root(
     dataset: str, cluster: Cluster, prefix: str = "", *, unlisted: OnUnlisted | None = None
 ) -> Store:
-    """The same, of a dataset of which only the name is known."""
+    """Open the root of a dataset that is known only by name; see `storage_of`."""
     url = _root_url(dataset, cluster)
     return open_location(
         cluster.storage,
@@ -48,7 +48,7 @@ def source_of(
     *,
     unlisted: OnUnlisted | None = None,
 ) -> Readable:
-    """The source of a dataset, as a run on a cluster reads it, or a URL with its credentials.
+    """Open the source of a dataset for a run on a cluster, or a URL with the source's credentials.
 
     Derived objects can be read from it.
     """
@@ -57,8 +57,8 @@ def source_of(
 
 
 def with_derived(store: Readable, dataset: Dataset, cluster: Cluster) -> Readable:
-    """The source, or its mirror, with the derived objects that its containers contain.
+    """Add the derived objects in containers to the source or its mirror.
 
-    Those in containers of Larder's own are read from the storage.
+    Objects in Larder's own containers are read from the storage.
     """
     return DerivedObjects(store, lambda: storage_of(dataset, cluster, layout.DERIVED_PREFIX))

@@ -1,6 +1,7 @@
-"""What is published: where it is (`layout`), how it is named (`identity`), and what says so.
+"""Published versions: their keys (`layout`), their identities (`identity`) and their documents.
 
-`documents` are segment.json, cache.json and version.json, `index` (in `arrays`) is what training
-reads, `rows` the same for a build, `omitted` what a version leaves out, `publish` the order
-of the last writes, `tags` the movable names, and `runs` what is recorded of who did it.
+`documents` defines segment.json, cache.json and version.json. `index` (in `arrays`) is the index of
+a segment for readers, and `rows` the same index for a build. `omitted` lists the rows that a
+version leaves out. `publish` makes the last writes in order, `tags` moves tags, and `runs` records
+runs.
 """

@@ -1,8 +1,8 @@
 """Arrays in one file: a zip archive of .npy files, read whole by ``numpy.load`` and by ranges.
 
-The files are stored as they are, one after the other. The items of each begin at a multiple of 64
-bytes, so that they can be mapped; nothing is pickled. The bytes of an archive follow from its
-arrays: they have no times.
+The files are stored uncompressed, one after the other. The items of each begin at a multiple of 64
+bytes, so that readers can map them; nothing is pickled. An archive contains no times, so equal
+arrays give equal bytes.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from larder.store.base import Store
 from larder.store.own_files import once_more, published_file_errors
 
 HEADER_BYTES = 256
-"""Of a .npy file: its items follow."""
+"""Size of the header of a .npy file; the items follow."""
 
 _ALIGNMENT = 64
 _PIECE_BYTES = 1 << 20
 
 _TAIL_BYTES = 256 << 10
-"""So much of the end of an archive is read first."""
+"""Size of the end of an archive that a reader requests first."""
 
 _SUFFIX = ".npy"
 
@@ -48,7 +48,7 @@ _CENTRAL_SIZES = struct.Struct("<2H3Q")
 _END_64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR = struct.Struct("<4sLQL")
 _END = struct.Struct("<4s4H2LH")
-"""The parts of an archive with sizes of 64 bits. `zipfile` writes others in each Python."""
+"""The structures of an archive with 64-bit sizes. `zipfile` writes others in each Python."""
 
 _VERSION, _FIRST_DAY, _SMALL, _LARGE = 45, 33, 0xFFFF, 0xFFFF_FFFF
 
@@ -56,7 +56,7 @@ Array = npt.NDArray[Any]
 
 
 def array_header(dtype: np.dtype[Any], length: int) -> bytes:
-    """What precedes the items of an array in a .npy file, of version 1.0 of numpy's format."""
+    """Make the header of a .npy file, in version 1.0 of numpy's format."""
     descr = np.lib.format.dtype_to_descr(dtype)
     text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': ({length},), }}".encode()
     rest = HEADER_BYTES - 10
@@ -64,8 +64,9 @@ def array_header(dtype: np.dtype[Any], length: int) -> bytes:
 
 
 def read_array(data: bytes) -> Array:
-    """The array in a .npy file; ValueError if it is none. Nothing is pickled, and nothing is
-    allocated for items that are not there.
+    """Decode a .npy file; ValueError if the bytes are no such array.
+
+    Nothing is unpickled, and no memory is allocated for missing items.
     """
     file = io.BytesIO(data)
     try:
@@ -81,7 +82,7 @@ def read_array(data: bytes) -> Array:
 
 
 class ArrayFile(ExitStack):
-    """A .npy file of one dimension that is written piece by piece."""
+    """A one-dimensional .npy file, written piece by piece."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
         super().__init__()
@@ -98,7 +99,7 @@ class ArrayFile(ExitStack):
         self.length += len(items)
 
     def finish(self) -> Path:
-        """The complete file."""
+        """Write the header, and return the path of the complete file."""
         with disk_errors(self._path):
             self._file.seek(0)
             self._file.write(array_header(self._dtype, self.length))
@@ -130,7 +131,7 @@ def write_archive(path: Path, files: Mapping[str, Path]) -> None:
 
 
 def _items_offset(start: int, name: bytes) -> int:
-    """Where a member's file begins, given where its header does."""
+    """Return the offset of a member's file, given the offset of the member's header."""
     offset = start + _LOCAL.size + len(name) + _LOCAL_SIZES.size + _PADDING.size
     return offset + -offset % _ALIGNMENT
 
@@ -152,7 +153,7 @@ def _directory_entry(start: int, name: bytes, crc32: int, size_bytes: int) -> by
 
 
 def _directory(start: int, entries: Sequence[bytes]) -> bytes:
-    """The end of an archive, which begins there."""
+    """Make the end of an archive, which begins at byte ``start``."""
     directory = b"".join(entries)
     count = len(entries)
     size_bytes = len(directory)
@@ -169,7 +170,7 @@ def _directory(start: int, entries: Sequence[bytes]) -> bytes:
 
 
 class Member(NamedTuple):
-    """A .npy file in an archive: where it begins, its length, and its CRC-32."""
+    """The place of a .npy file in an archive, its length, and its CRC-32."""
 
     offset: int
     bytes: int
@@ -177,7 +178,9 @@ class Member(NamedTuple):
 
 
 def read_directory(tail: bytes, archive_bytes: int) -> dict[str, Member]:
-    """The members of an archive by name, given its last bytes; ValueError if it is none."""
+    """Return the members of an archive by name, given its last bytes; ValueError if it is no
+    archive.
+    """
     before = archive_bytes - len(tail)
     try:
         with ZipFile(io.BytesIO(tail)) as archive:
@@ -194,10 +197,10 @@ def read_directory(tail: bytes, archive_bytes: int) -> dict[str, Member]:
 
 
 class ArchiveReader:
-    """An archive in a store, of which the end is read first. What differs is a `DamageError`."""
+    """An archive in a store, with its end read first. Damage raises `DamageError`."""
 
     def __init__(self, store: Store, file: StoredFile, names: Collection[str]) -> None:
-        """Read the directory, which has to have members with some names."""
+        """Read the directory; a `DamageError` if a member with one of ``names`` is missing."""
         self.file = file
         self._store = store
         self._tail = b""
@@ -211,13 +214,13 @@ class ArchiveReader:
             raise self.invalid("an array is missing")
 
     def keep_from(self, start: int) -> None:
-        """Keep the bytes from there on, so that they are not requested again."""
+        """Keep the bytes from ``start`` to the end, so that they are not requested again."""
         if start < self._tail_start:
             self._tail = self.read(start, self._tail_start - start) + self._tail
             self._tail_start = start
 
     def read(self, offset: int, length: int) -> bytes:
-        """So many bytes."""
+        """Read a range, from the kept bytes if they contain it."""
         inside = offset - self._tail_start
         if inside >= 0 and inside + length <= len(self._tail):
             return self._tail[inside : inside + length]
@@ -243,7 +246,7 @@ class ArchiveReader:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """A file that is missing or too short is damage."""
+        """Report a missing or short file as damage."""
         try:
             with published_file_errors():
                 yield

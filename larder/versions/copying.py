@@ -1,7 +1,7 @@
-"""A version copied to a directory, where it is read like the one that it was copied from.
+"""A copy of a version in a directory, which readers read like the original.
 
-Copied is what readers read: shards with samples that are not omitted, indexes, caches, documents.
-The manifests that only later runs of the dataset need stay where they are.
+A copy has the files that readers need: listed shards, indexes, caches and documents. It lacks the
+manifests that only later runs of the dataset need.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ THREADS = 8
 
 
 def version_files(store: Store, version: VersionDocument) -> Iterator[StoredFile]:
-    """What readers read of a version, but for its documents."""
+    """Yield the files of a version that readers read, without its documents."""
     yield from (file for file in version.files if file.role in _ROLES)
     omitted = read_omitted(store, version)
     for use in version.segments:
@@ -46,8 +46,9 @@ _FEW_SHARDS = 10_000
 
 
 def check_shards(store: Store, version: VersionDocument, split: str) -> None:
-    """Refuse a split with more shards than its indexes have, if they are so many that listing them
-    takes memory.
+    """Refuse a split with more shards than its indexes have.
+
+    Only a split of more than `_FEW_SHARDS` shards is checked, as listing its shards takes memory.
     """
     facts = version.splits[split]
     if facts.shards > _FEW_SHARDS:
@@ -64,12 +65,12 @@ def copy_version(
 ) -> None:
     """Copy the files of a version, and then its documents, below a directory.
 
-    What is there is not copied again. Every file appears complete, after it was compared with its
-    digest; of several processes that copy, one does and the others wait. The last write makes the
-    copy a version.
+    Files that exist are not copied again. A file appears complete, after a comparison with its
+    digest. If several processes copy at once, one does and the others wait. The last write makes
+    the copy a version.
     """
     files = list(files)
-    if _is_complete(version, files, root):  # which takes no lock, as it may be another user's
+    if _is_complete(version, files, root):  # without the lock: the copy may be another user's
         return
     check_names(root, version.splits)
     with disk_errors(root):

@@ -32,9 +32,12 @@ ROLES = (
     "classes",
     "readers",
 )
-"""What the files of a version are: the indexes of its segments, what samples were packed from,
-those that were left out as bad, the objects in the source, rows that the version omits, the shards
-of a split as a list, the number of each class, and indexes of a split for other readers.
+"""The roles of a version's files.
+
+``rows`` are the indexes of its segments, ``sources`` the objects that samples were packed from, and
+``skipped`` the bad samples left out. ``objects`` are the objects in the source, and ``omitted`` the
+rows that the version omits. ``list`` is a split's shards as a list, ``classes`` the number of each
+class, and ``readers`` a split's indexes for other readers.
 """
 
 
@@ -53,8 +56,8 @@ class SplitFacts:
         bytes: Total size of these shards.
         patterns: Their paths below the dataset's root, in order: each with one numeric range in
             braces, or a plain path.
-        omitted: Samples that are in these shards, but that the version omits: whoever reads the
-            shards by their names reads these, too.
+        omitted: Samples in these shards that the version omits. A reader that opens the shards by
+            their names reads these samples too.
     """
 
     samples: int
@@ -76,10 +79,10 @@ class Shape:
 
     Attributes:
         split_bytes: By split, the size of its shards where ``shards.count_min`` made it smaller.
-        options: What the format is made from. Left out of the document where they are the default.
-        packing: 2 if a shard of several samples is longer than it should be, which in the first
-            version of packing none was; else 1.
-        images: What images it may have, and how they are stored. Left out likewise.
+        options: Options of the format; the document leaves out defaults.
+        packing: 2 if a shard of several samples is longer than it should be, which the first
+            version of packing never allowed; else 1.
+        images: Which images are allowed, and how they are stored; the document leaves out defaults.
     """
 
     format: str
@@ -94,7 +97,7 @@ class Shape:
 
     @property
     def use(self) -> FormatUse:
-        """Their format, to read or write them."""
+        """The format of the shards, to read or write them."""
         return FormatUse(self.format, self.options)
 
 
@@ -104,8 +107,8 @@ class SegmentSplit:
 
     Attributes:
         first_row: Row of its first sample in the segment's index.
-        first_shard: The number of its first planned shard.
-        end_shard: The number after that of its last planned shard: where the next segment goes on.
+        first_shard: Number of its first planned shard.
+        end_shard: Number after its last planned shard, from which the next segment continues.
     """
 
     samples: int
@@ -122,8 +125,8 @@ class SegmentDocument:
 
     Attributes:
         validate: How its images were checked.
-        files: Its index, ``rows``; ``sources``, which growth compares with, and from which a repair
-            makes shards again; if samples were left out, ``skipped``.
+        files: Its index, ``rows``; ``sources``, which growth compares with and a repair makes
+            shards from; if samples were left out, ``skipped``.
         skipped: Number of samples that were left out because they are bad.
     """
 
@@ -137,7 +140,7 @@ class SegmentDocument:
     format: str = SEGMENT_FORMAT
 
     def file(self, role: str) -> StoredFile:
-        """The file with that role; ``damage.manifest`` if there is none."""
+        """Return the file with a role; ``damage.manifest`` if there is none."""
         return _file(self.files, role, "segment.json")
 
     @property
@@ -178,7 +181,7 @@ class CacheFile:
 class CacheDocument:
     """cache.json: a complete cache of a segment; ``kind`` is ``encoded``, ``decoded`` or ``built``.
 
-    ``decoders`` says what decodes its parts that are not images, and is left out if nothing does.
+    ``decoders`` decode the parts that are not images; the document leaves out an empty list.
     """
 
     dataset: PlainName
@@ -197,8 +200,8 @@ class CacheDocument:
 class CacheFacts:
     """The cache of a version: the files of each split, in the order of its segments.
 
-    ``kind`` and ``decoders`` are those of `CacheDocument`. The files have the records of all
-    samples of their segments, also of those that the version omits.
+    ``kind`` and ``decoders`` are as in `CacheDocument`. The files have the records of all samples
+    of their segments, including samples that the version omits.
     """
 
     kind: CacheKind
@@ -217,8 +220,8 @@ class OmittedRows:
     Attributes:
         ranges: The rows as ranges ``(start, stop)``; empty if they are in the version's file with
             the role ``omitted``.
-        first: The first range in that file.
-        stop: The range after the last one in that file.
+        first: Position of the first range in that file.
+        stop: Position after the last range in that file.
     """
 
     count: int
@@ -232,7 +235,7 @@ class SegmentUse:
     """A segment as part of a version, less the samples that the version omits.
 
     Attributes:
-        omitted: By split, if any.
+        omitted: Omitted rows by split, for the splits that have some.
         cache: ID of its cache; None if the version has no cache.
     """
 
@@ -251,7 +254,7 @@ class VersionDocument:
         segments: In the order in which they are read.
         classes: In the order of their numbers; empty without labels.
         files: The manifests of its segments, in their order, and its own.
-        skipped: Keys and samples that were left out because the dataset file says ``skip``.
+        skipped: Number of keys and samples left out because the dataset file says ``skip``.
         split_rule: The rule of splits that depend on all samples, as canonical JSON; see
             `larder.versions.identity.split_rule`. Empty, and not in the file, for other splits.
     """
@@ -270,19 +273,19 @@ class VersionDocument:
     split_rule: str = field(default="", metadata=SPARSE)
 
     def file(self, role: str) -> StoredFile:
-        """The only file with that role; ``damage.manifest`` if there is none."""
+        """Return the only file with a role; ``damage.manifest`` if there is none."""
         return _file(self.files, role, "version.json")
 
     def files_of(self, role: str) -> tuple[StoredFile, ...]:
         return tuple(entry for entry in self.files if entry.role == role)
 
     def cache_files(self, split: str) -> tuple[CacheFile, ...]:
-        """Return the cache files that readers read a split from; none: they read its shards."""
+        """Return the cache files of a split; if there are none, readers read its shards."""
         return self.cache.splits.get(split, ()) if self.cache else ()
 
     @property
     def omitted(self) -> int:
-        """Number of rows of its segments that are omitted."""
+        """Number of omitted rows, over all segments."""
         return sum(rows.count for use in self.segments for rows in use.omitted.values())
 
     def check(self) -> None:
@@ -301,7 +304,7 @@ class VersionDocument:
 
 
 def _check_places(files: Iterable[StoredFile | CacheFile], prefixes: Iterable[str]) -> None:
-    """Refuse files that are elsewhere than below one of some prefixes."""
+    """Refuse files outside some prefixes."""
     places = tuple(prefixes)
     for file in files:
         if not (file.path.startswith(places) and PATH.allows(file.path)):
@@ -322,7 +325,7 @@ FORMATS: dict[type[Any], str] = {
     CacheDocument: CACHE_FORMAT,
     VersionDocument: VERSION_FORMAT,
 }
-"""What each kind of document has as its ``format``."""
+"""The ``format`` of each kind of document."""
 
 
 def parse_document(kind: type[Document], data: bytes, where: str) -> Document:

@@ -1,4 +1,4 @@
-"""Finds a version by what a user calls it: its ID, the beginning of its ID, or a tag."""
+"""Finds a version by the name that a user gives: an ID, the beginning of an ID, or a tag."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN_IDS = 3
 
 
 def published_version(store: Store, dataset: str, name: str) -> VersionDocument:
-    """The version with an ID, the beginning of one, or a tag; raises as `find_version`.
+    """Read the version with an ID, the beginning of an ID, or a tag; raises like `find_version`.
 
     ``damage.manifest``, ``damage.size``: a document is damaged or missing.
     """
@@ -48,10 +48,10 @@ def published_version(store: Store, dataset: str, name: str) -> VersionDocument:
 
 
 def find_version(store: Store, dataset: str, name: str) -> str:
-    """The ID of the version that a tag, an ID, or at least four digits of one name.
+    """Return the ID of the version that a tag, an ID, or at least four digits of an ID name.
 
-    A tag comes first. Whether the version has its document is only known of what is given in part.
-    ``version.missing``: nothing has that name; ``version.ambiguous``: several IDs begin so.
+    A tag comes before a shortened ID. A full ID or a tag may name a version without a document.
+    ``version.missing``: nothing has that name; ``version.ambiguous``: several IDs begin with it.
     """
     if ID.allows(name):
         return name
@@ -63,7 +63,7 @@ def find_version(store: Store, dataset: str, name: str) -> str:
 
 
 def one_of(store: Store, versions: Iterable[str], name: str) -> str | None:
-    """The one of some IDs that begins so, None if none does; ``version.ambiguous``."""
+    """Return the ID that begins with ``name``, or None; ``version.ambiguous`` if several do."""
     if not _SHORT_ID.fullmatch(name):
         return None
     matches = [version for version in versions if version.startswith(name)]
@@ -76,7 +76,7 @@ def one_of(store: Store, versions: Iterable[str], name: str) -> str | None:
 
 
 def missing_version(store: Store, dataset: str, name: str) -> ConfigError:
-    """The refusal of a name, with what may have been meant."""
+    """Make the error for an unknown name, with suggestions."""
     hint = f"publish one with: larder prepare --dataset {dataset}"
     tags, versions = tag_names(store), list(published_ids(store))
     if tags or versions:
@@ -87,12 +87,12 @@ def missing_version(store: Store, dataset: str, name: str) -> ConfigError:
 
 
 def published_ids(store: Store, prefix: str = "") -> Iterator[str]:
-    """The IDs of the versions that have their document, of those that begin so; in order."""
+    """Yield the IDs with a prefix whose version has its document, in order."""
     return (infos[0].key.split("/")[1] for infos in published(store, prefix))
 
 
 def published(store: Store, prefix: str = "") -> Iterator[list[ObjectInfo]]:
-    """The objects of each of these versions, of which the first is its document."""
+    """Yield the objects of each version that has its document; the document comes first."""
     infos = listed(store, layout.version_prefix(prefix)[:-1])
     for version, group in groupby(infos, lambda info: info.key.split("/")[1]):
         document = layout.version_key(version)

@@ -1,17 +1,17 @@
-"""Identities, as functions of what goes in and what came out. Pure.
+"""Identities, as pure functions of a run's inputs and outputs.
 
-- The *inputs digest* is known right after the listing: the dataset's meaningful fields, and the
-  keys, sizes and etags of the objects.
+- The *inputs digest* is known right after the listing: it covers the dataset's meaningful fields,
+  and the keys, sizes and etags of the objects.
 - The *segment ID* names a segment before any of it is written: it covers the ordered samples with
   their parts' etags and labels, and the options that shape them.
 - The *cache ID* names a cache of a segment.
-- The *version ID* follows from segments, omitted rows, caches, classes, splits and skipped samples.
-- The *content digest* covers what came out: it is the same on every machine, from a bucket or a
-  directory, for the same files.
+- The *version ID* covers segments, omitted rows, caches, classes, splits and skipped samples.
+- The *content digest* covers the output: for the same files it is the same on every machine, from
+  a bucket or a directory.
 
-Each is the sha256 of an explicit list of fields, from which those with their default value are left
-out: a new option with a default, or a new format, changes no identity that exists. So a default
-here must never change; tests/golden/identities.json holds that.
+Each is the sha256 of an explicit list of fields, without those that have their default value. So a
+new option with a default, or a new format, changes no existing identity. A default in this module
+must never change; tests/golden/identities.json checks that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from larder.versions.documents import CacheFacts, Shape
 from larder.versions.omitted import Omitted
 
 GROUPING_VERSION = 1
-"""Version of the rules that make samples of keys."""
+"""Version of the rules that group keys into samples."""
 
 CACHE_VERSION = 3
 """Version of the format of cache files."""
@@ -60,12 +60,14 @@ def inputs_digest(
     label_files: Mapping[str, str],
     annotations: Sequence[tuple[str, int, str]] = (),
 ) -> str:
-    """The inputs digest, 64 hex digits, over the digest of the inventory, the sha256 of each
-    split's label file, and key, size and etag of each annotation file.
+    """Return the inputs digest, 64 hex digits.
+
+    It covers the digest of the inventory, the sha256 of each split's label file, and key, size and
+    etag of each annotation file.
 
     Fields that do not shape samples are left out: URLs, regions, mirror, growth, description,
-    experiment. So are versions of shard formats: a new one is used for new segments only. Caches of
-    before cannot be read, so that they are built anew.
+    experiment. Versions of shard formats are left out too: a new one applies to new segments only.
+    The version of caches is covered: Larder cannot read earlier caches, and builds them anew.
     """
     shards, labels, cache = dataset.shards, dataset.labels, dataset.cache
     decodes = cache is not None and cache.kind == "decoded"
@@ -100,7 +102,7 @@ def inputs_digest(
 
 
 def _shape_fields(shape: Shards | Shape, images: ImageOptions) -> list[_Field]:
-    """The options of ``shards`` that shape all shards of a segment."""
+    """Return the options of ``shards`` that shape all shards of a segment."""
     return [
         ("format", shape.format, "webdataset"),
         ("bytes", shape.bytes, 150_000_000),
@@ -112,9 +114,9 @@ def _shape_fields(shape: Shards | Shape, images: ImageOptions) -> list[_Field]:
 
 
 def changed_option(dataset: Dataset, shape: Shape) -> tuple[str, Any] | None:
-    """The first option that differs from those of a segment, with its value there.
+    """Return the first option that differs from a segment's options, with its value there.
 
-    What a build adds to them is left out, as is what checks images without shaping shards.
+    Options that a build adds are ignored, and so are image checks that do not shape shards.
     """
     features, transform = shape.options.features, shape.images.transform
     now = _shape_fields(dataset.shards, ImageOptions(transform=dataset.image_options.transform))
@@ -127,7 +129,7 @@ def changed_option(dataset: Dataset, shape: Shape) -> tuple[str, Any] | None:
 
 
 def _archives(dataset: Dataset) -> list[Any] | None:
-    """Which members of archives are objects: what the inventory does not tell."""
+    """Return the options that select members of archives, which the inventory does not list."""
     source = dataset.source
     if source.archives == "keep":
         return None
@@ -135,13 +137,13 @@ def _archives(dataset: Dataset) -> list[Any] | None:
 
 
 def _rows(dataset: Dataset) -> dict[str, Any] | None:
-    """Which rows of tables are objects, and under which keys."""
+    """Return the options that select rows of tables, and name their keys."""
     rows = dataset.source.rows
     return rows.model_dump(mode="json", exclude_defaults=True) if rows else None
 
 
 def _join(dataset: Dataset) -> list[Any] | None:
-    """The patterns in their order, which counts, with their names or without."""
+    """Return the patterns in their order, which matters, with their names if they have names."""
     join = dataset.samples.join
     if join is None:
         return None
@@ -149,7 +151,7 @@ def _join(dataset: Dataset) -> list[Any] | None:
 
 
 def _annotations(dataset: Dataset, files: Sequence[tuple[str, int, str]]) -> list[Any] | None:
-    """How annotation files are read, and what they are now."""
+    """Return the options for annotation files, and the current state of these files."""
     options = dataset.samples.annotations
     if options is None:
         return None
@@ -160,29 +162,29 @@ def _annotations(dataset: Dataset, files: Sequence[tuple[str, int, str]]) -> lis
 
 
 def split_rule(dataset: Dataset) -> str:
-    """The rule of splits that depend on all samples: what follows it keeps its splits.
+    """Return the rule of splits that depend on all samples; empty for other splits.
 
-    Empty if the split of a sample follows from its own keys.
+    Later versions with the same rule keep the splits of their samples.
     """
     splits = dataset.split_options
     return canonical_json(splits.identity).decode() if splits.over_classes else ""
 
 
 def image_check(dataset: Dataset) -> str:
-    """How the images of samples are checked: bad samples are tried again if this changes."""
+    """Describe how images are checked. If the description changes, bad samples are tried again."""
     most, uses = dataset.images.max_pixels, shaped_images(dataset).decoders
     check = dataset.validate_ if most == MAX_PIXELS else f"{dataset.validate_} {most}"
     return f"{check} {canonical_json(to_plain(uses, sparse=True)).decode()}" if uses else check
 
 
 def shaped_images(dataset: Dataset) -> ImageOptions:
-    """What images and decoded parts may be like, with the versions of the decoders."""
+    """Return the limits for images and decoded parts, with the versions of the decoders."""
     options = dataset.image_options
     return replace(options, decoders=resolved(options.decoders))
 
 
 class SegmentIdentity(NamedTuple):
-    """What a segment ID covers.
+    """The fields that a segment ID covers.
 
     Attributes:
         dataset: Name of the dataset, with which the names of shards begin.
@@ -227,7 +229,7 @@ def cache_id(
     *,
     version: int = CACHE_VERSION,
 ) -> str:
-    """The cache ID, 32 hex digits."""
+    """Return the cache ID, 32 hex digits."""
     fields: list[_Field] = [
         ("segment", segment, None),
         ("records", kind, "encoded"),
@@ -240,19 +242,19 @@ def cache_id(
 
 
 def cache_decoders(dataset: Dataset) -> tuple[DecoderUse, ...]:
-    """What decodes parts of the dataset's cache, if not as images; none without such a cache."""
+    """Return the decoders of a decoded cache for parts that are not images; else none."""
     decodes = dataset.cache is not None and dataset.cache.records == "decoded"
     return shaped_images(dataset).uses if decodes else ()
 
 
 def cache_builder(dataset: Dataset) -> BuilderUse | None:
-    """What makes the records of the dataset's cache, if a function of the user's does."""
+    """Return the user's function that builds the dataset's cache, if it has one."""
     use = dataset.cache.use if dataset.cache else None
     return resolved_builder(use) if use else None
 
 
 def dataset_cache_id(dataset: Dataset, segment: str) -> str | None:
-    """The ID of the cache of a segment that the dataset asks for; None if it asks for none."""
+    """Return the ID of a segment's cache for this dataset; None if the dataset has no cache."""
     cache = dataset.cache
     if cache is None:
         return None
@@ -270,10 +272,10 @@ def version_id(
     skipped: str | None = None,
     rule: str = "",
 ) -> str:
-    """The version ID, 32 hex digits.
+    """Return the version ID, 32 hex digits.
 
-    Classes are in the order of their numbers; splits include those without samples. ``skipped`` is
-    the digest of the bad samples that earlier versions left out: those of a new segment follow from
+    Classes are in the order of their numbers; splits include empty ones. ``skipped`` is the digest
+    of the bad samples that earlier versions left out; the bad samples of a new segment follow from
     its ID.
     """
     rows = [
@@ -297,7 +299,7 @@ def version_id(
 
 
 class ShardIdentity(NamedTuple):
-    """A file of a listed shard: what the content digest covers of it.
+    """The fields of a listed shard's file that the content digest covers.
 
     ``omitted`` are ranges of rows, counted from the shard's first sample; empty for its other
     files.
@@ -313,7 +315,9 @@ class ShardIdentity(NamedTuple):
 def content_digest(
     shards: Iterable[ShardIdentity], classes: Sequence[str], cache: CacheFacts | None
 ) -> str:
-    """The content digest, 64 hex digits: files of the listed shards, and the cache's records."""
+    """Return the content digest, 64 hex digits, of the listed shards' files and the cache's
+    records.
+    """
     hasher = hashlib.sha256(b"larder-content-1\n")
     for shard in sorted(shards, key=lambda shard: shard[:2]):
         row = [*shard[:4], *([list(map(list, shard.omitted))] if shard.omitted else [])]

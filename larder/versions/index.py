@@ -2,17 +2,17 @@
 
 ===========  ========================================================================
 ``rows``     one item for each sample, in the order of the segment's rows: `ROWS`
-``parts``    one for each part of a sample: `PARTS`
+``parts``    one item for each part of a sample: `PARTS`
 ``keys``     the keys of all samples, one after the other, in UTF-8
-``digests``  one for each file of a shard, and for each index of it that other readers have, in
-             the order of the shards: `digests_dtype`
+``digests``  one item for each file of a shard, and for each index of the shard for
+             other readers, in the order of the shards: `digests_dtype`
 ``names``    the names of the shards, and
-``exts``     the extensions of parts, in UTF-8: others refer to them by number
-``blocks``   one for each 4,096 rows, with their checksums: `BLOCKS`
+``exts``     the extensions of parts, in UTF-8: other arrays refer to them by number
+``blocks``   one item for each 4,096 rows, with their checksums: `BLOCKS`
 ===========  ========================================================================
 
-Each has one dimension. `larder.versions.arrays` says how they are archived: the end of the file
-tells where everything is, so that a block is read by its ranges.
+Each array has one dimension. `larder.versions.arrays` defines the archive: the directory at its end
+locates every array, so that a reader requests a block by its ranges.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from larder.versions.omitted import Omitted
 BLOCK_ROWS = 4_096
 
 NONE = -1
-"""The label of a sample without one, and the offset of a part that is no range of its shard."""
+"""The label of a sample without a label, and the offset of a part that is no range of its shard."""
 
 ROWS = np.dtype(
     [
@@ -56,7 +56,7 @@ ROWS = np.dtype(
         ("part_end", "<i8"),
     ]
 )
-"""A sample: its key and its parts end there, and begin where those of the row before end."""
+"""A sample. Its key and parts begin at the ends in the previous row."""
 
 PARTS = np.dtype([("offset", "<i8"), ("length", "<i8"), ("ext", "<i4"), ("crc32c", "<u4")])
 
@@ -71,14 +71,16 @@ BLOCKS = np.dtype(
         ("keys_crc32c", "<u4"),
     ]
 )
-"""A block of rows: where its keys and parts begin, and the CRC-32C of its items of each file."""
+"""A block of rows: the start of its keys and parts, and the CRC-32C of its items in each array."""
 
 
 def digests_dtype(split_bytes: int, kind_bytes: int, name_bytes: int) -> np.dtype[Any]:
-    """A file of a shard: the split, the kind of index that it is (empty for the shard itself) and
-    its name, in UTF-8 of at most so many bytes, its length, how many samples the shard has, how
-    many were planned for the shards before it, with those that were left out as bad (both 0 for its
-    files after the first), and the file's digest.
+    """Return the type of an item of ``digests``: a file of a shard.
+
+    ``split``, ``kind`` and ``name`` are UTF-8 of at most the given lengths. ``kind`` is the kind of
+    index; empty for the shard itself. ``samples`` counts the shard's samples. ``first`` counts the
+    samples planned for earlier shards, including bad samples left out. Both are 0 for a shard's
+    files after the first.
     """
     lengths = {"split": split_bytes, "kind": kind_bytes, "name": name_bytes}
     texts = [(name, f"S{max(1, length)}") for name, length in lengths.items()]
@@ -87,7 +89,7 @@ def digests_dtype(split_bytes: int, kind_bytes: int, name_bytes: int) -> np.dtyp
 
 
 _MAX_BYTES = 1 << 62
-"""More than the parts of a block take, and little enough that sums are numbers."""
+"""A bound above the size of a block's parts, and low enough that sums do not overflow."""
 
 ITEMS = {"rows": ROWS, "parts": PARTS, "keys": KEYS}
 _NAMES = (*ITEMS, "digests", "names", "exts", "blocks")
@@ -99,12 +101,12 @@ def checksum(items: Array) -> int:
 
 
 class Places(NamedTuple):
-    """Where samples are, as arrays.
+    """The places of samples, as arrays.
 
     Attributes:
         rows: An item of `ROWS` for each sample.
-        part_counts: How many parts each sample has; int64.
-        parts: The items of `PARTS` of the first sample, then those of the second, and so on.
+        part_counts: Number of parts of each sample; int64.
+        parts: The items of `PARTS` of all samples, one sample after the other.
     """
 
     rows: Array
@@ -113,11 +115,11 @@ class Places(NamedTuple):
 
     @property
     def owners(self) -> Array:
-        """For each part, the number of its sample among these; int64."""
+        """The position of each part's sample in ``rows``; int64."""
         return np.repeat(np.arange(len(self.rows)), self.part_counts)
 
     def of(self, exts: Sequence[int]) -> Places:
-        """Those with the parts of these extensions alone, given by their numbers."""
+        """Keep only the parts with these extensions, given by number."""
         kept = np.isin(self.parts["ext"], exts)
         counts = np.bincount(self.owners[kept], minlength=len(self.rows))
         return Places(self.rows, counts, self.parts[kept])
@@ -128,10 +130,10 @@ class Shard(NamedTuple):
 
     Attributes:
         first_row: The row of its first sample in the index of the segment.
-        samples: Without those that are omitted, if a version lists it.
-        first: How many samples were planned for the shards before it.
-        files: The first has its name.
-        indexes: Those that other readers need; see `larder.shards.indexes`.
+        samples: Number of samples, without omitted ones if a version lists the shard.
+        first: Number of samples planned for the shards before it.
+        files: The first file has the shard's name.
+        indexes: Indexes for other readers; see `larder.shards.indexes`.
         omitted: Ranges of its samples, counted from the first, that the version omits.
     """
 
@@ -150,7 +152,7 @@ class Shard(NamedTuple):
 
     @property
     def published(self) -> tuple[StoredFile, ...]:
-        """Its files and its indexes."""
+        """The shard's files and indexes."""
         return self.files + self.indexes
 
     @property
@@ -159,7 +161,7 @@ class Shard(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """The items of consecutive rows; of keys and parts, those from their own start on."""
+    """The items of consecutive rows; ``keys`` and ``parts`` begin at the block's own start."""
 
     first_row: int
     key_start: int
@@ -169,7 +171,7 @@ class _Block(NamedTuple):
     keys: Array
 
     def bounds(self, field: str, rows: Array) -> tuple[Array, Array]:
-        """Where the keys (``key``) or the parts (``part``) of rows begin and end in the block."""
+        """Return where the rows' keys (``key``) or parts (``part``) start and end in the block."""
         ends = self.rows[f"{field}_end"]
         numbers = rows - self.first_row
         first = self.key_start if field == "key" else self.part_start
@@ -178,30 +180,30 @@ class _Block(NamedTuple):
 
 
 Mapper = Callable[[Callable[[int], _Block], Iterable[int]], Iterable[_Block]]
-"""Such as `map`, or that of an executor, whose threads then read blocks at the same time."""
+"""A function such as `map`, or an executor's `map`, whose threads read blocks concurrently."""
 
 _KEPT_BLOCKS = 128
-"""Of about half a megabyte each."""
+"""Number of cached blocks, of about half a megabyte each."""
 
 _FEW_BLOCKS = 8
-"""As many are read by their ranges, even if the whole index could be downloaded."""
+"""Maximum number of blocks that a call reads by ranges even if it could download the index."""
 
 _WHOLE_BYTES = 2 << 30
-"""A longer index is never downloaded as a whole."""
+"""Size above which an index is never downloaded as a whole."""
 
 
 class SegmentIndex:
-    """The index of the samples of a segment. It may be used by many threads and after a fork.
+    """The index of the samples of a segment. Many threads may use it, also after a fork.
 
-    In a directory the file is mapped. From a bucket, blocks are read by their ranges, of which 128
-    are kept; once many are needed, or the same ones again, the file is downloaded to a directory of
-    this machine, once for all of its processes, and mapped.
+    In a directory the file is mapped. From a bucket, blocks are read by their ranges, and 128
+    blocks are kept. Once a reader needs many blocks, or the same blocks again, the file is
+    downloaded once for all processes of the machine, and mapped.
 
-    What is read is compared with the checksums in the file, once. What differs is a `DamageError`,
-    as is a number that is not one of what is there.
+    Items are compared with the file's checksums once. A difference is a `DamageError`, and so is a
+    number out of range.
 
-    ``file`` is that of role ``rows``; ``samples`` and ``classes`` are how many there are, None if
-    that is not known.
+    ``file`` is the file of role ``rows``. ``samples`` and ``classes`` are the expected counts; None
+    if unknown.
     """
 
     def __init__(
@@ -240,7 +242,7 @@ class SegmentIndex:
         )
 
     def places(self, rows: Array, mapped: Mapper = map) -> Places:
-        """Where samples are, given their rows in ascending order."""
+        """Return the places of samples, given their rows in ascending order."""
         places, counts, parts = [np.zeros(0, ROWS)], [np.zeros(0, np.int64)], [np.zeros(0, PARTS)]
         for block, inside in self._of_blocks(rows, mapped):
             starts, ends = block.bounds("part", inside)
@@ -250,14 +252,16 @@ class SegmentIndex:
         return Places(np.concatenate(places), np.concatenate(counts), np.concatenate(parts))
 
     def shards(self, split: str, samples: int) -> list[Shard]:
-        """The shards of a split, which has so many samples, in order."""
+        """Return the shards of a split in order; a `DamageError` unless they have ``samples``
+        samples.
+        """
         shards = [shard for shard in _shards(self._archive) if shard.split == split]
         if sum(shard.samples for shard in shards) != samples:
             raise self._archive.invalid(f"split {split} has another number of samples")
         return shards
 
     def keys(self, rows: Array) -> Iterator[str]:
-        """The keys of samples, given their rows in ascending order."""
+        """Yield the keys of samples, given their rows in ascending order."""
         for block, inside in self._of_blocks(rows, map):
             starts, ends = (bounds.tolist() for bounds in block.bounds("key", inside))
             text = block.keys.data
@@ -268,7 +272,7 @@ class SegmentIndex:
                 raise self._archive.invalid("a key is not UTF-8") from None
 
     def samples(self, rows: Array) -> Iterator[IndexedSample]:
-        """The entries of samples, given their rows in ascending order."""
+        """Yield the entries of samples, given their rows in ascending order."""
         places = self.places(rows)
         stops = np.cumsum(places.part_counts).tolist()
         parts = [
@@ -283,7 +287,7 @@ class SegmentIndex:
             start = stop
 
     def _of_blocks(self, rows: Array, mapped: Mapper) -> Iterator[tuple[_Block, Array]]:
-        """The blocks of rows, each with those of the rows that are in it; one if it is mapped."""
+        """Yield each block with its rows among ``rows``; a mapped index is one block."""
         if not len(rows):
             return
         if rows[-1] >= self.count:
@@ -307,7 +311,7 @@ class SegmentIndex:
         return local or wanted > _FEW_BLOCKS or self._loads > len(self._blocks)
 
     def _map(self) -> None:
-        """Map the arrays; if the file cannot be downloaded, they are still read by ranges."""
+        """Map the arrays. If the file cannot be downloaded, keep reading by ranges."""
         try:
             path = self._local_path()
         except (ConfigError, StoreError) as error:
@@ -319,7 +323,7 @@ class SegmentIndex:
             self._block.cache_clear()
 
     def _local_path(self) -> Path:
-        """The file in a directory, whole."""
+        """Return the path of the whole file, downloading it first if needed."""
         file = self._archive.file
         if self._store.features.local_path:
             path = local_path(self._store, file.path)
@@ -332,7 +336,7 @@ class SegmentIndex:
                 size_bytes = path.stat().st_size
             except FileNotFoundError:
                 raise self._archive.damage("damage.size", "the file is missing") from None
-        if size_bytes != file.bytes:  # to read a map beyond the end of its file kills the process
+        if size_bytes != file.bytes:  # reading a map beyond the end of its file kills the process
             message = f"the file has {size_bytes:,} bytes instead of {file.bytes:,}"
             raise self._archive.damage("damage.size", message)
         return path
@@ -366,11 +370,11 @@ class SegmentIndex:
         return _Block(first_row, *starts, rows, parts, keys)
 
     def _check_rows(self, number: int, starts: tuple[int, int], rows: Array) -> None:
-        """Refuse rows of a block with numbers of what is not there."""
+        """Refuse rows of a block with numbers out of range."""
         first_row, following = number * BLOCK_ROWS, self._blocks[number + 1 : number + 2]
         for role, start in zip(("key", "part"), starts, strict=True):
             ends = rows[f"{role}_end"]
-            before = start  # of a block that is mapped, the row before may be that of another
+            before = start  # a mapped index reads the start from the previous row: it must agree
             if self._maps is not None and first_row:
                 before = self._maps["rows"][f"{role}_end"][first_row - 1]
             in_order = 0 <= start <= ends[0] and bool(np.all(ends[1:] >= ends[:-1]))
@@ -385,7 +389,7 @@ class SegmentIndex:
             raise self._archive.invalid("the shard, the label or the place of a sample is none")
 
     def _items(self, number: int, name: str, start: int, stop: int) -> Array:
-        """Some items of an array, compared with their checksum."""
+        """Read some items of an array, and compare them with their checksum."""
         dtype, maps = ITEMS[name], self._maps
         items: Array
         if maps is not None:
@@ -410,7 +414,7 @@ class SegmentIndex:
             raise self._archive.invalid(f"{name}: a text is not UTF-8") from None
 
     def _length(self, name: str) -> int:
-        """How many items an array has, which is not read as a whole."""
+        """Return the number of items of an array, without reading it."""
         length, rest = divmod(
             self._archive.members[name].bytes - HEADER_BYTES, ITEMS[name].itemsize
         )
@@ -420,7 +424,7 @@ class SegmentIndex:
 
 
 def read_shards(store: Store, file: StoredFile) -> list[Shard]:
-    """The shards of a segment in order, given its file of role ``rows``."""
+    """Return the shards of a segment in order, given its file of role ``rows``."""
     return list(_shards(ArchiveReader(store, file, _NAMES)))
 
 
@@ -466,12 +470,12 @@ def _is_of_files(array: Array) -> bool:
 
 
 def _most(numbers: Array) -> int:
-    """The largest number; more than any other if one is below 0."""
+    """Return the largest number. A negative number counts as larger than all others."""
     return int(numbers.view(f"u{numbers.itemsize}").max())
 
 
 def _ranges(starts: Array, ends: Array) -> Array:
-    """The numbers from each start to its end, one range after the other."""
+    """Return the numbers from each start to its end, one range after the other."""
     counts = ends - starts
     before = np.cumsum(counts) - counts
     return np.repeat(starts - before, counts) + np.arange(counts.sum())
@@ -480,7 +484,8 @@ def _ranges(starts: Array, ends: Array) -> Array:
 def listed_shards(
     shards: Iterable[Shard], omitted: Mapping[tuple[str, str], Omitted]
 ) -> Iterator[Shard]:
-    """The shards with samples that are not omitted, given all of some segments, in order.
+    """Yield the shards with samples that are not omitted, given all shards of some segments, in
+    order.
 
     ``omitted`` are the rows that the version omits, by segment and split.
     """

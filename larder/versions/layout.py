@@ -1,21 +1,21 @@
-"""Where everything of a dataset is, below ``STORAGE/larder/DATASET/``.
+"""The keys of all files of a dataset, below ``STORAGE/larder/DATASET/``.
 
 ::
 
     mirror/KEY                 the mirrored objects
     work/mirror/               the record of the mirror (`larder.copy.record`)
-    work/replaced/PATH-STATE   what a repair has replaced
+    work/replaced/PATH-STATE   files that a repair has replaced
     work/conditions.json       which conditional writes the store keeps
-    work/derived/              indexes of containers, and containers of Larder's own, which samples
-                               are read from by their names (`larder.manifest.extents`)
+    work/derived/              indexes of containers, and Larder's own containers, from which
+                               samples are read by name (`larder.manifest.extents`)
     work/measured.json         how fast an earlier run copied
-    work/probe-*               objects that are written only to see whether they may be
+    work/probe-*               objects that try permissions, or show the store's time
     segments/SEG/              immutable once segment.json is there
       segment.json             the last write
       shards/SPLIT/NAME        shards and nothing else
-      index/                   its samples and shards as arrays of numpy, and what samples were
-                               packed from
-      index/KIND/SPLIT/NAME    what readers other than Larder's need to find samples in a shard
+      index/                   its samples and shards as numpy arrays, and the sources of
+                               its samples
+      index/KIND/SPLIT/NAME    indexes of one shard for other readers
       caches/CACHE/            one LMDB file per split; cache.json is the last write
       work/shards/SPLIT/       a receipt of each finished shard: its rows of the index
       work/caches/             receipts of finished cache files
@@ -23,13 +23,13 @@
       version.json             the last write, created if absent
       manifests/               the objects it was made from
       classes.json             the number of each class
-      readers/KIND/SPLIT.json  what readers other than Larder's need to know of a split
-      consumers/NAME/          what a consumer reads from the storage, derived like the card
+      readers/KIND/SPLIT.json  indexes of a split for other readers
+      consumers/NAME/          files that a consumer reads; derived, like the card
       card/card.html           a page about the version, derived from it and no part of it
-      runs/                    which runs published it or moved a tag to it; no part of it
+      runs/                    records of runs that published or tagged it; no part of it
     tags/NAME.json             movable names
-    leases/NAME.json           what must not be cleaned, for how long and for whom
-    tombstones/RANDOM.json     what a clean is going to delete (`larder.versions.leases`)
+    leases/NAME.json           leases: versions and segments that no clean may delete
+    tombstones/RANDOM.json     units that a clean will delete (`larder.versions.leases`)
 
 Every function returns a key relative to the dataset's root. Pure.
 """
@@ -51,14 +51,14 @@ COPIES_PREFIX = "work/mirror/"
 CONDITIONS_KEY = "work/conditions.json"
 MEASURED_KEY = "work/measured.json"
 REPLACED_PREFIX = "work/replaced/"
-"""Prefix of what was in the places of files that were repaired."""
+"""Prefix of the files that repairs have replaced."""
 PROBE_PREFIX = "work/probe-"
 SPLIT_INDEX_TO_ROOT = "../../../.."
-"""From the folder of a `split_index_key` to the dataset's root."""
+"""Relative path from the folder of a `split_index_key` to the dataset's root."""
 
 
 def dataset_prefix(dataset: str) -> str:
-    """The dataset's root in the storage: ``larder/DATASET/``."""
+    """Return the dataset's root in the storage: ``larder/DATASET/``."""
     return f"larder/{dataset}/"
 
 
@@ -106,7 +106,7 @@ def cache_key(segment: str, cache: str) -> str:
 
 
 def cache_of(key: str) -> tuple[str, str] | None:
-    """The segment and the ID of the cache that a key belongs to, if it does to any."""
+    """Return the segment and the ID of the cache that a key belongs to; None for other keys."""
     names = key.split("/")
     return (
         (names[1], names[3])
@@ -121,7 +121,7 @@ def cache_file_key(place: str, sha256: str) -> str:
 
 
 def cache_place(segment: str, cache: str, split: str) -> str:
-    """Which cache file it is, as the file says itself: its key without the digest."""
+    """Return the place that a cache file records about itself: its key without the digest."""
     return f"{cache_prefix(segment, cache)}{split}"
 
 
@@ -140,7 +140,7 @@ def cache_work_prefix(segment: str, cache: str) -> str:
 
 
 def replaced_key(path: str, state: str) -> str:
-    """Key of what a repair has replaced; ``state`` is 16 hex digits that tell its etag."""
+    """Key of a replaced file; ``state`` is 16 hex digits that identify its etag."""
     return f"{REPLACED_PREFIX}{path}-{state}"
 
 
@@ -150,12 +150,12 @@ def receipts_prefix(segment: str, split: str = "") -> str:
 
 
 def receipt_key(segment: str, split: str, name: str, digest: str) -> str:
-    """Key of the receipt of a shard; ``digest`` is 16 hex digits that tell its objects."""
+    """Key of the receipt of a shard; ``digest`` is 16 hex digits that identify its objects."""
     return f"{receipts_prefix(segment, split)}{name}-{digest}.parquet"
 
 
 def receipt_shard(key: str) -> str:
-    """The name of the shard of a receipt."""
+    """Return the name of the shard of a receipt."""
     return key.rpartition("/")[2].rpartition("-")[0]
 
 
@@ -177,17 +177,17 @@ def omitted_key(version: str, sha256: str) -> str:
 
 
 def list_key(version: str, split: str, sha256: str) -> str:
-    """Key of the list of the shards of a split, if its patterns are many."""
+    """Key of the list of the shards of a split with many patterns."""
     return f"{version_prefix(version)}lists/{split}-{sha256[:16]}.txt"
 
 
 def card_key(version: str) -> str:
-    """Key of the data card of a version, which is made again at any time."""
+    """Key of the data card of a version, which can be made again at any time."""
     return f"{version_prefix(version)}card/card.html"
 
 
 def consumers_prefix(version: str) -> str:
-    """Prefix of what emitting writes into the storage because a consumer reads it there."""
+    """Prefix of the files that emitting writes for consumers that read them from the storage."""
     return f"{version_prefix(version)}consumers/"
 
 
@@ -197,7 +197,7 @@ def runs_prefix(version: str) -> str:
 
 
 def run_key(version: str, began: str, sha256: str) -> str:
-    """Key of the record of a run, which began at a time: so that they are listed in this order."""
+    """Key of the record of a run; the time comes first, so that a listing is in order of time."""
     return f"{runs_prefix(version)}{began.replace(':', '')}-{sha256[:16]}.json"
 
 

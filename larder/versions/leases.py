@@ -1,8 +1,9 @@
-"""Leases, which keep what they name from being cleaned, and tombstones, which announce a clean.
+"""Leases, which protect versions and segments from cleaning, and tombstones, which announce a
+clean.
 
-A lease is written before it is asked whether a clean deletes what it names; a clean says that it
-deletes before it asks for leases. So of two that do this at once, at least one sees the other,
-whatever their clocks say: docs/design/007-cleaning.md has the protocol.
+The holder writes a lease before it looks for tombstones. A clean writes its ``cleaner`` into the
+tombstone before it looks for leases. So of a holder and a clean that do this at once, at least one
+sees the other, whatever their clocks say. docs/design/007-cleaning.md has the protocol.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ T = TypeVar("T")
 
 DAY_US = 24 * 3600 * 1_000_000
 RUN_DAYS = 7
-"""A run writes its lease again when it publishes, and takes it back when it ends."""
+"""Duration of a run's lease, which the run renews when it publishes, and deletes when it ends."""
 CONFIG_DAYS = 30
 MAX_DAYS = 3650
 RUN = "run-"
 CONFIG = "config-"
-"""The names of the leases of runs, and of emitted configs, begin so."""
+"""Prefixes of the names of the leases of runs, and of emitted configs."""
 
 _CACHE = f"/(?:work/)?caches/{ID.regex}"
 _UNIT = f"(?:versions|segments)/{ID.regex}|segments/{ID.regex}{_CACHE}"
 UnitPrefix = Annotated[str, Rule("a unit", f"{_UNIT}|{layout.REPLACED_PREFIX}{STORED.regex}")]
-"""Of what a clean may delete: a version, a segment, a cache or its receipts, a replaced file."""
+"""A unit that a clean may delete: version, segment, cache, receipts of a cache, replaced file."""
 
 LEASE_FORMAT = "larder-lease-1"
 TOMBSTONE_FORMAT = "larder-tombstone-1"
@@ -53,11 +54,11 @@ TOMBSTONE_FORMAT = "larder-tombstone-1"
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """leases/NAME.json: what must not be cleaned.
+    """leases/NAME.json: versions and segments that must not be cleaned.
 
     Attributes:
-        holder: Whom it is for.
-        days: For how long, from when it was written by the store's clock.
+        holder: Description of the owner, such as ``a run on HOST``.
+        days: Duration, from the time of writing by the store's clock.
         versions: IDs of versions, which keep the segments that they name.
         segments: IDs of segments, also of one that is being built.
     """
@@ -74,8 +75,6 @@ class Lease:
 
 
 class NamedLease(NamedTuple):
-    """A lease in the storage."""
-
     name: str
     lease: Lease
     written_us: int
@@ -87,7 +86,8 @@ class NamedLease(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """tombstones/RANDOM.json: what a clean has announced, and deletes once it has a ``cleaner``.
+    """tombstones/RANDOM.json: units that a clean has announced, and deletes once it has a
+    ``cleaner``.
 
     ``prefixes`` are of versions, segments, caches and their work, without the last ``/``.
     """
@@ -104,7 +104,7 @@ class NamedTombstone(NamedTuple):
 
 
 def read_leases(root: Store) -> Iterator[NamedLease]:
-    """All leases, also those that have ended."""
+    """Yield all leases, including expired ones."""
     for info, lease in _documents(root, layout.LEASES_PREFIX, Lease, LEASE_FORMAT):
         name = info.key.removeprefix(layout.LEASES_PREFIX).removesuffix(".json")
         yield NamedLease(name, lease, info.modified_us)
@@ -123,7 +123,7 @@ def _documents(
         if not (FILE.allows(name) and name.endswith(".json")):
             continue
         hint = "restore it, or delete it if nobody needs it"
-        with suppress(NotFoundError):  # it has been taken back meanwhile
+        with suppress(NotFoundError):  # it was deleted meanwhile
             with published_file_errors():
                 info = root.head(info.key)
                 data = read_document(root, info.key)
@@ -131,7 +131,7 @@ def _documents(
 
 
 def store_now_us(root: Store) -> int:
-    """The time by the store's clock, of a small object that is written for it and deleted."""
+    """Return the store's time, from a small object that is written and deleted for this."""
     key = f"{layout.PROBE_PREFIX}{secrets.token_hex(8)}"
     with permission(root, "storage", "put", "delete"), published_file_errors():
         root.put(key, PROBE)
@@ -150,7 +150,7 @@ def run_holder() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A lease to be written, and the documents of what it names that have to be there."""
+    """A lease to be written, and the documents that must exist for it."""
 
     lease: Lease
     documents: tuple[str, ...] = ()
@@ -160,13 +160,14 @@ class Claim:
     def of_run(
         versions: Iterable[str], segments: Iterable[str] = (), documents: Iterable[str] = ()
     ) -> Claim:
-        """What a run needs until it ends."""
+        """Make the claim that a run holds until it ends."""
         lease = Lease(run_holder(), RUN_DAYS, tuple(versions), tuple(segments))
         return Claim(lease, tuple(documents), f"{RUN}{secrets.token_hex(8)}")
 
     def take(self, root: Store, etag: str | None = None) -> None:
-        """Write the lease, again if it exists; SupersededError (``version.cleaned``): a clean
-        deletes what it names, or has deleted it.
+        """Write the lease, or renew it.
+
+        SupersededError (``version.cleaned``): a clean deletes or has deleted a claimed unit.
 
         Given an ``etag``, replace only the lease with that etag: PreconditionError or NotFoundError
         if it was replaced or dropped. Only a refusal deletes a lease that is renewed.
@@ -200,7 +201,7 @@ class Claim:
                 ) from None
 
     def give_back(self, root: Store, etag: str | None = None) -> None:
-        """Delete the lease, if it has that etag; one that cannot be deleted ends by itself."""
+        """Delete the lease, if it has that etag. A lease that cannot be deleted expires."""
         with suppress(LarderError):
             root.delete(layout.lease_key(self.name), if_match=etag)
 
@@ -216,17 +217,16 @@ def claimed(root: Store, claim: Claim) -> Iterator[None]:
 
 
 def config_name(cluster: str, version: str) -> str:
-    """The name of the lease of the config that was emitted for a cluster."""
+    """Return the name of the lease of the config that was emitted for a cluster."""
     return f"{CONFIG}{cluster}-{version}"
 
 
 def renew_configs(root: Store, version: str, now_us: int) -> None:
-    """Write the leases of a version's configs again that are older than a day, as far as they are
-    there; or are younger than now, by this machine's clock.
+    """Renew the existing leases of a version's configs that are older than a day.
 
-    A lease that is dropped or written meanwhile is left as it is. Without conditional writes, the
-    second of two writers at the same moment wins.
-    Refused as `Claim.take`, and where the storage may not be listed and written.
+    A lease that this machine's clock puts in the future is renewed too. A lease that is dropped or
+    written meanwhile is left alone. Without conditional writes, the second of two concurrent
+    writers wins. Refused like `Claim.take`, and if the storage may not be listed and written.
     """
     for info in listed(root, f"{layout.LEASES_PREFIX}{CONFIG}"):
         name = info.key.removeprefix(layout.LEASES_PREFIX).removesuffix(".json")
@@ -241,12 +241,12 @@ def renew_configs(root: Store, version: str, now_us: int) -> None:
 
 
 def claim_version(version: str) -> Claim:
-    """That of a command that makes something name a version."""
+    """Make the claim of a command that points a tag or a config at a version."""
     return Claim.of_run([version], documents=[layout.version_key(version)])
 
 
 def drop_lease(root: Store, name: str) -> None:
-    """Delete a lease; ``version.missing``: there is none of that name."""
+    """Delete a lease; ``version.missing`` if no lease has that name."""
     key = layout.lease_key(name)
     try:
         if not FILE.allows(name):

@@ -1,8 +1,8 @@
 """The rows of segments that a version omits: sorted ranges, in version.json or in a .npy file.
 
 A version is a list of segments, each less some of its samples. The samples of a split of a segment
-are numbered from 0, in the order of its shards and of the records of its caches, so the same ranges
-serve indexes, shards and caches. Reading them takes nothing but numpy.
+are numbered from 0, in the order of its shards and of its caches' records. So the same ranges apply
+to indexes, shards and caches. Reading them needs only numpy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from larder.versions.arrays import read_array
 from larder.versions.documents import OmittedRows, VersionDocument
 
 MAX_INLINE_RANGES = 1_000
-"""Maximum number of ranges that are in version.json itself."""
+"""Maximum number of ranges in version.json itself."""
 
 _BLOCK = 1 << 20
 
@@ -40,8 +40,9 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Omitted:
-    """Rows of one split of a segment, as sorted, disjoint ranges that do not touch: int64 of shape
-    (ranges, 2), start and stop.
+    """Rows of one split of a segment, as ranges: int64 of shape (ranges, 2), start and stop.
+
+    The ranges are sorted and disjoint, and do not touch.
     """
 
     ranges: Numbers
@@ -50,7 +51,7 @@ class Omitted:
     def of_mask(cls, mask: _Flags) -> Omitted:
         edges = []
         before = False
-        for start in range(0, len(mask), _BLOCK):  # an array of this length would be copied
+        for start in range(0, len(mask), _BLOCK):  # comparing the whole mask at once would copy it
             block = mask[start : start + _BLOCK]
             edges.append(start + np.flatnonzero(block != np.append(before, block[:-1])))
             before = bool(block[-1])
@@ -59,7 +60,7 @@ class Omitted:
 
     @classmethod
     def of_ranges(cls, ranges: Numbers, first_row: int, rows: int) -> Omitted:
-        """Ranges of a segment's rows, as far as they are in the split with these rows."""
+        """Clip ranges of a segment's rows to some rows, and count from the first of these."""
         inside = np.clip(ranges - first_row, 0, rows)
         return cls(inside[inside[:, 0] < inside[:, 1]])
 
@@ -77,13 +78,13 @@ class Omitted:
         return int((self.ranges[:, 1] - self.ranges[:, 0]).sum())
 
     def within(self, first_row: int, rows: int) -> Omitted:
-        """Those among some consecutive rows, counted from the first of these."""
+        """Return the omitted rows among some consecutive rows, counted from the first of these."""
         first = np.searchsorted(self.ranges[:, 1], first_row, side="right")
         last = np.searchsorted(self.ranges[:, 0], first_row + rows, side="left")
         return Omitted.of_ranges(self.ranges[first:last], first_row, rows)
 
     def mask(self, first_row: int, rows: int) -> _Flags:
-        """Whether each of some consecutive rows is omitted; shape (rows,)."""
+        """Return whether each of some consecutive rows is omitted; shape (rows,)."""
         steps = np.zeros(rows + 1, np.int8)
         near = self.within(first_row, rows).ranges
         np.add.at(steps, near[:, 0], 1)
@@ -92,7 +93,7 @@ class Omitted:
         return flags
 
     def rows_of(self, numbers: npt.ArrayLike) -> Numbers:
-        """The rows of samples, given their numbers among the samples that are not omitted."""
+        """Return the rows of samples, given their numbers among those not omitted."""
         before, after = self._cut
         wanted = np.asarray(numbers, np.int64)
         rows: Numbers = wanted + before[np.searchsorted(after, wanted, side="right")]
@@ -100,7 +101,7 @@ class Omitted:
 
     @cached_property
     def _cut(self) -> tuple[Numbers, Numbers]:
-        """Were the ranges cut out: how many rows before each, and the first number after each."""
+        """Count the omitted rows before each range; number the next sample, as in `rows_of`."""
         starts, stops = self.ranges[:, 0], self.ranges[:, 1]
         before = np.concatenate(([0], np.cumsum(stops - starts)))
         return before, stops - before[1:]
@@ -109,8 +110,9 @@ class Omitted:
 def encode_omitted(
     omitted: Mapping[Place, Omitted],
 ) -> tuple[dict[Place, OmittedRows], bytes | None]:
-    """The omitted rows of a version in the order of its segments, and the .npy file if they are
-    many; places without rows are left out.
+    """Return the omitted rows of a version in the order of its segments, without empty places.
+
+    If the ranges are too many for version.json, the second value is their .npy file.
     """
     by_place = {place: rows for place, rows in omitted.items() if rows.count}
     lengths = [len(rows.ranges) for rows in by_place.values()]
@@ -131,7 +133,7 @@ def encode_omitted(
 
 
 def read_omitted(store: Store, version: VersionDocument) -> dict[Place, Omitted]:
-    """The rows that a version omits; places without any are left out."""
+    """Return the rows that a version omits; places without any are left out."""
     file: Numbers | None = None
     by_place: dict[Place, Omitted] = {}
     for use in version.segments:
@@ -168,7 +170,7 @@ def _read_file(store: Store, version: VersionDocument) -> Numbers:
 
 
 def _valid(ranges: Numbers, rows: OmittedRows) -> bool:
-    """Whether ranges are sorted, disjoint and apart, and as many rows as they should be."""
+    """Return whether ranges are sorted, disjoint and apart, with the expected number of rows."""
     edges = ranges.ravel()
     rising = bool(np.all(edges[1:] > edges[:-1]))
     return rising and len(edges) > 0 and edges[0] >= 0 and Omitted(ranges).count == rows.count

@@ -1,16 +1,15 @@
 """Publishing: the last writes, in the order that is safe for readers.
 
-The files that a document names are written before it, and nothing is visible before its document:
-segment.json, cache.json, version.json, and then the tag (`larder.versions.tags`). Documents are
-created only if absent, so of two concurrent runs the first one wins; both made the same thing. On a
-store that does not keep this condition (`probe_conditions`) a document is looked for right before
-it is written, and of two runs that do so at once the second one wins.
+A document is written after the files that it names, and makes them visible: segment.json,
+cache.json, version.json, and then the tag (`larder.versions.tags`). Documents are created only if
+absent. So the first of two concurrent runs wins, and both made the same thing. On a store that does
+not keep this condition (`probe_conditions`), a run looks for a document right before writing it. Of
+two runs that do so at once, the second wins.
 
-Some servers that speak S3 ignore ``If-None-Match`` and ``If-Match`` and overwrite, others refuse
-them. Only trying tells. A run that is about to write tries it once for each dataset, and keeps the
-answer in ``work/conditions.json`` below the dataset's root, which is also the object that it tries
-it with: until the answer is known, the document has none. Two runs that ask at the same time get
-the same answer.
+Some S3 servers ignore ``If-None-Match`` and ``If-Match`` and overwrite; others refuse them. Only
+trying tells. A run tries them once for each dataset before it writes, with ``work/conditions.json``
+below the dataset's root, and records the answer there. Until the answer is known, the document
+contains none. Two runs that ask at the same time get the same answer.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ T = TypeVar("T")
 
 
 class Creation(TypedDict, total=False):
-    """How a document is written that does not exist yet.
+    """Options for writing a document that does not exist yet.
 
     Attributes:
         if_absent: Whether the store keeps this condition.
@@ -58,13 +57,13 @@ class Creation(TypedDict, total=False):
 def publish_segment(
     store: Store, segment: SegmentDocument, **how: Unpack[Creation]
 ) -> SegmentDocument:
-    """Write segment.json unless it exists; returns the one that exists now."""
+    """Write segment.json unless it exists; return the document that exists afterwards."""
     read = partial(read_segment, store, segment.id)
     return _published(store, layout.segment_key(segment.id), segment, read, **how)
 
 
 def publish_cache(store: Store, cache: CacheDocument, **how: Unpack[Creation]) -> CacheDocument:
-    """Write cache.json unless it exists; returns the one that exists now."""
+    """Write cache.json unless it exists; return the document that exists afterwards."""
     read = partial(read_cache, store, cache.segment, cache.id)
     return _published(store, layout.cache_key(cache.segment, cache.id), cache, read, **how)
 
@@ -72,7 +71,7 @@ def publish_cache(store: Store, cache: CacheDocument, **how: Unpack[Creation]) -
 def publish_version(
     store: Store, version: VersionDocument, **how: Unpack[Creation]
 ) -> VersionDocument:
-    """Write version.json unless it exists; returns the one that exists now."""
+    """Write version.json unless it exists; return the document that exists afterwards."""
     read = partial(read_version, store, version.id)
     return _published(store, layout.version_key(version.id), version, read, **how)
 
@@ -97,14 +96,14 @@ def _published(
 
 
 def read_segment(store: Store, segment: str) -> SegmentDocument | None:
-    """segment.json, or None while the segment is not complete."""
+    """Read segment.json; None while the segment is not complete."""
     return _read(SegmentDocument, store, layout.segment_key(segment), id=segment)
 
 
 def existing_segment(
     store: Store, segment: str, each: Callable[[bytes], object] = len
 ) -> SegmentDocument:
-    """segment.json, which a version names; ``each`` gets the bytes of a valid one."""
+    """Read segment.json, which a version names; ``each`` receives the bytes of a valid document."""
     key = layout.segment_key(segment)
     document = _read(SegmentDocument, store, key, each, id=segment)
     if document is None:
@@ -114,7 +113,7 @@ def existing_segment(
 
 
 def read_cache(store: Store, segment: str, cache: str) -> CacheDocument | None:
-    """cache.json, or None while the cache is not complete."""
+    """Read cache.json; None while the cache is not complete."""
     key = layout.cache_key(segment, cache)
     return _read(CacheDocument, store, key, segment=segment, id=cache)
 
@@ -122,7 +121,9 @@ def read_cache(store: Store, segment: str, cache: str) -> CacheDocument | None:
 def read_version(
     store: Store, version: str, each: Callable[[bytes], object] = len
 ) -> VersionDocument | None:
-    """version.json, or None if there is no such version; ``each`` gets the bytes of a valid one."""
+    """Read version.json; None if it does not exist. ``each`` receives the bytes of a valid
+    document.
+    """
     return _read(VersionDocument, store, layout.version_key(version), each, id=version)
 
 
@@ -133,7 +134,7 @@ def _read(
     each: Callable[[bytes], object] = len,
     **names: str,
 ) -> Document | None:
-    """Read the document that its key names, and no other; None if it does not exist."""
+    """Read a document and check that it belongs to its key; None if it does not exist."""
     where = object_url(store.url, key)
 
     def read() -> Document | None:
@@ -150,12 +151,12 @@ def _read(
 
 
 _NO_ETAG = "0" * 32
-"""An etag that no object has: not even the MD5 of anything known is all zeros."""
+"""An etag that no object has: no known content has an MD5 of all zeros."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Which conditions of `larder.store.base.Store.put` a store keeps.
+    """The conditions of `larder.store.base.Store.put` that a store keeps.
 
     Attributes:
         if_absent: An object that exists is not overwritten.
@@ -171,11 +172,11 @@ class Conditions:
 
 
 KEPT = Conditions(if_absent=True, if_match=True)
-"""A store that keeps both, such as a directory, Amazon S3 or Ceph."""
+"""The conditions of a store that keeps both, such as a directory, Amazon S3 or Ceph."""
 
 
 def read_conditions(root: Store) -> Conditions | None:
-    """What is known about a store, or None if no run has asked it yet."""
+    """Read the recorded conditions of a store; None if no run has recorded any."""
     key = layout.CONDITIONS_KEY
     data = read_optional(root, key)
     if data is None:
@@ -191,7 +192,7 @@ def read_conditions(root: Store) -> Conditions | None:
 
 
 def probe_conditions(root: Store) -> Conditions:
-    """What is known about a store; if nothing is, try it, and write the answer down."""
+    """Read the recorded conditions of a store, or try them and record the answer."""
     recorded = read_conditions(root)
     if recorded is not None:
         return recorded
@@ -203,7 +204,7 @@ def probe_conditions(root: Store) -> Conditions:
             if_match=root.features.replace_if_match
             and _refused(lambda: root.put(key, seal({"asking": "match"}), if_match=_NO_ETAG)),
         )
-        if conditions.if_match and is_weak(first.etag):  # which may never meet a condition
+        if conditions.if_match and is_weak(first.etag):  # a weak etag may never meet a condition
             again = partial(root.put, key, seal({"asking": "again"}))
             never = _refused(lambda: again(if_match=root.head(key).etag))
             conditions = replace(conditions, if_match=not never)
@@ -212,10 +213,10 @@ def probe_conditions(root: Store) -> Conditions:
 
 
 def _refused(write: Callable[[], object]) -> bool:
-    """Whether a write is refused because its condition does not hold.
+    """Return whether a write is refused because its condition does not hold.
 
-    It writes something else than what is there: a store that retries would take its own bytes for
-    its own write.
+    The write must differ from the stored bytes: a store that retries would take equal bytes for its
+    own write.
     """
     try:
         write()

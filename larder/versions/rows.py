@@ -28,14 +28,14 @@ INDEXED = pa.schema(
         parts=INDEXED_PARTS,
     )
 )
-"""A sample in the index of a segment; the columns are those of `larder.shards.model.ROWS`."""
+"""A sample in the index of a segment, with the columns of `larder.shards.model.ROWS`."""
 
 
 @contextmanager
 def open_index(root: Store, file: StoredFile) -> Iterator[SegmentIndex]:
-    """The index of a segment, given its file of role ``rows``, of which the digest is compared.
+    """Open the index of a segment, given its file of role ``rows``, and compare the digest.
 
-    From a bucket it is downloaded, once for all steps of this process.
+    From a bucket the file is downloaded once for all steps of this process.
     """
     with fetched(root, file) as path:
         if root.features.local_path:
@@ -52,7 +52,7 @@ def open_index(root: Store, file: StoredFile) -> Iterator[SegmentIndex]:
 def read_rows(
     root: Store, file: StoredFile, first_row: int = 0, rows: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Consecutive rows of a segment's index, by `INDEXED`; by default all."""
+    """Yield consecutive rows of a segment's index, by `INDEXED`; by default all."""
     with open_index(root, file) as index:
         stop = index.count if rows is None else first_row + rows
         for start in range(first_row, stop, BLOCK_ROWS):
@@ -60,7 +60,7 @@ def read_rows(
 
 
 def index_rows(index: SegmentIndex, rows: Array) -> pa.RecordBatch:
-    """Samples by `INDEXED`, given their rows in ascending order."""
+    """Return samples by `INDEXED`, given their rows in ascending order."""
     places = index.places(rows)
     numbers, parts = places.rows, places.parts
     names, exts = (pa.array(texts, pa.string()) for texts in (index.names, index.exts))

@@ -1,7 +1,7 @@
-"""The records of runs: what published a version or moved a tag, when, where and from what.
+"""The records of runs: which run published a version or moved a tag, when, where and from what.
 
-They are beside the version and no part of it: nothing names them and no identity covers them, so
-that they may have what version.json cannot, such as times. A version is whole without them.
+Records are beside the version and no part of it. Nothing names them and no identity covers them. So
+they may contain times, which version.json cannot. A version is whole without them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Time = Annotated[str, Rule("a time in UTC", r"\d{4}(?:-\d{2}){2}T\d{2}(?::\d{2})
 
 
 def now() -> str:
-    """The time in UTC, by the clock of this machine."""
+    """Return the time in UTC, by the clock of this machine."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def packages() -> dict[str, str]:
-    """The versions of Larder and of what encodes, as far as they are installed."""
+    """Return the versions of Larder and of the installed packages that encode."""
     versions = {}
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -52,21 +52,21 @@ class RunRecord:
     """A run that published a version or moved a tag.
 
     Attributes:
-        version: The version beside which it is: that of ``after``, or of ``before`` if the tag was
+        version: The version beside which the record is: ``after``, or ``before`` if the tag was
             deleted.
-        command: Its name, such as ``prepare``.
-        began: By the clock of its machine.
+        command: Name of the command, such as ``prepare``.
+        began: Start of the run, by the clock of its machine.
         host: Name of its machine.
         published: Whether it published the version, or only moved the tag.
-        packages: The versions of Larder and of what encodes, by the names of the packages.
-        flow_run: Name and ID of the flow run; empty if it was none.
+        packages: The versions of Larder and of the packages that encode, by name.
+        flow_run: Name and ID of the flow run; empty if there was none.
         tag: The tag that it moved; None if it moved none.
         before: ID of the version that the tag named before; None if there was no tag.
-        after: ID of the version that it names since; None if it was deleted.
+        after: ID of the version that the tag names since; None if the tag was deleted.
         previous: ID of the version with which the samples were compared; None if there was none.
         changes: Number of samples by kind; see `larder.growth.compare.Changes`.
-        names: By kind, the keys of the first `NAMES` of them.
-        milliseconds: How long each stage took.
+        names: Keys of the first `NAMES` samples of each kind.
+        milliseconds: Duration of each stage.
     """
 
     dataset: PlainName
@@ -88,7 +88,7 @@ class RunRecord:
 
 
 def write_run(root: Store, record: RunRecord) -> str:
-    """Put a record beside its version; returns its key."""
+    """Write a record beside its version; return its key."""
     data = seal(record)
     key = layout.run_key(record.version, record.began, sha256_hex(data))
     with published_file_errors():
@@ -97,7 +97,7 @@ def write_run(root: Store, record: RunRecord) -> str:
 
 
 def read_run(root: Store, key: str) -> RunRecord | None:
-    """The record with a key; None if it is gone. DamageError: it is none of this version."""
+    """Read a record; None if it is gone. DamageError: it is damaged, or of another version."""
     data = read_optional(root, key)
     if data is None:
         return None
@@ -110,7 +110,7 @@ def read_run(root: Store, key: str) -> RunRecord | None:
 
 
 def read_runs(root: Store, version: str) -> Iterator[RunRecord]:
-    """The records beside a version, the oldest first; those that are damaged are left out."""
+    """Yield the records beside a version, the oldest first, without damaged ones."""
     for info in listed(root, layout.runs_prefix(version)):
         with suppress(DamageError):
             if record := read_run(root, info.key):

@@ -1,8 +1,8 @@
 """Tags: movable names of versions, moved by compare-and-swap and by no clock.
 
-A run reads the tag before it lists the source, and moves it from the version that it named then. If
-another run has moved it in between, the version of this run may be older than what the tag names
-now: the run is superseded, and starts again from the listing.
+A run reads the tag before it lists the source, and later moves it from the version read then. If
+another run has moved the tag in between, this run's version may be older than the tag's version.
+The run is then superseded, and starts again from the listing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ _TRIES = 20
 
 @dataclass(frozen=True, slots=True)
 class TagEntry:
-    """What a tag named once: a version, and the inputs digest of the run that moved it there."""
+    """An entry of a tag's history: a version, and the inputs digest of the run that moved the tag
+    to it.
+    """
 
     version: HexId
     inputs: Digest
@@ -58,10 +60,10 @@ class Tag:
     """A tag.
 
     Attributes:
-        inputs: The inputs digest that led to this version last; another than that of version.json
-            if the same version followed from other inputs since.
-        history: What it named before, the newest last; at most `HISTORY` entries.
-        pinned: Runs leave it where it is.
+        inputs: The inputs digest that led to this version last. It differs from the digest in
+            version.json if the same version has followed from other inputs since.
+        history: Earlier entries, the newest last; at most `HISTORY`.
+        pinned: Runs do not move the tag.
     """
 
     version: HexId
@@ -70,12 +72,12 @@ class Tag:
     pinned: bool = field(default=False, metadata=SPARSE)
 
     def versions(self) -> Iterator[str]:
-        """The IDs of all versions that it named, each once, the newest first."""
+        """Yield the IDs of all versions that the tag has named, each once, the newest first."""
         past = (entry.version for entry in reversed(self.history))
         yield from dict.fromkeys((self.version, *past))
 
     def moved(self, to: TagEntry, pinned: bool) -> Tag:
-        """The tag after it was moved; only its inputs change if it names the version already."""
+        """Return the tag after a move; the history stays the same if the version does."""
         past = self.history
         if to.version != self.version:
             past = (*past, TagEntry(self.version, self.inputs))[-HISTORY:]
@@ -83,7 +85,7 @@ class Tag:
 
 
 def tag_names(store: Store) -> list[str]:
-    """The names of all tags, in order."""
+    """List the names of all tags, in order."""
     keys = (info.key.removeprefix(layout.TAGS_PREFIX) for info in listed(store, layout.TAGS_PREFIX))
     names = (key.removesuffix(".json") for key in keys)
     return [name for name in names if FILE.allows(name)]
@@ -108,22 +110,20 @@ def move_tag(
     conditions: Conditions = KEPT,
     pin: bool | None = None,
 ) -> bool:
-    """Make a tag name a version, unless another run has moved it; returns whether it was written.
+    """Make a tag name a version, unless another run has moved it; return whether it was written.
 
-    ``expected`` is the ID that it named before the run listed the source, or None;
-    `SupersededError` if it names neither that nor this version.
+    ``expected`` is the ID that the tag named before the run listed the source, or None.
 
-    A tag that names the version already counts as moved: only its inputs are replaced, if they
-    differ. The document is read right before it is written, and is replaced only if it is still the
-    same; if it changed in between, the decision is made again. On a store that does not keep this
-    condition, of two runs that do this at the same moment the second one wins.
+    A tag that names the version already counts as moved: its inputs are replaced if they differ.
+    The document is read right before the write, and replaced only if it is unchanged; otherwise the
+    decision is made again. On a store that does not keep this condition, the second of two
+    concurrent runs wins.
 
-    ``pin`` says whether the tag is pinned then, as a user decides; None leaves a pinned tag where
-    it is.
+    ``pin`` is whether to pin the tag, as a user decides. With None, a pinned tag is not moved.
 
     Raises:
         ConfigError: ``version.pinned``: the tag is pinned to another version.
-        SupersededError: The tag names another version than these two.
+        SupersededError: The tag names another version than these two, or was deleted.
         DamageError: Its document is damaged.
         RetryableError: Other runs kept moving it at the same time.
     """
@@ -175,7 +175,7 @@ def pinned_error(store: Store, tag: str, old: Tag) -> ConfigError:
 
 
 def delete_tag(store: Store, tag: str) -> str:
-    """Delete a tag that exists and is not pinned; returns the version that it named."""
+    """Delete a tag that exists and is not pinned; return the ID of its version."""
     key = layout.tag_key(tag)
     etag, old = once_more(partial(_with_etag, store, key)) or (None, None)
     if old is None:
@@ -221,8 +221,9 @@ def _parse(data: bytes, where: str) -> Tag:
 
 
 def tag_of(plain: Mapping[str, Any]) -> Tag:
-    """The tag in a document that was unsealed; ValueError if it is none. A later Larder may have
-    added fields.
+    """Parse the tag in an unsealed document; ValueError if it is no tag.
+
+    Unknown fields are ignored: a later Larder may have added them.
     """
     if "history" not in plain:
         raise ValueError("it is no tag")

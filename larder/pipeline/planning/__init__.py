@@ -1,6 +1,6 @@
-"""What a run would do, as a value: from the listing of the source to a plan that is shown.
+"""The plan of a run: from the listing of the source to a plan that is shown.
 
-In order: source (the tag, the listing, permissions), expanding (archives, tables, annotations),
-growth (what becomes of the previous version), new_segment, plan, checks (what is refused, what is
-warned of), report. Nothing is written but temporary files, and indexes of archives and tables.
+In order: `source` (the tag, the listing, permissions), `expanding` (archives, tables, annotations),
+`growth` (the use of the previous version), `new_segment`, `plan`, `checks` (refusals and warnings),
+`plan_report`. Only temporary files, and indexes of archives and tables, are written.
 """

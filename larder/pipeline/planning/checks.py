@@ -1,4 +1,4 @@
-"""Refuses plans that would fail, before anything is done, and warns of what may not be meant."""
+"""Refuses plans that would fail, before anything is done, and warns of likely mistakes."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def check_plan(plan: Plan) -> None:
     have, or that the storage cannot hold; ``config.missing_part``: samples that lack a part;
     ``cache.schema``: samples that the cache cannot hold; ``sample.empty``: images of zero bytes.
 
-    Further refusals: ``config.empty_source``, ``config.cost_limit``; ``store.full``: it would write
-    more into a directory than fits; ``config.path``: two splits would be one folder.
+    Further refusals: ``config.empty_source``, ``config.cost_limit``; ``store.full``: the run would
+    write more into a directory than fits; ``config.path``: two splits would be one folder.
     """
     order, dataset = plan.sample_order, plan.source_state.dataset
     statistics, cached = order.statistics, dataset.cache
@@ -106,16 +106,16 @@ def check_plan(plan: Plan) -> None:
 
 
 def _decodes_images(dataset: Dataset) -> bool:
-    """Whether parts are images by other rules than `larder.samples.images.role` knows."""
+    """Return whether decoders make images of parts unknown to `larder.samples.images.role`."""
     uses = dataset.image_options.decoders
     return any(is_image(use.ext) or use.use in IMAGES for use in uses)
 
 
 def _check_room(plan: Plan) -> None:
-    """Refuse what does not fit, by the sizes that are known.
+    """Refuse a plan that does not fit the disk, by the sizes that are known.
 
-    Not known are caches, and shards whose bytes are estimates. What an interrupted run has written,
-    with and without a receipt, is not written again, or in its own place.
+    The sizes of caches, and of shards with estimated bytes, are unknown. Files that an interrupted
+    run has written need no more room: they are kept, or written again in their own place.
     """
     state, new = plan.source_state, plan.new
     root = storage_of(state.dataset, state.cluster)
@@ -155,7 +155,7 @@ def check_archived(plan: Plan) -> None:
 def _refuse(
     code: str, failures: tuple[Failure, ...], count: int, what: tuple[str, str], hint: str
 ) -> None:
-    """Refuse some objects or samples if there are any; ``what`` is their noun, and what follows."""
+    """Refuse some objects or samples if there are any; ``what`` is a noun and its continuation."""
     if count:
         noun, why = what
         message = f"{format_count(count, noun)} {why}".rstrip() + f": {failures[0].message}"
@@ -166,7 +166,7 @@ _NAMES = 3
 
 
 def warnings(plan: Plan) -> list[dict[str, str]]:
-    """All warnings of a plan, in the order of `WARNINGS`: what is the case, and what to do."""
+    """List all warnings of a plan, in the order of `WARNINGS`: the finding, and its remedy."""
     return [
         {"code": code, "message": printable(message)}
         for code, (_, rule) in WARNINGS.items()
@@ -194,7 +194,7 @@ def _nothing_expanded(plan: Plan) -> Iterator[str]:
 
 
 def _merged(plan: Plan) -> Iterator[str]:
-    """Not of samples that ``samples.join`` puts together: it says which parts belong together."""
+    """Warn of merged samples, unless ``samples.join`` says which parts belong together."""
     merged = plan.sample_order.statistics.merged
     if merged.samples and plan.source_state.dataset.samples.join is None:
         (key, exts), *_ = merged.examples
@@ -207,7 +207,7 @@ def _merged(plan: Plan) -> Iterator[str]:
 
 
 def _uneven(plan: Plan) -> Iterator[str]:
-    """Only if samples have several parts; otherwise they are just of different kinds."""
+    """Warn of missing parts only if samples have several; else they are just of different kinds."""
     samples, statistics = plan.sample_order.samples, plan.sample_order.statistics
     lacking = [
         f"only {lack.samples:,} {_have(lack.samples)} {' or '.join(lack.exts[:_NAMES])}"
@@ -362,7 +362,7 @@ def _few_shards(plan: Plan) -> Iterator[str]:
 
 
 def readers(template: Mapping[str, Any]) -> int:
-    """The number of processes of a trial that read shards at once, according to its template.
+    """Return the number of a trial's processes that read shards at once, by its template.
 
     ``resources.slots_per_trial`` times ``hyperparameters.workers`` (or ``num_workers``), the loader
     processes per slot; each counts as 1 if it is missing, 0 or not a whole number.
@@ -438,4 +438,4 @@ WARNINGS: Mapping[str, tuple[str, Callable[[Plan], Iterator[str]]]] = {
         _unconditional_writes,
     ),
 }
-"""By code, what a warning means, and whether a plan has it: it may not do what was intended."""
+"""By code, the meaning of a warning, and a rule that yields its messages for a plan."""

@@ -1,7 +1,7 @@
 """Expands the inventory of a run, if the dataset file says that objects are archives or tables.
 
-A run that finds its version does not get here: the inputs digest covers the containers as they are
-listed, so nothing is read to find out that nothing has changed.
+A run that finds its version never expands: the inputs digest covers the containers as listed, so an
+unchanged source is recognised without reading it.
 """
 
 from __future__ import annotations
@@ -48,14 +48,16 @@ from larder.store.permissions import is_remote
 from larder.versions import layout
 
 _LOCAL_THREADS = 4
-"""More would only take turns reading headers from the page cache."""
+"""Threads for local files; more would only take turns reading headers from the page cache."""
 
 _MOST_THREADS = 64
-"""So many indexes may be written at the same time: each holds some thousand rows."""
+"""Maximum number of indexes written at once: each holds some thousand rows."""
 
 
 def containers_to_list(dataset: Dataset) -> Callable[[pa.Array], npt.NDArray[np.bool_]] | None:
-    """Tells which objects a run needs because of what is in them; None if there are none."""
+    """Make a test for objects that a run needs for their members; None without ``archives:
+    expand``.
+    """
     if dataset.source.archives != "expand":
         return None
     return archives_to_list(dataset.source.include)
@@ -71,10 +73,10 @@ def expand_inventory(
     plan_only: bool,
     progress: Progress,
 ) -> Inventory:
-    """The inventory with what is in archives and tables, in place of them.
+    """Return the inventory with the contents of archives and tables in place of them.
 
     With ``plan_only``, nothing may be written to the storage, so indexes of buckets are kept on
-    this machine. ``run.failed``: containers that cannot be read; or names that no object can have,
+    this machine. ``run.failed``: containers that cannot be read, or names that no object can have,
     unless ``on_bad_key`` is ``skip``.
     """
     if not dataset.source.expands:
@@ -137,10 +139,10 @@ FOLDER = "indexes"
 
 
 def kept_indexes(dataset: Dataset, source: Readable) -> Store | None:
-    """The store of the indexes of a source; None for a directory, of which none are kept.
+    """Open the local store for the indexes of a source; None for a directory.
 
-    The store may not exist, and whoever writes to it has to bear that it cannot be written. There
-    is none for a user without a home directory, as in some containers.
+    The store may not exist or may not be writable; callers must accept failing writes. None for a
+    user without a home directory, as in some containers.
     """
     if not is_remote(source):
         return None
@@ -152,7 +154,7 @@ def kept_indexes(dataset: Dataset, source: Readable) -> Store | None:
 
 
 def find_annotations(dataset: Dataset, source: Readable) -> tuple[ObjectInfo, ...]:
-    """The annotation files as they are now; a missing one is ``config.annotations``."""
+    """Return the annotation files as they are now; a missing file is ``config.annotations``."""
     annotations = dataset.samples.annotations
     return tuple(_found(source, key) for key in (annotations.files if annotations else ()))
 
@@ -181,7 +183,7 @@ def read_annotations(
     *,
     plan_only: bool,
 ) -> tuple[Indexed, ...]:
-    """The entries of the annotation files; each file is read once, however many runs there are."""
+    """Return the entries of the annotation files; each file is read once for all runs."""
     options, labels = dataset.samples.annotations, dataset.labels
     if options is None:
         return ()

@@ -1,4 +1,4 @@
-"""Plans what a version shares with the previous one, and the samples of its new segment."""
+"""Plans the segments that a version shares with the previous one, and its new samples."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ _PIECE = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GrowthPlan:
-    """What a version shares with the ``previous`` one, and what is new.
+    """The segments that a version shares with the ``previous`` one, and its new samples.
 
-    ``selected`` are the samples of the new segment; ``kept`` are the segments that it shares with
-    the previous version, and ``omitted`` their rows that it omits (``omitted_file``: the same as a
-    .npy file, if they are many). ``skipped`` is the number of bad samples that stay left out
-    without being tried again. ``names`` are, by kind, the keys of the first samples that differ.
+    ``selected`` are the samples of the new segment. ``kept`` are the segments shared with the
+    previous version, and ``omitted`` their omitted rows (``omitted_file``: the same rows as a .npy
+    file, if they are many). ``skipped`` is the number of bad samples that stay left out without
+    being tried again. ``names`` are the keys of the first samples that differ, by kind.
     """
 
     previous: Previous | None
@@ -74,7 +74,7 @@ class GrowthPlan:
 
 
 def find_previous(state: SourceState, root: Store) -> Previous | None:
-    """The version that a run starts from, complete; None if this is the first."""
+    """Read and check the version that a run starts from; None for a first version."""
     if state.previous is None:
         return None
     check_complete(root, state.previous, caches_remade=True)
@@ -82,24 +82,26 @@ def find_previous(state: SourceState, root: Store) -> Previous | None:
 
 
 def known_classes(state: SourceState) -> tuple[str, ...]:
-    """The classes that keep their numbers."""
+    """Return the classes that keep their numbers."""
     return () if makes_anew(state) else state.classes
 
 
 def makes_anew(state: SourceState) -> bool:
-    """Whether the numbers of classes, and splits by class, follow from the samples now alone."""
+    """Return whether class numbers, and splits by class, follow from the current samples alone."""
     return state.dataset.growth.mode == "rebuild" and not state.settings.compact
 
 
 def keeps_splits(state: SourceState, previous: Previous | None) -> bool:
-    """Whether classes are divided, and what the previous version has stays in its split."""
+    """Return whether the rule divides classes, and samples of the previous version keep their
+    split.
+    """
     rule = split_rule(state.dataset)
     same = bool(rule and previous and previous.version.split_rule == rule)
     return same and not makes_anew(state)
 
 
 def weaker_segments(previous: Previous | None, dataset: Dataset) -> tuple[str, ...]:
-    """IDs of the segments whose samples were checked more weakly than they are now."""
+    """Return the IDs of segments whose samples were checked more weakly than now."""
     segments = previous.segments if previous else ()
     return tuple(segment.id for segment in segments if _is_weaker(segment.document, dataset))
 
@@ -126,7 +128,7 @@ def plan_growth(
     folder: Path,
     progress: Progress,
 ) -> GrowthPlan:
-    """Compare all samples with the previous version, and decide what becomes of it."""
+    """Compare all samples with the previous version, and decide which of its segments to keep."""
     dataset = state.dataset
     if previous is None:
         decision = decide((), Changes(added=order.samples), dataset.growth)
@@ -204,7 +206,7 @@ def _compare(
 
 
 def _processes(dataset: Dataset, cluster: Cluster) -> AbstractContextManager[ProcessPool | None]:
-    """What compares contents, as far as other processes reach them; not those of Dask and Ray."""
+    """Open processes that compare contents, if they reach the stores; none with Dask and Ray."""
     here = cluster.runner.kind != "local" or not reachable(dataset.source, cluster.storage)
     return shared_pool(1 if here else workers(cluster.runner, cluster.copy_))
 
@@ -212,7 +214,7 @@ def _processes(dataset: Dataset, cluster: Cluster) -> AbstractContextManager[Pro
 def contents_in_process(
     dataset: Dataset, cluster: Cluster, parts: Sequence[PackedPart], *, progress: Progress
 ) -> list[bool]:
-    """`same_contents` of a dataset's source."""
+    """Call `same_contents` for a dataset's source, in another process."""
     source, rules = source_of(dataset, cluster), image_rules(dataset, cluster)
     return same_contents(source, rules, parts, progress=progress)
 
@@ -233,7 +235,7 @@ def _states(previous: Previous, comparison: Comparison) -> list[SegmentState]:
 def _fresh(
     state: SourceState, previous: Previous, order: SampleOrder, changes: Changes, folder: Path
 ) -> str | None:
-    """Why all samples have to go into one new segment, if they have to."""
+    """Return why all samples have to go into one new segment; None if they do not."""
     if option := changed_option(state.dataset, previous.segments[-1].document.shape):
         return f"shards.{_shown(*option)}"
     class_names = (each.document.shape.options.classes for each in previous.segments)
@@ -259,7 +261,7 @@ def _fresh(
 def _targets(
     dataset: Dataset, segment: SegmentDocument, order: SampleOrder, folder: Path
 ) -> Mapping[str, int]:
-    """The sizes of shards of a first build that are not ``shards.bytes``."""
+    """Return the sizes of a first build's shards, for splits whose size is not ``shards.bytes``."""
     if dataset.shards.count_min is None:
         return {}
     options = segment.shape.options
@@ -275,7 +277,7 @@ def _weaker_check(segment: SegmentDocument, dataset: Dataset) -> str:
 
 
 def _shown(option: str, value: Any) -> str:
-    """An option as the plan shows it, with the value that it had."""
+    """Describe an option as the plan shows it, with its earlier value."""
     if option == "options":
         option = "features"
     if value in (None, {}):
@@ -286,7 +288,7 @@ def _shown(option: str, value: Any) -> str:
 
 
 def _unwritten(segment: SegmentDocument, split: str) -> int:
-    """Number of shards that were planned, but not written: all of their samples are bad."""
+    """Count the shards that were planned, but not written: all of their samples are bad."""
     facts = segment.splits.get(split)
     return facts.end_shard - facts.first_shard - facts.shards if facts else 0
 

@@ -45,7 +45,7 @@ def plan_segment(
     classes: Sequence[str],
     folder: Path,
 ) -> PlannedSegment | None:
-    """The segment to build, if there are samples for it.
+    """Plan the segment to build; None if there are no samples for it.
 
     ``classes`` are in the order of their numbers.
     """
@@ -89,7 +89,7 @@ def plan_segment(
 def _options(
     shards: Shards, kept: Iterable[UsedSegment], previous: Previous | None, classes: Sequence[str]
 ) -> FormatOptions:
-    """What the format is made from, with what it needs to know of the segment."""
+    """Return the options of the format, with the facts about the segment that the format needs."""
     options = shards.options
     features = (options.features or {}).values()
     if any(feature.source == "class" for feature in features):
@@ -112,7 +112,7 @@ def _shape_of(
     packing: int,
     images: ImageOptions,
 ) -> Shape:
-    """The shape of a segment of a dataset; see `larder.versions.documents.Shape`."""
+    """Return the shape of a segment of a dataset; see `larder.versions.documents.Shape`."""
     return Shape(
         format=shards.format,
         format_version=shard_format(shards.format, options).version,
@@ -127,13 +127,13 @@ def _shape_of(
 
 
 def _end_record(segment: SegmentDocument) -> int:
-    """The number after that of a segment's last record: left out samples have one, too."""
+    """Return the number after a segment's last record; samples left out have a record too."""
     samples = sum(facts.samples for facts in segment.splits.values())
     return segment.shape.options.first_record + samples + segment.skipped
 
 
 def _first_shards(kept: Iterable[UsedSegment]) -> dict[str, int]:
-    """By split, the number after the last shard of all segments."""
+    """Return the number after the last shard of the kept segments, by split."""
     first: dict[str, int] = {}
     for segment in kept:
         for split, facts in segment.splits.items():
@@ -144,7 +144,7 @@ def _first_shards(kept: Iterable[UsedSegment]) -> dict[str, int]:
 def caches_to_build(
     dataset: Dataset, root: Store, kept: Iterable[UsedSegment], new: PlannedSegment | None
 ) -> Totals:
-    """The files of caches to build, and the bytes of the shards that they are made from."""
+    """Return the number of cache files to build, and the bytes of the shards they are made from."""
     if dataset.cache is None:
         return Totals()
     missing = Totals()

@@ -54,15 +54,15 @@ from larder.versions.publish import Conditions, read_conditions, read_version
 class Plan:
     """Everything that a run would do.
 
-    ``sample_order`` has all samples, ``new`` only those of the segment to build, if there is any.
-    ``copies`` is what has to be copied to the mirror (None if nothing is mirrored), ``due`` the
-    list of that (schema DUE), and ``engine`` what copies it. ``caches`` are files of caches to
-    build, and the bytes of the shards that they are made from.
+    ``sample_order`` has all samples, ``new`` is the segment to build, if there is one.
+    ``copies`` counts the objects to copy to the mirror (None if nothing is mirrored), ``due`` lists
+    them (schema DUE), and ``engine`` copies them. ``caches`` counts cache files to build, and the
+    bytes of the shards they are made from.
 
-    ``unfit`` are keys that would be mirrored but that the storage cannot hold; ``archived`` are
-    objects to read that have to be restored first. ``published``: the version exists already, made
-    from other inputs. ``copy_seconds`` is how long the copies take, if an earlier run measured it.
-    ``conditions`` says which conditional writes the storage keeps, if that is known yet.
+    ``unfit`` are keys to mirror that the storage cannot hold. ``archived`` are objects to read that
+    have to be restored first. ``published``: the version exists already, made from other inputs.
+    ``copy_seconds`` is the expected duration of the copies, if an earlier run measured it.
+    ``conditions`` are the conditional writes that the storage keeps; None if that is not known yet.
     """
 
     source_state: SourceState
@@ -88,7 +88,7 @@ class Plan:
 
     @property
     def shards_of_split(self) -> dict[str, Totals]:
-        """By split, the shards of the version and their bytes."""
+        """The shards of the version and their bytes, by split."""
         return {split: self._shards_of(split) for split in self.sample_order.splits}
 
     @property
@@ -99,7 +99,7 @@ class Plan:
 
     @property
     def choices(self) -> Choices:
-        """Every delivery; the cache, which is not built yet, counts as large as the shards."""
+        """Every delivery. The cache counts as large as the shards, as it may not be built yet."""
         state, shards = self.source_state, self.shards
         listed = (facts for segment in self.kept for facts in segment.listed.values())
         omitted = sum(facts.omitted for facts in listed)
@@ -121,7 +121,7 @@ class Plan:
 
     @property
     def delivered_splits(self) -> dict[str, DeliveredSplit]:
-        """The splits of the version, as far as they are known; estimated bytes are left out."""
+        """The known facts of the version's splits, without estimated bytes."""
         uses = [segment.use for segment in self.kept]
         uses += [SegmentUse(self.new.id)] if self.new else []
         splits = {}
@@ -133,7 +133,9 @@ class Plan:
         return splits
 
     def _patterns_of(self, split: str) -> tuple[str, ...]:
-        """Patterns of the split's shards; those to build have other names, with the same ending."""
+        """Return patterns of the split's shards; shards to build have made-up names with the real
+        suffix.
+        """
         listed = (segment.listed[split] for segment in self.kept if split in segment.listed)
         patterns = [pattern for facts in listed for pattern in facts.patterns]
         if self.new and (count := self.new.splits[split].count):
@@ -232,21 +234,21 @@ def _order(state: SourceState, previous: Previous | None, folder: Path) -> Sampl
 def _published(
     state: SourceState, previous: Previous | None, folder: Path
 ) -> Iterator[pa.RecordBatch]:
-    """The samples that keep their splits, if classes are divided: those of the previous version."""
+    """Yield the samples of the previous version that keep their splits, if classes are divided."""
     if previous is None or not keeps_splits(state, previous):
         return iter(())
     return published_splits(previous, state.dataset.split_names, folder)
 
 
 def _with_unlisted(order: SampleOrder, inventory: Inventory) -> SampleOrder:
-    """What could not be listed is skipped, and reported, like keys that no sample can have."""
+    """Add paths that could not be listed to the bad keys, so that they are skipped and reported."""
     failures = (*inventory.failures, *order.bad_keys)[:SHOWN_FAILURES]
     count = inventory.unlisted + order.bad_key_count
     return replace(order, bad_keys=failures, bad_key_count=count, empty=inventory.empty)
 
 
 def _unfit(state: SourceState, root: Store, folder: Path) -> Unfit:
-    """Keys that would be mirrored, and that the storage cannot have."""
+    """Return the keys that would be mirrored, and that the storage cannot hold."""
     path, columns = state.inventory.file.path, ("key", "size_bytes")
     return unfit_keys(
         lambda: read_manifest(path, OBJECTS, columns=columns),
@@ -263,7 +265,7 @@ def _archived(
     due: ManifestFile | None,
     folder: Path,
 ) -> Unfit:
-    """The archived objects that have to be read: not those that were packed or copied before."""
+    """Return the archived objects that have to be read, without those packed or copied before."""
     archived = state.inventory.archived
     if new is None or new.complete or archived is None:
         return Unfit()
@@ -274,7 +276,7 @@ def _archived(
 def _cost(
     state: SourceState, copies: Totals | None, selected: Selected, new: PlannedSegment | None
 ) -> Cost:
-    """Of the bytes that are copied, or packed if there is no mirror."""
+    """Estimate the cost of the bytes that are copied, or packed if there is no mirror."""
     crossing, written = selected.read if copies is None else copies, copies or Totals()
     if new is None or new.complete:
         crossing = written = Totals()

@@ -1,4 +1,4 @@
-"""A plan for users: its JSON document, and its rows of at most 80 columns."""
+"""The report of a plan for users: its JSON document, and its rows of at most 80 columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from larder.units import (
 SHOWN_LINES = 10
 
 _OF_FIVE = ("jpg", "webp", "jp2", "j2k")
-"""Images of which a byte becomes five of pixels, as with the JPEGs of ImageNet; of others two."""
+"""Images with about five bytes of pixels per byte, like ImageNet's JPEGs; other images have two."""
 SHOWN_CLASSES = 10
 
 _READINGS = {
@@ -104,7 +104,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def _growth(plan: Plan) -> dict[str, Any]:
-    """The field ``growth``: what differs from the previous version, and what becomes of it."""
+    """Make the field ``growth``: the changes since the previous version, and their effects."""
     growth, previous, new = plan.growth, plan.source_state.previous, plan.new
     before = {use.id: use for use in previous.segments} if previous else {}
     omitted_before = sum(
@@ -153,7 +153,7 @@ def _parts(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _cache_bytes(plan: Plan) -> dict[str, int | None] | None:
-    """What caches of each kind take; the pixels of images are not known before they are read."""
+    """Estimate the size of caches of each kind: pixels are not known before images are read."""
     dataset, statistics = plan.source_state.dataset, plan.sample_order.statistics
     if dataset.cache is None or dataset.cache.kind == "built":
         return None
@@ -182,7 +182,7 @@ def _classes(plan: Plan) -> dict[str, Any]:
 
 
 def plan_lines(document: Mapping[str, Any]) -> list[str]:
-    """A plan as lines for people."""
+    """List a plan as lines for people."""
     if document["status"] == "reused":
         name, version, configs = (document[key] for key in ("dataset", "version", "configs"))
         if not configs:
@@ -196,7 +196,7 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def plan_rows(document: Mapping[str, Any]) -> dict[str, Sequence[str]]:
-    """What a plan says of each item: no line, or several."""
+    """Return the lines of a plan for each item; an item may have none."""
     growth, shards, delivery = document["growth"], document["shards"], document["delivery"]
     splits, seconds = shards["splits"].items(), document["copy_seconds"]
     about = "" if shards["exact"] else "about "
@@ -265,7 +265,7 @@ def _excluded_lines(excluded: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _archived_lines(archived: Mapping[str, Any]) -> Iterator[str]:
-    """Objects that are not in the standard storage class."""
+    """Yield lines for objects that are not in the standard storage class."""
     for tier in archived["classes"]:
         if tier["reading"] != "free":
             yield f"{format_amount(tier)} in {tier['name']}{_READINGS[tier['reading']]}"
@@ -298,7 +298,7 @@ def _class_lines(classes: Mapping[str, Any] | None) -> list[str]:
 
 
 def changes(growth: Mapping[str, Any]) -> str:
-    """``2 added, 10 unchanged, since version ID``, of the field ``growth`` of a document."""
+    """Format the field ``growth`` of a document: ``2 added, 10 unchanged, since version ID``."""
     return f"{format_changes(growth['samples'])}, since version {growth['previous']}"
 
 
@@ -328,7 +328,7 @@ def _packing(growth: Mapping[str, Any]) -> str:
 
 
 def _instead(growth: Mapping[str, Any]) -> Iterator[str]:
-    """What the other policy for removed samples would do."""
+    """Describe the effects of the other policy for removed samples."""
     other = growth["other"]
     if not other or not growth["samples"]["unchanged"]:
         return

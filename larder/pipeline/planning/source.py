@@ -58,16 +58,16 @@ class LabelFile:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """What a run finds out before it does anything.
+    """The facts that a run finds out before it does anything.
 
-    If there is something to do, ``inventory`` has what is in archives and tables in place of them,
-    and ``annotations`` the entries of annotation files. ``label_files`` are by split. ``published``
-    is the version that these inputs led to, if any.
+    If there is something to do, ``inventory`` has the contents of archives and tables in place of
+    them, and ``annotations`` the entries of annotation files. ``label_files`` are by split.
+    ``published`` is the version that these inputs led to, if any.
 
-    ``tag`` is ``latest`` before the listing. ``previous`` is the version that it names; if its
-    document was deleted, the newest in the tag's history with all its documents. A compaction that
-    another run has superseded starts from its own version instead. ``classes`` are those that have
-    numbers: of the newest version that still has its document.
+    ``tag`` is ``latest`` before the listing. ``previous`` is the version that the tag names. If
+    its document was deleted, ``previous`` is the newest version in the tag's history with all its
+    documents. A compaction that another run has superseded starts from its own version instead.
+    ``classes`` are the numbered classes of the newest version that still has its document.
 
     The regions are set if they were found and not configured.
     """
@@ -86,7 +86,7 @@ class SourceState:
 
     @property
     def dataset(self) -> Dataset:
-        """As configured, with the region of the source."""
+        """The configured dataset, with the region of the source."""
         dataset = self.settings.dataset
         source = in_region(dataset.source, self.source_region)
         return dataset.model_copy(update={"source": source})
@@ -98,7 +98,7 @@ class SourceState:
 
     @property
     def cluster(self) -> Cluster:
-        """As configured, with the region of the storage."""
+        """The configured cluster, with the region of the storage."""
         cluster = self.settings.cluster
         storage = in_region(cluster.storage, self.storage_region)
         return cluster.model_copy(update={"storage": storage})
@@ -114,20 +114,20 @@ def inspect_source(
 ) -> SourceState:
     """Read the tag, then list the source. Writes only into ``folder``.
 
-    In this order: what the tag names afterwards, another run may have made from a newer listing.
-    Permissions are tried as soon as it is clear that there is something to do: at once if there is
-    no tag, else after the listing (`larder.store.permissions`).
+    The order matters: if the tag moves after it was read, another run may have used a newer
+    listing. Permissions are tried as soon as there is something to do: at once if there is no tag,
+    else after the listing (`larder.store.permissions`).
 
-    ``compaction`` is a version that this run has made itself, a compaction that another run has
-    superseded: what differs now is added to it instead of packing everything once more. With
-    ``plan_only``, nothing may be written, so only reading is tried.
+    ``compaction`` is a compaction by this run that another run has superseded: later changes are
+    added to it, so that not everything is packed once more. With ``plan_only``, nothing may be
+    written, so only reading is tried.
 
     DamageError: these inputs were prepared before, but the version is incomplete; see
     `larder.segments.completeness.check_complete`.
     """
     dataset, cluster = settings.dataset, settings.cluster
     storage = cluster.storage
-    resolved(dataset.image_options.decoders)  # before anything is asked of a store
+    resolved(dataset.image_options.decoders)  # before the first request to a store
     cache_builder(dataset)
     check_overlap(
         dataset.source.url,
@@ -196,7 +196,7 @@ def inspect_source(
 
 
 def _samples(source: Readable, inventory: Inventory) -> list[ObjectInfo]:
-    """Objects to read a byte of, in a bucket."""
+    """Choose objects of a bucket, to read a byte of each."""
     if not is_remote(source):
         return []
     columns = ["key", "size_bytes"]
@@ -213,10 +213,10 @@ def take_source(
     folder: Path,
     progress: Progress,
 ) -> Inventory:
-    """The inventory of a dataset's source, without what is in archives and tables.
+    """Take the inventory of a dataset's source, without the contents of archives and tables.
 
-    ``unlisted`` is what the source tells of paths that it cannot list: ``run.failed`` if there are
-    any, and they are not to be skipped.
+    ``unlisted`` collects paths that the source cannot list: ``run.failed`` if there are any, and
+    they are not to be skipped.
     """
     fails = dataset.on_bad_key == "fail"
     failures = unlisted.failures
@@ -247,10 +247,10 @@ def _report(dataset: Dataset, cluster: Cluster) -> Reported | None:
 
 
 def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tuple[str, ...]]:
-    """The version to start from, and the classes that have numbers.
+    """Find the version to start from, and the classes that have numbers.
 
-    Documents are deleted to have damage repaired, so they are missing for a reason, except in the
-    version that the tag names: if that has its document, what else it lacks is damage.
+    A document may be missing because a user deleted it to have damage repaired. If the version that
+    the tag names has its document, anything else that it lacks is damage.
     """
     classes: tuple[str, ...] | None = None
     for named in tag.versions() if tag else ():
@@ -267,10 +267,10 @@ def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tup
 def _compaction(
     root: Store, compaction: str, classes: tuple[str, ...]
 ) -> tuple[VersionDocument, tuple[str, ...]] | None:
-    """The run's own version, and all classes that have numbers.
+    """Read the run's own version, with all classes that have numbers.
 
-    None if another run has given a number to another class than this one, or the other way round:
-    what training may have read under a tag stays.
+    None if its class numbers contradict the numbers in ``classes``: the other run's numbers stay,
+    as training may have read them under a tag.
     """
     document = read_version(root, compaction)
     if document is None:
