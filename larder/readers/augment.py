@@ -26,7 +26,7 @@ class RandomResizedCrop:
     """A random piece of an image, scaled to a square, and mirrored half the time.
 
     Training on ImageNet uses such pieces (Szegedy et al., "Going deeper with convolutions", 2014).
-    Numbers are those in torchvision: 8 to 100 percent of the image, at 3:4 to 4:3. The image is a
+    As in torchvision, a piece has 8 to 100 percent of the image, at 3:4 to 4:3. The image is a
     file, as without ``decode``, or an array. A JPEG is decoded to few more pixels than the piece
     needs. The result is uint8 of shape (size, size, 3). A file's result has the name of decoded
     images, such as ``image``. Needs the extra ``jpeg``.

@@ -241,7 +241,7 @@ class Data:
             ConfigError: ``version.split``: unknown split; ``version.omitted``: the shards contain
                 samples that the version omits; ``config.path``: the directory has another version,
                 or cannot be written.
-            DamageError: ``damage.size``, ``damage.digest``: a shard is not what was published.
+            DamageError: ``damage.size``, ``damage.digest``: a shard differs from the published one.
             StoreError: ``store.full``: no space is left.
         """
         check_list(splits, "splits")
@@ -269,7 +269,7 @@ class Data:
             The address of the copy, for `larder.open`: ``DIRECTORY/larder/DATASET/versions/ID``.
 
         Raises:
-            DamageError: ``damage.size``, ``damage.digest``: a file is not what was published.
+            DamageError: ``damage.size``, ``damage.digest``: a file differs from the published one.
             StoreError: ``store.full``: no space is left.
             ConfigError: ``config.path``: the directory cannot be written.
         """
@@ -426,7 +426,7 @@ class Data:
         """Open the samples of a split by number for PyTorch, as a map-style Dataset.
 
         Use it for samplers of your own; DataLoader reads a batch at once. Arguments and errors are
-        those in `loader`. ``map`` is missing, because its random numbers follow from the epoch:
+        as in `loader`. ``map`` is missing, because its random numbers follow from the epoch:
         call such a function in ``collate_fn``.
         """
         require_module("torch", "torch")
@@ -495,7 +495,7 @@ class Data:
             check_records: Compare each record that is read with its CRC-32C.
 
         Raises:
-            ConfigError: ``version.split``: unknown split; ``cache.missing``: it has no cache.
+            ConfigError: ``version.split``: unknown split; ``cache.missing``: the split has none.
             DamageError: ``damage.size``, ``damage.digest``, ``damage.manifest``: a file is damaged.
             FatalError: ``cache.format``: another format, or another release line of LMDB.
             StoreError: ``store.full``: no space is left for a download.

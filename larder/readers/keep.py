@@ -89,7 +89,7 @@ class KeptShards:
                 opened.
 
         Raises:
-            DamageError: ``damage.size``, ``damage.digest``: the shard is not what was published.
+            DamageError: ``damage.size``, ``damage.digest``: the shard is not the published one.
             StoreError: ``store.full``.
             ConfigError: ``config.path``: the directory cannot be used, or has another file of the
                 shard's name.
@@ -109,8 +109,8 @@ class KeptShards:
     def documents(self, store: Store, version: VersionDocument) -> Store:
         """Return the store for reading the documents and the index of a version.
 
-        It is a copy in the directory, made first if needed; or ``store`` if the directory takes no
-        files.
+        The store is a copy in the directory, made first if needed; or ``store`` if the directory
+        takes no files.
         """
         root = self._directory / f"{_VERSION}{version.id}"
         copies = open_store(str(root))

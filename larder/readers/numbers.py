@@ -13,7 +13,7 @@ Array = npt.NDArray[Any]
 
 
 def numbers_of(index: Any, count: int, noun: str) -> tuple[Array, bool]:
-    """Return the numbers that an index in square brackets names, and whether it names one alone.
+    """Return the numbers that an index in square brackets names, and whether it is one number.
 
     An index is an integer of any kind, a slice, or a list or array of integers.
 

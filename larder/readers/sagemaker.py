@@ -208,7 +208,7 @@ def _entries(index: SplitSamples, start: int, stop: int) -> Iterator[IndexedSamp
 
 
 def _identity(sample: Sample | IndexedSample, *, keyed: bool) -> object:
-    """Return what identifies a sample in a pipe: key, label and the checksums of its parts.
+    """Return the identity of a sample in a pipe: key, label and the checksums of its parts.
 
     A record has no key.
     """

@@ -77,7 +77,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         """Begin an iteration by workers, in the training process, for a DataLoader's iterator.
 
         ``previous`` is the iterator before, if any. torchdata makes an iterator for a state at the
-        end of an epoch, and leaves it before any batch was asked for.
+        end of an epoch, and drops it for the next epoch without taking a batch.
         """
         if getattr(previous, "_finished", False) and not previous._is_counted:
             self.batches.go_to(int(self._place[0]) + 1, 0)

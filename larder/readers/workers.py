@@ -451,7 +451,7 @@ class Stream:
 
 
 class Crew:
-    """Processes of this process, started when an iteration needs them, ended with the program."""
+    """Worker processes, started when an iteration needs them and ended with the program."""
 
     def __init__(self) -> None:
         self._lock = lock_of_process()
