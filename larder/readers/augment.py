@@ -27,9 +27,9 @@ class RandomResizedCrop:
 
     Training on ImageNet uses such pieces (Szegedy et al., "Going deeper with convolutions", 2014).
     As in torchvision, a piece has 8 to 100 percent of the image, at 3:4 to 4:3. The image is a
-    file, as without ``decode``, or an array. A JPEG is decoded to few more pixels than the piece
-    needs. The result is uint8 of shape (size, size, 3). A file's result has the name of decoded
-    images, such as ``image``. Needs the extra ``jpeg``.
+    file, as without ``decode``, or an array. A JPEG is decoded at the smallest scale with enough
+    pixels for the piece. The result is uint8 of shape (size, size, 3). A file's result has the name
+    of decoded images, such as ``image``; an array keeps its name. Needs the extra ``jpeg``.
 
     Args:
         size: Pixels of a side.
@@ -51,7 +51,7 @@ class RandomResizedCrop:
             raise invalid(f"{least} to {most} is no part of an area", "scale", "write (0.08, 1.0)")
 
     def __call__(self, sample: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-        """Replace the image of a sample by a random piece.
+        """Return a sample with a random piece in place of its image.
 
         Raises:
             ConfigError: ``config.invalid_value``: the sample has no such part, or several images.

@@ -166,7 +166,7 @@ class Decoding:
         return bool(self.map or self.transforms)
 
     def reads(self, parts: Collection[str]) -> set[str]:
-        """Return the names of the parts from which the values are taken."""
+        """Return the names in a batch from which values are taken."""
         if self.columns is None:
             return set(parts)
         columns = self._columns(parts)
@@ -314,8 +314,8 @@ def part_ext(part: str) -> str:
 class _Column:
     """The decoded values of a part, put by several threads.
 
-    The first array decides about shape and dtype: threads copy equal arrays to their places in one
-    array. An array too large for memory is not made; later values may be smaller.
+    The first array decides about shape and dtype: threads copy arrays like it to their places
+    in one array. An array too large for memory is not made; later values may be smaller.
     """
 
     def __init__(self, count: int, empty: Empty) -> None:

@@ -225,9 +225,9 @@ class Data:
     def download(self, directory: str | Path, splits: Sequence[str] | None = None) -> Path:
         """Download the shards of a version to ``DIRECTORY/SPLIT/NAME``, and ``classes.json``.
 
-        Existing files are not downloaded again, so a new call continues a killed one. Every rank
-        may call it: one process downloads, and the others wait. A file appears complete, after its
-        digest was compared.
+        Existing files are not downloaded again, so a new call continues a killed one. Call it in
+        every rank: one process of a machine downloads, and the others wait. A file appears
+        complete, after its digest was compared.
 
         Args:
             directory: Target directory; made if needed. May have other files, but not another
@@ -339,7 +339,7 @@ class Data:
                 functions must be in a module that can be imported. 0 for threads of this process.
                 The default is this process's share of the cores, less one. It is 0 for fewer than
                 1,000 samples, for an iteration that takes two batches, without anything to decode,
-                or for functions defined here.
+                or for functions of the main script.
             reading: Options for kept shards, checks, errors and reading ahead: a `larder.Reading`.
 
         Raises:

@@ -13,5 +13,5 @@ VARIABLE: Final = "LARDER_LOCATION"
 
 
 def job_location() -> str:
-    """Return the version's location; see `larder.readers.determined.emitted_location`."""
+    """Return the version's location; errors as in `larder.readers.determined.emitted_location`."""
     return os.environ.get(VARIABLE) or channel_location() or emitted_location()

@@ -77,7 +77,9 @@ def decode_image(
 def decode_piece(
     data: bytes | Array, where: str, size: int, choose: Callable[[int, int], Box]
 ) -> Array:
-    """Decode a piece of an image, scaled to (size, size, 3); a JPEG to little more than that.
+    """Decode a piece of an image, scaled to (size, size, 3).
+
+    A JPEG is decoded at the smallest scale with enough pixels for the piece.
 
     Args:
         data: Content of the image file.

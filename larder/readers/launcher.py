@@ -37,7 +37,7 @@ LAUNCHERS: Final = (
 )
 """torchrun, PyTorchJobs of Kubeflow, and Determined; Open MPI; MPICH; MVAPICH; Horovod; srun.
 
-A later launcher may have started an earlier one, such as srun torchrun.
+A later launcher may have started an earlier one, as srun starts torchrun.
 """
 
 _GIVEN: Final = "rank= and world="

@@ -18,8 +18,8 @@ EVERY_SECONDS = 24 * 3600.0
 class LeasedSource:
     """Reads from another source, and renews the leases of the version's configs once a day.
 
-    The first renewal follows the second reading, so a look at some samples costs nothing. A failed
-    or refused renewal is no error of reading.
+    The first renewal follows the second reading, so a look at some samples costs nothing. Only
+    training that outlasts its lease needs a renewal, so a failed or refused one is no error.
     """
 
     def __init__(self, source: BatchSource, access: DatasetAccess, version: str) -> None:

@@ -54,11 +54,11 @@ shard, an `ObjectError`, is not skipped either."""
 _FEW_SAMPLES = 1_000
 _FEW_BATCHES = 8
 _LOOK = 2
-"""Processes are not used for fewer samples than `_FEW_SAMPLES`.
+"""Limits without ``workers``: an epoch of fewer than `_FEW_SAMPLES` samples uses no processes.
 
-While they start, threads make the first `_FEW_BATCHES`. No process starts for an iteration that
-takes at most `_LOOK` batches. Neither holds if functions of the user are called: their random
-numbers and global state may differ between threads and processes.
+While processes start, threads make the first `_FEW_BATCHES` batches. An iteration that takes at
+most `_LOOK` batches starts none. If functions of the user are called, processes make all batches
+or none: what functions draw, keep or read may differ between threads and processes.
 """
 
 _GROUP_BYTES = 64 << 20
@@ -108,7 +108,7 @@ class Loader:
 
     An iteration is an epoch: ``len(loader)`` batches, or the rest after a state or `skip`. Once the
     last batch was delivered, the next iteration is the next epoch, with another order. An iteration
-    that was left before begins again. While a batch is used, the next batches are read and decoded:
+    that was left early begins again. While a batch is used, the next batches are read and decoded:
     by threads that end with the iteration, or by processes that end with the program. Iterate once
     at a time.
 
@@ -242,8 +242,8 @@ class Loader:
     def read(self, numbers: range, epoch: int | None = None) -> Generator[Batch]:
         """Yield the batches of this or another epoch with these numbers, not counted as delivered.
 
-        Processes may divide the batches and the memory of a rank: as many as the step of the
-        numbers.
+        The step of the numbers is the number of processes that divide the rank's batches, and with
+        them its memory.
         """
         epoch = self.epoch if epoch is None else epoch
         groups = made_ahead(self._read(epoch, numbers))
@@ -435,7 +435,7 @@ class Loader:
             unfinished: Number of last delivered batches that come again, such as a failed batch.
 
         Raises:
-            ConfigError: ``config.invalid_value``: fewer batches were delivered.
+            ConfigError: ``config.invalid_value``: fewer batches were delivered than ``unfinished``.
         """
         delivered = self.epoch * len(self) + self.batches
         again = whole("unfinished", unfinished, 0, delivered)

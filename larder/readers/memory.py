@@ -19,7 +19,7 @@ _LEAST_BYTES: Final = 64 << 10
 _ALIGNMENT: Final = 64
 """TensorFlow and XLA copy arrays that do not start at a multiple of these bytes."""
 _KEPT: Final = 4
-"""Most unused arrays kept for each size: as many as are made ahead."""
+"""Most unused arrays kept of about one size: as many as are made ahead."""
 
 
 class ReusedMemory:
@@ -39,7 +39,7 @@ class ReusedMemory:
             memory = unused.pop()
         if memory is None or len(memory) < size_bytes + _ALIGNMENT:
             memory = np.empty(size_bytes + _ALIGNMENT, np.uint8)
-        # Views keep `array` alive, not `memory`, because `array` is over a memoryview.
+        # Views refer to `array`, not to `memory`, because `array` is over a memoryview.
         array = np.frombuffer(memory.data, np.uint8)
         weakref.finalize(array, _give_back, unused, memory).atexit = False
         start = -array.ctypes.data % _ALIGNMENT

@@ -231,8 +231,8 @@ class MixOrder:
     def _draws(self, source: int, first: int, stop: int) -> Numbers:
         """Return the draws of a loader at consecutive places of all its epochs.
 
-        A draw's number follows from its sample's number in the mix, and from how often the sample
-        may have been drawn before.
+        A draw's number is its sample's number in the mix, plus the number of all samples of the
+        mix for each time that the sample may have been drawn before.
         """
         schedule = self.schedule.schedules[source]
         length, pieces = len(schedule.choice), []

@@ -18,7 +18,7 @@ def numbers_of(index: Any, count: int, noun: str) -> tuple[Array, bool]:
     An index is an integer of any kind, a slice, or a list or array of integers.
 
     Raises:
-        IndexError: A number is not below ``count``.
+        IndexError: A number is out of range for ``count``.
         TypeError: The index has another type.
     """
     if isinstance(index, slice):
@@ -30,7 +30,7 @@ def checked_numbers(numbers: Sequence[int] | Array, count: int, noun: str) -> Ar
     """Return the numbers as int64; negative ones count from the end.
 
     Raises:
-        IndexError: A number is not below ``count``.
+        IndexError: A number is out of range for ``count``.
         TypeError: A number is not an integer, or ``numbers`` is a mask.
     """
     if not isinstance(numbers, range) and not hasattr(numbers, "__array__"):

@@ -43,11 +43,12 @@ class Choice:
             or both, such as ``{"label": ["cat", 3], "key": "train/**"}``. Or a function that gets
             `larder.readers.choice.Rows` and returns an array of booleans. Or the numbers of the
             samples, or booleans. None for all samples.
-        limit: Most samples, or their fraction if a float such as 0.1. The choice is random, by the
-            seed; a larger limit contains the choice of a smaller one.
-        weights: Draw as many samples with replacement, anew in every epoch. An array with a weight
-            for each sample of the split; or ``"balanced"``, which draws every class equally often.
-            In an epoch, a sample or class is drawn in proportion to its weight, rounded up or down.
+        limit: Most of these samples, or as a float such as 0.1 their fraction. The choice is
+            random, by the seed, and contains the choice of a smaller limit.
+        weights: Draw as many samples as are chosen, with replacement, anew in every epoch. An array
+            with a weight for each sample of the split; or ``"balanced"``, for equally many of each
+            class. In an epoch, a sample or class is drawn in proportion to its weight, rounded up
+            or down.
     """
 
     where: Callable[[Any], ArrayLike] | Mapping[str, Any] | ArrayLike | None = None

@@ -60,7 +60,7 @@ class ChosenSamples:
         weights: Weights of the chosen samples, to draw with replacement; None for every sample
             once.
         labels: With weights, the classes of the samples. The number of draws of a class differs
-            by less than one from its share of the weights.
+            by less than one from the number that its weights give.
     """
 
     samples: int
@@ -224,7 +224,7 @@ class Window:
     def _progress(self, position: int) -> Numbers:
         """Count the samples that each lane has given before a position.
 
-        Lanes with samples left have given equally many, or one fewer.
+        The counts of lanes with samples left differ by at most one.
         """
         lengths = self._lane_samples
         rounds = range(int(lengths.max()) + 1)
@@ -333,13 +333,13 @@ def epoch_words(version: str, split: str, seed: int, epoch: int, kind: str) -> W
 
 
 def default_lanes(batch_size: int, shards: int) -> int:
-    """Return the largest divisor of the batch size, at most 64 and the number of shards."""
+    """Return the largest divisor of the batch size up to 64 and the number of shards."""
     most = min(batch_size, shards, MOST_LANES)
     return next(lanes for lanes in range(most, 0, -1) if batch_size % lanes == 0)
 
 
 def default_window(batch_size: int, sample_bytes: float) -> int:
-    """Return the samples of a window: whole batches, about 4,096 samples, or 256 MB if less."""
+    """Count the samples of a window: whole batches up to 4,096 samples and 256 MB, at least one."""
     samples = min(WINDOW_SAMPLES, WINDOW_BYTES / max(sample_bytes, 1))
     return max(1, int(samples / batch_size)) * batch_size
 

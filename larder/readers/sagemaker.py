@@ -53,8 +53,8 @@ def _folder(channel: str) -> Path:
 def channel_location() -> str | None:
     """Return the location of the only version in the channel ``larder``; None if none or several.
 
-    Searches at two depths: SageMaker does not document whether files of a manifest keep the
-    manifest's prefix.
+    Searches without and with the prefix of the manifest: SageMaker does not document whether files
+    of a manifest keep the prefix.
     """
     folder, document = _folder(_CHANNEL), "*/versions/*/version.json"
     documents = list(folder.glob(document)) or list(folder.rglob(f"larder/{document}"))

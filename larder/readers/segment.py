@@ -232,7 +232,7 @@ class LocatedSamples:
         ):
             if in_ranges:
                 parts = dict(zip(exts[start:stop], self.contents[start:stop], strict=True))
-                if NONE in offsets[start:stop]:  # the shard has the label in another form
+                if NONE in offsets[start:stop]:  # label in another form: use the index's
                     parts[LABEL_EXT] = str(label).encode()
             else:
                 parts = next(others)

@@ -125,8 +125,8 @@ def _entries(path: Path) -> dict[str, _Entry]:
 def _launch() -> tuple[str, str] | None:
     """Return the launcher process of this machine's ranks, and this rank's number; None if no rank.
 
-    A wrapper may run between a rank and its launcher, and one launcher may start another, such as
-    srun torchrun. So the number joins the numbers of all ancestors.
+    A wrapper may run between a rank and its launcher, and one launcher may start another, as srun
+    starts torchrun. So the number joins the numbers of the process and of all these ancestors.
     """
     process, number = os.getpid(), ""
     try:

@@ -52,7 +52,7 @@ class SplitSamples(Sequence[Sample]):
     """The samples of one split, in the order of the version, without omitted samples.
 
     May be used by many threads and after a fork, and be pickled for workers of any kind. Made by
-    `larder.readers.data.Data.samples_of`.
+    `larder.readers.data.Data.samples_of`. Without ``kept``, reads nothing before use.
 
     Memory holds the result of a call, and at most 128 blocks of 4,096 samples of the index.
 
@@ -120,7 +120,7 @@ class SplitSamples(Sequence[Sample]):
         """Read several samples at once: the fastest way to read.
 
         Neighbours in a shard are read with one request, of at most 8 MiB unless a part is larger.
-        Eight requests are made at once. Samples in Parquet are read shard by shard.
+        Up to eight requests are made at once. Samples in Parquet are read shard by shard.
 
         Args:
             numbers: Numbers of samples, in any order; duplicates are allowed.
@@ -280,7 +280,7 @@ class SplitSamples(Sequence[Sample]):
 
     @property
     def _parts(self) -> tuple[Store, list[LiveSamples], Array]:
-        """Store, segments, and the first sample number of each segment and of the end."""
+        """Store, segments, and the number of the first sample of each, then of the end."""
         loaded = self._loaded
         if loaded is None:  # two threads may load at the same time, with the same result
             store = self._access.store()
@@ -428,7 +428,7 @@ class SplitSamples(Sequence[Sample]):
         name: str,
         samples: Sequence[IndexedSample],
     ) -> list[dict[str, bytes]]:
-        """Read the parts of samples of one shard, in its order, with the format's reader."""
+        """Read the parts of a shard's samples, in the shard's order, with the format's reader."""
         reading = partial(self._read_opened, segment.document, samples, exts)
         return self._with_shard(segment, name, reading)
 

@@ -32,8 +32,8 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
     """The batches of one rank, for ``DataLoader(dataset, batch_size=None, num_workers=N)``.
 
     Worker w of W makes the batches w, w + W, ...: DataLoader takes a batch of each worker in turn.
-    So training gets the batches in the loader's order, whatever the number of workers. Can be
-    pickled for workers of any kind, also after batches were read.
+    So training gets the batches in the loader's order, whatever the number of workers. The
+    dataset can be pickled for workers of any kind, also after batches were read.
 
     torchdata's StatefulDataLoader keeps the state of its workers, and resumes with as many workers.
     The state of `loader` suits any number of workers.
@@ -77,7 +77,8 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         """Begin an iteration by workers, in the training process, for a DataLoader's iterator.
 
         ``previous`` is the iterator before, if any. torchdata makes an iterator for a state at the
-        end of an epoch, and drops it for the next epoch without taking a batch.
+        end of an epoch, and drops it for the next epoch without taking a batch: the ended epoch is
+        counted here.
         """
         if getattr(previous, "_finished", False) and not previous._is_counted:
             self.batches.go_to(int(self._place[0]) + 1, 0)
@@ -86,7 +87,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         self._place.share_memory_()[:] = torch.tensor([self.batches.epoch, self.batches.batches])
 
     def follow(self, iterator: Any) -> None:
-        """Count a batch in the training process, after an iterator got it or came to the end."""
+        """Count an iterator's batches in the training process, after each batch and at the end."""
         self.batches.check(iterator._iteration)
         epoch, first = self._place.tolist()
         if not iterator._has_batch:  # torchdata resumes in workers, and counts from its state
@@ -232,8 +233,8 @@ def _pinned(batch: Any) -> Any:
 def _follow() -> None:
     """Have the iterators of DataLoader, also torchdata's, tell the dataset what they deliver.
 
-    PyTorch tells a dataset neither that an iteration by workers begins nor how far it came. Workers
-    could not know the epoch.
+    PyTorch tells a dataset neither that an iteration by workers begins nor how far it came, so
+    workers could not know the epoch.
     """
     kind = torch.utils.data.dataloader._BaseDataLoaderIter
     make, reset, advance = kind.__init__, kind._reset, kind.__next__
@@ -280,7 +281,8 @@ _follow()
 class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
     """The samples of a split by number, each a dictionary of the values that it has.
 
-    DataLoader reads a batch at once, with ``__getitems__``. Can be pickled for workers of any kind.
+    DataLoader reads a batch at once, with ``__getitems__``. The dataset can be pickled for workers
+    of any kind.
     """
 
     def __init__(self, source: BatchSource, samples: int, decode: Decode | None = None) -> None:

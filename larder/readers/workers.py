@@ -1,9 +1,9 @@
 """Processes that make batches for the loaders of this process, ahead of training and in order.
 
 All loaders of a process share a crew of processes. Each process makes every n-th batch of an
-iteration in a slot of shared memory, and goes on while a slot is free. Training
-uses batches in place, and this process needs no thread. A killed process is replaced; the new
-process makes its unfinished batch again.
+iteration in a slot of shared memory, and goes on while a slot is free. Training uses batches in
+place, and this process needs no thread. A killed process is replaced; the new process makes the
+unfinished batch again.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def end(stream: int) -> None:
 
 
 def _closed(memory: SharedMemory) -> Array:
-    """Return the last ended iterations; calls submitted before the end cannot tell."""
+    """Return the last ended iterations, for calls that were submitted before the end."""
     return memory.slot(0, 1)[: _CLOSED * 8].view(np.int64)
 
 
@@ -194,7 +194,7 @@ class _Worker:
                 raise
 
     def slot(self) -> int:
-        """Return a free slot. Slot 0 is not among them: it lists the ended iterations."""
+        """Return a slot that no iteration has; never slot 0, which lists the ended iterations."""
         if not self.free:
             self._slots += 1
             self.free.append(self._slots)
@@ -323,7 +323,7 @@ class _Lane:
     """Batches of an iteration that one process makes.
 
     Attributes:
-        until: End of the epoch. Only one batch of the next epoch is made ahead.
+        until: Step at which the epoch ends. Of the next epoch, one batch at a time is made ahead.
         lost_at: Number of batches answered when a process ended at the next batch.
         has_failed: Whether later processes leave this iteration out.
         waiting: Slots of batches that were asked for and not yet answered.
@@ -368,7 +368,7 @@ class _Lane:
         self.answer(error, False)
 
     def take(self) -> Any:
-        """Return the next batch. Its slot is free again when all references to it are gone."""
+        """Return the next batch. Its slot is free again when no reference to the batch is left."""
         with self._worker.locked():
             self._ask()
             while not self._ready:
