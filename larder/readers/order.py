@@ -1,9 +1,9 @@
 """The order of a split's samples in an epoch, as pure functions, so that all ranks agree.
 
 An order puts a sample at each position. It follows from the version, the split, the seed, the epoch
-and the kind of order alone; never from the number of ranks or workers, nor from numpy's generators,
-whose numbers may change with a release. Positions are computed on demand. Memory grows with the
-number of shards, or with the square root of the number of samples.
+and the kind of order alone. The number of ranks or workers has no influence, nor have numpy's
+generators, whose numbers may change with a release. Positions are computed on demand. Memory grows
+with the number of shards, or with the square root of the number of samples.
 
 ===============  ============================================================================
 ``sequential``   as in the version
