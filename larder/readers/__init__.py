@@ -1,1 +1,1 @@
-"""What training code opens: versions, with their shards and caches."""
+"""Versions opened by training code, with their shards and caches."""

@@ -1,4 +1,4 @@
-"""How a version is reached: what can be pickled where a store, with its connections, cannot."""
+"""Access to a version that can be pickled; a store, with its connections, cannot."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from larder.versions import layout
 
 @dataclass(frozen=True, slots=True)
 class DatasetAccess:
-    """How to reach a dataset's root.
+    """Access to a dataset's root.
 
     Attributes:
-        cache_dir: Where files of the version are downloaded to on this machine.
+        cache_dir: Directory for downloaded files of the version on this machine.
     """
 
     root: str
@@ -29,14 +29,13 @@ class DatasetAccess:
     profile: str | None = None
 
     def store(self) -> Store:
-        """The store of the dataset's root."""
         return open_store(
             self.root, endpoint=self.endpoint, region=self.region, profile=self.profile
         )
 
     @contextmanager
     def cleaned_errors(self, version: str) -> Iterator[None]:
-        """Raise ``version.cleaned`` for an error if the version is gone, and another is there."""
+        """Raise ``version.cleaned`` for an error if the version is gone and another one exists."""
         try:
             yield
         except LarderError as error:

@@ -1,4 +1,4 @@
-"""A version is opened by its address."""
+"""Addresses of versions, and opening a version by its address."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A version: ``root`` is the URL or path of ``.../larder/DATASET``, ``name`` a tag, an ID, or
-    the first digits of one.
+    """Address of a version: ``root`` is the URL or path of ``.../larder/DATASET``.
+
+    ``name`` is a tag, an ID, or the first digits of an ID.
     """
 
     root: str
@@ -76,7 +77,7 @@ def open_data(
     if url is None:
         check_emitted(document.id, document.digest)
     if url is None and (root := with_shards(document, access)):
-        # Caches are in no channel.
+        # SageMaker channels have no caches.
         return Data(replace(document, cache=None), replace(access, root=str(root)))
     return Data(document, access)
 
@@ -85,7 +86,7 @@ def _read(access: DatasetAccess, address: Address) -> VersionDocument:
     store = access.store()
     version = address.name if address.is_version else _named(store, address, access.cache_dir)
     document = read_shared_version(store, version, access.cache_dir)
-    if document is None:  # which a tag may name all the same
+    if document is None:  # a tag may name a deleted version
         raise missing_version(store, address.dataset, version)
     if (document.dataset, document.id) != (address.dataset, version):
         message = f"the document is that of version {document.id} of {document.dataset}"
@@ -95,7 +96,7 @@ def _read(access: DatasetAccess, address: Address) -> VersionDocument:
 
 
 def _named(store: Store, address: Address, cache_dir: Path) -> str:
-    """The ID of the version that a tag names, or the first digits of the ID."""
+    """Return the ID of the version with this tag, or with these first digits."""
     version = read_shared_tag(store, address.name, cache_dir)
     version = version or one_of(store, published_ids(store, address.name), address.name)
     if version is None:

@@ -1,4 +1,4 @@
-"""Items that threads make ahead of the one that uses them, which may be interrupted at any time."""
+"""Items that threads make ahead of their use; an interrupt may stop the caller at any time."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ _T = TypeVar("_T")
 _END_SECONDS: Final = 10.0
 
 Answers = SimpleQueue[tuple[Any, BaseException | None]]
-"""What threads have made, or the error. Nobody waits for a future: an interrupt may leave its lock
-taken, for which its thread would wait for ever. The interpreter's own locks have no such moment.
+"""Results of threads, or their errors. Futures are not used: an interrupt may leave a future's lock
+taken, and its thread would wait for ever. The interpreter's own locks have no such moment.
 """
 
 
 def answer(answers: Answers, function: Callable[..., Any], *arguments: Any) -> None:
-    """Put what a function returns, or raises."""
+    """Put the result or the error of a function."""
     try:
         answers.put((function(*arguments), None))
-    except BaseException as error:  # noqa: BLE001 - raised again by who waits
+    except BaseException as error:  # noqa: BLE001 - raised again by `result_of`
         answers.put((None, error))
 
 
 def result_of(answers: Answers) -> Any:
-    """Wait for the next answer; its error is raised."""
+    """Return the next result, or raise its error."""
     value, error = answers.get()
     try:
         if error is not None:
             raise error
         return value
     finally:
-        del error  # which refers to this frame
+        del error  # refers to this frame
 
 
 def made_ahead(items: Generator[_T]) -> Generator[_T]:
-    """The same items, each made by a thread while the one before is used.
+    """Yield the items; a thread makes each item while the caller uses the item before.
 
-    It ends with the iteration, and closes the items. If the garbage collector ends that, it may run
-    in one of the threads, which cannot wait for each other. At the end of the program little is
-    left to work with, and the threads have ended. A forked child has none.
+    The thread ends with the iteration, and closes the items. The garbage collector may end the
+    iteration in one of the threads, which cannot wait for each other. At the end of the program,
+    `_end` has ended the thread. A forked child has no thread.
     """
     process, owner = os.getpid(), threading.current_thread()
     asked: SimpleQueue[bool] = SimpleQueue()
@@ -84,6 +84,6 @@ def _end(thread: threading.Thread, asked: SimpleQueue[bool], process: int) -> No
 
 
 def mapped(function: Callable[[_T], _T], items: Generator[_T]) -> Generator[_T]:
-    """What a function makes of each item; the items are closed with it."""
+    """Yield the function's result for each item; close the items at the end."""
     with closing(items):
         yield from map(function, items)

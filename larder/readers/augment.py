@@ -18,24 +18,24 @@ from larder.samples.pixels import Box, scaled
 
 _TRIES = 10
 _LOG_RATIO = math.log(4 / 3)
-"""Of width to height: at most that, at least 3 to 4."""
+"""Logarithm of the largest ratio of width to height, 4 to 3; the smallest is 3 to 4."""
 
 
 @dataclass(frozen=True, slots=True)
 class RandomResizedCrop:
-    """A random piece of an image, scaled to a square, and mirrored every other time.
+    """A random piece of an image, scaled to a square, and mirrored half the time.
 
-    What training on ImageNet does (Szegedy et al., "Going deeper with convolutions", 2014), with
-    the numbers of torchvision: the piece has 8 to 100 percent of the image, at 3:4 to 4:3. The
-    image is a file, as without ``decode``, or an array. Of a JPEG, only so many pixels are decoded
-    as the piece needs. The result is under the name that decoded images have, such as ``image``, as
-    uint8 of shape (size, size, 3). Needs the extra ``jpeg``.
+    Training on ImageNet uses such pieces (Szegedy et al., "Going deeper with convolutions", 2014).
+    As in torchvision, a piece has 8 to 100 percent of the image, at 3:4 to 4:3. The image is a
+    file, as without ``decode``, or an array. A JPEG is decoded at the smallest scale with enough
+    pixels for the piece. The result is uint8 of shape (size, size, 3). A file's result has the name
+    of decoded images, such as ``image``; an array keeps its name. Needs the extra ``jpeg``.
 
     Args:
         size: Pixels of a side.
         part: The name of the value, such as ``left.jpg``; None for the only image of the sample.
-        scale: The least and the largest part of the image's area.
-        mirror: How often the piece is mirrored, left to right.
+        scale: The least and the largest fraction of the image's area.
+        mirror: Probability that the piece is mirrored, left to right.
     """
 
     size: int
@@ -51,10 +51,10 @@ class RandomResizedCrop:
             raise invalid(f"{least} to {most} is no part of an area", "scale", "write (0.08, 1.0)")
 
     def __call__(self, sample: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-        """The sample with the piece in place of its image.
+        """Return a sample with a random piece in place of its image.
 
         Raises:
-            ConfigError: ``config.invalid_value``: it has no such part, or several images.
+            ConfigError: ``config.invalid_value``: the sample has no such part, or several images.
             ObjectError: ``sample.undecodable``.
         """
         part = self._part(sample)
@@ -92,7 +92,7 @@ class RandomResizedCrop:
             if across <= width and down <= height:
                 left, top = rng.uniform(0, width - across), rng.uniform(0, height - down)
                 return left, top, left + across, top + down
-        ratio = math.exp(np.clip(math.log(width / height), -_LOG_RATIO, _LOG_RATIO))  # too long
+        ratio = math.exp(np.clip(math.log(width / height), -_LOG_RATIO, _LOG_RATIO))  # no try fits
         across, down = min(width, height * ratio), min(height, width / ratio)
         left, top = (width - across) / 2, (height - down) / 2
         return left, top, left + across, top + down

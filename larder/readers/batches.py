@@ -1,4 +1,4 @@
-"""Batches: what training gets of several samples at once, decoded where it asks for that."""
+"""Batches of samples, decoded on request."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from larder.samples.images import decoding
 from larder.samples.naming import LABEL_EXT
 
 Batch = dict[str, Any]
-"""By name, an array or a list with one value for each sample.
+"""Values by name: an array or a list, with one value for each sample.
 
-``key`` is a list of strings. ``label`` is an int64 array: a list with None if some samples have no
-label, absent if none has one. Each part is under its extension, or as in a cache under ``part.EXT``
-(`larder.cache.fields`): a list of bytes, with None for samples without it, until it is decoded. The
-part ``cls`` is left out if there are labels.
+``key`` is a list of strings. ``label`` is an int64 array; a list with None if some samples have no
+label; absent if no sample has a label. A part is named by its extension, or ``part.EXT`` as in a
+cache (`larder.cache.fields`). Until decoded, a part is a list of bytes, with None for samples
+without the part. The part ``cls`` is left out if there are labels.
 """
 
 Empty = Callable[[tuple[int, ...], Any], Array]
-"""As `numpy.empty`."""
+"""Makes an array, as `numpy.empty` does."""
 
 KEY: Final = "key"
 LABEL: Final = "label"
@@ -52,7 +52,7 @@ _ARRAY_BYTES: Final = 1 << 30
 
 
 def batch_of(samples: Sequence[Sample]) -> Batch:
-    """The batch of some samples, with their parts as they are in the shards."""
+    """Make a batch of samples, with their parts as stored in the shards."""
     batch: Batch = {KEY: [sample.key for sample in samples]}
     exts = {ext for sample in samples for ext in sample.parts}
     labels = [sample.label for sample in samples]
@@ -65,7 +65,7 @@ def batch_of(samples: Sequence[Sample]) -> Batch:
 
 
 class Draws(NamedTuple):
-    """What the random numbers of each sample of a batch follow from: its number as a draw."""
+    """Seed, epoch and draw numbers, from which the random numbers of samples follow."""
 
     seed: int
     epoch: int
@@ -78,33 +78,33 @@ class Draws(NamedTuple):
 Map = Callable[[dict[str, Any], np.random.Generator], Mapping[str, Any]]
 
 _Parts = dict[str, list[str]]
-"""By the name of a value in a batch, the parts of which one is what a sample has."""
+"""Candidate parts by the name of a value in a batch; a sample may have one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What becomes of the parts of a batch. It can be pickled if its functions can.
+    """Rules for decoding the parts of a batch. Can be pickled if its functions can.
 
     Args:
-        images: Decode the parts that are images, or those with these names, to uint8 arrays of
-            shape (height, width, 3): grey is repeated, transparency is dropped. They are under
+        images: Decode the image parts, or the parts with these names, to uint8 arrays of shape
+            (height, width, 3): grey is repeated, transparency is dropped. Decoded images are named
             ``image``, ``mask`` or ``image.NAME``, as in a decoded cache. Needs the extra ``jpeg``.
         size: Scale each image so that its shorter side has this many pixels, and keep the square in
-            its middle: shape (size, size, 3). JPEGs are decoded to little more than that at once,
-            which takes a fraction of the time. Of a mask the nearest pixels are taken.
-        transforms: Functions by the name of a value. Each is called with one value, by several
-            threads at once: a writable array if it was decoded, else bytes, or what the cache
-            has. What it returns takes the value's place. Not called for samples without the part.
-        threads: How many samples are decoded at once; None for one per core, of which processes
-            that `share_cores` have their part.
-        columns: The names that a batch has, whatever its samples have; None for those that they
-            have. A part may be named by its extension, also if it is decoded.
-        masks: Extensions of images whose pixels are numbers: their elements, of palettes the
-            numbers, are kept, in shape (height, width, 1).
-        decoders: Which parts are images or masks by other rules.
-        max_pixels: Images with more are refused.
-        map: A function of a sample, a dictionary of those of the values that it has, and of a
-            generator of random numbers. What it returns is the sample in the batch.
+            its middle: shape (size, size, 3). JPEGs are decoded directly to little more than this
+            size, in a fraction of the time. Masks take the nearest pixels.
+        transforms: Functions by the name of a value. Several threads call each at once, with one
+            value: a writable array if decoded, else bytes, or the value in the cache. The result
+            takes the value's place. Not called for samples without the part.
+        threads: Number of samples decoded at once; None for one per core, divided by the number of
+            processes given to `share_cores`.
+        columns: The names that a batch has, whatever its samples have; None for the names that
+            they have. A part may be named by its extension, also if it is decoded.
+        masks: Extensions of images whose pixels are numbers. Their elements, or the numbers of a
+            palette, are kept in shape (height, width, 1).
+        decoders: Other rules for the parts that are images or masks.
+        max_pixels: Images with more pixels are refused.
+        map: A function of a sample and a generator of random numbers. The sample is a dictionary of
+            the values that it has. The result is the sample in the batch.
 
     Raises:
         ConfigError: ``config.invalid_value``: ``size`` without ``images``, or not from 1 to 16,384;
@@ -145,7 +145,7 @@ class Decoding:
         uses: Iterable[DecoderUse] = (),
         max_pixels: int = MAX_PIXELS,
     ) -> Decoding:
-        """The same with the rules of a version, if samples may have all that it names."""
+        """Return a copy with the rules of a version; refuse names that no sample may have."""
         exts = set(map(part_ext, parts))
         check_columns({*exts, *(ext.rpartition(".")[2] for ext in exts)}, self.masks, "masks")
         masks = (DecoderUse(name, MASK) for name in self.masks)
@@ -162,11 +162,11 @@ class Decoding:
 
     @property
     def calls_functions(self) -> bool:
-        """Whether functions of the user are given values, which they may keep."""
+        """Whether the user's functions get values, which they may keep."""
         return bool(self.map or self.transforms)
 
     def reads(self, parts: Collection[str]) -> set[str]:
-        """Those of the names of a batch that it takes values from."""
+        """Return the names in a batch from which values are taken."""
         if self.columns is None:
             return set(parts)
         columns = self._columns(parts)
@@ -179,17 +179,17 @@ class Decoding:
         draws: Draws | None = None,
         empty: Empty = np.empty,
     ) -> Batch:
-        """The batch with its parts decoded, by threads.
+        """Decode the parts of a batch in threads.
 
         The values of a part become one array, or one tensor of PyTorch, if they are arrays or
         tensors of one shape and dtype; else they are a list.
 
         Args:
-            batch: What `batch_of` or the cache of a split returns; not modified.
-            on_error: Called with the row and the error of each sample that cannot be decoded, which
-                is then left out of the batch. Without it, the first error is raised.
-            draws: Of the samples, for the generators of ``map``.
-            empty: Makes the arrays that values are put into.
+            batch: Result of `batch_of` or of the cache of a split; not modified.
+            on_error: Called with the row and the error of each sample that cannot be decoded; the
+                batch leaves the sample out. Without ``on_error``, the first error is raised.
+            draws: Draws of the samples, for the generators of ``map``.
+            empty: Makes the arrays for the values.
 
         Raises:
             ObjectError: ``sample.undecodable`` names the sample and the part, also if a function of
@@ -245,8 +245,9 @@ class Decoding:
     def _decode_row(
         self, batch: Batch, columns: _Parts, made: Mapping[str, _Column], number: int
     ) -> Exception | None:
-        """Decode a sample; returns its error, because others may do without the sample. If it is
-        raised, no other thread may write to the arrays any more.
+        """Decode a sample; return its error, because the batch may do without the sample.
+
+        The error is raised only when no thread writes to the arrays any more.
         """
         try:
             for name, column in made.items():
@@ -264,7 +265,7 @@ class Decoding:
         draws: Draws,
         number: int,
     ) -> Exception | None:
-        """Decode a sample, and put what the function returns; returns its error."""
+        """Decode a sample, and put the result of ``map``; return the error of the sample."""
         assert self.map is not None, "there is a function"
         key = batch[KEY][number]
         try:
@@ -277,7 +278,7 @@ class Decoding:
                 raise invalid(message, "map", "return the sample, or another dictionary")
             for name, value in mapped.items():
                 if name not in made:
-                    made.setdefault(name, column())  # another thread may do so, too
+                    made.setdefault(name, column())  # another thread may add it meanwhile
                 made[name].put(number, value)
         except Exception as error:  # noqa: BLE001 - raised once all samples are decoded
             return error
@@ -313,8 +314,8 @@ def part_ext(part: str) -> str:
 class _Column:
     """The decoded values of a part, put by several threads.
 
-    The first array decides about shape and dtype: each thread copies those like it to their places
-    in one array. There is none if it would be too large for memory, and others may be smaller.
+    The first array decides about shape and dtype: threads copy arrays like it to their places
+    in one array. An array too large for memory is not made; later values may be smaller.
     """
 
     def __init__(self, count: int, empty: Empty) -> None:
@@ -339,7 +340,7 @@ class _Column:
         self._others[number] = value
 
     def values(self, numbers: Sequence[int] | None = None) -> Any:
-        """All values, or those of some samples: one array if they are alike, else a list."""
+        """Return all values, or the values of some samples: one array if alike, else a list."""
         array = self._array
         every = range(self._count) if numbers is None else numbers
         if array is not None and self._others.keys().isdisjoint(every):
@@ -356,8 +357,9 @@ class _Column:
 
 
 def joined(pieces: Sequence[tuple[Sequence[int], Batch]], empty: Empty = np.empty) -> Batch:
-    """The batch that has the samples of several in the order of the rows that are given for them,
-    and None for values that a batch does not have.
+    """Join batches, with their samples in the order of the given rows.
+
+    Values that a batch does not have are None.
     """
     if len(pieces) == 1:
         return pieces[0][1]
@@ -373,7 +375,7 @@ def joined(pieces: Sequence[tuple[Sequence[int], Batch]], empty: Empty = np.empt
 
 
 def rows_of(batch: Batch) -> list[dict[str, Any]]:
-    """The samples of a batch, each a dictionary of those of the values that it has."""
+    """Return the samples of a batch, each a dictionary of its values that are not None."""
     rows = zip(*batch.values(), strict=True)
     return [
         {name: value for name, value in zip(batch, row, strict=True) if value is not None}
@@ -382,7 +384,7 @@ def rows_of(batch: Batch) -> list[dict[str, Any]]:
 
 
 def chosen(values: Any, numbers: list[int] | None) -> Any:
-    """Some values of a column of a batch; all of them if ``numbers`` is None."""
+    """Return some values of a column; all values if ``numbers`` is None."""
     if numbers is None:
         return values
     return [values[n] for n in numbers] if isinstance(values, list) else values[numbers]
@@ -392,18 +394,18 @@ _processes = 1
 
 
 def share_cores(processes: int) -> None:
-    """Say that so many processes like this one decode on this machine."""
+    """Set the number of processes on this machine that decode like this one."""
     global _processes
     _processes = processes
 
 
 @cache
 def _cores() -> int:
-    """Those of this process; that takes reading a dozen files, too much for each batch."""
+    """Count the cores of this process once: counting reads a dozen files, too many per batch."""
     return usable_cores()
 
 
 @cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads that decode, of this process: those of its parent do not survive a fork."""
+    """Return the decoding threads of this process; a parent's threads do not survive a fork."""
     return ThreadPoolExecutor(threads, thread_name_prefix=f"larder-decode-{process}")

@@ -21,8 +21,8 @@ from larder.versions.omitted import Omitted
 class CacheReader:
     """The records of one split, in the order of the version's samples.
 
-    The records of samples that the version omits are in the files, but are left out. It may be used
-    by many threads and after a fork, and is pickled as the paths of its files.
+    The records of samples that the version omits are in the files, but are left out. The reader may
+    be used by many threads and after a fork, and is pickled as the paths of its files.
 
     Args:
         files: Readers of one or more files, in order.
@@ -94,7 +94,7 @@ class CacheReader:
         return columns | {KEY: list(map(_text, columns[KEY]))} if KEY in columns else {**columns}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The records in order."""
+        """Yield the records in order."""
         for home, (file, omitted) in enumerate(zip(self._files, self._omitted, strict=True)):
             stops = [*omitted.ranges[:, 0].tolist(), len(file)]
             starts = [0, *omitted.ranges[:, 1].tolist()]
@@ -104,12 +104,12 @@ class CacheReader:
     def batches(
         self, size: int, *, fields: Sequence[str] | None = None
     ) -> Iterator[dict[str, Column | list[str]]]:
-        """The records in order, ``size`` at a time; the last batch may be shorter."""
+        """Yield the records in order, ``size`` at a time; the last batch may be shorter."""
         for start in range(0, len(self), size):
             yield self.batch(np.arange(start, min(start + size, len(self))), fields=fields)
 
     def verify(self) -> None:
-        """Read everything, also what is left out, and compare it with the published digests.
+        """Read all records, also omitted ones, and compare them with the published digests.
 
         Raises:
             DamageError: ``damage.record``, ``damage.digest``.
@@ -141,7 +141,7 @@ class CacheReader:
         return record | {KEY: _text(record[KEY])} if KEY in record else {**record}
 
     def _rows(self, home: int, numbers: Array) -> Array:
-        """The records of a file, given their numbers in the whole."""
+        """Convert numbers in the split to the rows of a file."""
         return self._omitted[home].rows_of(numbers - self._starts[home])
 
     def _numbers(self, indices: Sequence[int] | Array) -> Array:

@@ -1,8 +1,8 @@
-"""Which samples of a split a loader has: chosen by their index, without reading a shard.
+"""Choice of a loader's samples in a split, by the index and without reading a shard.
 
-A choice follows from the version, the seed and what training asks for: ``where`` leaves samples
-out, ``limit`` takes some of those that are left, and ``weights`` draws as many of them with
-replacement, others in every epoch.
+A choice follows from the version, the seed and the options: ``where`` leaves samples out, ``limit``
+takes some of the remaining samples, and ``weights`` draws as many with replacement, anew in every
+epoch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Rows:
     """Some samples of a split in its index, for a function that chooses among them.
 
     Attributes:
-        numbers: Their numbers in the split, in order; int64.
+        numbers: Numbers of the samples in the split, in order; int64.
     """
 
     def __init__(self, samples: SplitSamples, numbers: Numbers) -> None:
@@ -38,17 +38,17 @@ class Rows:
 
     @cached_property
     def keys(self) -> list[str]:
-        """The key of each."""
+        """The key of each sample."""
         return self._samples.keys_of(self.numbers)
 
     @property
     def labels(self) -> Array:
-        """The number of the class of each, or -1; int64."""
+        """The class number of each sample, or -1; int64."""
         return self._measures[1]
 
     @property
     def bytes(self) -> Array:
-        """The bytes that the parts of each take in its shard; int64."""
+        """The bytes that each sample's parts take in the shard; int64."""
         return self._measures[0]
 
     @cached_property
@@ -59,7 +59,7 @@ class Rows:
 def choice_of(
     samples: SplitSamples, classes: Sequence[str], words: Words, choose: Choice
 ) -> ChosenSamples:
-    """Choose samples of a split; the words are of its version, its name and a seed.
+    """Choose samples of a split; the words follow from version, split and seed.
 
     Raises:
         ConfigError: ``config.invalid_value``: a class that does not exist, a limit or weights
@@ -80,7 +80,7 @@ def choice_of(
 
 
 def _matching(samples: SplitSamples, classes: Sequence[str], where: Any) -> Numbers:
-    """The samples that are asked for, in ascending order."""
+    """Return the numbers of the matching samples, in ascending order."""
     chosen: Numbers
     if callable(where) or isinstance(where, Mapping):
         test = where if callable(where) else _test(where, classes)
@@ -159,7 +159,7 @@ def _count(limit: Any, samples: int) -> int:
 
 
 def _weights(given: Any, labels: Array, samples: int, chosen: Any) -> npt.NDArray[np.float64]:
-    """The weight of each sample that is chosen."""
+    """Return the weight of each chosen sample."""
     if isinstance(given, str):
         if given != "balanced":
             raise invalid(f"{given!r} is not 'balanced'", "weights")
@@ -167,7 +167,7 @@ def _weights(given: Any, labels: Array, samples: int, chosen: Any) -> npt.NDArra
             missing = format_count(int((labels < 0).sum()), "sample")
             hint = "leave them out with where, or give a weight of each sample"
             raise invalid(f"{missing} of {len(labels):,} have no class", "weights", hint)
-        with np.errstate(divide="ignore"):  # of classes without a sample
+        with np.errstate(divide="ignore"):  # a class may have no sample
             weights: npt.NDArray[np.float64] = (1 / np.bincount(labels))[labels]
         return weights
     try:

@@ -1,4 +1,4 @@
-"""Tables of classes, whose numbers are the labels of a batch."""
+"""Classes of mixed loaders, whose numbers are the labels of a batch."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _HINT = (
 
 
 def check_same_classes(loaders: Sequence[Loader]) -> None:
-    """Refuse to mix loaders in whose batches one label stands for different classes.
+    """Refuse to mix loaders if a label stands for different classes in their batches.
 
-    A table may go on where another ends, as after growth.
+    One table may be longer than another, as after growth.
 
     Raises:
         ConfigError: ``config.invalid_value`` names both datasets, the label and its classes.
@@ -37,7 +37,7 @@ def check_same_classes(loaders: Sequence[Loader]) -> None:
 
 
 def _has_own_labels(loader: Loader) -> bool:
-    """Whether batches have the labels of a version that has classes, as numbered there."""
+    """Whether batches have labels that are the version's own class numbers."""
     decoding = loader.parts.decode
     classes = getattr(loader.parts.index, "classes", ())
     if not classes or not isinstance(decoding, Decoding):

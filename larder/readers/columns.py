@@ -1,4 +1,4 @@
-"""Which values of a batch a framework gets, and in which form."""
+"""Selection of the columns of a batch, and checks of options."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _MOST_NAMES = 20
 
 
 def select(batch: Any, columns: Sequence[str] | None) -> Any:
-    """The values with these names, as a tuple; the whole batch if ``columns`` is None, or if a
-    function has made it.
+    """Return the values with these names, as a tuple.
+
+    The whole batch is returned if ``columns`` is None, or if the batch is no dictionary.
 
     Raises:
         ConfigError: ``config.invalid_value``: the batch has no such value.
@@ -26,7 +27,7 @@ def select(batch: Any, columns: Sequence[str] | None) -> Any:
 
 
 def check_list(names: Any, where: str) -> None:
-    """Refuse what is no list of names, such as a string, which would be its letters."""
+    """Refuse any value but a list of names; a string would be a list of its letters."""
     if isinstance(names, str) or not isinstance(names, Collection | bool | None):
         hint = f"write [{names!r}]" if isinstance(names, str) else ""
         raise invalid(f"{names!r} is no list of names", where, hint)

@@ -1,4 +1,4 @@
-"""A published version, opened for reading. `larder.open` is the way in."""
+"""A published version, as `larder.open` opens it for reading."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ _NAMES = 10
 
 
 class Data:
-    """One version of a dataset. It keeps no connection open and may be pickled.
+    """One version of a dataset. Keeps no connection open and may be pickled.
 
     Args:
         document: The version.
-        access: How to reach the dataset's root.
+        access: Access to the dataset's root.
     """
 
     def __init__(self, document: VersionDocument, access: DatasetAccess) -> None:
@@ -70,7 +70,7 @@ class Data:
         self._access = access
 
     def __repr__(self) -> str:
-        """Dataset, version and splits."""
+        """Show dataset, version and splits."""
         return f"<larder.Data {self.dataset}@{self.version}: {', '.join(self.splits)}>"
 
     @property
@@ -94,7 +94,7 @@ class Data:
         return self._document.classes
 
     def labels(self, split: str) -> Array:
-        """The number of the class of each sample of a split, in order, or -1; int64.
+        """Return the class number of each sample of a split, in order, or -1; int64.
 
         Reads the index of the split, but no shard.
 
@@ -106,17 +106,17 @@ class Data:
         return self.samples_of(split).labels()
 
     def keys(self, split: str) -> list[str]:
-        """The key of each sample of a split, in order, from its index; errors as of `labels`."""
+        """Read the keys of a split's samples, in order, from its index; errors as in `labels`."""
         self._split(split)
         return self.samples_of(split).keys()
 
     @property
     def splits(self) -> Mapping[str, SplitFacts]:
-        """Every split: its samples, shards and bytes."""
+        """Samples, shards and bytes of every split."""
         return dict(self._document.splits)
 
     def shards(self, split: str) -> list[str]:
-        """The shards of a split, in order: paths if the storage is a directory, else URLs.
+        """List the shards of a split, in order: paths if the storage is a directory, else URLs.
 
         Raises:
             ConfigError: ``version.split``: unknown split; ``version.omitted``: the shards contain
@@ -133,16 +133,16 @@ class Data:
         return [object_url(store.url, key) for key in keys]
 
     def samples(self, split: str, start: int = 0, stop: int | None = None) -> Iterator[Sample]:
-        """The samples of a split in order, from its shards; those that are omitted are left out.
+        """Iterate over the samples of a split in order, from its shards; omitted ones are left out.
 
-        Only what is asked for is read, of the index and of the shards, and every part is compared
-        with its CRC-32C. Samples in Parquet need the extra ``prepare``.
+        Only the needed ranges of index and shards are read, and every part is compared with its
+        CRC-32C. Samples in Parquet need the extra ``prepare``.
 
         Args:
             split: Name of the split.
             start: Number of the first sample, from 0.
-            stop: Number after the last sample; None, or a larger number than there are, to read to
-                the end.
+            stop: Number after the last sample; None, or a larger number than the split has, to read
+                to the end.
 
         Returns:
             An iterator over `larder.readers.samples.Sample`: key, label and parts.
@@ -160,23 +160,23 @@ class Data:
         return samples.between(start, len(samples) if stop is None else stop)
 
     def pipe(self, split: str, epoch: int = 0, *, wait_seconds: float = 10.0) -> Iterator[Sample]:
-        """The samples of a split as SageMaker streams them in pipe mode, in WebDataset or RecordIO.
+        """Iterate over the samples of a split from a SageMaker pipe, in WebDataset or RecordIO.
 
-        A pipe can be read once, and to its end, by one process of an instance. Shards may come in
-        any order; their samples are compared with the index. A sample from RecordIO has its
-        record's number as the key, and the part ``data``.
+        One process of an instance can read a pipe, once and to its end. Shards may come in any
+        order; their samples are compared with the index. A sample from RecordIO has its record's
+        number as the key, and the part ``data``.
 
         Args:
-            split: Name of the split, which is that of the channel.
+            split: Name of the split and of the channel.
             epoch: How often the channel was read before: SageMaker has a pipe for each epoch.
-            wait_seconds: How long it may take until the first bytes come.
+            wait_seconds: Longest wait for the first bytes.
 
         Raises:
             ConfigError: ``version.split``: unknown split; while iterating, ``config.path``: there
                 is no pipe; ``config.invalid_value``: another format.
-            FatalError: While iterating: ``run.timeout``: nobody writes to the pipe.
+            FatalError: While iterating: ``run.timeout``: no process writes to the pipe.
             DamageError: While iterating: ``damage.size``: the pipe ends too early;
-                ``damage.record``: it is not what the format has, or not what was published.
+                ``damage.record``: the content violates the format, or differs from the index.
         """
         facts, index = self._split(split), self.samples_of(split)
         return pipe_samples(self._document, facts, index, epoch, wait_seconds)
@@ -189,31 +189,31 @@ class Data:
         keep_bytes: int | str | None = None,
         check: Check = "always",
     ) -> SplitSamples:
-        """The samples of a split by number, from its shards, in the order of the version.
+        """Return the samples of a split by number, from its shards, in the order of the version.
 
-        Those that the version omits are left out, and have no numbers. Nothing is read before the
-        first sample is asked for. Samples in Parquet need the extra ``prepare``.
+        Omitted samples are left out and have no numbers. Samples are read when they are used.
+        Samples in Parquet need the extra ``prepare``.
 
         Args:
             split: Name of the split.
-            keep: A directory on a disk of this machine where whole shards are kept: each is
-                downloaded when it is first needed, once for all processes of the machine, and
-                compared with its digest. It may have other files, which are never removed, but
-                must not be one of a storage. None reads the shards where they are.
-            keep_bytes: Most bytes of the shards kept there, such as ``"200 GB"``; the ones used
-                least recently are removed. None for as many as the disk takes.
-            check: Which parts are compared with their CRC-32C: ``always`` all that are read,
-                ``once`` those of a sample when a process reads it for the first time (none where
-                shards are kept: their digest was compared), ``never`` none.
+            keep: A directory for whole shards on a disk of this machine. A shard is downloaded when
+                first needed, once for all processes of the machine, and compared with its digest.
+                The directory may have other files, which are never removed, but must not belong to
+                a storage. None reads the shards where they are.
+            keep_bytes: Most bytes of the kept shards, such as ``"200 GB"``; the least recently used
+                shards are removed. None for as many as the disk takes.
+            check: Parts that are compared with their CRC-32C. ``always``: all parts that are read.
+                ``once``: the parts of a sample that a process reads for the first time, or none of
+                kept shards, whose digest was compared. ``never``: none.
 
         Returns:
             A sequence of `larder.readers.samples.Sample`: key, label and parts. Its `batch` reads
-            many at once. It may be used by many threads and after a fork, and be pickled.
+            many at once. May be used by many threads and after a fork, and be pickled.
 
         Raises:
             ConfigError: ``version.split``: unknown split; ``config.invalid_value``: another check,
-                or a limit without a directory, or that one shard exceeds; ``config.path``: the
-                directory is one of a storage.
+                a limit without a directory, or a shard that exceeds the limit; ``config.path``: the
+                directory belongs to a storage.
         """
         self._split(split)
         if keep is None and keep_bytes is not None:
@@ -223,16 +223,16 @@ class Data:
         return SplitSamples(self._document, split, self._access, check, kept)
 
     def download(self, directory: str | Path, splits: Sequence[str] | None = None) -> Path:
-        """Download the shards of a version: to ``DIRECTORY/SPLIT/NAME``, and ``classes.json``.
+        """Download the shards of a version to ``DIRECTORY/SPLIT/NAME``, and ``classes.json``.
 
-        What is there is not downloaded again, so that a call that was killed goes on where it was.
-        Of several processes that call it, one downloads and the others wait for it: it is called
-        by every rank. Every file appears complete, after it was compared with its digest.
+        Existing files are not downloaded again, so a new call continues a killed one. Call it in
+        every rank: one process of a machine downloads, and the others wait. A file appears
+        complete, after its digest was compared.
 
         Args:
-            directory: Where to; made if needed. It may be shared with other files, but not with
-                another version.
-            splits: Which splits; all if None.
+            directory: Target directory; made if needed. May have other files, but not another
+                version.
+            splits: Names of the splits; all if None.
 
         Returns:
             The directory.
@@ -241,7 +241,7 @@ class Data:
             ConfigError: ``version.split``: unknown split; ``version.omitted``: the shards contain
                 samples that the version omits; ``config.path``: the directory has another version,
                 or cannot be written.
-            DamageError: ``damage.size``, ``damage.digest``: a shard is not what was published.
+            DamageError: ``damage.size``, ``damage.digest``: a shard differs from the published one.
             StoreError: ``store.full``: no space is left.
         """
         check_list(splits, "splits")
@@ -256,21 +256,20 @@ class Data:
         return target
 
     def copy_to(self, directory: str | Path) -> Path:
-        """Copy the version to a directory, from where it is read like the version itself.
+        """Copy the version to a directory; the copy is read like the version itself.
 
-        Shards, indexes and caches are copied, to ``DIRECTORY/larder/DATASET``. What is there is not
-        copied again, so that a call that was killed goes on where it was. Of several processes that
-        call it, one copies and the others wait for it. Every file appears complete, after it was
-        compared with its digest.
+        Shards, indexes and caches are copied to ``DIRECTORY/larder/DATASET``. Existing files are
+        not copied again, so a new call continues a killed one. If several processes call it, one
+        copies and the others wait. A file appears complete, after its digest was compared.
 
         Args:
-            directory: Where to; made if needed. It may have other versions and other datasets.
+            directory: Target directory; made if needed. May have other versions and other datasets.
 
         Returns:
             The address of the copy, for `larder.open`: ``DIRECTORY/larder/DATASET/versions/ID``.
 
         Raises:
-            DamageError: ``damage.size``, ``damage.digest``: a file is not what was published.
+            DamageError: ``damage.size``, ``damage.digest``: a file differs from the published one.
             StoreError: ``store.full``: no space is left.
             ConfigError: ``config.path``: the directory cannot be written.
         """
@@ -299,49 +298,49 @@ class Data:
         workers: int | None = None,
         reading: Reading = Reading(),
     ) -> Loader:
-        """The batches of a split for one rank, from its cache if it has one, else from its shards.
+        """Return the batches of a split for one rank, from its cache, or from its shards if none.
 
-        Every epoch has one order of all samples, which follows from the version, the split, the
-        seed, the epoch and the kind of order. A batch is the next ``batch_size`` samples of it,
-        whatever the number of ranks, and each rank has an equal part of every batch. So training
-        goes on with the same batches with another number of ranks: `Loader.load_state_dict`.
+        Every epoch has one order of all samples. The order follows from the version, the split, the
+        seed, the epoch and the kind of order. A batch is the next ``batch_size`` samples of the
+        order, whatever the number of ranks; each rank has an equal part of every batch. So training
+        resumes with the same batches on another number of ranks: `Loader.load_state_dict`.
 
         Args:
             split: Name of the split.
             batch_size: Samples of a batch, of all ranks together: a multiple of ``world``. A
-                `larder.Batches` gives that of a rank, or says what becomes of the last samples.
+                `larder.Batches` sets the size per rank, or the use of leftover samples.
             shuffle: Another order in every epoch; without it, the order of the version. A
-                `larder.Shuffle` says which kind of order.
+                `larder.Shuffle` sets the kind of order.
             seed: At least 0.
             rank: Number of this process, from 0. Without ``rank`` and ``world``, torch.distributed
-                tells both if it is initialised, else torchrun, mpirun, srun, SageMaker or Kubeflow;
-                a process that none of them started is 0 of 1.
-            world: The number of all processes that train together.
-            choose: Which samples, how many of them, and how often: a `larder.Choice`; by default
-                each of them once.
-            decode: Decode images to arrays: all of them, or the parts with these extensions. They
-                are under ``image``, whatever their extension; ``seg.png`` under ``image.seg``. A
+                tells both if initialised, else torchrun, mpirun, srun, SageMaker or Kubeflow. A
+                process that none of them started is 0 of 1.
+            world: Number of all processes that train together.
+            choose: Which samples, how many, and how often: a `larder.Choice`; by default every
+                sample once.
+            decode: Decode images to arrays: all images, or the parts with these extensions. Arrays
+                are named ``image``, whatever the extension; ``seg.png`` becomes ``image.seg``. A
                 `larder.Images` names masks.
-            size: Scale and crop them to squares of so many pixels; see
+            size: Scale and crop images to squares with sides of this many pixels; see
                 `larder.readers.batches.Decoding`. Not for a decoded cache, whose images are arrays.
-            transforms: By name, functions that are called with each value, and whose results take
-                their place.
+            transforms: Functions by the name of a value. Each is called with one value, and the
+                result takes its place.
             columns: The names that every batch has, also a part's extension; None for the names
-                that its samples have. Parts of no name are not read.
-            map: A function of a sample, which is a dictionary of those of the values that it has,
-                decoded and transformed, with ``key`` and ``label``; and of a
-                ``numpy.random.Generator``, which follows from the seed, the epoch and the number of
-                the sample, and with ``weights`` from how often it was drawn before: the results are
-                the same for any number of ranks and workers, also after resuming. The dictionary
-                that it returns is the sample in the batch. Several threads call it at once.
-            collate: A function of the list of these dictionaries of a batch, whose result is the
+                that its samples have. Parts without a name here are not read.
+            map: A function of a sample and a ``numpy.random.Generator``. The sample is a dictionary
+                of its values, decoded and transformed, with ``key`` and ``label``. The generator
+                follows from seed, epoch and number of the sample; with ``weights``, also from how
+                often the sample was drawn before. So results are the same for any number of ranks
+                and workers, also after resuming. The dictionary that the function returns is the
+                sample in the batch. Several threads call the function at once.
+            collate: A function of the list of a batch's sample dictionaries, whose result is the
                 batch; without it, arrays and tensors of one shape are stacked.
-            workers: Processes that decode ahead into memory that they share with this one: their
-                functions have to be of a module that can be imported. 0 for threads of this
-                process. By default as many as its part of the machine's cores less one, or 0: for
-                fewer than 1,000 samples, if there is nothing to decode, for functions that are
-                defined here, and for an iteration that takes two batches.
-            reading: What is kept on a disk, checked, skipped, and read ahead: a `larder.Reading`.
+            workers: Processes that decode ahead into memory shared with this process. Their
+                functions must be in a module that can be imported. 0 for threads of this process.
+                The default is this process's share of the cores, less one. It is 0 for fewer than
+                1,000 samples, for an iteration that takes two batches, without anything to decode,
+                or for functions of the main script.
+            reading: Options for kept shards, checks, errors and reading ahead: a `larder.Reading`.
 
         Raises:
             ConfigError: ``version.split``: unknown split; ``config.invalid_value``: a value outside
@@ -397,17 +396,17 @@ class Data:
         )
 
     def torch(self, split: str, **options: Any) -> BatchDataset:
-        """The batches of a split for PyTorch: an IterableDataset, and the DataLoader of it.
+        """Return the batches of a split for PyTorch: an IterableDataset that makes its DataLoader.
 
-        ``data.torch("train", batch_size=256).loader(num_workers=2)`` counts what it delivered, and
+        ``data.torch("train", batch_size=256).loader(num_workers=2)`` counts delivered batches, and
         resumes with any number of workers.
 
         Args:
             split: Name of the split.
-            options: As of `loader`.
+            options: Options of `loader`.
 
         Raises:
-            ConfigError: ``config.missing_package``: torch is not installed; or as `loader`.
+            ConfigError: ``config.missing_package``: torch is not installed; or as in `loader`.
         """
         require_module("torch", "torch")
         from larder.readers.torch import BatchDataset
@@ -426,9 +425,9 @@ class Data:
     ) -> SampleDataset:
         """Open the samples of a split by number for PyTorch, as a map-style Dataset.
 
-        It is for samplers of your own; DataLoader reads a batch at once. These arguments of
-        `loader`, and its errors, are all. It has no ``map``, whose random numbers follow from the
-        epoch: call such a function in ``collate_fn``.
+        Use it for samplers of your own; DataLoader reads a batch at once. Arguments and errors are
+        as in `loader`. ``map`` is missing, because its random numbers follow from the epoch:
+        call such a function in ``collate_fn``.
         """
         require_module("torch", "torch")
         from larder.readers.torch import SampleDataset
@@ -439,18 +438,18 @@ class Data:
         return SampleDataset(source, len(samples), decoding)
 
     def tf(self, split: str, *, columns: Sequence[str] | None = None, **options: Any) -> Any:
-        """The batches of a split as a ``tf.data.Dataset``.
+        """Return the batches of a split as a ``tf.data.Dataset``.
 
         Args:
             split: Name of the split.
-            columns: Names of the values that an element has, in order, as a tuple, also of those
-                that ``map`` or ``collate`` makes; None for a dictionary of all.
-            options: As of `loader`.
+            columns: Names of an element's values, in order, for a tuple; also names that ``map`` or
+                ``collate`` makes. None for a dictionary of all values.
+            options: Options of `loader`.
 
         Raises:
             ConfigError: ``config.missing_package``: TensorFlow is not installed;
-                ``config.invalid_value``: there is no such column, or one that has no one shape or
-                type; or as `loader`.
+                ``config.invalid_value``: a column does not exist, or has several shapes or types;
+                or as in `loader`.
             LarderError: The first batch cannot be read or decoded.
         """
         require_module("tensorflow", "tensorflow")
@@ -466,18 +465,18 @@ class Data:
         max_queue_size: int | None = None,
         **options: Any,
     ) -> BatchSequence:
-        """The batches of a split as a ``keras.utils.PyDataset``, for ``model.fit``.
+        """Return the batches of a split as a ``keras.utils.PyDataset``, for ``model.fit``.
 
         Args:
             split: Name of the split.
-            columns: Names of the values that Keras gets, in order, such as ``("image", "label")``,
-                also of those that ``map`` or ``collate`` makes; None for a dictionary of all.
+            columns: Names of the values for Keras, in order, such as ``("image", "label")``; also
+                names that ``map`` or ``collate`` makes. None for a dictionary of all values.
             max_queue_size: Batches that are read ahead; by default two for each process, at least
                 10.
-            options: As of `loader`.
+            options: Options of `loader`.
 
         Raises:
-            ConfigError: ``config.missing_package``: Keras is not installed; or as `loader`.
+            ConfigError: ``config.missing_package``: Keras is not installed; or as in `loader`.
         """
         require_module("tensorflow", "keras")
         from larder.readers.keras import BatchSequence
@@ -487,7 +486,7 @@ class Data:
         )
 
     def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:
-        """The cache of a split; its files are downloaded first unless they are in a directory.
+        """Open the cache of a split; its files are downloaded first unless they are in a directory.
 
         Args:
             split: Name of the split.
@@ -496,7 +495,7 @@ class Data:
             check_records: Compare each record that is read with its CRC-32C.
 
         Raises:
-            ConfigError: ``version.split``: unknown split; ``cache.missing``: it has no cache.
+            ConfigError: ``version.split``: unknown split; ``cache.missing``: the split has none.
             DamageError: ``damage.size``, ``damage.digest``, ``damage.manifest``: a file is damaged.
             FatalError: ``cache.format``: another format, or another release line of LMDB.
             StoreError: ``store.full``: no space is left for a download.
@@ -533,7 +532,7 @@ class Data:
         return self.samples_of(split, keep=keep, keep_bytes=keep_bytes, check=check)
 
     def _shuffle(self, given: bool | Shuffle, samples: SplitSamples, reading: Reading) -> Shuffle:
-        """The order that was given, or that of this split by default."""
+        """Return the given order, or the default order of this split."""
         if not isinstance(given, bool | np.bool_ | Shuffle):
             raise invalid(f"{given!r} is no shuffle", "shuffle", "give True or a larder.Shuffle")
         if not given:
@@ -542,8 +541,8 @@ class Data:
         if shuffle.kind not in (None, "full"):
             choice("shuffle", shuffle.kind, ("full", "window"))
             return shuffle
-        # A cache decides alone: whether shards are local takes the index of every segment, which
-        # has to have the samples that are shuffled.
+        # A cache decides alone: has_shards_local reads the index of every segment, which has to
+        # have the samples that are shuffled.
         cached = self._document.cache_files(samples.split)
         at_once = bool(cached) or (reading.keep is None and samples.has_shards_local)
         return replace(shuffle, kind=shuffle.kind or ("full" if at_once else "window"))
@@ -551,8 +550,9 @@ class Data:
     def _source(
         self, samples: SplitSamples, check: Check, decoding: Decoding
     ) -> tuple[BatchSource, Decoding]:
-        """What the samples of a split are read from by number: of its parts those that are decoded,
-        with the version's masks, or handed over; and only if all names exist.
+        """Open the source of a split's samples, and complete the decoding; refuse unknown names.
+
+        The source reads only the parts that are used. The decoding gets the version's masks.
         """
         cache = self._document.cache if self._document.cache_files(samples.split) else None
         source: ShardSource | CacheSource = ShardSource(samples)
@@ -594,7 +594,7 @@ class Data:
         return files
 
     def _omitted(self, store: Store, split: str) -> dict[str, Omitted]:
-        """By segment, the rows of a split that are omitted."""
+        """Read the omitted rows of a split, by segment."""
         if not any(split in use.omitted for use in self._document.segments):
             return {}
         omitted = read_omitted(store, self._document)
@@ -615,8 +615,9 @@ class Data:
 
 
 def _reading(columns: Sequence[str] | None, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a loader of which a framework takes some columns: no others are read, unless
-    functions of the user make them.
+    """Return the options of a loader that reads only the columns for a framework.
+
+    All columns are read if functions of the user make the columns.
     """
     is_made = options.get("map") or options.get("collate")
     return options if is_made else {"columns": columns, **options}

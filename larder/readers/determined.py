@@ -1,4 +1,4 @@
-"""Which version a job of Determined trains on, from the config that Larder emitted."""
+"""Location of the version that a job of Determined trains on, from the emitted config."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ClusterInfo is its ``data``. Source: harness/determined/_info.py, release 0.38."
 
 
 def emitted_location() -> str:
-    """``data.location`` of the experiment that runs this process.
+    """Return ``data.location`` of the experiment that runs this process.
 
     Raises:
         ConfigError: ``config.missing_variable``: not in a trial of Determined;
-            ``config.invalid_value``: its config was not emitted by Larder; ``config.path``: the
+            ``config.invalid_value``: the config was not emitted by Larder; ``config.path``: the
             startup hook did not run.
     """
     text = os.environ.get(CONFIG)
@@ -41,9 +41,7 @@ def emitted_location() -> str:
 
 
 def check_emitted(version: str, digest: str) -> None:
-    """Refuse another version than the one in the experiment's config, if Larder emitted
-    the config.
-    """
+    """Refuse a version that differs from the experiment's config, if Larder emitted the config."""
     emitted = _emitted()
     for name, opened in (("version", version), ("digest", digest)):
         if emitted.get(name, opened) not in (opened, ""):
@@ -53,7 +51,7 @@ def check_emitted(version: str, digest: str) -> None:
 
 
 def _emitted() -> Mapping[str, Any]:
-    """``data`` of the experiment; empty if Larder did not emit it."""
+    """Return ``data`` of the experiment; empty if Larder did not emit the config."""
     try:
         data: Mapping[str, Any] = json.loads(os.environ.get(CONFIG, ""))["data"]
         return data if isinstance(data["location"], str) else {}

@@ -1,4 +1,4 @@
-"""All shards of a version in a directory of this machine, downloaded once for all its processes."""
+"""Download of a version's shards to a directory, once for all processes of the machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def download_version(
 ) -> None:
     """Download shards, given by split, and the numbers of the classes.
 
-    The file larder.json says which version the directory has.
+    The file larder.json names the version in the directory.
     """
     check_names(directory, shards)
     files = {f"{split}/{file.name}": file for split, each in shards.items() for file in each}
@@ -37,7 +37,7 @@ def download_version(
         files[CLASSES] = file
     if _is_marked(version, directory) and all(
         is_downloaded(directory / path, file.bytes) for path, file in files.items()
-    ):  # then it takes no lock, as the directory may be another user's
+    ):  # no lock: the directory may be another user's
         return
     with disk_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
@@ -62,13 +62,13 @@ def _download(store: Store, directory: Path, path: str, file: StoredFile) -> Non
 
 
 def _mark(version: VersionDocument) -> bytes:
-    """The bytes of the file that says which version a directory has."""
+    """Make the content of the file that names the version in a directory."""
     mark = {"dataset": version.dataset, "version": version.id, "digest": version.digest}
     return json.dumps(mark, indent=1).encode() + b"\n"
 
 
 def _is_marked(version: VersionDocument, directory: Path) -> bool:
-    """Whether a directory has this version, or none; refuses one that has another."""
+    """Whether a directory is marked with this version; refuse the mark of another version."""
     path = directory / _MARK
     with disk_errors(path, reading=True):
         present = read_file(path) if path.exists() else None

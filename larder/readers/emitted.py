@@ -1,4 +1,4 @@
-"""Which version a job trains on, from the config that Larder emitted."""
+"""Location of the version that a job trains on, from the config that Larder emitted."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from larder.readers.determined import emitted_location
 from larder.readers.sagemaker import channel_location
 
 VARIABLE: Final = "LARDER_LOCATION"
-"""The location of the version, in the containers of jobs that are not Determined's."""
+"""Variable with the version's location, in containers of jobs outside Determined."""
 
 
 def job_location() -> str:
-    """The location of the version; raises as `larder.readers.determined.emitted_location`."""
+    """Return the version's location; errors as in `larder.readers.determined.emitted_location`."""
     return os.environ.get(VARIABLE) or channel_location() or emitted_location()

@@ -1,4 +1,4 @@
-"""The pixels of images and the numbers of masks: whole, scaled, or a piece."""
+"""Decoding of images to pixels and of masks to numbers: whole, scaled, or a piece."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ HINT: Final = (
 _JPEG: Final = b"\xff\xd8\xff"
 
 _HALVINGS: Final = 3
-"""So often a JPEG can be halved while it is decoded; other fractions take longer than the whole."""
+"""Most halvings of a JPEG during decoding; other fractions take longer than the whole image."""
 
 MOST_PIXELS: Final = 16_384
-"""Of a side of a square that images are scaled to."""
+"""Longest side of a square that images are scaled to."""
 
 
 def load_decoders() -> None:
-    """Not in a thread: a child that is forked meanwhile would wait for it.
+    """Import the decoders. Call outside threads: a child forked meanwhile would wait for it.
 
     Raises:
         ConfigError: ``config.missing_package``.
@@ -54,7 +54,7 @@ def load_decoders() -> None:
 def decode_image(
     data: bytes | Array, where: str, size: int | None = None, max_pixels: int = MAX_PIXELS
 ) -> Array:
-    """The pixels of an image as uint8 (height, width, 3); with ``size``, (size, size, 3).
+    """Decode an image to uint8 pixels (height, width, 3); with ``size``, (size, size, 3).
 
     Raises:
         ObjectError: ``sample.undecodable``, also for images of more than 8 bits a channel.
@@ -77,16 +77,18 @@ def decode_image(
 def decode_piece(
     data: bytes | Array, where: str, size: int, choose: Callable[[int, int], Box]
 ) -> Array:
-    """A piece of an image, scaled to (size, size, 3): a JPEG is decoded to little more than that.
+    """Decode a piece of an image, scaled to (size, size, 3).
+
+    A JPEG is decoded at the smallest scale with enough pixels for the piece.
 
     Args:
-        data: The file.
-        where: Of an error.
+        data: Content of the image file.
+        where: Name of the image in errors.
         size: Pixels of a side.
-        choose: What says which piece, given the width and the height.
+        choose: Returns the piece, given the width and the height.
 
     Raises:
-        ObjectError: As `decode_image`.
+        ObjectError: As in `decode_image`.
     """
     data = bytes(data)
     with decoding(where, HINT), open_image(data) as image, discarding(image):
@@ -117,7 +119,7 @@ def _check_bytes(image: Image.Image) -> None:
 def decode_mask(
     data: bytes | Array, where: str, size: int | None = None, max_pixels: int = MAX_PIXELS
 ) -> Array:
-    """The numbers of a mask, (height, width, 1), in their own type; with ``size`` the nearest ones.
+    """Decode a mask to its numbers (height, width, 1), in their dtype; with ``size``, the nearest.
 
     Raises:
         ObjectError: ``sample.undecodable``.
@@ -130,9 +132,10 @@ def decode_mask(
 
 
 def _scaled_jpeg(data: bytes, width: int, height: int, max_pixels: int) -> Array | None:
-    """A JPEG in the smallest size that libjpeg can decode it to at once, at least as wide and high;
-    None if Pillow has to decode it: others than grey and YCbCr, damaged ones, or without
-    simplejpeg.
+    """Decode a JPEG in the smallest size that libjpeg offers, at least this wide and high.
+
+    Returns None if Pillow has to decode the image: damaged files, other colours than grey, YCbCr
+    and RGB, or without simplejpeg.
     """
     simplejpeg = _simplejpeg()
     if simplejpeg is None or not data.startswith(_JPEG):
@@ -143,7 +146,7 @@ def _scaled_jpeg(data: bytes, width: int, height: int, max_pixels: int) -> Array
         if colours not in ("Gray", "YCbCr", "RGB"):
             return None
         if height > rows or width > columns:
-            height, width = rows, columns  # or one side alone of a narrow strip is scaled
+            height, width = rows, columns  # else a narrow strip is scaled on one side only
         pixels: Array = simplejpeg.decode_jpeg(data, "RGB", min_height=height, min_width=width)
     except ValueError:
         return None
@@ -152,7 +155,7 @@ def _scaled_jpeg(data: bytes, width: int, height: int, max_pixels: int) -> Array
 
 @cache
 def _simplejpeg() -> Any:
-    """The module; None if it is not installed."""
+    """Import simplejpeg; None if it is not installed."""
     if not is_installed("simplejpeg"):
         return None
     try:

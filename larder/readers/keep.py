@@ -1,16 +1,16 @@
-"""Shards kept on a disk of this machine, within a limit: each is downloaded once for all ranks.
+"""Shards kept on a disk of this machine, within a limit; each is downloaded once for all ranks.
 
 A shard is named by its digest, and appears after it was verified; so it serves every version that
-has it. When room is needed, those that were used least recently are removed, by their access times,
-which readers set. One that a process reads at that moment is read to the end: the system keeps a
-file that is open. Whoever needs it next downloads it again.
+has it. When room is needed, the least recently used shards are removed, by their access times,
+which readers set. A process that reads a removed shard reads it to the end, because the system
+keeps open files. The next reader downloads the shard again.
 
-The documents and the index of each version are beside them, so that a version of which all shards
-are there is read without its storage.
+The documents and the index of each version are beside the shards. A version whose shards are all
+kept is read without its storage.
 
-The file ``.larder-kept`` in the directory has the name of every shard before it is downloaded to
-it. Nothing else is ever removed, whatever it is called; and what others have put there under a
-shard's name is read only if it is that shard.
+The file ``.larder-kept`` in the directory has the name of every shard, written before the download.
+No other file is ever removed, whatever its name. A file that others have put there under a shard's
+name is read only if it is that shard.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ _WAIT_SECONDS = 0.05
 
 
 class KeptShards:
-    """Shards in a directory, which processes of this machine share. It may be pickled.
+    """Shards in a directory that processes of this machine share. May be pickled.
 
     Args:
-        directory: Where they are; made if needed, and may have other files. It has to be on a file
-            system with locks, unless all shards are there.
-        limit_bytes: Most bytes of all shards in it, also of those being downloaded; None for as
-            many as fit on the disk.
+        directory: Directory of the shards; made if needed, and may have other files. Its file
+            system must have locks, unless all shards are there.
+        limit_bytes: Most bytes of all its shards, including running downloads; None for as many as
+            fit on the disk.
 
     Raises:
-        ConfigError: ``config.path``: the directory is one of a storage.
+        ConfigError: ``config.path``: the directory belongs to a storage.
     """
 
     def __init__(self, directory: str | Path, limit_bytes: int | None = None) -> None:
@@ -84,12 +84,12 @@ class KeptShards:
 
         Args:
             store: The store of the shard.
-            file: Its path there, length and digest.
-            reading: What reads the copy. It is called again if others had to remove the copy
-                before it was opened.
+            file: Path, length and digest of the shard.
+            reading: Reads the copy. Called again if another process removed the copy before it was
+                opened.
 
         Raises:
-            DamageError: ``damage.size``, ``damage.digest``: the shard is not what was published.
+            DamageError: ``damage.size``, ``damage.digest``: the shard is not the published one.
             StoreError: ``store.full``.
             ConfigError: ``config.path``: the directory cannot be used, or has another file of the
                 shard's name.
@@ -107,8 +107,10 @@ class KeptShards:
                 continue
 
     def documents(self, store: Store, version: VersionDocument) -> Store:
-        """Where the documents and the index of a version are read: in the directory, to which they
-        are copied first; or where they are, if it takes no files.
+        """Return the store for reading the documents and the index of a version.
+
+        The store is a copy in the directory, made first if needed; or ``store`` if the directory
+        takes no files.
         """
         root = self._directory / f"{_VERSION}{version.id}"
         copies = open_store(str(root))
@@ -124,7 +126,7 @@ class KeptShards:
         return copies
 
     def _verify(self, path: Path, sha256: str) -> None:
-        """Compare a file that Larder has not put there with the digest of the shard, once."""
+        """Compare a file that Larder did not download with the shard's digest, once."""
         if path.name in self._verified:
             return
         with disk_errors(path, reading=True):
@@ -133,7 +135,7 @@ class KeptShards:
         self._verified.add(path.name)
 
     def _recorded(self) -> set[str]:
-        """The names of all shards that were ever kept in the directory."""
+        """Read the names of all shards that were ever kept in the directory."""
         with disk_errors(self._directory / _RECORD, reading=True):
             try:
                 text = read_file(self._directory / _RECORD).decode(errors="replace")
@@ -143,10 +145,10 @@ class KeptShards:
 
     @contextmanager
     def _room(self, path: Path, size_bytes: int) -> Iterator[None]:
-        """Remove the shards used least recently until one more is within the limit."""
+        """Remove the least recently used shards until one more is within the limit."""
         with locked(self._directory / _LOCK):
             while self._limit_bytes is not None and self._over(size_bytes):
-                time.sleep(_WAIT_SECONDS)  # until others have downloaded theirs
+                time.sleep(_WAIT_SECONDS)  # until other processes finish their downloads
             if path.name not in self._recorded():
                 if os.path.lexists(path):
                     raise _foreign(path)
@@ -157,7 +159,7 @@ class KeptShards:
                 yield
 
     def _over(self, size_bytes: int) -> bool:
-        """Remove what is needed to add so many bytes; whether it is not enough yet."""
+        """Remove shards to add this many bytes; return whether the limit is still exceeded."""
         assert self._limit_bytes is not None, "there is a limit"
         with disk_errors(self._directory):
             shards, drafts = self._files()
@@ -180,7 +182,7 @@ class KeptShards:
         return False
 
     def _files(self) -> tuple[list[_File], list[_File]]:
-        """The shards, and the files that are being downloaded; removes what was abandoned."""
+        """List the shards and the running downloads; remove abandoned downloads."""
         while True:
             with suppress(FileNotFoundError):
                 shards, drafts = self._scanned()
@@ -211,11 +213,9 @@ class _File(NamedTuple):
 
 
 def _touch(path: Path) -> None:
-    """Say that a shard is used now, if that can be said: not every file system does so when it is
-    read.
-    """
+    """Set the access time of a shard, if possible: not every file system sets it on reading."""
     status = path.stat()
-    with suppress(OSError):  # it is another user's, or its disk is read-only
+    with suppress(OSError):  # the file is another user's, or its disk is read-only
         os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
 
 
@@ -225,7 +225,7 @@ def _foreign(path: Path) -> ConfigError:
 
 
 def _is_of_storage(directory: Path) -> bool:
-    """Whether it has the datasets of a storage, or belongs to one of them."""
+    """Whether the directory has the datasets of a storage, or is in one of these datasets."""
     datasets = directory if directory.name == "larder" else directory / "larder"
     return any(datasets.glob("*/versions")) or any(
         each.parent.name == "larder" and os.path.isdir(each / "versions")

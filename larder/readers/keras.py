@@ -17,18 +17,18 @@ from larder.readers.schedule import invalid
 class BatchSequence(keras.utils.PyDataset):
     """The batches of one rank by number, for ``model.fit``.
 
-    Batches may be read in any order, by several threads: one for each process of the loader, which
-    waits for it. Every epoch has an order of its own, which Keras does not shuffle again. Keras
-    does not say which epoch it is, and ends one when it builds the model: with ``callback()`` among
-    the callbacks, epoch N of Keras is epoch N of the loader, which counts the batches that were
-    trained with. After a state in the middle of an epoch, every epoch of Keras begins there, and
-    goes on into the next one. ``steps_per_epoch``, ``validation_steps`` and ``steps`` are refused:
-    choose fewer samples, or train from ``data.tf``.
+    Batches may be read in any order, by several threads: each waits for a process of the loader.
+    Every epoch has its own order, which Keras does not shuffle again. Keras does not tell the
+    number of an epoch, and ends an epoch when it builds the model. With ``callback()`` among the
+    callbacks, epoch N of Keras is epoch N of the loader, and the loader counts trained batches.
+    After a state in the middle of an epoch, every epoch of Keras begins there and goes on into the
+    next one. ``steps_per_epoch``, ``validation_steps`` and ``steps`` are refused: choose fewer
+    samples, or train from ``data.tf``.
 
     Args:
         batches: The loader.
-        columns: Names of the values that Keras gets, in order, such as ``("image", "label")``;
-            None for a dictionary of all.
+        columns: Names of the values for Keras, in order, such as ``("image", "label")``;
+            None for a dictionary of all values.
         max_queue_size: Batches that are read ahead; by default two for each process, at least 10.
     """
 
@@ -42,21 +42,23 @@ class BatchSequence(keras.utils.PyDataset):
         self._first: int | None = None
 
     def __len__(self) -> int:
-        """The number of batches of an epoch."""
+        """Return the number of batches of an epoch."""
         return len(self.batches)
 
     def __getitem__(self, number: int) -> Any:
-        """A batch of the epoch: a tuple of ``columns``, or a dictionary.
+        """Read a batch of the epoch: a tuple of ``columns``, or a dictionary.
 
         Raises:
-            ConfigError: ``config.invalid_value``: it has no such column.
-            LarderError: It cannot be read or decoded.
+            ConfigError: ``config.invalid_value``: the batch has no such column.
+            LarderError: The batch cannot be read or decoded.
         """
         return select(self.batches.batch(self._begun + number), self._columns)
 
     def callback(self) -> keras.callbacks.Callback:
-        """For ``model.fit``: every epoch is the loader's, from ``initial_epoch`` on, as the state
-        that was loaded before has it; and what was trained with is counted.
+        """Make the callback for ``model.fit`` that moves the loader and counts trained batches.
+
+        Epochs of Keras are the loader's, from ``initial_epoch`` on, and begin at the batch of a
+        state loaded before.
         """
         before = self.batches.batches
         return keras.callbacks.LambdaCallback(
@@ -78,7 +80,7 @@ class BatchSequence(keras.utils.PyDataset):
 
     @property
     def _begun(self) -> int:
-        """The place where the epoch of Keras began, in batches of all epochs of the loader."""
+        """Start of the epoch of Keras, in batches of all epochs of the loader."""
         if self._first is None:  # without the callback, only whole epochs are counted
             return self.batches.epoch * len(self) + self.batches.batches
         return self._first
@@ -94,8 +96,8 @@ class BatchSequence(keras.utils.PyDataset):
 def _adapt() -> None:
     """Have Keras take the batches of a sequence in their order, and to the end of an epoch.
 
-    By default Keras shuffles the numbers of batches, so a count of batches would not say which they
-    were. With ``steps_per_epoch`` it reads on while the epoch ends.
+    By default Keras shuffles the numbers of batches, so a count of batches would not tell which
+    batches were read. With ``steps_per_epoch``, Keras reads on while the epoch ends.
     """
     adapt = adapters.get_data_adapter
 

@@ -1,4 +1,4 @@
-"""The rank of this process among those that train together, as its launcher says."""
+"""Rank of this process among the processes that train together, from its launcher."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from larder.readers.schedule import invalid, whole
 
 
 class Launcher(NamedTuple):
-    """The variables in which a launcher numbers the processes, of the job and of one machine."""
+    """Variables in which a launcher numbers the processes of the job and of one machine."""
 
     rank: str
     world: str
@@ -37,7 +37,7 @@ LAUNCHERS: Final = (
 )
 """torchrun, PyTorchJobs of Kubeflow, and Determined; Open MPI; MPICH; MVAPICH; Horovod; srun.
 
-Each may have been started by one that follows it, such as torchrun by srun.
+A later launcher may have started an earlier one, as srun starts torchrun.
 """
 
 _GIVEN: Final = "rank= and world="
@@ -46,7 +46,7 @@ _ARGUMENTS: Final = f"give {_GIVEN}"
 
 
 class Rank(NamedTuple):
-    """One of ``world`` processes, numbered from 0, and the source of the numbers."""
+    """Number of a process, from 0, among ``world`` processes, and the source of both."""
 
     rank: int
     world: int
@@ -62,8 +62,8 @@ def rank_of(rank: Any, world: Any) -> Rank:
     Each given rank may stand for several ranks of torch.distributed, as 0 of 1 stands for all.
 
     Raises:
-        ConfigError: ``config.invalid_value``: only one of both is given or set, or no number; or
-            what is given, torch.distributed and the launchers contradict each other.
+        ConfigError: ``config.invalid_value``: only one of both is given or set, or a value is no
+            number; or arguments, torch.distributed and launchers contradict each other.
     """
     if rank is None and world is None:
         return _launched()
@@ -79,7 +79,7 @@ def rank_of(rank: Any, world: Any) -> Rank:
 
 
 def refuse_ranks(where: str) -> None:
-    """Refuse the batches of all ranks where torch.distributed has several by now."""
+    """Refuse a loader made without a rank if torch.distributed has several ranks by now."""
     distributed = _distributed()
     if distributed and distributed.world > 1:
         message = f"it was made when no rank was known, and this is {distributed} by now"
@@ -88,8 +88,9 @@ def refuse_ranks(where: str) -> None:
 
 
 def ranks_of_machine() -> int:
-    """The number of processes that train on this machine and share its cores. srun gives each
-    process cores of its own.
+    """Return the number of processes that train on this machine and share its cores.
+
+    srun is not asked: it gives each process cores of its own.
     """
     sizes = (os.environ.get(each.local_world, "") for each in LAUNCHERS if each.local_world)
     return max(1, next((int(size) for size in sizes if size.isdecimal()), 1))
@@ -108,7 +109,7 @@ def _launched() -> Rank:
 
 
 def _compare(inner: Rank, outer: Rank, hint: str) -> None:
-    """Refuse ranks that contradict each other; each outer one may be several inner ones."""
+    """Refuse ranks that contradict each other; an outer rank may be several inner ranks."""
     processes, rest = divmod(inner.world, outer.world)
     if rest or (processes == 1 and inner.rank != outer.rank):
         message = f"it is {inner} by {inner.said_by}, but {outer} by {outer.said_by}"
@@ -116,7 +117,7 @@ def _compare(inner: Rank, outer: Rank, hint: str) -> None:
 
 
 def _distributed() -> Rank | None:
-    """The rank in torch.distributed, if it is initialised. Nothing imports it for that."""
+    """Return the rank in torch.distributed if initialised, without importing torch."""
     module = sys.modules.get("torch.distributed")
     if module is None or not (module.is_available() and module.is_initialized()):
         return None
@@ -124,13 +125,13 @@ def _distributed() -> Rank | None:
 
 
 def is_numbered_only(launcher: Launcher, environment: Mapping[str, str]) -> bool:
-    """Whether it is a batch script or shell of Slurm, which are numbered, but no ranks."""
+    """Whether the process is a batch script or shell of Slurm, which has a number, but no rank."""
     is_step = "SLURM_JOB_ID" not in environment or "SLURM_STEP_ID" in environment
     return launcher is _SLURM and not is_step
 
 
 def _rank(launcher: Launcher, distributed: Rank | None) -> Rank | None:
-    """The rank that a launcher says; None if it has not started this process."""
+    """Return the rank from a launcher; None if the launcher did not start this process."""
     rank, world = (os.environ.get(name, "") for name in launcher[:2])
     if not rank + world or is_numbered_only(launcher, os.environ):
         return None
@@ -143,7 +144,7 @@ def _rank(launcher: Launcher, distributed: Rank | None) -> Rank | None:
 
 
 def _host() -> Rank | None:
-    """In a training job of SageMaker, the number of the instance."""
+    """Return the number of the instance in a training job of SageMaker."""
     hosts, current = os.environ.get("SM_HOSTS"), os.environ.get("SM_CURRENT_HOST")
     try:
         config = {"hosts": json.loads(hosts or "[]"), "current_host": current}

@@ -1,4 +1,4 @@
-"""Keeps the version that is trained on from being cleaned, for as long as training reads it."""
+"""Renewal of leases, so that no clean deletes a version while training reads it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ EVERY_SECONDS = 24 * 3600.0
 
 
 class LeasedSource:
-    """Reads from another source, and renews the leases of the version's configs once a day: first
-    after the second reading, so that a look at some samples costs nothing.
+    """Reads from another source, and renews the leases of the version's configs once a day.
 
-    It is a favour to those whose training takes longer than their lease, so that no refusal and no
-    failure of it is one of reading.
+    The first renewal follows the second reading, so a look at some samples costs nothing. Only
+    training that outlasts its lease needs a renewal, so a failed or refused one is no error.
     """
 
     def __init__(self, source: BatchSource, access: DatasetAccess, version: str) -> None:

@@ -1,4 +1,4 @@
-"""The batches of a split for one rank: read ahead, counted, and resumed."""
+"""Batches of a split for one rank: read ahead, counted, and resumed."""
 
 from __future__ import annotations
 
@@ -48,24 +48,28 @@ _logger = logging.getLogger("larder")
 _IMPORTED = "define its functions in a module that can be imported, or give workers=0"
 
 _WHOLE = "damage.digest"
-"""A shard was replaced, or a file of the index is damaged: nothing of it is skipped. Neither is a
-shard that is gone or refused, an `ObjectError`."""
+"""A replaced shard or a damaged file of the index; no sample of it is skipped. A missing or refused
+shard, an `ObjectError`, is not skipped either."""
 
 _FEW_SAMPLES = 1_000
 _FEW_BATCHES = 8
 _LOOK = 2
-"""Processes are for more samples than that. While they start, the first batches are made by
-threads, and none is started for an iteration that takes no more than so many: not where functions
-of the user are called, which may draw, keep or read what differs between the two.
+"""Limits without ``workers``: an epoch of fewer than `_FEW_SAMPLES` samples uses no processes.
+
+While processes start, threads make the first `_FEW_BATCHES` batches. An iteration that takes at
+most `_LOOK` batches starts none. If functions of the user are called, processes make all batches
+or none: what functions draw, keep or read may differ between threads and processes.
 """
 
 _GROUP_BYTES = 64 << 20
-"""Without a window more at once saves no requests, and takes memory that is costly to get first."""
+"""Without a window, a larger group saves no requests, and takes memory that is costly to get."""
 
 
 class Decode(Protocol):
-    """Makes of a batch what training gets. ``on_error`` is called with the row and the error of a
-    bad sample; without it, the error is raised.
+    """Makes the batch for training from a batch as read.
+
+    ``on_error`` is called with the row and the error of a bad sample; without it, the error is
+    raised.
     """
 
     def __call__(
@@ -78,7 +82,7 @@ class Decode(Protocol):
 
 
 class _Ahead(NamedTuple):
-    """A batch that is read ahead, and the samples that were left out of it."""
+    """Batch that is read ahead, and the samples that were left out."""
 
     read: Read
     draws: Numbers
@@ -86,7 +90,7 @@ class _Ahead(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a loader is made of."""
+    """Arguments of a loader, for a mix."""
 
     source: BatchSource
     schedule: Plan
@@ -102,20 +106,20 @@ class Parts(NamedTuple):
 class Loader:
     """The batches of a split that one rank trains with; ``larder.open(...).loader(...)`` makes it.
 
-    An iteration is an epoch: ``len(loader)`` batches, or those that a state or `skip` has left of
-    it. Once the last one was delivered, the next iteration is the next epoch, with another order;
-    one that was left before that is begun again. While a batch is used the next ones are read and
-    decoded: by threads that end with the iteration, or by processes that end with the program.
-    Iterate once at a time.
+    An iteration is an epoch: ``len(loader)`` batches, or the rest after a state or `skip`. Once the
+    last batch was delivered, the next iteration is the next epoch, with another order. An iteration
+    that was left early begins again. While a batch is used, the next batches are read and decoded:
+    by threads that end with the iteration, or by processes that end with the program. Iterate once
+    at a time.
 
-    Every rank has equally many batches with equally many samples, whatever was skipped. It can be
-    pickled if the functions that decode can.
+    Every rank has equally many batches with equally many samples, whatever was skipped. A loader
+    can be pickled if its functions for decoding can.
 
     Attributes:
-        epoch: The number of the epoch, from 0.
-        batches: How many batches of this epoch were delivered.
-        skipped: The samples that could not be read or decoded, with ``on_error="skip"``: their
-            number in ``count``, and the first 1,000 by name in ``shown``. Of this process, since
+        epoch: Number of the epoch, from 0.
+        batches: Number of delivered batches of this epoch.
+        skipped: Samples that could not be read or decoded, with ``on_error="skip"``: their number
+            in ``count``, and the first 1,000 by name in ``shown``. Counts in this process, since
             the loader was made; a sample counts when its batch is delivered.
     """
 
@@ -160,19 +164,19 @@ class Loader:
         return self.__dict__ | {"_work": None, "_ordered": None, "_pin": None, "_kept": None}
 
     def __repr__(self) -> str:
-        """What it has the batches of, and for which rank."""
+        """Show the version, the split, the rank and the number of batches."""
         batches = format_count(len(self), "batch")
         ranks = f"rank {self.rank} of {self.world}"
         return f"<larder.Loader {self._schedule.name}: {ranks}, {batches}>"
 
     @property
     def parts(self) -> Parts:
-        """What it is made of, for a mix."""
+        """Arguments of this loader, for a mix."""
         names = (f"_{name}" for name in Parts._fields)
         return Parts(*(getattr(self, name) for name in names))
 
     def __len__(self) -> int:
-        """The number of batches of an epoch."""
+        """Return the number of batches of an epoch."""
         return self._schedule.division(self.world).batches
 
     @property
@@ -186,12 +190,12 @@ class Loader:
         return self._schedule.division(self.world).dropped
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches of an epoch.
+        """Yield the batches of an epoch.
 
         Raises:
             LarderError: A sample cannot be read or decoded. With ``on_error="skip"``: no sample of
-                the rank's share of a batch can; a shard is not the one that was published, or all
-                of it is damaged (``damage.digest``); it is gone (``object.missing``) or refused
+                the rank's share of a batch can; a shard differs from the published one, or all of
+                it is damaged (``damage.digest``); a shard is gone (``object.missing``) or refused
                 (``object.unreadable``); or the store fails.
                 ``run.incomplete``: there were fewer batches than ``len(loader)``.
         """
@@ -208,13 +212,13 @@ class Loader:
         self.end()
 
     def begin(self) -> int:
-        """Go to where an iteration begins; returns its number, for `check`."""
+        """Go to the start of an iteration; return the iteration's number, for `check`."""
         epoch, batches = self._after(0)
         first = self._start[1] if self._start[0] == epoch else 0
         return self.go_to(epoch, min(first, batches))
 
     def go_to(self, epoch: int, batches: int) -> int:
-        """Go on, or begin again, after so many batches of an epoch; other iterations end."""
+        """Go on, or begin again, after this many batches of an epoch; other iterations end."""
         if not self.is_ranked:
             refuse_ranks(self._schedule.split)
         self._start = self.epoch, self.batches = epoch, batches
@@ -222,7 +226,7 @@ class Loader:
         return self._iteration
 
     def end(self) -> None:
-        """Go to the next epoch, of which an iteration begins after the last batch of this one."""
+        """Go to the next epoch, after the last batch of this epoch was delivered."""
         if self.batches < len(self):
             message = f"the epoch ended after {self.batches:,} of {len(self):,} batches"
             hint = "see the output of the workers for what they could not send"
@@ -230,16 +234,16 @@ class Loader:
         self.epoch, self.batches = self.epoch + 1, 0
 
     def check(self, iteration: int) -> None:
-        """Refuse to go on with an iteration whose batches are no longer the next ones."""
+        """Refuse to go on with an iteration after the loader moved elsewhere."""
         if iteration != self._iteration:
             message = "the loader was moved, or iterated again, since this iteration began"
             raise invalid(message, self._schedule.split, "iterate once at a time")
 
     def read(self, numbers: range, epoch: int | None = None) -> Generator[Batch]:
-        """The batches of this or another epoch with these numbers, not counted as delivered.
+        """Yield the batches of this or another epoch with these numbers, not counted as delivered.
 
-        For processes that divide the batches of a rank among each other, and with them the memory:
-        as many as the step of the numbers.
+        The step of the numbers is the number of processes that divide the rank's batches, and with
+        them its memory.
         """
         epoch = self.epoch if epoch is None else epoch
         groups = made_ahead(self._read(epoch, numbers))
@@ -250,8 +254,9 @@ class Loader:
                 yield batch
 
     def ahead(self, numbers: range) -> Generator[Batch]:
-        """Read as `read` does, but by other processes where that saves time: see ``workers`` of
-        `larder.readers.data.Data.loader`.
+        """Read as `read` does, but by other processes if that saves time.
+
+        See ``workers`` of `larder.readers.data.Data.loader`.
         """
         count = self.workers
         work = self._pickled() if count else None
@@ -282,8 +287,9 @@ class Loader:
                 stream.close()
 
     def batch(self, step: int) -> Batch:
-        """A batch, counted from the first one of the first epoch, for threads that wait for several
-        at once; as `ahead` has it.
+        """Read a batch as `ahead` does, counted from the first batch of the first epoch.
+
+        Several threads may wait for a batch at once.
         """
         work = self._pickled() if self.workers else None
         if work is None:
@@ -301,7 +307,7 @@ class Loader:
         """Return the keys of the rank's part of a batch, without reading its samples.
 
         The order alone decides. With ``on_error="skip"``, training gets other samples of the batch
-        in place of those that cannot be read or decoded.
+        in place of samples that cannot be read or decoded.
 
         Args:
             epoch: Number of the epoch, from 0.
@@ -320,7 +326,7 @@ class Loader:
 
     @cached_property
     def workers(self) -> int:
-        """How many processes decode for this one; 0: its threads do."""
+        """Number of processes that decode for this process; 0 if its threads decode."""
         if self._workers is not None:
             if self._workers and not IS_SUPPORTED:
                 message = "this system has no memory that processes share without files"
@@ -354,8 +360,10 @@ class Loader:
                         yield partial(made, ahead, epoch)
 
     def _begun(self, work: Work, numbers: range) -> Stream | None:
-        """The batches from these on: of the processes that have begun with them, as the last epoch
-        ended with the one before; None if they cannot be started, and nobody asked for them.
+        """Return the stream of batches from these numbers on.
+
+        Uses the kept stream if the last epoch ended with the batch before. None if processes cannot
+        start and ``workers`` was not given.
         """
         step, until = (self.epoch * len(self) + number for number in (numbers.start, numbers.stop))
         if self._kept is not None:
@@ -374,15 +382,15 @@ class Loader:
             return None
 
     def _keep(self, work: Work, stream: Stream) -> None:
-        """Let the processes go on with the next epoch, in case that it comes next."""
+        """Keep a stream, so that its processes go on with the next epoch."""
         closer = weakref.finalize(self, Stream.close, stream)
         closer.atexit = False
         self._kept = work.token, (self.epoch + 1) * len(self), stream, closer
 
     def _pickled(self) -> Work | None:
-        """What other processes make batches from; None if they cannot, and need not.
+        """Pickle the loader for other processes; None if impossible and ``workers`` was not given.
 
-        It is made again if the user's functions have changed since.
+        Pickles again if the user's functions have changed since.
         """
         functions = b""
         with suppress(Exception):
@@ -407,10 +415,9 @@ class Loader:
         return work
 
     def skip(self, batches: int) -> None:
-        """Go on after as many batches, without reading them; it may end in a later epoch.
+        """Go on after this many batches, without reading them, maybe in a later epoch.
 
-        They are counted from the last one that was delivered, so that ``skip(0)`` goes on with an
-        epoch that was left.
+        Counts from the last delivered batch, so ``skip(0)`` goes on with an epoch that was left.
 
         Raises:
             ConfigError: ``config.invalid_value``: a negative number.
@@ -418,37 +425,37 @@ class Loader:
         self.go_to(*self._after(whole("batches", batches, 0)))
 
     def state_dict(self, unfinished: int = 0) -> dict[str, Any]:
-        """Where training is: what `load_state_dict` goes on from, a small JSON document.
+        """Return the state of training for `load_state_dict`, a small JSON document.
 
-        It counts the batches that were delivered, and is the same on every rank. After the last
-        batch of an epoch it is the beginning of the next one. It names the version by its ID, also
-        if a tag was opened.
+        The state counts the delivered batches, and is the same on every rank. After the last batch
+        of an epoch, it is the beginning of the next epoch. It names the version by its ID, also if
+        a tag was opened.
 
         Args:
-            unfinished: Batches that were delivered last and come again, such as one that failed.
+            unfinished: Number of last delivered batches that come again, such as a failed batch.
 
         Raises:
-            ConfigError: ``config.invalid_value``: more than were delivered.
+            ConfigError: ``config.invalid_value``: fewer batches were delivered than ``unfinished``.
         """
         delivered = self.epoch * len(self) + self.batches
         again = whole("unfinished", unfinished, 0, delivered)
         return self._schedule.state(*self._after(-again))
 
     def load_state_dict(self, state: Any) -> None:
-        """Go on with the batch after the last one that was delivered when the state was taken.
+        """Go on after the last batch that was delivered when the state was taken.
 
-        The number of ranks and workers may be another. The kind of order, its window and its lanes
-        are those of the state.
+        The number of ranks and workers may differ. The state decides the kind of order, its window
+        and its lanes.
 
         Raises:
-            ConfigError: ``config.invalid_value``: not the state of a loader; or of another version,
-                split, seed, batch size or ``even``, which it names.
+            ConfigError: ``config.invalid_value``: not the state of a loader; or the state of
+                another version, split, seed, batch size or ``even``, which the error names.
         """
         self._schedule, self.epoch, self.batches = self._schedule.resumed(state, self.world)
-        self.skip(0)  # it may be the end of an epoch
+        self.skip(0)  # the state may be the end of an epoch
 
     def _after(self, batches: int) -> tuple[int, int]:
-        """The epoch, and how many batches of it were delivered, after as many more."""
+        """Return the epoch and its number of delivered batches, after this many more."""
         epochs, batches = divmod(self.batches + batches, max(1, len(self)))
         return self.epoch + epochs, batches
 
@@ -462,10 +469,10 @@ class Loader:
             yield self._read_group(shares)
 
     def _groups(self, epoch: int, numbers: range) -> Iterator[list[Numbers]]:
-        """The rank's draws of batches, together as many as fit into half of the memory.
+        """Yield groups of the rank's draws of batches that fit into half of the memory.
 
-        They are of one window, whose samples are next to each other in the shards. The first group
-        is a single batch, because training waits for it.
+        A group is of one window, whose samples are next to each other in the shards. The first
+        group is a single batch, because training waits for it.
         """
         schedule = self._schedule
         order = self._order(epoch)
@@ -488,7 +495,7 @@ class Loader:
                 most = len(numbers)
 
     def _order(self, epoch: int) -> Order:
-        """That of an epoch, which is made once, also if the one before or after it is made, too."""
+        """Return the order of an epoch; the orders of the epochs before and after are kept."""
         schedule, orders = self._ordered or (self._schedule, {})
         if schedule is not self._schedule or epoch not in orders:
             others = orders.items() if schedule is self._schedule else ()
@@ -505,7 +512,7 @@ class Loader:
         try:
             return [*map(_Ahead, self._reads(shares), shares)]
         except (DamageError, ObjectError) as error:
-            if len(shares) == 1:  # raised when its turn has come, as batches before it are good
+            if len(shares) == 1:  # raised in turn: the batches before are good
                 return [_Ahead(partial(_raised, error), shares[0])]
         return [ahead for share in shares for ahead in self._read_group([share])]
 
@@ -514,7 +521,7 @@ class Loader:
         return self._source.read([share % samples for share in shares])
 
     def _readable(self, share: Numbers) -> _Ahead:
-        """Read a share without its damaged samples: others are repeated in their place."""
+        """Read a share without its damaged samples; other samples are repeated in their place."""
         readable: list[int] = []
         skipped: list[Failure] = []
         error: LarderError | None = None
@@ -541,8 +548,9 @@ class Loader:
         return keys
 
     def _decoding(self, groups: Generator[list[_Ahead]], epoch: int) -> Generator[Answers]:
-        """The batches, each as soon as its decoding began, so that no thread waits for the last
-        sample of a batch before the next one begins.
+        """Yield each batch as soon as its decoding began.
+
+        So no thread waits for the last sample of a batch before the next batch begins.
         """
         empty = ReusedMemory().empty
         with closing(groups), ThreadPoolExecutor(2, "larder-batch") as threads:
@@ -553,7 +561,7 @@ class Loader:
                     yield answers
 
     def _made(self, ahead: _Ahead, epoch: int, read: Empty, empty: Empty) -> Made:
-        """Make a batch; ``read`` makes the arrays for reading, ``empty`` those for decoding."""
+        """Make a batch; ``read`` makes the arrays for reading, ``empty`` for decoding."""
         try:
             batch = ahead.read(read)
         except DamageError as error:
@@ -583,6 +591,6 @@ def _raised(error: LarderError, empty: Empty) -> Batch:
 
 
 def _filled(batch: Batch, samples: int, size: int) -> Batch:
-    """The batch with its samples repeated in order until it has as many."""
+    """Repeat the samples of a batch in order up to a size."""
     rows = np.resize(np.arange(samples), size).tolist()
     return {name: chosen(values, rows) for name, values in batch.items()}

@@ -1,7 +1,7 @@
-"""Memory for the arrays of batches, which is used again once nobody has these any more.
+"""Memory for the arrays of batches, used again when these arrays are gone.
 
-To get memory from the system takes about as long as to fill it, and where it is returned at once,
-as TensorFlow has its process do, every batch pays for that.
+To get memory from the system takes about as long as to fill it. If a process returns memory at
+once, as TensorFlow configures its process, every batch pays for that.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Array = np.ndarray[Any, Any]
 
 _LEAST_BYTES: Final = 64 << 10
 _ALIGNMENT: Final = 64
-"""TensorFlow and XLA copy what is not at a multiple of that."""
+"""TensorFlow and XLA copy arrays that do not start at a multiple of these bytes."""
 _KEPT: Final = 4
-"""So many arrays of about one size are kept until they are asked for: as many as are made ahead."""
+"""Most unused arrays kept of about one size: as many as are made ahead."""
 
 
 class ReusedMemory:
-    """Makes arrays as `numpy.empty` does. May be used by many threads."""
+    """Makes arrays, as `numpy.empty` does. May be used by many threads."""
 
     def __init__(self) -> None:
         self._unused: dict[int, list[Array]] = {}
@@ -32,14 +32,14 @@ class ReusedMemory:
         size_bytes = math.prod(shape) * np.dtype(dtype).itemsize
         if size_bytes < _LEAST_BYTES:
             return np.empty(shape, dtype)
-        # By the power of two, as in mixes the batches of a loader have any number of samples.
+        # By the power of two: in a mix, the batches of a loader have any number of samples.
         unused = self._unused.setdefault(size_bytes.bit_length(), [])
         memory = None
         with suppress(IndexError):
             memory = unused.pop()
         if memory is None or len(memory) < size_bytes + _ALIGNMENT:
             memory = np.empty(size_bytes + _ALIGNMENT, np.uint8)
-        # All views of an array that is over a memoryview keep this array, and not that.
+        # Views refer to `array`, not to `memory`, because `array` is over a memoryview.
         array = np.frombuffer(memory.data, np.uint8)
         weakref.finalize(array, _give_back, unused, memory).atexit = False
         start = -array.ctypes.data % _ALIGNMENT

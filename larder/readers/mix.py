@@ -1,8 +1,8 @@
-"""Several loaders as one, whose batches are of all of them by their weights.
+"""Mixes: several loaders as one, with samples of all loaders by their weights.
 
-What comes next follows from the seed and the number of the epoch, as in an order of one split: so
-ranks and workers divide the batches of a mix, and training goes on with them, as with those of any
-loader. Each loader gives its samples in its own orders, epoch after epoch, without an end.
+The sequence of loaders follows from the seed and the number of the epoch, like the order of a
+split. So ranks and workers divide the batches of a mix, and training resumes, as with any loader.
+Each loader gives its samples in its own orders, epoch after epoch, without an end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MOST_WEIGHT: Final = 1e30
 
 
 class Mix(Loader):
-    """The batches of several loaders, as `larder.mix` makes it; it is used like a loader."""
+    """The batches of several loaders, made by `larder.mix` and used like a loader."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Mix(Loader):
 class MixSchedule:
     """The batches of every epoch of a mix, for any number of ranks.
 
-    A sample has its number in its split, after those of the splits before.
+    The number of a sample is its number in its split, plus the samples of all splits before.
     """
 
     schedules: tuple[Schedule, ...]
@@ -119,7 +119,7 @@ class MixSchedule:
 
     @property
     def starts(self) -> Numbers:
-        """The number of the first sample of each split."""
+        """Number of the first sample of each split."""
         ends = np.cumsum([schedule.samples for schedule in self.schedules], dtype=np.int64)
         return np.concatenate([[0], ends[:-1]])
 
@@ -129,19 +129,19 @@ class MixSchedule:
 
     @property
     def shuffle(self) -> Shuffle:
-        """How samples that are read together lie: in windows if they do for any of the loaders."""
+        """Order for reading ahead: ``window`` if any loader has windows, else ``full``."""
         windows = [schedule.shuffle.window for schedule in self.schedules]
         window = max((window for window in windows if window), default=None)
         return Shuffle("window", window) if window else Shuffle("full")
 
     @property
     def run(self) -> int:
-        """So many samples, one after the other, are of one loader."""
+        """Number of consecutive samples from one loader."""
         return self.batch_size if self.by == "batch" else 1
 
     @property
     def runs(self) -> Numbers:
-        """How many runs of each loader an epoch has."""
+        """Number of runs of each loader in an epoch."""
         total = self.batches * self.batch_size // self.run
         ends = np.cumsum([weight / math.fsum(self.weights) for weight in self.weights])
         runs: Numbers = np.diff(np.rint(ends / ends[-1] * total).astype(np.int64), prepend=0)
@@ -170,7 +170,7 @@ class MixSchedule:
         return MixOrder(self, tuple(indexes), sources, before, firsts, self.starts)
 
     def state(self, epoch: int, batches: int) -> dict[str, Any]:
-        """What an epoch goes on from, as JSON."""
+        """Return the state of an epoch, as JSON."""
         loaders = [schedule.state(0, 0) for schedule in self.schedules]
         place = {"epoch": epoch, "batches": batches}
         return {"format": FORMAT, **self._facts, "loaders": loaders, **place}
@@ -182,7 +182,7 @@ class MixSchedule:
         return facts | {"weights": list(self.weights), "length": self.batches}
 
     def resumed(self, state: Any, world: int) -> tuple[MixSchedule, int, int]:
-        """As `Schedule.resumed`, also for the orders of the loaders."""
+        """Resume as `Schedule.resumed` does, also with the orders of the loaders."""
         check_state(state, self.state(0, 0), "mix")
         for name, value in self._facts.items():
             if state[name] != value:
@@ -204,9 +204,9 @@ class MixOrder:
 
     Attributes:
         sources: The loader of each run.
-        before: How many runs of its loader there are before each.
-        firsts: Of each loader, how many samples it has given in the epochs before.
-        starts: The number of the first sample of each.
+        before: Number of earlier runs of the same loader, for each run.
+        firsts: Number of samples that each loader has given in earlier epochs.
+        starts: Number of the first sample of each loader.
     """
 
     schedule: MixSchedule
@@ -229,8 +229,10 @@ class MixOrder:
         return draws
 
     def _draws(self, source: int, first: int, stop: int) -> Numbers:
-        """What a loader has at consecutive places of all its epochs. The number of a draw is made
-        anew from that of its sample in the mix, and from how often it may have been drawn before.
+        """Return the draws of a loader at consecutive places of all its epochs.
+
+        A draw's number is its sample's number in the mix, plus the number of all samples of the
+        mix for each time that the sample may have been drawn before.
         """
         schedule = self.schedule.schedules[source]
         length, pieces = len(schedule.choice), []
@@ -246,7 +248,7 @@ class MixOrder:
         return np.concatenate(pieces)
 
     def _order(self, source: int, epoch: int) -> Order:
-        """That of a loader's epoch, which is made once."""
+        """Return the order of a loader's epoch; the last one is kept."""
         made = self._orders.get(source)
         if made is None or made[0] != epoch:
             order = self.schedule.schedules[source].order(epoch, self.indexes[source])
@@ -255,7 +257,7 @@ class MixOrder:
 
 
 class _Part(NamedTuple):
-    """Rows of a batch that are of one loader."""
+    """Rows of a batch from one loader."""
 
     source: int
     rows: Numbers
@@ -263,7 +265,7 @@ class _Part(NamedTuple):
 
 
 class _Sources:
-    """The sources of several loaders. A batch is a list of parts, until `_Decodes` joins them."""
+    """Sources of several loaders. A batch is a list of parts, until `_Decodes` joins them."""
 
     def __init__(self, sources: Sequence[BatchSource], starts: Numbers) -> None:
         self._sources = sources

@@ -1,4 +1,4 @@
-"""Numbers of samples or records, as users give them: the same ones for every reader by number."""
+"""Checks of sample and record numbers given by users, shared by all readers by number."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Array = npt.NDArray[Any]
 
 
 def numbers_of(index: Any, count: int, noun: str) -> tuple[Array, bool]:
-    """Return the numbers that an index in square brackets names, and whether it names one alone.
+    """Return the numbers that an index in square brackets names, and whether it is one number.
 
     An index is an integer of any kind, a slice, or a list or array of integers.
 
     Raises:
-        IndexError: There are only ``count``.
-        TypeError: It is something else.
+        IndexError: A number is out of range for ``count``.
+        TypeError: The index has another type.
     """
     if isinstance(index, slice):
         return np.arange(*index.indices(count)), False
@@ -30,14 +30,14 @@ def checked_numbers(numbers: Sequence[int] | Array, count: int, noun: str) -> Ar
     """Return the numbers as int64; negative ones count from the end.
 
     Raises:
-        IndexError: There are only ``count``.
-        TypeError: One is not an integer, or it is a mask.
+        IndexError: A number is out of range for ``count``.
+        TypeError: A number is not an integer, or ``numbers`` is a mask.
     """
     if not isinstance(numbers, range) and not hasattr(numbers, "__array__"):
         listed = numbers if _is_list(numbers) else [numbers]
         numbers = [_integer(number, noun) for number in listed]
         large = next((number for number in numbers if not -count <= number < count), None)
-        if large is not None:  # it may be too large for an array
+        if large is not None:  # the number may be too large for an array
             raise IndexError(f"{noun} {large} of {count}")
     given = np.atleast_1d(np.asarray(numbers))
     if given.size and given.dtype.kind not in "iu":  # an empty list has a float dtype
@@ -62,7 +62,7 @@ def _is_list(index: Any) -> bool:
 
 
 def _integer(number: Any, noun: str) -> int:
-    if type(number) is int:  # the others take a microsecond each
+    if type(number) is int:  # the checks below take a microsecond each
         return number
     if np.asarray(number).dtype != np.bool_:
         try:

@@ -1,4 +1,4 @@
-"""Options of a loader that few need, as values; what most need are arguments of `Data.loader`."""
+"""Rarely needed options of a loader, as values; common options are arguments of `Data.loader`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ OnError = Literal["raise", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """How an epoch is divided into batches: ``batch_size=larder.Batches(256, even="drop")``.
+    """Division of an epoch into batches: ``batch_size=larder.Batches(256, even="drop")``.
 
     Attributes:
         size: Samples of a batch, of all ranks together: a multiple of ``world``.
         per_rank: Instead, samples of a rank's part of a batch. Another number of ranks makes other
-            batches of it, and is refused on resuming.
-        even: What becomes of the samples that make no whole batch. ``pad``: a smaller batch, in
-            which samples are repeated until it is a multiple of ``world``. ``drop``: they are left
-            out; `larder.readers.loader.Loader.dropped` says how many. ``error``: refuse.
+            batches, and is refused on resuming.
+        even: Use of leftover samples that fill no batch. ``pad``: a smaller batch, with samples
+            repeated up to a multiple of ``world``. ``drop``: left out, and counted in
+            `larder.readers.loader.Loader.dropped`. ``error``: refuse.
     """
 
     size: int | None = None
@@ -36,19 +36,19 @@ class Batches:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Which samples of a split: ``choose=larder.Choice({"label": "cat"}, limit=1000)``.
+    """Choice of samples in a split: ``choose=larder.Choice({"label": "cat"}, limit=1000)``.
 
     Attributes:
-        where: Those of some ``label``, names or numbers of classes, those of some ``key``, globs,
-            or both, such as ``{"label": ["cat", 3], "key": "train/**"}``; or a function that is
-            called with `larder.readers.choice.Rows` and returns an array of booleans; or the
-            numbers of the samples, or booleans. None for all.
-        limit: At most so many of them, or as a float such as 0.1 the fraction: a random choice by
-            the seed, of which a smaller one is a part.
-        weights: Draw samples with replacement, others in every epoch, as many as there are: an
-            array with a weight for each sample of the split, or ``"balanced"``, so that each class
-            comes as often as any other. In an epoch each sample, and each class, comes as often as
-            its weight says, rounded up or down.
+        where: Samples of a ``label`` (names or numbers of classes), samples of a ``key`` (globs),
+            or both, such as ``{"label": ["cat", 3], "key": "train/**"}``. Or a function that gets
+            `larder.readers.choice.Rows` and returns an array of booleans. Or the numbers of the
+            samples, or booleans. None for all samples.
+        limit: Most of these samples, or as a float such as 0.1 their fraction. The choice is
+            random, by the seed, and contains the choice of a smaller limit.
+        weights: Draw as many samples as are chosen, with replacement, anew in every epoch. An array
+            with a weight for each sample of the split; or ``"balanced"``, for equally many of each
+            class. In an epoch, a sample or class is drawn in proportion to its weight, rounded up
+            or down.
     """
 
     where: Callable[[Any], ArrayLike] | Mapping[str, Any] | ArrayLike | None = None
@@ -58,17 +58,16 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """How samples are shuffled: ``shuffle=larder.Shuffle("window", lanes=16)``.
+    """Kind of order for shuffling: ``shuffle=larder.Shuffle("window", lanes=16)``.
 
     Attributes:
-        kind: ``full`` shuffles all samples, and is the default from a cache or from shards in a
-            directory. ``window``, the default from shards in a bucket or kept, shuffles shards, and
-            samples within a window, so that shards are read one after the other.
-        window: Samples of a window, a multiple of ``batch_size``; by default about 4,096, or fewer
-            that have 256 MB.
-        lanes: How many shards are read at a time, by all ranks together: a divisor of
-            ``batch_size``, by default at most 64. If it is a multiple of ``world``, a shard is read
-            by one rank.
+        kind: ``full`` shuffles all samples; the default for a cache or for shards in a directory.
+            ``window`` shuffles shards, and samples within a window, so that shards are read one
+            after the other; the default for shards in a bucket and for kept shards.
+        window: Samples of a window, a multiple of ``batch_size``; by default about 4,096, or the
+            samples in 256 MB if fewer.
+        lanes: Number of shards read at a time, by all ranks together: a divisor of ``batch_size``,
+            by default at most 64. If a multiple of ``world``, each shard is read by one rank.
     """
 
     kind: Kind | None = None
@@ -78,12 +77,12 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Which parts are decoded, and how: ``decode=larder.Images(masks=["seg.png"])``.
+    """Parts to decode, and their masks: ``decode=larder.Images(masks=["seg.png"])``.
 
     Attributes:
-        parts: True for all images; or the names of parts, as ``decode`` itself has them.
-        masks: Extensions of images whose pixels are numbers, besides those that the version names:
-            they are decoded to the same numbers, in one channel.
+        parts: True for all images; or the names of parts, as in ``decode`` itself.
+        masks: Extensions of images whose pixels are numbers, besides the version's own masks. Masks
+            are decoded to the same numbers, in one channel.
     """
 
     parts: bool | Collection[str] = True
@@ -92,20 +91,20 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How samples are read: ``reading=larder.Reading(keep="/local/shards", on_error="skip")``.
+    """Options of reading: ``reading=larder.Reading(keep="/local/shards", on_error="skip")``.
 
     Attributes:
-        keep: A directory where whole shards are kept; see `larder.readers.data.Data.samples_of`. A
-            cache needs none.
-        keep_bytes: Most bytes of the shards kept there, such as ``"200 GB"``.
-        check: When what is read is compared with its checksum: ``always``, ``once`` or ``never``.
-            Of a cache, ``once`` compares its files when it is opened.
+        keep: A directory for whole shards; see `larder.readers.data.Data.samples_of`. Not needed
+            for a cache.
+        keep_bytes: Most bytes of the kept shards, such as ``"200 GB"``.
+        check: When content is compared with its checksum: ``always``, ``once`` or ``never``. For a
+            cache, ``once`` compares the files on opening.
         on_error: ``skip`` counts and names samples that are damaged or cannot be decoded, in
-            `larder.readers.loader.Loader.skipped`. Others of the rank's part of the batch are
-            repeated in their place, so that all ranks have equally many batches and samples.
-        memory_bytes: Bound of the samples that are read ahead from shards, such as ``"2 GB"``, by
-            all workers of the rank together; a batch is read even if it is larger. Decoded batches
-            come on top: two of threads, up to three of each process.
+            `larder.readers.loader.Loader.skipped`. Other samples of the rank's part of the batch
+            are repeated in their place, so all ranks have equally many batches and samples.
+        memory_bytes: Most bytes of samples read ahead from shards, such as ``"2 GB"``, by all
+            workers of the rank together; a larger batch is read all the same. Decoded batches come
+            on top: two with threads, up to three for each process.
         pin: Copy batches ahead to memory that a GPU reads by itself, as tensors of PyTorch: for
             ``tensor.to(device, non_blocking=True)``.
     """

@@ -1,10 +1,9 @@
-"""The order of the samples of a split in an epoch, as pure functions: what every rank agrees on.
+"""The order of a split's samples in an epoch, as pure functions, so that all ranks agree.
 
-An order says which sample is at which position. It follows from the version, the split, the seed,
-the epoch and the kind of order alone, never from the number of ranks or workers; nor from numpy's
-generators, whose numbers may change with a release. Positions are computed where they are needed,
-so memory does not grow with the split, but for some numbers for each shard, or for the square root
-of the number of samples.
+An order puts a sample at each position. It follows from the version, the split, the seed, the epoch
+and the kind of order alone. The number of ranks or workers has no influence, nor have numpy's
+generators, whose numbers may change with a release. Positions are computed on demand. Memory grows
+with the number of shards, or with the square root of the number of samples.
 
 ===============  ============================================================================
 ``sequential``   as in the version
@@ -34,14 +33,14 @@ from larder.readers.options import Even
 
 Numbers = npt.NDArray[np.int64]
 Words = tuple[int, ...]
-"""Random numbers of 64 bits that an order follows from."""
+"""Random 64-bit numbers for an order."""
 
 MOST_LANES = 64
 WINDOW_SAMPLES = 4_096
 WINDOW_BYTES = 256 * 10**6
 
 _POINT = 1 << 20
-"""What draws one sample, of weights that add up to a whole number of them: sums are exact."""
+"""Units of weight that draw one sample: whole numbers, so that sums are exact."""
 
 _WORDS = 16
 _DIGESTS = (b"larder order 1", b"larder order 2")
@@ -49,18 +48,19 @@ _DIGESTS = (b"larder order 1", b"larder order 2")
 
 @dataclass(frozen=True, eq=False)
 class ChosenSamples:
-    """The samples of a split that are in an order, and how often.
+    """Chosen samples of a split for an order, with their weights.
 
-    Each takes 8 bytes of memory, and 12 more with weights. The number of a draw is that of its
-    sample, and for each time that the sample was drawn before in the epoch, the number of samples
-    of the split more: no two are the same, and without weights a draw is a sample.
+    A chosen sample takes 8 bytes of memory, and 12 more with weights. The number of a draw is its
+    sample's number plus ``samples`` for each earlier draw of the sample in the epoch. So numbers of
+    draws are unique, and without weights equal the numbers of samples.
 
     Attributes:
-        samples: How many the split has.
-        numbers: Those that are chosen, in ascending order; None for all.
-        weights: Of each that is chosen, to be drawn with replacement; None to have each once.
-        labels: With weights, the classes of the samples: each class is drawn as often as its
-            samples together are to be, but for less than one time.
+        samples: Number of samples in the split.
+        numbers: Numbers of the chosen samples, in ascending order; None for all samples.
+        weights: Weights of the chosen samples, to draw with replacement; None for every sample
+            once.
+        labels: With weights, the classes of the samples. The number of draws of a class differs
+            by less than one from the number that its weights give.
     """
 
     samples: int
@@ -69,7 +69,7 @@ class ChosenSamples:
     labels: npt.NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
-        """The number of samples that an epoch has."""
+        """Return the number of samples of an epoch."""
         return self.samples if self.numbers is None else len(self.numbers)
 
     @property
@@ -79,7 +79,7 @@ class ChosenSamples:
 
     @cached_property
     def digest(self) -> str:
-        """Of what is chosen, not of the function that chose it; empty if that is all."""
+        """Digest of the chosen numbers and weights; empty if every sample is chosen once."""
         if self.is_all:
             return ""
         digest = hashlib.sha256(f"{len(self)} of {self.samples}".encode())
@@ -88,12 +88,12 @@ class ChosenSamples:
         return digest.hexdigest()[:32]
 
     def draws(self, words: Words) -> Numbers:
-        """What an epoch has, in ascending order; with weights it follows from random numbers.
+        """Return the draws of an epoch, in ascending order; with weights, ``words`` decide.
 
-        Samples are in a random order within their class, where every one takes a length in
-        proportion to its weight, and points are a unit apart from a random one on: each draws the
-        sample that it is in (systematic sampling; Madow, 1949). So every sample, and every class,
-        is drawn as often as its weight says, rounded up or down.
+        Samples lie on a line, class by class, in random order within a class. A sample's length is
+        in proportion to its weight. Points a unit apart, from a random start, each draw the sample
+        that they hit (systematic sampling; Madow, 1949). So the draws of a sample, or of a class,
+        are in proportion to its weight, rounded up or down.
         """
         numbers = np.arange(self.samples) if self.numbers is None else self.numbers
         if self.weights is None:
@@ -110,8 +110,9 @@ class ChosenSamples:
         return np.sort(np.repeat(numbers, counts) + self.samples * times)
 
     def in_shards(self, draws: Numbers, shard_samples: Numbers) -> tuple[Numbers, Numbers]:
-        """Draws in the order of their shards, and how many each shard has; a sample that is drawn
-        again is so after all others of its shard.
+        """Sort draws by shard, and count the draws of each shard.
+
+        Repeated draws of a sample follow the first draws of all samples of the shard.
         """
         shards = np.searchsorted(np.cumsum(shard_samples), draws % self.samples, side="right")
         counts = np.bincount(shards, minlength=len(shard_samples))
@@ -119,15 +120,15 @@ class ChosenSamples:
 
 
 class Order(Protocol):
-    """The samples of an epoch in order."""
+    """Order of the samples of an epoch."""
 
     def numbers(self, start: int, stop: int) -> Numbers:
-        """The numbers of the samples at the positions from ``start`` to ``stop``."""
+        """Return the numbers of the samples at the positions from ``start`` to ``stop``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sequential:
-    """Samples as they are in the version."""
+    """The order of the samples in the version."""
 
     def numbers(self, start: int, stop: int) -> Numbers:
         return np.arange(start, stop)
@@ -137,10 +138,10 @@ class Sequential:
 class Full:
     """A shuffle of all samples.
 
-    A position is its binary digits in two halves. Sixteen times, one half is changed by a hash of
-    the other: a Feistel network, which is a permutation of all numbers with so many digits. What
-    leads to a number that is no sample's is permuted again until it leads to one (Black and
-    Rogaway, "Ciphers with arbitrary finite domains", 2002: cycle walking).
+    The binary digits of a position are split into two halves. Sixteen times, a hash of one half
+    changes the other: a Feistel network, which permutes all numbers of this many digits. A result
+    that is no sample's number is permuted again until it is (cycle walking; Black and Rogaway,
+    "Ciphers with arbitrary finite domains", 2002).
     """
 
     samples: int
@@ -168,7 +169,7 @@ class Full:
 
     @cached_property
     def _hashes(self) -> list[Numbers]:
-        """The hash of every value of a half, for each round; the low half is hashed first."""
+        """Hashes of every value of a half, for each round; the low half is hashed first."""
         low_digits = self._digits // 2
         halves = (low_digits, self._digits - low_digits) * (len(self.words) // 2)
         others = (self._digits - low_digits, low_digits) * (len(self.words) // 2)
@@ -182,12 +183,12 @@ class Full:
 class Window:
     """A shuffle of shards, and of samples within windows, which reads few shards at a time.
 
-    Each shard, in a random order, goes to the lane that has the fewest samples. A window is a run
-    of equal length of every lane, in random order within the lane; a batch has equally many samples
-    of each lane, sorted by lane. When lanes end, the others give more.
+    Each shard, in a random order, goes to the lane with the fewest samples. A window is a run of
+    equal length from every lane, in random order within the lane. A batch has equally many samples
+    of each lane, sorted by lane. When lanes end, the other lanes give more.
 
     Attributes:
-        shard_samples: The number of samples of each shard, in the order of the version.
+        shard_samples: Number of samples of each shard, in the order of the version.
         batch_size: A divisor of ``window_samples``.
         lanes: A divisor of ``batch_size``.
     """
@@ -221,8 +222,9 @@ class Window:
         return self._samples_in(slots[np.lexsort((places, lanes, turns // self.batch_size))])
 
     def _progress(self, position: int) -> Numbers:
-        """How many samples each lane has given before a position: as many as any other that has
-        more, or one fewer.
+        """Count the samples that each lane has given before a position.
+
+        The counts of lanes with samples left differ by at most one.
         """
         lengths = self._lane_samples
         rounds = range(int(lengths.max()) + 1)
@@ -232,13 +234,13 @@ class Window:
         return taken
 
     def _samples_in(self, slots: Numbers) -> Numbers:
-        """The numbers of samples, given their places in all lanes, one after the other."""
+        """Return the numbers of samples at places in the concatenated lanes."""
         shard = np.searchsorted(self._slot_starts, slots, side="right") - 1
         return self._firsts[shard] + slots - self._slot_starts[shard]
 
     @cached_property
     def _dealt(self) -> list[list[int]]:
-        """The shards of each lane."""
+        """Shards of each lane."""
         shuffled = np.argsort(hashed(np.arange(len(self.shard_samples)), self.words[0]))
         lanes: list[list[int]] = [[] for _ in range(self.lanes)]
         lengths = [(0, lane) for lane in range(self.lanes)]
@@ -258,7 +260,7 @@ class Window:
 
     @cached_property
     def _shards(self) -> Numbers:
-        """The shards of all lanes, one after the other."""
+        """Shards of all lanes, concatenated."""
         return np.array([shard for lane in self._dealt for shard in lane])
 
     @cached_property
@@ -272,7 +274,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """An order of as many draws."""
+    """Order of given draws."""
 
     order: Order
     draws: Numbers
@@ -283,12 +285,12 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How an epoch is divided into batches, and each batch among the ranks.
+    """Division of an epoch into batches, and of each batch among the ranks.
 
     Attributes:
-        even: What becomes of samples that make no whole batch. ``pad``: a last, smaller batch, in
-            which samples are repeated, so that every rank has equally many. ``drop``: they are left
-            out. ``error``: there are none.
+        even: Use of leftover samples that fill no batch. ``pad``: a last, smaller batch, with
+            samples repeated so that all ranks have equally many. ``drop``: left out. ``error``:
+            there are no leftover samples.
     """
 
     samples: int
@@ -298,18 +300,18 @@ class Division:
 
     @property
     def batches(self) -> int:
-        """The number of batches, of every rank."""
+        """Number of batches, the same for every rank."""
         if self.even == "pad":
             return -(-self.samples // self.batch_size)
         return self.samples // self.batch_size
 
     @property
     def dropped(self) -> int:
-        """The number of samples that an epoch leaves out."""
+        """Number of samples that an epoch leaves out."""
         return max(0, self.samples - self.batches * self.batch_size)
 
     def shares(self, order: Order, start: int, stop: int, rank: int) -> list[Numbers]:
-        """What a rank has of each batch from ``start`` to ``stop``."""
+        """Return a rank's share of each batch from ``start`` to ``stop``."""
         size = self.batch_size
         numbers = order.numbers(start * size, min(stop * size, self.samples))
         batches = [numbers[first : first + size] for first in range(0, len(numbers), size)]
@@ -324,20 +326,20 @@ class Division:
 
 
 def epoch_words(version: str, split: str, seed: int, epoch: int, kind: str) -> Words:
-    """Two BLAKE2b digests, as numbers, of what the order is for."""
+    """Derive the words of an epoch's order: two BLAKE2b digests, as numbers."""
     message = canonical_json([version, split, seed, epoch, kind])
     digests = (hashlib.blake2b(message, person=name).digest() for name in _DIGESTS)
     return struct.unpack(f"<{_WORDS}Q", b"".join(digests))
 
 
 def default_lanes(batch_size: int, shards: int) -> int:
-    """The largest divisor of the batch size that is at most 64 and the number of shards."""
+    """Return the largest divisor of the batch size up to 64 and the number of shards."""
     most = min(batch_size, shards, MOST_LANES)
     return next(lanes for lanes in range(most, 0, -1) if batch_size % lanes == 0)
 
 
 def default_window(batch_size: int, sample_bytes: float) -> int:
-    """So many whole batches as 4,096 samples make, or 256 MB of them if that is less."""
+    """Count the samples of a window: whole batches up to 4,096 samples and 256 MB, at least one."""
     samples = min(WINDOW_SAMPLES, WINDOW_BYTES / max(sample_bytes, 1))
     return max(1, int(samples / batch_size)) * batch_size
 
@@ -347,7 +349,7 @@ def _starts(lengths: Numbers) -> Numbers:
 
 
 def hashed(values: Numbers, seed: int) -> npt.NDArray[np.uint64]:
-    """Element ``value`` of the sequence that splitmix64 makes from a seed; no two are the same.
+    """Return elements of the splitmix64 sequence of a seed; different values, different hashes.
 
     Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
     """

@@ -1,8 +1,8 @@
-"""The channels of a SageMaker training job, as the config that Larder emitted lays them out.
+"""Channels of a SageMaker training job, as in the config that Larder emitted.
 
-The channel ``larder`` has documents and indexes, and on a file system all else. The shards of a
-split are in the channels ``SPLIT``, ``SPLIT.2`` and so on, as files or through named pipes. Source:
-"How Amazon SageMaker Provides Training Information".
+The channel ``larder`` has documents and indexes, and on a file system also all other files. The
+shards of a split are in the channels ``SPLIT``, ``SPLIT.2`` and so on, as files or through named
+pipes. Source: "How Amazon SageMaker Provides Training Information".
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from larder.versions.documents import SplitFacts, VersionDocument
 
 _CHANNEL = "larder"
 _LOT_SAMPLES: Final = 1_024
-"""As many samples are looked up in the index at once."""
+"""Number of samples looked up in the index at once."""
 
 
 def _input() -> Path:
@@ -46,15 +46,15 @@ def _input() -> Path:
 
 
 def _folder(channel: str) -> Path:
-    """Of a channel; the variable is set by SageMaker's training toolkit."""
+    """Return the folder of a channel; SageMaker's training toolkit sets the variable."""
     return Path(os.environ.get(f"SM_CHANNEL_{channel.upper()}") or _input() / "data" / channel)
 
 
 def channel_location() -> str | None:
-    """The location of the only version in the channel ``larder``, if there is one.
+    """Return the location of the only version in the channel ``larder``; None if none or several.
 
-    Whether the service puts files of a manifest at their whole keys, or leaves out the manifest's
-    prefix, is not documented.
+    Searches without and with the prefix of the manifest: SageMaker does not document whether files
+    of a manifest keep the prefix.
     """
     folder, document = _folder(_CHANNEL), "*/versions/*/version.json"
     documents = list(folder.glob(document)) or list(folder.rglob(f"larder/{document}"))
@@ -62,9 +62,10 @@ def channel_location() -> str | None:
 
 
 def with_shards(version: VersionDocument, access: DatasetAccess) -> Path | None:
-    """In a job of SageMaker, the dataset's root with the shards that are in other channels.
+    """Make a dataset root, in a job of SageMaker, that joins the shards in other channels.
 
-    It is a directory of links. None if the version is in no channel, or its channel has the shards.
+    The root is a directory of links. None if the version is in no channel, or its channel has the
+    shards.
     """
     root = Path(access.root)
     if _folder(_CHANNEL) not in root.parents:
@@ -83,7 +84,7 @@ def with_shards(version: VersionDocument, access: DatasetAccess) -> Path | None:
 
 
 def _link(link: Path, target: Path) -> None:
-    """Make a link, also in the place of one that leads to the folder of an earlier job."""
+    """Make a link, also in place of a link to the folder of an earlier job."""
     if link.is_symlink() and link.readlink() == target:
         return
     link.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _shards(split: str, facts: SplitFacts) -> dict[str, Path]:
-    """The shards of a split by their keys, in its channels; none if these are pipes."""
+    """List the shards of a split in its channels, by key; empty if the channels are pipes."""
     folder = _folder(split)
     folders = [folder, *folder.parent.glob(f"{folder.name}.[0-9]*")]
     paths = {path.name: path for each in folders for path in _files(each)}
@@ -118,7 +119,7 @@ def pipe_samples(
     epoch: int,
     wait_seconds: float,
 ) -> Iterator[Sample]:
-    """The samples of a pipe; see `larder.readers.data.Data.pipe`."""
+    """Yield the samples of a pipe; see `larder.readers.data.Data.pipe`."""
     split = index.split
     suffix = facts.patterns[0].rpartition(".")[2] if facts.patterns else ""
     if suffix not in ("tar", "rec"):
@@ -152,7 +153,7 @@ def pipe_samples(
 
 
 def _opened(path: Path, wait_seconds: float) -> BinaryIO:
-    """A pipe, once its first bytes are there: to open one otherwise waits for ever for a writer."""
+    """Open a pipe and wait for its first bytes; a plain open waits for a writer for ever."""
     with disk_errors(path, reading=True):
         pipe = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     poll = select.poll()
@@ -169,9 +170,10 @@ def _opened(path: Path, wait_seconds: float) -> BinaryIO:
 def _compared(
     samples: Iterable[Sample], index: SplitSamples, path: Path, *, keyed: bool
 ) -> Iterator[Sample]:
-    """The samples, each compared with the index: those of whole shards, in any order of these.
+    """Yield the samples, compared with the index; whole shards may come in any order.
 
-    Records have no keys, so several shards may begin alike: each is followed as far as it fits.
+    Records have no keys, so several shards may begin alike: each candidate shard is followed until
+    it differs.
     """
     ends = np.cumsum([0, *index.shard_samples])
     shards: dict[object, list[tuple[int, int]]] = {}
@@ -206,8 +208,9 @@ def _entries(index: SplitSamples, start: int, stop: int) -> Iterator[IndexedSamp
 
 
 def _identity(sample: Sample | IndexedSample, *, keyed: bool) -> object:
-    """What a pipe says of a sample: key, label and the checksums of its parts; of a record, label
-    and checksum.
+    """Return the identity of a sample in a pipe: key, label and the checksums of its parts.
+
+    A record has no key.
     """
     if isinstance(sample, Sample):
         crcs = {ext: google_crc32c.value(data) for ext, data in sample.parts.items()}
@@ -226,7 +229,7 @@ def _channel_config(split: str) -> dict[str, Any]:
 
 
 def resource_config() -> dict[str, Any]:
-    """The instances of the training job, and which one this is; empty elsewhere."""
+    """Return the instances of the training job and the current instance; empty elsewhere."""
     return _config("resourceconfig")
 
 
@@ -239,7 +242,7 @@ def _config(name: str) -> dict[str, Any]:
 
 
 def _members(stream: BinaryIO, *, labelled: bool) -> Iterator[Sample]:
-    """The samples of tar archives that follow one another: members with the same key."""
+    """Yield the samples of concatenated tar archives: members with the same key."""
     parts = ((*_named(name), data) for name, data in _files_of_tars(stream))
     for key, members in groupby(parts, key=lambda part: part[0]):
         contents = {ext: data for _, ext, data in members}
@@ -252,9 +255,9 @@ _PAX = re.compile(rb"\d+ ([^=\n]+)=([^\n]*)\n")
 
 
 def _files_of_tars(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
-    """Names and contents, as `larder.shards.formats.tar` writes them.
+    """Yield names and contents of files in tars that `larder.shards.formats.tar` wrote.
 
-    tarfile reads archives that follow one another too, but passes over headers that are damaged.
+    tarfile reads concatenated archives too, but skips damaged headers.
     """
     extended: dict[bytes, bytes] = {}
     while header := stream.read(_BLOCK_BYTES):
@@ -273,7 +276,7 @@ def _files_of_tars(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
 
 
 def _named(name: str) -> tuple[str, str]:
-    """Key and extension, by WebDataset's rule."""
+    """Split a name into key and extension, by WebDataset's rule."""
     folder, slash, base = name.rpartition("/")
     stem, _, ext = base.partition(".")
     return folder + slash + stem, ext
@@ -285,7 +288,7 @@ _IMAGE = struct.Struct("<IfQQ")
 
 
 def _records(stream: BinaryIO) -> Iterator[bytes]:
-    """The data of records; what is cut at the magic number is joined with it again.
+    """Yield the data of records; pieces that were cut at the magic number are joined with it.
 
     `larder.shards.formats.recordio` has the format.
     """

@@ -1,4 +1,4 @@
-"""A sample as training code gets it."""
+"""The sample type for training code."""
 
 from __future__ import annotations
 

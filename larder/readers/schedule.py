@@ -1,4 +1,4 @@
-"""What the batches of a split follow from: checked, and kept in the state of a loader."""
+"""Schedules: checked options that decide the batches of a split, kept in a loader's state."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ FORMAT: Final = "larder-loader-1"
 
 
 class WindowIndex(Protocol):
-    """What the order ``window`` has to know of a split."""
+    """Facts of a split for the order ``window``."""
 
     @property
     def shard_samples(self) -> Numbers:
-        """The number of samples of each shard, in order."""
+        """Number of samples of each shard, in order."""
 
 
 class Plan(Protocol):
-    """What the batches of every epoch follow from: `Schedule`, or that of a mix."""
+    """Schedule of a split or a mix, which decides the batches of every epoch."""
 
     @property
     def name(self) -> str:
-        """What it is about."""
+        """Name of the samples in messages."""
 
     @property
     def split(self) -> str:
-        """The same in a word, for errors."""
+        """Short name for errors."""
 
     @property
     def seed(self) -> int: ...
 
     @property
     def samples(self) -> int:
-        """How many there are; the number of a draw modulo that is the one of its sample."""
+        """Number of samples; the number of a draw modulo ``samples`` is its sample's number."""
 
     @property
     def batch_size(self) -> int: ...
@@ -72,7 +72,7 @@ class Plan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The batches of every epoch of a split, for any number of ranks."""
+    """Batches of every epoch of a split, for any number of ranks."""
 
     dataset: str
     version: str
@@ -90,7 +90,7 @@ class Schedule:
 
     @property
     def samples(self) -> int:
-        """How many samples the split has, chosen or not."""
+        """Number of samples of the split, chosen or not."""
         return self.choice.samples
 
     def division(self, world: int) -> Division:
@@ -113,7 +113,7 @@ class Schedule:
         return order if draws is None else Chosen(order, draws)
 
     def state(self, epoch: int, batches: int) -> dict[str, Any]:
-        """What an epoch goes on from, as JSON."""
+        """Return the state of an epoch, as JSON."""
         return {"format": FORMAT, **self._facts, "epoch": epoch, "batches": batches}
 
     @property
@@ -123,10 +123,10 @@ class Schedule:
         return facts if self.choice.is_all else facts | {"choice": self.choice.digest}
 
     def resumed(self, state: Any, world: int) -> tuple[Schedule, int, int]:
-        """The schedule with the order of a state, its epoch and its delivered batches.
+        """Return the schedule with the order of a state, its epoch and its delivered batches.
 
         Raises:
-            ConfigError: ``config.invalid_value``: it is no state, or that of other batches.
+            ConfigError: ``config.invalid_value``: no state, or the state of other batches.
         """
         _check_choice(state, self._facts)
         check_state(state, self.state(0, 0), "loader")
@@ -169,7 +169,7 @@ def schedule_of(
     world: int,
     even: Even,
 ) -> Schedule:
-    """Check what a loader is asked for; ``names`` are those of dataset, version and split."""
+    """Check the options of a loader; ``names`` are dataset, version and split."""
     split, samples, shards = names[-1], len(chosen), facts.shards
     seed = whole("seed", seed, 0)
     size = batch_size_of(batch_size, batch_size_per_rank, world)
@@ -205,7 +205,7 @@ def checked_shuffle(shuffle: Shuffle, batch_size: int, shards: int) -> Shuffle:
 
 
 def batch_size_of(of_all: int | None, per_rank: int | None, world: int) -> int:
-    """The batch size of all ranks together, given that or their parts."""
+    """Return the batch size of all ranks together, from this size or the size per rank."""
     if (of_all is None) == (per_rank is None):
         message = "give one of both: the size for all ranks together, or that per rank"
         raise invalid(message, "batch_size")
@@ -219,7 +219,7 @@ def batch_size_of(of_all: int | None, per_rank: int | None, world: int) -> int:
 
 
 def check_state(state: Any, example: Mapping[str, Any], noun: str) -> None:
-    """Refuse what has not the format and the fields of the state of a loader or a mix."""
+    """Refuse a value without the format and fields of a loader's or mix's state."""
     if not isinstance(state, Mapping) or state.get("format") != example["format"]:
         raise invalid(f"this is not the state of a {noun}", "state", state_hint(noun))
     if set(state) != set(example):
@@ -231,7 +231,7 @@ def state_hint(noun: str) -> str:
 
 
 def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """A whole number within bounds; of numpy, too, but not a boolean."""
+    """Check a whole number against bounds; numpy's integers count, booleans do not."""
     bounds = f"from {least} to {most}" if most is not None else f"of at least {least}"
     try:
         number = None if isinstance(value, bool) else operator.index(value)
@@ -243,7 +243,7 @@ def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
 
 
 def size_bytes(value: int | str, where: str) -> int:
-    """A number of bytes, or what says one, such as ``2 GB``."""
+    """Parse a number of bytes, or a text such as ``2 GB``."""
     if not isinstance(value, str):
         return whole(where, value, 0)
     try:

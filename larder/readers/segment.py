@@ -1,7 +1,8 @@
-"""The samples that a version has of one segment and split, and how they are read from its shards.
+"""Samples of a version in one segment and split, and reading them from shards.
 
-Parts that are ranges of a shard are read without its format, with numpy alone: neighbours with one
-request. Others, as all of Parquet, take the format's reader and the extra ``prepare``.
+Parts that are ranges of a shard are read without the format's reader, with numpy alone; neighbours
+with one request. Other parts, such as all parts in Parquet, need the format's reader and the extra
+``prepare``.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ from larder.versions.index import (
 from larder.versions.omitted import Omitted
 
 SPAN_BYTES = 8 << 20
-"""At most as much is read with one request, unless a part is larger."""
+"""Most bytes of one request, unless a part is larger."""
 
 Exts = frozenset[str]
-"""The extensions of the parts that are read."""
+"""Extensions of the parts to read."""
 
 ReadAll = Callable[["LiveSamples", str, Sequence[IndexedSample]], Sequence[dict[str, bytes]]]
 """Reads samples of one shard, given its name, with its format's reader."""
 
 
 class LiveSamples:
-    """The samples of one split of a segment, less those that the version omits.
+    """The samples of one split of a segment, without the version's omitted rows.
 
-    They are numbered from 0, in the order of the segment's rows.
+    Samples are numbered from 0, in the order of the segment's rows.
     """
 
     def __init__(
@@ -72,25 +73,26 @@ class LiveSamples:
     def measures(
         self, numbers: Array, mapped: Mapper, exts: Exts | None = None
     ) -> tuple[Array, Array]:
-        """The bytes of the parts of samples, and their labels or -1, given their numbers in
-        ascending order; int64.
+        """Return the bytes of samples' parts, and the labels or -1; int64.
+
+        ``numbers`` are in ascending order.
         """
         places = self._places(self.row_numbers(numbers), mapped, exts)
         sums = np.bincount(places.owners, places.parts["length"], len(places.rows))
         return sums.astype(np.int64), places.rows["label"].astype(np.int64)
 
     def shard_samples(self) -> Array:
-        """How many of the samples each shard has, without shards that have none; int64."""
+        """Count the samples of each shard, without shards that have none; int64."""
         counts = [shard.samples for shard in self.listed_shards()]
         return np.array(counts, np.int64)
 
     def listed_shards(self) -> Iterator[Shard]:
-        """The shards with samples that are not omitted, in order."""
+        """Yield the shards with samples that are not omitted, in order."""
         shards = self.index.shards(self.split, self._rows)
         return listed_shards(shards, {(self.document.id, self.split): self._omitted})
 
     def spread(self, name: str, most: int) -> list[int]:
-        """The numbers of at most so many samples from all over a shard, in order."""
+        """Return the numbers of at most this many samples, spread over a shard, in order."""
         start = 0
         for shard in self.listed_shards():
             if shard.name == name:
@@ -105,9 +107,9 @@ class LiveSamples:
         """Look samples up in the index.
 
         Args:
-            numbers: Their numbers in ascending order.
-            unchecked: Of each, whether its parts are to be compared with their checksums.
-            mapped: What calls the function that reads a block of the index.
+            numbers: Numbers of the samples in ascending order.
+            unchecked: For each sample, whether to compare its parts with their checksums.
+            mapped: Calls the function that reads a block of the index, as `map` does.
             exts: The extensions of the parts to read; None for all parts.
         """
         rows = self.row_numbers(numbers)
@@ -125,17 +127,17 @@ class LiveSamples:
 
     @cached_property
     def shard_files(self) -> Mapping[str, StoredFile]:
-        """By the name of a shard, the file that samples are read from."""
+        """File for reading samples, by the name of a shard."""
         shards = self.index.shards(self.split, self._rows)
         return {shard.name: shard.files[0] for shard in shards}
 
     def row_numbers(self, numbers: Array) -> Array:
-        """The segment's rows of samples."""
+        """Return the rows of samples in the segment."""
         return self._first_row + self._omitted.rows_of(numbers)
 
 
 class PartRange(NamedTuple):
-    """A part that is a range of a shard; ``number`` is that of the part among those located."""
+    """Part that is a range of a shard; ``number`` is its place among all located parts."""
 
     shard: int
     offset: int
@@ -144,7 +146,7 @@ class PartRange(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Ranges of a shard that one request returns."""
+    """Ranges of a shard, read with one request."""
 
     samples: LocatedSamples
     shard: str
@@ -152,11 +154,11 @@ class Span(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Where the last one ends."""
+        """End of the last range in the shard."""
         return self.ranges[-1].offset + self.ranges[-1].length
 
     def read(self, store: Store, key: str) -> str:
-        """Read the parts from the shard, or a copy of it; returns its etag."""
+        """Read the parts from the shard or a copy; return the etag."""
         samples = self.samples
         with RangeReader(store, key, self.stop) as reader:
             for part in self.ranges:
@@ -167,9 +169,9 @@ class Span(NamedTuple):
 
 @dataclass(eq=False)
 class LocatedSamples:
-    """Samples with their places in shards, and what was read of them.
+    """Samples with their places in shards, and the contents of their parts.
 
-    ``contents`` has an item for each part, ``unchecked`` says whether it is to be compared.
+    ``contents`` has an item for each part; ``unchecked`` says whether to compare its checksum.
     """
 
     live: LiveSamples
@@ -185,7 +187,7 @@ class LocatedSamples:
         self._in_ranges = self._of_ranges()
 
     def spans(self) -> Iterator[Span]:
-        """What has to be read of the samples whose parts are ranges of their shards."""
+        """Yield the spans to read for samples whose parts are ranges of their shards."""
         parts = self.places.parts
         owners = self.places.owners
         numbers = np.flatnonzero((parts["offset"] != NONE) & self._in_ranges[owners])
@@ -195,7 +197,7 @@ class LocatedSamples:
         places = parts["offset"][numbers], parts["length"][numbers]
         stops = places[0] + places[1]
         inside = (places[0][1:] < stops[:-1]) & (shards[order][1:] == shards[order][:-1])
-        if inside.any():  # so that what is read is no longer than the shard
+        if inside.any():  # else reads could be longer than the shard
             name = self.live.index.names[shards[order][1:][inside][0]]
             where = self.live.shard_key(name)
             raise DamageError("damage.manifest", "the index has a part in another", where=where)
@@ -206,7 +208,7 @@ class LocatedSamples:
                 yield Span(self, index.names[shard], span)
 
     def put(self, number: int, data: bytes, url: str) -> None:
-        """Take the content of a part; ``damage.record`` if it is not what the index says."""
+        """Take the content of a part; raise ``damage.record`` if its checksum differs."""
         if self.unchecked[number] and google_crc32c.value(data) != self._crc32c[number]:
             sample = int(np.searchsorted(np.cumsum(self.places.part_counts), number, "right"))
             (key,) = self.live.index.keys(self.rows[sample : sample + 1])
@@ -216,7 +218,7 @@ class LocatedSamples:
         self.contents[number] = data
 
     def finish(self, read_all: ReadAll) -> Iterator[Sample]:
-        """The samples in order, once all spans were read; ``read_all`` reads the others."""
+        """Yield the samples in order, after all spans were read; ``read_all`` reads the others."""
         index = self.live.index
         exts = [index.exts[ext] for ext in self.places.parts["ext"].tolist()]
         stops = np.cumsum(self.places.part_counts).tolist()
@@ -230,7 +232,7 @@ class LocatedSamples:
         ):
             if in_ranges:
                 parts = dict(zip(exts[start:stop], self.contents[start:stop], strict=True))
-                if NONE in offsets[start:stop]:  # a label in another form is that of the index
+                if NONE in offsets[start:stop]:  # label in another form: use the index's
                     parts[LABEL_EXT] = str(label).encode()
             else:
                 parts = next(others)
@@ -238,13 +240,13 @@ class LocatedSamples:
             start = stop
 
     def _others(self, read_all: ReadAll) -> Iterator[dict[str, bytes]]:
-        """The parts of the samples that only the reader of their format returns, in order."""
+        """Yield the parts of the samples that only the format's reader can read, in order."""
         samples = self.live.index.samples(self.rows[~self._in_ranges])
         for shard, group in groupby(samples, key=lambda sample: sample.shard):
             yield from read_all(self.live, shard, list(group))
 
     def _of_ranges(self) -> Array:
-        """Whether all parts of each sample, but a label, are ranges of the shard as they are."""
+        """Whether each sample's parts, except a label, are all ranges of the shard."""
         rows, parts, owners = self.places.rows, self.places.parts, self.places.owners
         exts = self.live.index.exts
         label_ext = exts.index(LABEL_EXT) if LABEL_EXT in exts else NONE

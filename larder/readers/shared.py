@@ -1,9 +1,9 @@
-"""What processes of one machine that open a version at about the same time read once.
+"""Reads of version.json and tags, shared by processes of a machine that start together.
 
-What a version is follows from its ID, so all of them share version.json of a bucket. But a version
-that was cleaned may be made again with other names of files, so it is shared for ten minutes: ranks
-of a job start together. A tag may move at any moment, so only ranks that one launcher has started
-share what it names, each of them once, for a minute.
+A version's ID decides its content, so all processes share version.json of a bucket. But a cleaned
+version may be made again with other names of files. So version.json is shared for ten minutes only,
+which is enough for the ranks of a job. A tag may move at any moment. So only ranks of one launcher
+share the version that a tag names, each rank once, for a minute.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ T = TypeVar("T")
 _VERSION_SECONDS, _TAG_SECONDS = 600.0, 60.0
 
 _Entry = tuple[str, float, list[str]]
-"""The version that a tag named, when it was read, and the local ranks that have opened it."""
+"""Version that a tag named, time of reading, and the local ranks that have opened it."""
 
 
 def read_shared_version(store: Store, version: str, directory: Path) -> VersionDocument | None:
-    """version.json, or None if there is no such version; from a bucket through a shared file."""
+    """Read version.json, from a bucket through a shared file; None if there is no such version."""
     if store.features.place is None:  # a directory, which costs no requests
         return read_version(store, version)
     path = _path(store, directory, version)
@@ -45,7 +45,7 @@ def read_shared_version(store: Store, version: str, directory: Path) -> VersionD
     def read() -> VersionDocument | None:
         try:
             return _version(path) or read_version(store, version, partial(write_file, path))
-        except RetryableError:  # nobody answers, and a version is most likely what it was
+        except RetryableError:  # no answer: the version most likely has not changed
             if (document := _version(path, math.inf)) is None:
                 raise
             return document
@@ -54,7 +54,7 @@ def read_shared_version(store: Store, version: str, directory: Path) -> VersionD
 
 
 def read_shared_tag(store: Store, tag: str, directory: Path) -> str | None:
-    """The ID of the version that a tag names, or None if there is no such tag."""
+    """Return the ID of the version that a tag names, or None if there is no such tag."""
 
     def read_alone() -> str | None:
         named = read_tag(store, tag)
@@ -81,13 +81,13 @@ def read_shared_tag(store: Store, tag: str, directory: Path) -> str | None:
 
 
 def _path(store: Store, directory: Path, name: str) -> Path:
-    """The file through which processes share what they read."""
+    """Return the path of the file that processes share."""
     place = store.features.place or store.url
     return directory / f"{name}-{sha256_hex(repr(place).encode())[:16]}.json"
 
 
 def _through_file(path: Path, read: Callable[[], T], read_alone: Callable[[], T]) -> T:
-    """Read with a file locked; or alone, where it cannot be locked or written."""
+    """Read with a file locked; or alone, if the file cannot be locked or written."""
     try:
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def _through_file(path: Path, read: Callable[[], T], read_alone: Callable[[], T]
 
 
 def _version(path: Path, seconds: float = _VERSION_SECONDS) -> VersionDocument | None:
-    """What another process has read a moment ago, if it is whole."""
+    """Return the version that another process has read recently, if the file is whole."""
     try:
         if time.time() - path.stat().st_mtime > seconds:
             return None
@@ -110,7 +110,7 @@ def _version(path: Path, seconds: float = _VERSION_SECONDS) -> VersionDocument |
 
 
 def _entries(path: Path) -> dict[str, _Entry]:
-    """By launcher, what its ranks share: the recent entries of a file that is whole."""
+    """Read the recent entries of the shared file by launcher; empty if the file is damaged."""
     now = time.time()
     try:
         return {
@@ -123,11 +123,10 @@ def _entries(path: Path) -> dict[str, _Entry]:
 
 
 def _launch() -> tuple[str, str] | None:
-    """What has started the ranks of this machine, and the number of this one among them; None if
-    this process is none of them.
+    """Return the launcher process of this machine's ranks, and this rank's number; None if no rank.
 
-    There may be processes of a wrapper between a rank and its launcher, and launchers that were
-    started by others, such as torchrun by srun: the number has those of all.
+    A wrapper may run between a rank and its launcher, and one launcher may start another, as srun
+    starts torchrun. So the number joins the numbers of the process and of all these ancestors.
     """
     process, number = os.getpid(), ""
     try:
@@ -136,12 +135,12 @@ def _launch() -> tuple[str, str] | None:
             process = int(_facts(process)[1])
         launcher = f"{os.uname().nodename} {process} {int(_facts(process)[19])}"
         return (launcher, number) if number else None
-    except (OSError, ValueError):  # not Linux, or it has ended
+    except (OSError, ValueError):  # not Linux, or the process has ended
         return None
 
 
 def _local_rank(process: int) -> str:
-    """The local rank that a process was started with; empty if none, or if another user's."""
+    """Return the local rank that a process was started with; empty if none, or another user's."""
     try:
         text = Path(f"/proc/{process}/environ").read_text(errors="replace")
     except PermissionError:
@@ -154,5 +153,5 @@ def _local_rank(process: int) -> str:
 
 
 def _facts(process: int) -> list[bytes]:
-    """What /proc says of a process after its name, which may contain anything."""
+    """Return the fields of /proc/PID/stat after the name, which may contain anything."""
     return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()

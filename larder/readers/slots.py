@@ -1,7 +1,7 @@
 """Batches in memory that two processes share: one writes them, the other uses them in place.
 
-The memory is a file without a name (memfd_create), which the system frees with the last process
-that has it, whatever was killed. It is none of the files of /dev/shm, nor limited by its size.
+The memory is a file without a name (memfd_create). The system frees it with the last process that
+has it, even if processes are killed. It is no file of /dev/shm, whose size does not limit it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from larder.disk import limit_error
 Array = np.ndarray[Any, Any]
 
 _SLOT_BYTES = 1 << 36
-"""Of the file; memory is what was written alone."""
+"""Bytes of a slot in the file; only written pages take memory."""
 
 _GROWTH_BYTES = 1 << 20
 _ALIGNMENT = 64
@@ -32,8 +32,9 @@ IS_SUPPORTED = hasattr(os, "memfd_create")
 
 _memories: weakref.WeakSet[SharedMemory] = weakref.WeakSet()
 _lending = threading.RLock()
-"""Held while this process forks: a thread that lent a slot meanwhile would share it with a child.
-A signal handler may fork in a thread that has it.
+"""Held while this process forks: a slot lent meanwhile would be shared with the child.
+
+Reentrant, because a signal handler may fork in a thread that holds it.
 """
 
 # Python's mmap duplicates the descriptor for each slot, and cannot map again at the same address.
@@ -46,14 +47,14 @@ _MAP_FIXED = 0x10
 
 
 class Layout(NamedTuple):
-    """Where a value is in a slot: its pickled form, then the arrays that it refers to."""
+    """Places of a value in a slot: its pickled form, then its arrays."""
 
     spans: list[tuple[int, int]]
     bytes: int
 
 
 class SharedMemory:
-    """Slots of any size, numbered from 0, as one of the two processes maps them."""
+    """Slots of any size, numbered from 0, as mapped by one of the two processes."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         created = descriptor is None
@@ -70,7 +71,7 @@ class SharedMemory:
             self.slot(0, 1)
 
     def slot(self, number: int, size_bytes: int) -> Array:
-        """A slot of at least this size; the process that writes to it grows it."""
+        """Map a slot of at least this size; the process that writes grows the slot."""
         mapped = self._mapped.get(number)
         if mapped is None or len(mapped) < size_bytes:
             length = max(1, -(-size_bytes // _GROWTH_BYTES)) * _GROWTH_BYTES
@@ -100,7 +101,7 @@ class SharedMemory:
             self._mapped.pop(number, None)
             flags = mmap.MAP_PRIVATE | _MAP_FIXED | mmap.MAP_POPULATE
             self._map(number, len(slot), flags, slot.ctypes.data)
-            self._lent.pop(number, None)  # its pages are no longer those of the file
+            self._lent.pop(number, None)  # its pages no longer belong to the file
 
     def _map(self, number: int, length: int, flags: int, address: int | None = None) -> int:
         access = mmap.PROT_READ | mmap.PROT_WRITE
@@ -112,7 +113,7 @@ class SharedMemory:
         return mapped
 
     def close(self) -> None:
-        """Forget it; arrays that are in use keep their memory."""
+        """Close the file; arrays in use keep their memory."""
         self._mapped.clear()
         os.close(self.descriptor)
 
@@ -129,7 +130,7 @@ os.register_at_fork(
 
 
 class SlotWriter:
-    """Arrays that are made in a slot, as far as it has room, and then the value that has them."""
+    """Makes arrays in a slot if there is room, and then writes the value that has them."""
 
     def __init__(self, memory: SharedMemory, number: int, size_bytes: int) -> None:
         self._memory = memory
@@ -139,7 +140,7 @@ class SlotWriter:
         self._used = 0
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """As `numpy.empty`."""
+        """Make an array, as `numpy.empty` does."""
         dtype = np.dtype(dtype)
         size_bytes = math.prod(shape) * dtype.itemsize
         with self._lock:
@@ -149,9 +150,9 @@ class SlotWriter:
         return np.ndarray(shape, dtype, self._slot, start)
 
     def write(self, value: Any) -> Layout:
-        """Pickle a value into the slot: its arrays are copied there, unless that is where they are.
+        """Pickle a value into the slot; copy its arrays unless they are in the slot already.
 
-        Both processes are Larder, of which one has started the other.
+        Both processes are Larder: one has started the other.
         """
         buffers: list[pickle.PickleBuffer] = []
         body = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
@@ -178,8 +179,8 @@ class SlotWriter:
 
 
 def read_value(slot: Array, layout: Layout, copy: Callable[[Array], Array] | None = None) -> Any:
-    """The value in a slot. Its arrays are those in the slot, and keep ``slot`` alive; or copies."""
+    """Read a value from a slot; its arrays keep ``slot`` alive, unless ``copy`` copies them."""
     body, *arrays = [slot[start : start + length] for start, length in layout.spans]
-    # Between two processes of one run, of which one has started the other.
+    # Pickles are safe here: one of the two processes has started the other.
     buffers = [copy(each) if copy else each for each in arrays]
     return pickle.loads(body.data, buffers=buffers)  # noqa: S301

@@ -1,4 +1,4 @@
-"""What batches are read from: the shards of a split, or its cache."""
+"""Sources of batches: the shards of a split, or its cache."""
 
 from __future__ import annotations
 
@@ -17,36 +17,32 @@ from larder.readers.split import SplitSamples
 from larder.samples.naming import LABEL_EXT
 
 Read = Callable[[Empty], Any]
-"""Makes a batch, which is for a `Decode`, in arrays that the given function makes.
+"""Makes a batch for a `Decode`, in arrays that the given function makes.
 
-The arrays are an argument of making one batch, so threads that read ahead have none to write to.
+Arrays are an argument of making one batch, so threads that read ahead have no arrays to write to.
 """
 
 
 class BatchSource(Protocol):
-    """What batches are read from."""
-
     @property
     def is_decoded(self) -> bool:
-        """Whether reading is all that there is to do: it copies the arrays of a batch."""
+        """Whether parts are decoded already, so that reading only copies arrays."""
 
     @property
     def names(self) -> Collection[str]:
-        """What a batch may have."""
+        """Names of the values that a batch may have."""
 
     def read(self, shares: Sequence[Numbers]) -> Sequence[Read]:
         """Read samples with these numbers ahead, for one batch of each share.
 
-        A decoded source reads while a batch is made: copying is all that there is to do.
+        A decoded source reads while a batch is made, because reading only copies.
         """
 
     def stored_bytes(self, numbers: Numbers) -> Numbers | None:
-        """How much each sample takes; None if it is not worth reading several batches at once."""
+        """Return the bytes of each sample; None if batches need not be read together."""
 
 
 class ShardSource:
-    """Reads samples from shards."""
-
     is_decoded = False
 
     def __init__(self, samples: SplitSamples, parts: Collection[str] | None = None) -> None:
@@ -54,7 +50,7 @@ class ShardSource:
         self._parts = parts
 
     def of(self, names: Collection[str]) -> ShardSource:
-        """The same, of which no more than these is read."""
+        """Return a source that reads only these names."""
         return ShardSource(self._samples, frozenset(map(part_ext, {*names} - {KEY, LABEL})))
 
     @property
@@ -74,8 +70,6 @@ class ShardSource:
 
 
 class CacheSource:
-    """Reads records from a cache."""
-
     is_decoded = True
 
     def __init__(self, records: CacheReader, fields: Sequence[str] | None = None) -> None:
@@ -83,7 +77,7 @@ class CacheSource:
         self._fields = fields
 
     def of(self, names: Collection[str]) -> CacheSource:
-        """The same, of which no more than these is read."""
+        """Return a source that reads only these names."""
         fields = [name for name in self.names if name in names or name == KEY]
         return CacheSource(self._records, fields)
 

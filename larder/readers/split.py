@@ -1,4 +1,4 @@
-"""The samples of a split by number: one, a batch, or all in order, read from the split's shards."""
+"""Samples of a split by number: one, a batch, or all in order, read from the split's shards."""
 
 from __future__ import annotations
 
@@ -39,35 +39,36 @@ from larder.versions.publish import existing_segment
 T = TypeVar("T")
 
 THREADS = 8
-"""So many requests are made at once; all splits of a process share the threads."""
+"""Most requests at once; all splits of a process share the threads."""
 
 _LOT_SAMPLES = 1_024
 _LOT_BYTES = 32 << 20
 _LOT_ROWS = 65_536
 _PROBES = 5
-"""All samples in order are read in lots of at most so many samples and bytes."""
+"""Samples that `_is_lost` tries to read in a damaged shard."""
 
 
 class SplitSamples(Sequence[Sample]):
-    """The samples of one split, in the order of the version, less those that it omits.
+    """The samples of one split, in the order of the version, without omitted samples.
 
-    It may be used by many threads and after a fork, and be pickled for workers of any kind. It is
-    made by `larder.readers.data.Data.samples_of`, and reads nothing before it is used.
+    May be used by many threads and after a fork, and be pickled for workers of any kind. Made by
+    `larder.readers.data.Data.samples_of`. Without ``kept``, reads nothing before use.
 
-    Memory holds what a call returns, and of the index at most 128 blocks of 4,096 samples.
+    Memory holds the result of a call, and at most 128 blocks of 4,096 samples of the index.
 
     Args:
         version: The version.
         split: Name of the split.
-        access: How to reach the dataset.
-        check: Which parts are compared with their CRC-32C: ``always`` all that are read, ``once``
-            those of a sample when this process reads it for the first time, ``never`` none.
-        kept: Where shards are kept; the digest of a shard that was downloaded there was compared,
-            so that ``once`` compares no parts.
+        access: Access to the dataset.
+        check: Parts that are compared with their CRC-32C. ``always``: all parts that are read.
+            ``once``: the parts of a sample that this process reads for the first time. ``never``:
+            none.
+        kept: Directory of kept shards; with kept shards, ``once`` compares no parts, because their
+            digests were compared.
 
     Raises:
-        ConfigError: ``config.invalid_value``: another ``check``, or a limit of the kept shards
-            that one of them exceeds.
+        ConfigError: ``config.invalid_value``: another ``check``, or a shard that exceeds the limit
+            of kept shards.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class SplitSamples(Sequence[Sample]):
             kept.check_limit(max((file.bytes for file in self.shard_files()), default=0))
 
     def __repr__(self) -> str:
-        """Dataset, version, split and the number of samples."""
+        """Show dataset, version, split and the number of samples."""
         version = f"{self._version.dataset}@{self._version.id}"
         return f"<larder.SplitSamples {version} {self.split}: {len(self)} samples>"
 
@@ -107,7 +108,7 @@ class SplitSamples(Sequence[Sample]):
         Raises:
             IndexError: The sample does not exist.
             TypeError: A number is not an integer.
-            LarderError: As `batch`.
+            LarderError: As in `batch`.
         """
         numbers, is_one = numbers_of(index, len(self), "sample")
         samples = self.batch(numbers)
@@ -116,10 +117,10 @@ class SplitSamples(Sequence[Sample]):
     def batch(
         self, numbers: Sequence[int] | Array, parts: Collection[str] | None = None
     ) -> list[Sample]:
-        """Several samples at once: the fastest way to read.
+        """Read several samples at once: the fastest way to read.
 
-        Neighbours in a shard are read with one request, of at most 8 MiB, and eight requests are
-        made at once. Samples in Parquet are read shard by shard.
+        Neighbours in a shard are read with one request, of at most 8 MiB unless a part is larger.
+        Up to eight requests are made at once. Samples in Parquet are read shard by shard.
 
         Args:
             numbers: Numbers of samples, in any order; duplicates are allowed.
@@ -130,7 +131,7 @@ class SplitSamples(Sequence[Sample]):
 
         Raises:
             IndexError: A sample does not exist.
-            TypeError: A number that is not an integer, or a mask.
+            TypeError: A number is not an integer, or ``numbers`` is a mask.
             DamageError: ``damage.record``: a part differs from the index; ``damage.size``,
                 ``damage.digest``, ``damage.manifest``: a shard, the index or a document is damaged;
                 ``object.missing`` is a shard that was deleted.
@@ -143,11 +144,10 @@ class SplitSamples(Sequence[Sample]):
         return [samples[place] for place in places.tolist()]
 
     def __iter__(self) -> Iterator[Sample]:
-        """The samples in order."""
         return self.between(0, len(self))
 
     def between(self, start: int, stop: int) -> Iterator[Sample]:
-        """The samples from one number up to another, in lots of at most 32 MiB."""
+        """Yield the samples from ``start`` to ``stop``, read in lots of at most 32 MiB."""
         stop = min(stop, len(self))
         while start < stop:
             numbers = np.arange(start, min(start + _LOT_SAMPLES, stop))
@@ -158,10 +158,10 @@ class SplitSamples(Sequence[Sample]):
 
     @property
     def shard_samples(self) -> Array:
-        """How many samples each shard of the split has, in order; int64.
+        """Number of samples of each shard of the split, in order; int64.
 
-        The first shard has the samples from 0 on, and so on. Shards of which the version omits all
-        samples are left out.
+        The first shard has the samples from 0 on, and so on. Shards without samples of the version
+        are left out.
         """
         _, segments, _ = self._parts
         return np.concatenate([np.zeros(0, np.int64), *(one.shard_samples() for one in segments)])
@@ -169,7 +169,7 @@ class SplitSamples(Sequence[Sample]):
     def stored_bytes(
         self, numbers: Sequence[int] | Array, parts: Collection[str] | None = None
     ) -> Array:
-        """The bytes that the parts of each of some samples take, as `batch` reads them; int64.
+        """Return the bytes that each sample's parts take, as `batch` reads them; int64.
 
         Reads the index, but no shard.
         """
@@ -179,25 +179,26 @@ class SplitSamples(Sequence[Sample]):
         return stored[places]
 
     def labels(self) -> Array:
-        """The number of the class of each sample, or -1; int64. Reads the index, but no shard."""
+        """Return the class number of each sample, or -1; int64. Reads the index, but no shard."""
         return np.concatenate([np.zeros(0, np.int64), *(labels for _, labels in self.measures())])
 
     def keys(self) -> list[str]:
-        """The key of each sample. Reads the index, but no shard."""
+        """Return the key of each sample. Reads the index, but no shard."""
         return [key for numbers in self.lots() for key in self.keys_of(numbers)]
 
     def lots(self) -> Iterator[Array]:
-        """The numbers of all samples in order, so many at a time as the index is read in."""
+        """Yield the numbers of all samples in order, in lots for reading the index."""
         for start in range(0, len(self), _LOT_ROWS):
             yield np.arange(start, min(start + _LOT_ROWS, len(self)))
 
     def measures(self) -> Iterator[tuple[Array, Array]]:
-        """Those of all samples, in order and in lots."""
+        """Yield `measures_of` of all samples, in order and in lots."""
         return map(self.measures_of, self.lots())
 
     def measures_of(self, numbers: Array, exts: Exts | None = None) -> tuple[Array, Array]:
-        """The stored bytes of samples, and their labels or -1, given their numbers in ascending
-        order; int64.
+        """Return the stored bytes of samples, and their labels or -1; int64.
+
+        ``numbers`` are in ascending order.
         """
         mapped = _process(os.getpid()).threads.map
         segments = self._segments_of(numbers)
@@ -207,7 +208,7 @@ class SplitSamples(Sequence[Sample]):
         return np.concatenate([none, *stored]), np.concatenate([none, *labels])
 
     def keys_of(self, numbers: Array) -> list[str]:
-        """The keys of samples, given their numbers in ascending order."""
+        """Return the keys of samples, given their numbers in ascending order."""
         return [
             key
             for segment, inside, _ in self._segments_of(numbers)
@@ -215,7 +216,7 @@ class SplitSamples(Sequence[Sample]):
         ]
 
     def indexed(self, numbers: Array) -> Iterator[IndexedSample]:
-        """The entries of samples in the index, given their numbers in ascending order."""
+        """Yield the index entries of samples, given their numbers in ascending order."""
         for segment, inside, _ in self._segments_of(numbers):
             yield from segment.index.samples(segment.row_numbers(inside))
 
@@ -227,7 +228,7 @@ class SplitSamples(Sequence[Sample]):
 
     @property
     def exts(self) -> set[str]:
-        """The extensions of parts, also of some that are in other splits alone."""
+        """Extensions of parts, maybe also of parts that only other splits have."""
         _, segments, _ = self._parts
         return {ext for segment in segments for ext in segment.index.exts}
 
@@ -238,24 +239,24 @@ class SplitSamples(Sequence[Sample]):
 
     @property
     def is_labelled(self) -> bool:
-        """Whether the version has labels, so that the part ``cls`` is one."""
+        """Whether the version has labels, so that the part ``cls`` is a label."""
         return bool(self.classes)
 
     @property
     def uses(self) -> tuple[DecoderUse, ...]:
-        """Which parts the version has as images and masks, by other rules than their extensions."""
+        """Decoders of images and masks that the version sets, besides the rules for extensions."""
         lines = (use for document in self._documents for use in document.shape.images.uses)
         return tuple(dict.fromkeys(use for use in lines if use.use in IMAGES))
 
     @property
     def max_pixels(self) -> int:
-        """The largest ``images.max_pixels`` that its images were checked with."""
+        """The largest ``images.max_pixels`` that the version's images were checked with."""
         limits = (document.shape.images.max_pixels for document in self._documents)
         return max([MAX_PIXELS, *limits])
 
     @cached_property
     def _documents(self) -> list[SegmentDocument]:
-        """Those of the segments that have the split."""
+        """Documents of the segments that have the split."""
         store = self._store_of_documents
         documents = (existing_segment(store, use.id) for use in self._version.segments)
         with self._access.cleaned_errors(self._version.id):
@@ -267,7 +268,7 @@ class SplitSamples(Sequence[Sample]):
         return store if self._kept is None else self._kept.documents(store, self._version)
 
     def shard_files(self) -> Iterator[StoredFile]:
-        """All files of the shards of the split in order."""
+        """Yield all files of the split's shards in order."""
         _, segments, _ = self._parts
         for segment in segments:
             for shard in segment.listed_shards():
@@ -279,9 +280,9 @@ class SplitSamples(Sequence[Sample]):
 
     @property
     def _parts(self) -> tuple[Store, list[LiveSamples], Array]:
-        """The store, the segments, and the number of the first sample of each and of the end."""
+        """Store, segments, and the number of the first sample of each, then of the end."""
         loaded = self._loaded
-        if loaded is None:  # two threads may do this at the same time, with the same result
+        if loaded is None:  # two threads may load at the same time, with the same result
             store = self._access.store()
             documents = self._store_of_documents
             with self._access.cleaned_errors(self._version.id):
@@ -301,17 +302,16 @@ class SplitSamples(Sequence[Sample]):
     def _segment(
         self, store: Store, omitted: Mapping[Place, Omitted], document: SegmentDocument
     ) -> LiveSamples:
-        """Open a segment's index, which is in a store with documents."""
+        """Open a segment's index in the store with the documents."""
         directory, classes = self._access.cache_dir, len(self._version.classes)
         index = SegmentIndex(store, document.file("rows"), directory, document.samples, classes)
         gone = omitted.get((document.id, self.split), Omitted.none())
         return LiveSamples(document, self.split, gone, index)
 
     def _segments_of(self, numbers: Array) -> Iterator[tuple[LiveSamples, Array, Array]]:
-        """The segments of samples, given their numbers in ascending order.
+        """Yield the segments of samples, given their numbers in ascending order.
 
-        Each with those of the numbers that are in it, counted from its own first sample and from
-        that of the split.
+        Each comes with its samples' numbers, counted in the segment and in the split.
         """
         _, segments, starts = self._parts
         cuts = np.searchsorted(numbers, starts).tolist()
@@ -346,7 +346,7 @@ class SplitSamples(Sequence[Sample]):
         return np.full(len(numbers), self._check == "always")
 
     def _checked_of(self, exts: Exts | None) -> _Flags:
-        """Of which samples the parts with these extensions were compared."""
+        """Return the flags of samples whose parts with these extensions were compared."""
         return self._checked.setdefault(exts, _Flags(len(self)))
 
     def _read_span(self, span: Span) -> None:
@@ -356,12 +356,10 @@ class SplitSamples(Sequence[Sample]):
         if self._kept is None and etag and self._etags.setdefault(key, etag) != etag:
             if self._check != "always":
                 raise self._replaced(key)
-            self._etags[key] = etag  # its parts were compared: it was restored
+            self._etags[key] = etag  # the shard was restored: its parts were compared
 
     def _is_other(self, key: str, published: StoredFile) -> bool:
-        """Whether a shard in which something is damaged is not the one that was published, or that
-        was read before.
-        """
+        """Whether a damaged shard differs from the published one, or from the one read before."""
         store, _, _ = self._parts
         shard = store.head(key)
         first = self._etags.get(key, shard.etag)
@@ -375,10 +373,10 @@ class SplitSamples(Sequence[Sample]):
     def _with_shard(
         self, segment: LiveSamples, name: str, reading: Callable[[Store, str], T], stop: int = 0
     ) -> T:
-        """Call a function with the store and the key of a shard, or of the copy that is kept.
+        """Call a function with the store and the key of a shard, or of its kept copy.
 
-        Damage of the whole shard is ``damage.digest``, other damage is of a sample. A shard that
-        ends before ``stop``, where bytes of it are read to, is damage of the index.
+        Damage of the whole shard is ``damage.digest``; other damage is of a sample. If the shard
+        ends before ``stop``, where the function reads to, the index is damaged.
         """
         key = segment.shard_key(name)
         try:
@@ -405,7 +403,7 @@ class SplitSamples(Sequence[Sample]):
         return self._kept.read(store, published, reading)
 
     def _is_lost(self, segment: LiveSamples, name: str) -> bool:
-        """Whether samples from all over a shard, if it has several, cannot be read."""
+        """Whether a shard has several samples, and none of a few spread over it can be read."""
         numbers = segment.spread(name, _PROBES)
         return len(numbers) > 1 and not any(self._is_readable(segment, one) for one in numbers)
 
@@ -430,7 +428,7 @@ class SplitSamples(Sequence[Sample]):
         name: str,
         samples: Sequence[IndexedSample],
     ) -> list[dict[str, bytes]]:
-        """The parts of samples of one shard, in its order, by its format's reader."""
+        """Read the parts of a shard's samples, in the shard's order, with the format's reader."""
         reading = partial(self._read_opened, segment.document, samples, exts)
         return self._with_shard(segment, name, reading)
 
@@ -442,7 +440,7 @@ class SplitSamples(Sequence[Sample]):
         store: Store,
         key: str,
     ) -> list[dict[str, bytes]]:
-        """The reader stays open for the samples that follow."""
+        """Read samples with the format's reader, which stays open for later samples."""
         process = _process(os.getpid())
         with process.lock:
             pid, open_key, end, reader = self._open or (0, "", 0, None)
@@ -471,7 +469,7 @@ class _Flags:
 
 
 class _Process:
-    """What a forked child cannot use of its parent."""
+    """Threads and lock of a process, which a forked child cannot use."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -481,7 +479,7 @@ class _Process:
 
 @lru_cache(1)
 def _process(pid: int) -> _Process:
-    """The threads of this process, which start when they are needed."""
+    """Return the threads of this process, which start when needed."""
     return _Process(pid)
 
 

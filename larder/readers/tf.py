@@ -17,21 +17,21 @@ from larder.readers.schedule import invalid
 
 
 def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
-    """A ``tf.data.Dataset`` with one element for each batch of the rank.
+    """Make a ``tf.data.Dataset`` with one element for each batch of the rank.
 
-    Its ``element_spec`` follows from the first batch: arrays keep their dtype and the shape of a
-    sample, the number of samples is open; keys and parts that are bytes are strings, empty for
-    samples without the part. Every iteration is an epoch, as of the loader.
+    Its ``element_spec`` follows from the first batch. Arrays keep their dtype and the shape of a
+    sample; the number of samples is open. Keys, and parts that are bytes, are strings, empty for
+    samples without the part. Every iteration is an epoch of the loader.
 
     Args:
         loader: The loader, which counts a batch when TensorFlow takes it: somewhat early if the
             dataset prefetches.
-        columns: Names of the values that an element has, in order, as a tuple; None for a
-            dictionary of all.
+        columns: Names of an element's values, in order, for a tuple; None for a dictionary of all
+            values.
 
     Raises:
-        ConfigError: ``config.invalid_value``: there is no such column, or one that has no one shape
-            or type; or there is no batch.
+        ConfigError: ``config.invalid_value``: a column does not exist, or has several shapes or
+            types; or there is no batch.
         LarderError: The first batch cannot be read or decoded.
     """
     if loader.parts.pin:
@@ -60,14 +60,15 @@ def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
     batches = tf.data.Dataset.from_generator(elements, output_signature=signature)
     if loader.world == 1:
         return batches
-    options = tf.data.Options()  # a strategy would divide among ranks what is divided
+    options = tf.data.Options()  # a strategy would divide batches again
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.with_options(options)
 
 
 def counted_dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
-    """Like `dataset`, for a new loader: all its epochs have equally many batches, and Keras asks
-    for that number before the first epoch.
+    """Make a `dataset` of a new loader, with the number of batches of an epoch.
+
+    All epochs have equally many batches. Keras asks for the number before the first epoch.
     """
     cardinality = tf.data.experimental.assert_cardinality(len(loader))
     return dataset(loader, columns).apply(cardinality)
@@ -92,7 +93,7 @@ def _spec(name: str, values: Any) -> Any:
 
 
 def _value(batch: Batch, name: str, spec: Any) -> Any:
-    """The form in which TensorFlow takes values for a tensor of this kind."""
+    """Convert values to the form that TensorFlow takes for a tensor of this kind."""
     if spec.dtype == tf.string:
         size = len(next(iter(batch.values())))
         return np.array([_bytes(value) for value in batch.get(name, [None] * size)], object)
@@ -109,7 +110,7 @@ def _value(batch: Batch, name: str, spec: Any) -> Any:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether it is a key, or the bytes of a part, which are an array in a cache."""
+    """Whether a value is a key, or the bytes of a part, which are an array in a cache."""
     if isinstance(value, np.ndarray):
         return value.dtype == np.uint8 and value.ndim == 1
     return value is None or isinstance(value, str | bytes)

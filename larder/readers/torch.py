@@ -1,4 +1,4 @@
-"""PyTorch: the batches of a loader as an IterableDataset, and samples by number as a Dataset."""
+"""PyTorch: batches of a loader as an IterableDataset, and samples by number as a Dataset."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _FIXED: Final = (
     ("in_order", True, "batches that come in another order cannot be counted"),
     ("batch_size", None, _SIZED),
 )
-"""Options of DataLoader that have one value only."""
+"""Options of DataLoader that allow one value only."""
 
 
 class BatchDataset(torch.utils.data.IterableDataset[Batch]):
     """The batches of one rank, for ``DataLoader(dataset, batch_size=None, num_workers=N)``.
 
-    Worker w of W makes the batches w, w + W, ...: DataLoader takes one of each worker in turn, so
-    that training gets the batches of the loader in its order, whatever the number of workers. It
-    can be pickled for workers of any kind, also after batches were read.
+    Worker w of W makes the batches w, w + W, ...: DataLoader takes a batch of each worker in turn.
+    So training gets the batches in the loader's order, whatever the number of workers. The
+    dataset can be pickled for workers of any kind, also after batches were read.
 
     torchdata's StatefulDataLoader keeps the state of its workers, and resumes with as many workers.
     The state of `loader` suits any number of workers.
 
     Attributes:
-        batches: The loader that it has the batches of.
+        batches: The loader of the batches.
     """
 
     def __init__(self, batches: Loader) -> None:
@@ -49,14 +49,14 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         self._loaded: int | None = None
         self._resumed_epoch = 0
         self._place = torch.zeros(2, dtype=torch.int64)
-        """The epoch and the first batch of the iteration, for workers, which share it."""
+        """Epoch and first batch of the iteration, shared with the workers."""
 
     def __len__(self) -> int:
-        """The number of batches of an epoch."""
+        """Return the number of batches of an epoch."""
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches of an epoch; in a worker of a DataLoader, the worker's."""
+        """Yield the batches of an epoch; in a worker of a DataLoader, the worker's batches."""
         worker = torch.utils.data.get_worker_info()
         if worker is None:
             return iter(self.batches)
@@ -74,10 +74,11 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
             yield batch
 
     def begin(self, iterator: Any, previous: Any) -> None:
-        """In the training process: an iterator of a DataLoader begins an iteration by workers.
+        """Begin an iteration by workers, in the training process, for a DataLoader's iterator.
 
-        ``previous`` is the one before it, if any: torchdata makes one for the state of the end of
-        an epoch, and leaves it for the next epoch before a batch was asked for.
+        ``previous`` is the iterator before, if any. torchdata makes an iterator for a state at the
+        end of an epoch, and drops it for the next epoch without taking a batch: the ended epoch is
+        counted here.
         """
         if getattr(previous, "_finished", False) and not previous._is_counted:
             self.batches.go_to(int(self._place[0]) + 1, 0)
@@ -86,38 +87,38 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         self._place.share_memory_()[:] = torch.tensor([self.batches.epoch, self.batches.batches])
 
     def follow(self, iterator: Any) -> None:
-        """In the training process: an iterator has got a batch, or has come to the end."""
+        """Count an iterator's batches in the training process, after each batch and at the end."""
         self.batches.check(iterator._iteration)
         epoch, first = self._place.tolist()
-        if not iterator._has_batch:  # torchdata resumes in its workers, and counts from its state
+        if not iterator._has_batch:  # torchdata resumes in workers, and counts from its state
             first_batch = first + max(0, iterator._num_yielded - 1)
             iterator._iteration = self.batches.go_to(epoch, first_batch)
             iterator._has_batch = True
         self.batches.epoch, self.batches.batches = epoch, first + iterator._num_yielded
 
     def loader(self, num_workers: int = 0, **options: Any) -> BatchLoader:
-        """A DataLoader that counts what it delivered, to resume with any number of workers.
+        """Make a DataLoader that counts delivered batches, to resume with any number of workers.
 
         Args:
             num_workers: Processes that read and decode; 0 for threads of this process, which is
                 enough unless ``transforms`` has functions in Python that take long.
-            options: Others of DataLoader, such as ``pin_memory`` and ``prefetch_factor``.
+            options: Other options of DataLoader, such as ``pin_memory`` and ``prefetch_factor``.
 
         Raises:
             ConfigError: ``config.invalid_value``: ``persistent_workers`` or ``in_order=False``,
-                with which batches come that this process does not know of; or ``batch_size``.
+                whose batches this process cannot count; or ``batch_size``.
         """
         return BatchLoader(self, num_workers=num_workers, **options)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch, unless it has begun.
+        """Go to the beginning of an epoch, unless the epoch has begun.
 
-        A state that was taken after the last batch of an epoch begins with the next one: training
-        goes on with the epochs from ``dataset.batches.epoch``.
+        A state that was taken after the last batch of an epoch begins with the next epoch: go on
+        with the epochs from ``dataset.batches.epoch``.
 
         Raises:
-            ConfigError: ``config.invalid_value``: no whole number of at least 0; or an epoch that
-                was over when the state was taken that was loaded.
+            ConfigError: ``config.invalid_value``: no whole number of at least 0; or an epoch before
+                the epoch of the loaded state.
         """
         epoch = whole("epoch", epoch, 0)
         if epoch < self._resumed_epoch:
@@ -127,7 +128,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
             self.batches.go_to(epoch, 0)
 
     def state_dict(self, unfinished: int = 0) -> dict[str, Any]:
-        """The state of the loader, or in a worker of a DataLoader the state of the worker."""
+        """Return the state of the loader; in a worker of a DataLoader, the worker's state."""
         state = self.batches.state_dict(unfinished)
         worker = torch.utils.data.get_worker_info()
         if worker is None:
@@ -136,11 +137,11 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         return {"format": _FORMAT, "loader": state, **of}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after what was delivered when the state was taken.
+        """Go on after the batches that were delivered when the state was taken.
 
         Raises:
-            ConfigError: ``config.invalid_value``: the state of another worker, or number of them;
-                or as `larder.readers.loader.Loader.load_state_dict`.
+            ConfigError: ``config.invalid_value``: the state of another worker, or another number of
+                workers; or as in `larder.readers.loader.Loader.load_state_dict`.
         """
         worker = torch.utils.data.get_worker_info()
         of_loader, following = state, None
@@ -158,7 +159,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
 class BatchLoader(torch.utils.data.DataLoader[Batch]):
     """A DataLoader over a `BatchDataset` with the state and the epochs of a loader.
 
-    Every iteration is an epoch, as of the loader. Arrays are tensors, lists remain lists.
+    Every iteration is an epoch of the loader. Arrays are tensors, lists remain lists.
     """
 
     dataset: BatchDataset
@@ -186,16 +187,16 @@ class BatchLoader(torch.utils.data.DataLoader[Batch]):
         return self.dataset.batches.state_dict(unfinished)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after the last batch that was delivered, with any number of workers and ranks.
+        """Go on after the last delivered batch, with any number of workers and ranks.
 
         Raises:
-            ConfigError: As `larder.readers.loader.Loader.load_state_dict`.
+            ConfigError: As in `larder.readers.loader.Loader.load_state_dict`.
         """
         self.dataset.load_state_dict(state)
 
 
 class _Reporting(BatchDataset):
-    """In workers: every batch with the samples that were skipped since the one before."""
+    """Yields, in workers, each batch with the samples skipped since the batch before."""
 
     def __iter__(self) -> Iterator[Any]:
         skipped = self.batches.skipped
@@ -214,7 +215,7 @@ def _collated(collate: Callable[[Batch], Any], pair: tuple[Batch, Failures]) -> 
 def pinning() -> Callable[[Any], Any]:
     """Return a function that copies the arrays of a batch to pinned memory, without the lock.
 
-    The memory is PyTorch's, which alone knows when a GPU has read it and it can be used again.
+    The memory is PyTorch's: only PyTorch knows when a GPU has read it and it can be used again.
 
     Raises:
         ConfigError: ``config.invalid_value``: there is no GPU.
@@ -230,10 +231,10 @@ def _pinned(batch: Any) -> Any:
 
 
 def _follow() -> None:
-    """Have the iterators of DataLoader, also of torchdata's, say what they deliver.
+    """Have the iterators of DataLoader, also torchdata's, tell the dataset what they deliver.
 
-    PyTorch tells a dataset neither when an iteration by workers begins nor how far it came, so
-    that workers could not know which epoch it is.
+    PyTorch tells a dataset neither that an iteration by workers begins nor how far it came, so
+    workers could not know the epoch.
     """
     kind = torch.utils.data.dataloader._BaseDataLoaderIter
     make, reset, advance = kind.__init__, kind._reset, kind.__next__
@@ -243,14 +244,14 @@ def _follow() -> None:
 
     def making(iterator: Any, loader: Any) -> None:
         dataset = loader.dataset
-        if type(dataset).__name__ == "IterableDatasetShard":  # of Accelerate, for several ranks
+        if type(dataset).__name__ == "IterableDatasetShard":  # made by Accelerate for several ranks
             dataset = dataset.dataset
         if isinstance(dataset, BatchDataset) and loader._auto_collation:
             hint = "use dataset.loader(), or give DataLoader batch_size=None"
             raise invalid(_SIZED, "batch_size", hint)
         make(iterator, loader)
         if is_followed(iterator):
-            iterator._shutdown = True  # there are no workers yet to shut down if it is refused
+            iterator._shutdown = True  # no workers to shut down yet if `begin` refuses
             iterator._dataset.begin(iterator, loader._iterator)
 
     def resetting(iterator: Any, loader: Any, first_iter: bool = False) -> None:
@@ -280,8 +281,8 @@ _follow()
 class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
     """The samples of a split by number, each a dictionary of the values that it has.
 
-    DataLoader reads a batch at once, with ``__getitems__``. It can be pickled for workers of any
-    kind.
+    DataLoader reads a batch at once, with ``__getitems__``. The dataset can be pickled for workers
+    of any kind.
     """
 
     def __init__(self, source: BatchSource, samples: int, decode: Decode | None = None) -> None:
@@ -293,14 +294,14 @@ class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
         return self._samples
 
     def __getitem__(self, index: int | slice | Sequence[int] | Array) -> Any:
-        """Read one sample: ``key``, ``label`` and its parts, decoded if that was asked for.
+        """Read one sample: ``key``, ``label`` and its parts, decoded on request.
 
         A slice, or a list of numbers, gives a list of samples. Negative numbers count from the end.
 
         Raises:
             IndexError: The sample does not exist.
             TypeError: A number is not an integer.
-            LarderError: It cannot be read or decoded.
+            LarderError: The sample cannot be read or decoded.
         """
         numbers, is_one = numbers_of(index, len(self), "sample")
         samples = self.__getitems__(numbers)

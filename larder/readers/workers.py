@@ -1,9 +1,9 @@
-"""The processes that make batches for the loaders of this one, ahead of training and in order.
+"""Processes that make batches for the loaders of this process, ahead of training and in order.
 
-All loaders of a process share them. Each takes every n-th batch of an iteration, writes it to a
-slot of the memory that it shares with this process, and goes on with the next one as long as a
-slot is free: training only takes batches, where they are. No thread of this process is needed for
-that. A process that was killed is replaced, and makes the batch that it was at once more.
+All loaders of a process share a crew of processes. Each process makes every n-th batch of an
+iteration in a slot of shared memory, and goes on while a slot is free. Training uses batches in
+place, and this process needs no thread. A killed process is replaced; the new process makes the
+unfinished batch again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from larder.readers.schedule import invalid
 from larder.readers.slots import Array, Layout, SharedMemory, SlotWriter, read_value
 
 _SLOTS = 3
-"""Of a process, for an iteration: one that is written, one that waits, one that is used."""
+"""Slots of a process for an iteration: one is written, one waits, one is used."""
 
 MOST_WORKERS = 1_024
 _MOST_LOADERS = 16
@@ -40,9 +40,9 @@ _HINT = "if memory is short, give the loader fewer workers; go on from the last 
 
 
 class Work(NamedTuple):
-    """A pickled loader that processes make batches from; its epochs have so many ``batches``.
+    """Pickled loader from which processes make batches; ``batches`` is the length of its epochs.
 
-    A process keeps one of each ``owner``: the ``token`` says which, once it was sent.
+    A process keeps one loader of each ``owner``; the ``token`` identifies a loader that was sent.
     """
 
     owner: int
@@ -53,7 +53,7 @@ class Work(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """A loader, pickled, and what it is loaded with."""
+    """Pickled loader, with the path and the environment for loading it."""
 
     loader: bytes
     path: list[str]
@@ -61,7 +61,7 @@ class _Given(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A batch, and the samples that were left out of it."""
+    """Batch, and the samples that were left out."""
 
     batch: Any
     skipped: Sequence[Failure]
@@ -77,11 +77,11 @@ _memories: dict[int, SharedMemory] = {}
 
 
 def begin(stream: int, owner: int, given: _Given | None, steps: range) -> None:
-    """Begin to make these batches, which are counted from the first one of the first epoch."""
+    """Begin to make these batches, counted from the first batch of the first epoch."""
     if given is not None:
         sys.path[:] = given.path
         os.environ.update(given.environment)
-        _loaders.pop(owner, None)  # nothing may use it if the new one cannot be loaded
+        _loaders.pop(owner, None)  # no iteration may use it if the new loader cannot be loaded
         if len(_loaders) == _MOST_LOADERS:
             _loaders.clear()
         try:
@@ -97,8 +97,9 @@ def begin(stream: int, owner: int, given: _Given | None, steps: range) -> None:
 
 
 def _draw_anew() -> None:
-    """Seed the global generators from the system: a module may have seeded them on import, which
-    makes all processes draw the same numbers.
+    """Seed the global generators from the system.
+
+    A module may have seeded them on import; then all processes would draw the same numbers.
     """
     random.seed()
     np.random.seed()
@@ -126,14 +127,14 @@ def make(stream: int, descriptor: int, number: int) -> Layout | None:
 
 
 def end(stream: int) -> None:
-    """Stop what reads ahead for an iteration."""
+    """Stop reading ahead for an iteration."""
     if stream in _streams:
         _sizes.pop(stream, None)
         _streams.pop(stream).close()
 
 
 def _closed(memory: SharedMemory) -> Array:
-    """The last iterations that have ended, which calls that were submitted before cannot say."""
+    """Return the last ended iterations, for calls that were submitted before the end."""
     return memory.slot(0, 1)[: _CLOSED * 8].view(np.int64)
 
 
@@ -141,11 +142,11 @@ def _closed(memory: SharedMemory) -> Array:
 
 
 class _Process(Process):
-    """A process of the crew.
+    """Process of the crew.
 
     Attributes:
-        calls: The calls of all iterations that it has to answer, in order.
-        sent: The tokens of the loaders that it has, by owner.
+        calls: Unanswered calls of all iterations, in order.
+        sent: Tokens of the loaders that the process has, by owner.
     """
 
     def __init__(self, together: int, memory: SharedMemory) -> None:
@@ -155,9 +156,9 @@ class _Process(Process):
 
 
 class _Worker:
-    """The slots and the iterations of a process of the crew, and of the processes that replace it.
+    """Slots and iterations of a process of the crew, and of the processes that replace it.
 
-    State of a single process is in `_Process`, so that an interrupt leaves all of it or nothing.
+    State of a single process is in `_Process`, so an interrupt leaves all of this state or nothing.
     """
 
     def __init__(self, number: int, together: int) -> None:
@@ -179,8 +180,10 @@ class _Worker:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """For one thread at a time. An interrupt, after which half of something may have been sent
-        or received, ends the process: the next one begins anew.
+        """Allow one thread at a time; an interrupt ends the process.
+
+        After an interrupt, half of a message may have been sent or received. The next process
+        begins anew.
         """
         with self._lock:
             try:
@@ -191,7 +194,7 @@ class _Worker:
                 raise
 
     def slot(self) -> int:
-        """One that no iteration has; 0 says which have ended."""
+        """Return a slot that no iteration has; never slot 0, which lists the ended iterations."""
         if not self.free:
             self._slots += 1
             self.free.append(self._slots)
@@ -201,20 +204,20 @@ class _Worker:
         while (process := self._process) and process.calls:
             if process.calls[0][0] in self._lanes:
                 break
-            self.receive()  # of iterations that have ended, so that their slots are used again
+            self.receive()  # answers of ended iterations free their slots
         self._lanes.append(lane)
         if self._process is not None:
             self._begin(self._process, lane)
 
     def make(self, lane: _Lane, slot: int) -> None:
-        """Have it make a batch, which the iteration already waits for."""
+        """Have the process make a batch; the iteration already lists the slot as waiting."""
         if self._process is None:
             self._running()
         else:
             self._make(self._process, lane, slot)
 
     def receive(self) -> None:
-        """Wait for the next answer, and give it to its iteration."""
+        """Wait for the next answer, and hand it to its iteration."""
         process = self._running()
         lane, is_batch = process.calls[0]
         try:
@@ -236,8 +239,10 @@ class _Worker:
             process.sent.pop(lane.work.owner, None)
 
     def close(self, lane: _Lane) -> None:
-        """End an iteration. The garbage collector may do so in a thread that has the lock: whoever
-        takes it next does the rest. At the end of the program there is nothing left to do.
+        """End an iteration. At the end of the program, there is nothing left to do.
+
+        The garbage collector may call this in a thread that holds the lock. The next thread with
+        the lock does the rest.
         """
         if self._is_over:
             return
@@ -269,7 +274,7 @@ class _Worker:
                     self._process.calls.append((lane, False))
 
     def _running(self) -> _Process:
-        """The process; a new one gets what the one before has not answered."""
+        """Return the process, started if needed; a new process gets all unanswered calls."""
         if self._process is None:
             process = self._process = _Process(self._together, self.memory)
             for lane in self._lanes:
@@ -302,8 +307,9 @@ class _Worker:
             process.close()
 
     def _count_loss(self, lane: _Lane, error: FatalError) -> None:
-        """Fail an iteration if two processes ended at the same batch; the next process makes the
-        batches of the other iterations only.
+        """Fail an iteration if two processes ended at the same batch.
+
+        The next process makes only the batches of other iterations.
         """
         if lane.lost_at != lane.answered:
             lane.lost_at = lane.answered
@@ -314,13 +320,13 @@ class _Worker:
 
 
 class _Lane:
-    """The batches of an iteration that one process makes.
+    """Batches of an iteration that one process makes.
 
     Attributes:
-        until: The end of the epoch: of the next one, one batch is made while nobody takes it.
-        lost_at: The number of batches answered when a process ended at the next one.
-        has_failed: Whether later processes leave it out.
-        waiting: The slots of the batches that it was asked for, and has not answered.
+        until: Step at which the epoch ends. Of the next epoch, one batch at a time is made ahead.
+        lost_at: Number of batches answered when a process ended at the next batch.
+        has_failed: Whether later processes leave this iteration out.
+        waiting: Slots of batches that were asked for and not yet answered.
     """
 
     def __init__(self, worker: _Worker, stream: int, work: Work, steps: range, until: int) -> None:
@@ -344,7 +350,7 @@ class _Lane:
             self._ask()
 
     def answer(self, answer: Any, is_batch: bool) -> None:
-        """Take a batch, or what went wrong."""
+        """Take a batch or an error."""
         slot = 0
         if is_batch:
             self.answered += 1
@@ -362,27 +368,27 @@ class _Lane:
         self.answer(error, False)
 
     def take(self) -> Any:
-        """The next batch. Its slot is free again as soon as nobody refers to it."""
+        """Return the next batch. Its slot is free again when no reference to the batch is left."""
         with self._worker.locked():
             self._ask()
             while not self._ready:
                 self._worker.receive()
             slot, layout = self._ready.popleft()
-            self._ask()  # maybe for the first one of the next epoch
+            self._ask()  # maybe for the first batch of the next epoch
         if not isinstance(layout, Layout):
             if slot:
                 self._release(slot)
             raise layout
         memory = self._worker.memory
         if self._left and not (self._free or self._ready or self.waiting):
-            # As training keeps all batches.
+            # Training keeps all batches, so no slot would become free.
             value = read_value(memory.slot(slot, layout.bytes), layout, np.copy)
             self._release(slot)
             return value
         return read_value(memory.lent(slot, layout.bytes, self._release), layout)
 
     def left(self) -> list[int]:
-        """The slots that nobody uses any more once it is closed."""
+        """Return the slots that are unused once the iteration is closed."""
         return [*self._free, *(slot for slot, _ in self._ready if slot)]
 
     def close(self) -> None:
@@ -391,7 +397,7 @@ class _Lane:
 
     @property
     def _left(self) -> int:
-        """How many batches it was not asked for yet."""
+        """Number of batches that were not asked for yet."""
         return 0 if self.has_failed else len(self.steps) - self.answered - len(self.waiting)
 
     def _ask(self) -> None:
@@ -408,7 +414,7 @@ class _Lane:
 
 
 class Stream:
-    """The batches of iterations, in order; it has to be closed."""
+    """Batches of iterations, in order; must be closed."""
 
     def __init__(self, lanes: Sequence[_Lane]) -> None:
         self._lanes = list(lanes)
@@ -422,7 +428,7 @@ class Stream:
             raise
 
     def take(self) -> Any:
-        """Wait for the next batch. An error of the user's functions may be a StopIteration."""
+        """Wait for the next batch. Errors of the user's functions may include StopIteration."""
         if self.is_of_parent:
             raise begun_in_parent()
         return next(self._turns).take()
@@ -432,7 +438,7 @@ class Stream:
         return self._process != os.getpid()
 
     def go_on(self, until: int) -> None:
-        """Make batches of the epoch that ends there."""
+        """Make batches of the epoch that ends at ``until``."""
         for lane in self._lanes:
             lane.until = until
 
@@ -441,11 +447,11 @@ class Stream:
             self._lanes.pop().close()
 
     def __del__(self) -> None:
-        self.close()  # where an interrupt has left some open
+        self.close()  # an interrupt may have left lanes open
 
 
 class Crew:
-    """The processes of this one: started when an iteration needs them, ended with the program."""
+    """Worker processes, started when an iteration needs them and ended with the program."""
 
     def __init__(self) -> None:
         self._lock = lock_of_process()
@@ -453,11 +459,11 @@ class Crew:
         self._streams = 0
 
     def has(self, count: int) -> bool:
-        """Whether so many were started."""
+        """Whether at least this many processes were started."""
         return len(self._workers) >= count
 
     def stream(self, work: Work, steps: range, count: int, until: int) -> Stream:
-        """Have so many processes make these batches from now on, in an epoch that ends there."""
+        """Have ``count`` processes make these batches, in an epoch that ends at ``until``."""
         with self._lock:
             while not self.has(count):
                 self._workers.append(_Worker(len(self._workers), count * ranks_of_machine()))
@@ -486,7 +492,6 @@ _crew = Crew()
 
 
 def crew() -> Crew:
-    """The one of this process."""
     return _crew
 
 
