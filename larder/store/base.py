@@ -37,7 +37,7 @@ AHEAD = 8
 """Requests for small objects that keep a connection to a distant store busy."""
 
 UNKNOWN_US = 253_402_300_799_000_000
-"""The modification time of an object whose store gives none: never old, in the year 9999."""
+"""Modification time of an object whose store gives none: in the year 9999, so never old."""
 
 KEPT_HEADERS = ("cache-control", "content-disposition", "content-encoding", "content-language")
 """Headers of a bucket object, besides its content type, that its copies keep."""
@@ -91,7 +91,7 @@ class BucketPrefix:
         provider: ``s3`` or ``gs``.
         server: URL of the server; empty for AWS and Google Cloud.
         bucket: Name of the bucket.
-        prefix: What precedes each key in the bucket.
+        prefix: Prefix of each key in the bucket.
         payer: The project that pays for reading there, empty for the reader's own; None if the
             bucket's owner pays.
     """

@@ -99,7 +99,7 @@ class SharedAccounts(Generic[T]):
             self._accounts[place] = account
             self._accounts.move_to_end(place)
             if len(self._accounts) > _MOST:
-                self._accounts.popitem(last=False)  # stores that use it keep it
+                self._accounts.popitem(last=False)  # stores keep their account
             return account
 
     def _environment(self) -> frozenset[tuple[str, str]]:
@@ -164,7 +164,7 @@ class RenewedKeys(Generic[T]):
     def _current(self, store_url: str, refused: object = None) -> tuple[T, ...]:
         """Return the keys in a tuple; keys asked for after a refusal come in a new tuple object."""
         with self._lock:
-            again = self._keys is refused  # and no other thread has asked meanwhile
+            again = self._keys is refused  # no other thread has asked since
             if again or time.monotonic() >= self._until_seconds:
                 keys, valid_seconds = self._ask(store_url, again)
                 if again or (keys,) != self._keys:

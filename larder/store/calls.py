@@ -65,7 +65,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer that is an error: its status, and the store's word and sentence for it."""
+    """An error answer: its status, and the store's code and message."""
 
     status: int
     code: str = ""
@@ -154,7 +154,7 @@ class ByteRange(NamedTuple):
 
     @property
     def range(self) -> str:
-        """The Range header; empty for a whole object. No header can say an empty span."""
+        """The Range header; empty for a whole object. No header can express an empty span."""
         if self.length is not None:
             return f"bytes={self.offset}-{self.offset + self.length - 1}"
         return f"bytes={self.offset}-" if self.offset else ""

@@ -427,22 +427,22 @@ class _Transfer:
             self._added = False
             with self.running:
                 self._multi.remove_handle(self._curl)
-        if self._method not in _NEVER_CHANGING:  # these have none
-            self._curl.setopt(pycurl.READFUNCTION, _NOTHING)  # lets go of the body
+        if self._method not in _NEVER_CHANGING:  # GET and HEAD have no body
+            self._curl.setopt(pycurl.READFUNCTION, _NOTHING)  # releases the body
         self._data.clear()
         self.head.clear()
 
     def close(self) -> None:
         """Close the connection."""
         with self.running:
-            with suppress(pycurl.error):  # it is not in use
+            with suppress(pycurl.error):  # the handle is not in use
                 self._multi.remove_handle(self._curl)
             self._curl.close()
             self._multi.close()
 
 
 def _send(transfers: Iterable[_Transfer]) -> None:
-    """Send requests; connections are made at the same time."""
+    """Send requests, making their connections at the same time."""
     interrupt = interrupted_by()
     while transfers := [each for each in transfers if not each.send()]:
         if interrupt:
@@ -495,7 +495,7 @@ def _parsed(lines: Sequence[bytes]) -> tuple[int, dict[str, str]]:
 def _options(server: SplitResult, connect_seconds: float) -> dict[int, Any]:
     """Return the options that all requests to a server share."""
     options: dict[int, Any] = {
-        pycurl.NOSIGNAL: 1,  # there are threads
+        pycurl.NOSIGNAL: 1,  # required with threads
         pycurl.PATH_AS_IS: 1,  # keys may have segments like ".."
         pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
         pycurl.HTTP_CONTENT_DECODING: 0,  # objects arrive as they are stored
@@ -525,9 +525,9 @@ def _proxy(server: SplitResult) -> str:
 
 
 def _is_in_network(server: SplitResult, no_proxy: str) -> bool:
-    """Whether a server is given by an address in a network that has no proxy, as for curl."""
+    """Whether a server's address is in a network without a proxy, as curl decides."""
     for each in re.split(r"[\s,]+", no_proxy):
-        with suppress(ValueError):  # one of the two is a name
+        with suppress(ValueError):  # host or network is a name
             network = ip_network(each.strip("[]"), strict=False)
             if ip_address(server.hostname or "") in network:
                 return True

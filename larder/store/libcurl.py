@@ -24,7 +24,7 @@ def _import_pycurl() -> ModuleType:
     """
     loaded, before = ctypes.CDLL(None), sys.getdlopenflags()
     is_hidden = "pycurl" not in sys.modules and hasattr(loaded, "curl_easy_init")
-    deep = getattr(os, "RTLD_DEEPBIND", 0) if is_hidden else 0  # glibc alone has it
+    deep = getattr(os, "RTLD_DEEPBIND", 0) if is_hidden else 0  # only in glibc
     sys.setdlopenflags(before | deep)
     try:
         import pycurl

@@ -1,4 +1,4 @@
-"""Files for libraries that read files, over objects that are read in ranges."""
+"""Seekable files for libraries, over objects that are read in ranges."""
 
 from __future__ import annotations
 

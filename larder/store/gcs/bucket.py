@@ -73,8 +73,8 @@ def find_settings(store_url: str, access: Access) -> GcsSettings:
     Raises:
         StoreError: ``store.denied``: no credentials were found.
         ConfigError: ``config.missing_package``; ``config.block``: the block cannot be used;
-            ``config.invalid_value``: the environment has an invalid endpoint, or a requester pays
-            but there is no project.
+            ``config.invalid_value``: the environment has an invalid endpoint, or the requester pays
+            but no project is known.
     """
     endpoint = server_endpoint("gs", access)
     credentials, project = _credentials(store_url, access, endpoint)
@@ -264,7 +264,7 @@ class GcsBucket(Bucket[GcsAccount]):
         return f"{path}/{quote(full_key, safe='')}" if full_key else path
 
     def begin(self, request: Request, call: Call) -> Answer:
-        """Send a request, and receive the headers of the answer; the caller closes it."""
+        """Send a request, and receive the headers of the answer; the caller closes the answer."""
         account, target = self.account, self._target(request)
 
         def send(keys: dict[str, str]) -> Answer:

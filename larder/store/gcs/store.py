@@ -128,7 +128,7 @@ def _info(
         return current
     if info is not None and info.etag == current.etag:
         return info._replace(metadata=current.metadata, headers=current.headers)
-    try:  # the object was written meanwhile
+    try:  # the object was replaced since
         return describe(source, generation)
     except NotFoundError:
         message = "it changed while it was opened"

@@ -84,7 +84,7 @@ def _verified(target: GcsObject, response: Response, crc: int) -> ObjectInfo:
         return info
     hint = "the object was removed; run again"
     try:
-        with grace(), suppress(PreconditionError):  # another run has replaced it
+        with grace(), suppress(PreconditionError):  # another run replaced it
             target.send("DELETE", {"ifGenerationMatch": info.generation})
     except LarderError:
         hint = "remove the object, then run again"
@@ -141,7 +141,7 @@ class _Upload:
 
     def __init__(self, target: GcsObject, like: ObjectInfo | None) -> None:
         self._target = target
-        self._received_bytes = 0  # by the server
+        self._received_bytes = 0  # at the server
         self._certain = True  # whether the number is certain
         resource = resource_of(target.call.full_key, like)
         headers = {

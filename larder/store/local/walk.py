@@ -1,4 +1,4 @@
-"""The files below a directory, in the order in which S3 lists their paths."""
+"""The files below a directory, in S3's order of their paths."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _is_folder(entry: os.DirEntry[bytes]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        if entry.is_symlink():  # a link to itself: reported by `_stat`
+        if entry.is_symlink():  # `_stat` reports a link to itself
             return False
         raise
 

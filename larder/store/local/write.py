@@ -211,7 +211,7 @@ def _sync_all(paths: set[bytes]) -> None:
 
 def _sync_files(paths: Sequence[bytes]) -> None:
     for path in paths:
-        with suppress(FileNotFoundError):  # it was deleted meanwhile
+        with suppress(FileNotFoundError):  # deleted since
             handle = open_regular(path)
             try:
                 os.fsync(handle)

@@ -186,7 +186,7 @@ def copy_source(source: BucketPrefix, info: ObjectInfo) -> dict[str, str]:
     """Return the headers of a copy: its source, its condition, and that the reader pays."""
     path = f"/{source.bucket}/{source.prefix}{info.key}"
     headers = {"x-amz-copy-source": encoded_path(path)}
-    if info.etag:  # a report may not have it
+    if info.etag:  # a report may lack etags
         headers["x-amz-copy-source-if-match"] = f'"{info.etag}"'
     if source.payer is not None:
         headers["x-amz-request-payer"] = "requester"

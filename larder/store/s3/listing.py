@@ -1,4 +1,4 @@
-"""Lists objects, and uploads that were begun.
+"""Lists objects and unfinished uploads.
 
 Documents are parsed without botocore: boto3's paginator needs seven times as much CPU time (1.4 s
 for 20,000 keys).
