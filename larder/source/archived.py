@@ -4,8 +4,8 @@
 storage class                            reading it
 =======================================  ========================================
 S3 GLACIER, DEEP_ARCHIVE                 refused until the object is restored
-S3 INTELLIGENT_TIERING                   refused if it has sunk to an archive tier,
-                                         which a listing does not tell
+S3 INTELLIGENT_TIERING                   refused in an archive tier, which a
+                                         listing does not show
 S3 GLACIER_IR, STANDARD_IA, ONEZONE_IA;  works, and is charged by the GB
 GCS NEARLINE, COLDLINE, ARCHIVE
 any other                                works

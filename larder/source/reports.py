@@ -60,7 +60,7 @@ _NAMES: Mapping[str, Sequence[str]] = {
     "latest": ("islatest", "is_latest"),
     "marker": ("isdeletemarker", "is_delete_marker"),
 }
-"""The columns of tables and of S3 Inventory, in CSV and in Parquet."""
+"""Names of columns in tables and in S3 Inventory, for CSV and Parquet."""
 
 _MANIFEST = "manifest.json"
 _DATED = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}Z)/manifest\.json")

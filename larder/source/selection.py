@@ -17,7 +17,7 @@ from larder.samples.columns import Flags, column_flags
 from larder.store.base import ObjectInfo
 
 OWN_PREFIX = "_larder/"
-"""Prefix of Larder's own files at the root of a bucket or directory that it copies to."""
+"""Prefix of Larder's own files at the root of a bucket or directory with copies."""
 
 _AFTER_OWN = "_larder0"
 """The first key after Larder's own files: 0 follows / in ASCII."""

@@ -54,7 +54,9 @@ class Unfit:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The limits of a store's keys; ``prefix_bytes`` of the bucket's key or path precede each."""
+    """The limits of a store's keys; ``prefix_bytes`` of the bucket's key or path precede each
+    key.
+    """
 
     url: str
     prefix_bytes: int

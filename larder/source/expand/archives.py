@@ -98,7 +98,7 @@ def tar_members(read: Read, start: int, stop: int, where: str) -> Iterator[TarMe
     try:
         with tarfile.TarFile(fileobj=file, encoding="utf-8", errors="surrogateescape") as archive:  # type: ignore[arg-type]
             while (member := archive.next()) is not None:
-                archive.members = []  # type: ignore[attr-defined] # else it keeps all of them
+                archive.members = []  # type: ignore[attr-defined] # else tarfile keeps all members
                 kind = _kind(member)
                 size = member.size if kind == "file" else 0
                 if not 0 <= size <= stop - start - member.offset_data:
@@ -293,7 +293,7 @@ class _Indexing:
         headers = _Headers(self._source, self._archive, level.stop)
         prefix = f"{level.name}/" if level.name else ""
         where = f"{self._url}/{level.name}" if level.name else self._url
-        inner: dict[str, _Level] = {}  # of archives with the same name, the last counts
+        inner: dict[str, _Level] = {}  # the last archive of a name counts
 
         def rows() -> Iterable[_Row]:
             for member in tar_members(headers.read, level.start, level.stop, where):

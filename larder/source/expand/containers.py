@@ -50,7 +50,7 @@ from a column of the table.
 _GROUP_ROWS = 16_384
 
 _VERSION = 1
-"""Version of the indexes, and of the containers of Larder's own."""
+"""Version of the indexes and of Larder's own containers."""
 
 
 def container_name(suffix: str, *made_from: Any) -> str:

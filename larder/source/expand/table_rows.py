@@ -237,8 +237,7 @@ class _Taken(NamedTuple):
 
     Attributes:
         steps: Columns and fields of structs, by name.
-        parts: The extension of each column that is a part of its own; None leaves the column
-            out.
+        parts: The extension of each column that becomes a part; None leaves the column out.
         rest: Columns with other values, which are in the part ``json``.
     """
 
@@ -335,7 +334,7 @@ def _add_batch(
 
 
 def _leave_out(row: dict[str, Any], steps: _Steps) -> None:
-    """Remove a column or field that is a part of its own or left out, and structs left empty."""
+    """Remove a column or field that becomes a part or is left out, and structs left empty."""
     *folders, last = steps
     inner: Any = row
     for folder in folders:
