@@ -141,9 +141,9 @@ def take_inventory(
 ) -> Inventory:
     """List a source, and keep the objects that are included and not excluded.
 
-    Objects whose keys match ``containers`` are always included, because their contents may match a
-    glob. The own files of `larder copy` at the root of the source are ignored. A partial listing is
-    never used; ``config.empty_source`` if no object is left.
+    Objects whose keys match ``containers`` need no glob of ``include``, because their contents may
+    match one. Files of `larder copy` itself at the root of the source are ignored. A partial
+    listing is never used; ``config.empty_source`` if no object is left.
 
     Memory holds one row group, whatever the number of objects.
     """

@@ -87,7 +87,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """One file of a report, with the MD5 that the report gives, in hex; may be empty."""
+    """One file of a report; ``md5`` is the report's MD5 of the file in hex, empty without one."""
 
     store: Readable
     key: str
@@ -337,7 +337,7 @@ def _chosen(names: Sequence[str], where: str) -> dict[str, str]:
 
 
 def _statement(chosen: Mapping[str, str], file: str, *, encoded: bool) -> str:
-    """Return the query for `_ROWS` of a file: latest versions only; null for an invalid size."""
+    """Return the query for `_ROWS` of a file: latest versions; null for a bad key or size."""
 
     def column(field: str, otherwise: str = "NULL") -> str:
         name = chosen.get(field)

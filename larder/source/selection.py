@@ -130,10 +130,10 @@ class Unlisted:
         return flags
 
     def _wanted_file(self, key: str) -> bool:
-        """Whether a file is wanted, or the directory that a link leads to.
+        """Whether a file is wanted, or a directory if the path is a link to one.
 
-        A link may lead to a directory if its name has no extension, or if a glob names the
-        directory.
+        A path may be such a link if its name has no extension, or if a glob begins with the path
+        and a slash.
         """
         keys = pa.array([key])
         if self._excluded(keys).any() or self._included(keys).any():

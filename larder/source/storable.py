@@ -54,9 +54,7 @@ class Unfit:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The limits of a store's keys; ``prefix_bytes`` of the bucket's key or path precede each
-    key.
-    """
+    """The limits of a store's keys, each after ``prefix_bytes`` of the bucket's key or path."""
 
     url: str
     prefix_bytes: int
@@ -142,7 +140,7 @@ _FOLDED = pa.schema([("folded", pa.string()), ("key", pa.string())])
 def _taken_for_one(
     keys: Iterable[list[str]], folding: Folding, work_dir: Path
 ) -> Iterator[tuple[str, str]]:
-    """Yield neighbouring keys that the file system confuses, in whole or in a folder."""
+    """Yield neighbouring keys whose paths, or folders in them, the file system takes for one."""
 
     def folded() -> Iterator[pa.RecordBatch]:
         for some in keys:

@@ -79,7 +79,7 @@ class ObjectInfo(NamedTuple):
 
     @property
     def clock_us(self) -> int:
-        """`modified_us` as the present for ages; 0 if unknown, so that no object is old."""
+        """The time to measure the ages of other objects by; 0 if unknown: then no object is old."""
         return 0 if self.modified_us == UNKNOWN_US else self.modified_us
 
 

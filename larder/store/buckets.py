@@ -228,7 +228,7 @@ def _text(content: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 PART_BYTES = 16 << 20
-"""Part size of written streams: GCS requires multiples of 256 KiB, S3 at least 5 MiB."""
+"""First part size of streams. GCS takes multiples of 256 KiB, S3 10,000 parts of 5 MiB or more."""
 
 # With the part being filled, a stream holds three parts in memory, a file upload five.
 _STREAM_PARTS = 2

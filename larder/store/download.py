@@ -35,7 +35,7 @@ _Answer = tuple[int, int, BaseException | None]
 """Start and end of a range that was read, and the error, if any."""
 
 Room = Callable[[Path, int], AbstractContextManager[None]]
-"""Context in which a file of a size can be created at a path, after room was made for it."""
+"""Makes room at a path for a file of a size; the file is created before the context ends."""
 
 
 @contextmanager
@@ -94,7 +94,8 @@ def download(
 ) -> None:
     """Like `download_once`, but without a lock: one process and thread at a time per file.
 
-    ``threads`` read ranges of a large file at once; 1 reads it as one stream.
+    ``threads`` read ranges of a large file at once; 1 reads it as one stream, for callers that
+    download several files at once.
     """
 
     def read() -> None:

@@ -51,7 +51,7 @@ def etag_of_parts(etags: Sequence[str]) -> str:
 
 
 def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError:
-    """Return the error of an object that changed since it was listed."""
+    """Return the error of an object that changed since it was listed, and may be even longer."""
     message = (
         f"it changed since it was listed: {listed_bytes:,} bytes then, now {read_bytes:,} or more"
     )
@@ -96,7 +96,7 @@ def checked_crc32c(store: Readable, key: str, etag: str, listed_bytes: int, data
 def checked_crc32cs(
     store: Readable, objects: Sequence[tuple[str, int, str]], contents: Sequence[bytes]
 ) -> list[int]:
-    """Apply `checked_crc32c` to several objects, each a key, listed bytes, and an etag or ""."""
+    """Apply `checked_crc32c` to several objects: key, listed size in bytes, and etag or empty."""
     as_listed = list(map(len, contents)) == [size_bytes for _, size_bytes, _ in objects]
     if as_listed and not store.features.etag_is_md5:
         return list(map(google_crc32c.value, contents))

@@ -275,7 +275,7 @@ class Answer(Closing):
         return data
 
     def beginning(self, most_bytes: int) -> bytes:
-        """Read the first ``most_bytes`` of the body, and drop the rest."""
+        """Read the first ``most_bytes`` of the body, and stop receiving."""
         pieces, size_bytes = [], 0
         for piece in self:
             pieces.append(piece)
@@ -391,7 +391,7 @@ class _Transfer:
         return pieces
 
     def _wait(self) -> bool:
-        """Wait a moment for the connection; return whether it was active."""
+        """Wait a moment for the connection; return whether it became ready or has sent bytes."""
         due_ms = self._multi.timeout()  # 0 if libcurl has something to do, such as TLS to decrypt
         if due_ms == 0:
             return False
@@ -525,7 +525,7 @@ def _proxy(server: SplitResult) -> str:
 
 
 def _is_in_network(server: SplitResult, no_proxy: str) -> bool:
-    """Whether a server's address is in a network without a proxy, as curl decides."""
+    """Whether a server is given as an address in a network without a proxy, as for curl."""
     for each in re.split(r"[\s,]+", no_proxy):
         with suppress(ValueError):  # host or network is a name
             network = ip_network(each.strip("[]"), strict=False)

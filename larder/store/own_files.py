@@ -1,4 +1,4 @@
-"""Larder's own files in a store; refusing one of these files means refusing the whole store."""
+"""Larder's own files in a store; a refused file counts as a refusal of the whole store."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ grant it. `permission` adds both.
 A run first tries its calls on both stores, so that it does not fail later (`probe_source`,
 `probe_storage`). The source is listed, and one object read. In the storage, a small object is
 written, read, listed and deleted. Directories are not probed: permissions may differ between
-folders, and errors there are exact. ``s3:AbortMultipartUpload`` is not probed either: without it, a
-run stopped during a large write leaves parts behind.
+folders, and later errors there are as exact. ``s3:AbortMultipartUpload`` is not probed either:
+without it, a run stopped during a large write leaves parts behind.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def sample_of(objects: Sequence[ObjectInfo]) -> list[ObjectInfo]:
 def probe_source(source: Readable, samples: Iterable[ObjectInfo] | None = None) -> None:
     """Check that a source may be listed and read; does nothing for a directory.
 
-    The run is refused only if access to every sample is denied. Without ``samples``, a page is
-    listed to find some.
+    Reading counts as refused only if access to every sample is denied: one unreadable object is a
+    failure of that object. Without ``samples``, a page is listed to find some.
     """
     if not is_remote(source):
         return

@@ -258,7 +258,7 @@ def csv_header(reader: CsvReader, delimiter: str | None, option: str) -> list[st
 
     Raises:
         csv.Error: The line cannot be read, is for Excel alone, or seems to have another delimiter
-            although none is configured.
+            than the default, and none is configured.
     """
     try:
         header = next(filter(None, reader), [])
@@ -355,9 +355,9 @@ def _name(fields: Mapping[str, Any], column: str, where: str) -> str:
 
 
 def _parts(options: Annotations, group: list[AnnotationEntry]) -> list[tuple[str, bytes]]:
-    """Make the parts of an entry, or with ``many`` of all entries of a sample.
+    """Make the parts, with their extensions, of an entry or with ``many`` of a sample's entries.
 
-    A missing column, or a number that is not JSON, is ``config.annotations``.
+    A missing column, or a value that JSON does not have, is ``config.annotations``.
     """
     where = group[0].where
     values: list[Any] = [entry.value for entry in group]

@@ -44,7 +44,9 @@ from larder.store.base import ObjectInfo, Readable
 _PLACED = OBJECTS.append(pa.field("place", pa.int64(), nullable=False)).append(
     *columns(container="int64"),
 )
-"""OBJECTS with the place in the container and the container's number; -1 without a container."""
+"""OBJECTS with the place in the container and its number: -1 without a container, and less than
+-1 if equal names in the container are bad keys.
+"""
 
 
 class Container(NamedTuple):
@@ -285,7 +287,10 @@ class _Expanding:
             yield last.select(OBJECTS.names)
 
     def _without_replaced(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Drop the last row, and each row whose next row has the same key."""
+        """Drop the last row, and rows whose next row has the same key.
+
+        Dropped rows with equal keys are bad, except members that their archive replaces.
+        """
         keys = rows.column("key")
         again = column_flags(pc.equal(keys[:-1], keys[1:]))
         containers = rows.column("container").to_numpy()

@@ -184,7 +184,7 @@ class Unsynced:
         """Make all added files and their names durable.
 
         The call waits for a sync in another thread, which may include this thread's files. After a
-        failed sync every later sync fails too, because a second fsync may wrongly succeed.
+        failed sync, every later sync fails too, because a second fsync may wrongly succeed.
         """
         with self._syncing:
             if self._failure is not None:

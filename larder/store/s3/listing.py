@@ -52,8 +52,8 @@ def list_objects(
 def read_page(body: bytes, store_url: str, cut: int = 0) -> tuple[list[ObjectInfo], str]:
     """Parse an answer to ListObjectsV2: its objects, and the token of the next page, if any.
 
-    The first ``cut`` characters are removed from the keys. A folder's own object is
-    omitted: no key is left. The answer says whether the server has encoded keys as requested.
+    The first ``cut`` characters are removed from the keys. A folder's own object is omitted: no key
+    is left. The answer says whether the server has encoded keys as requested.
     """
     try:
         root = _parsed(body, store_url)

@@ -7,8 +7,8 @@ Proofs that a part has arrived::
 
     the answer repeats its CRC32C                       the server has compared it (AWS)
     its etag is the MD5 of the bytes                    computed if the server does not repeat it
-    the etag of the object is the MD5 of its content    some servers, such as rclone: a known MD5
-                                                        needs no computation
+    the etag of the object is the MD5 of its content    some servers, such as rclone: if the MD5 is
+                                                        known, nothing is computed
 
 A server may still assemble the parts wrongly. The etag of the object proves their order if it is
 made of the parts' etags or is the MD5 of the content. The server's checksum of the whole proves it
@@ -57,7 +57,8 @@ _MOST_PART_BYTES = 2 << 30
 class S3Upload(Upload):
     """See `larder.store.base.Upload`; arguments as for `Store.begin_upload`.
 
-    With ``signed``, the server compares each part with its signed SHA-256; parts stay unproved.
+    With ``signed``, the server compares each part with its signed SHA-256, so no MD5 is computed as
+    a proof.
     """
 
     def __init__(

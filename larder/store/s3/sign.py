@@ -111,7 +111,7 @@ def _moment(seconds: int) -> str:
 def _signing_key(keys: Keys, day: str, region: str) -> tuple[hashlib._Hash, hashlib._Hash]:
     """Return the inner and outer hash of an HMAC (RFC 2104), with the key hashed already.
 
-    hmac.digest() lets other threads run; its wait to resume takes 20 times as long as the digest.
+    hmac.digest() lets other threads run; waiting to resume takes 20 times as long as the digest.
     """
     key = f"AWS4{keys.secret_key}".encode()
     for part in (day, region, "s3", "aws4_request"):
