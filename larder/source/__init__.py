@@ -1,6 +1,6 @@
-"""What there is at a source: listings, inventory reports, and the objects inside of objects.
+"""Objects of a source: listings, inventory reports, and objects inside of objects.
 
-`larder.source.inventory` lists a source into an `larder.source.inventory`, by the keys of
-`larder.source.selection`; `larder.source.reports` reads inventory reports instead of listing; and
-`larder.source.expand` replaces archives, tables and annotation files with what is in them.
+`larder.source.inventory` lists the keys of a source that `larder.source.selection` selects.
+`larder.source.reports` reads inventory reports instead of listing. `larder.source.expand` replaces
+archives and tables with their members and rows, and reads annotation files.
 """

@@ -4,15 +4,15 @@
 storage class                            reading it
 =======================================  ========================================
 S3 GLACIER, DEEP_ARCHIVE                 refused until the object is restored
-S3 INTELLIGENT_TIERING                   refused if it has sunk to an archive tier,
-                                         which a listing does not tell
+S3 INTELLIGENT_TIERING                   refused in an archive tier, which a
+                                         listing does not show
 S3 GLACIER_IR, STANDARD_IA, ONEZONE_IA;  works, and is charged by the GB
 GCS NEARLINE, COLDLINE, ARCHIVE
 any other                                works
 =======================================  ========================================
 
-A listing does not say either whether an archived object has been restored for some days: reading a
-byte of it does.
+A listing does not show either whether an archived object is restored for some days; reading one of
+its bytes does.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _SAMPLES = 8
 
 
 def reading_of(storage_class: str) -> Reading:
-    """What it takes to read an object of a storage class; see the table above."""
+    """Return the condition for reading an object of a storage class; see the table above."""
     return _READING.get(storage_class, "free")
 
 
 def archived_of(objects: pa.RecordBatch) -> pa.RecordBatch:
-    """The archived ones of listed objects."""
+    """Select the archived objects of a listing."""
     objects = objects.select(ARCHIVED.names)
     rows = objects.filter(pc.is_in(objects.column("storage_class"), value_set=_REFUSED))
     return pa.record_batch(rows.columns, schema=ARCHIVED)
@@ -71,7 +71,7 @@ def archived_of(objects: pa.RecordBatch) -> pa.RecordBatch:
 def archived_among(
     objects: Iterable[pa.RecordBatch], archived: ManifestFile, work_dir: Path
 ) -> Unfit:
-    """The archived ones of some objects: the first ones by name, and their number.
+    """Find the archived objects among ``objects``: the first by name, and their number.
 
     ``archived`` lists all archived objects in the source; ``objects`` have a column ``key``.
     """
@@ -92,7 +92,7 @@ def _failures(rows: pa.RecordBatch) -> Iterator[Failure]:
 
 
 def is_restored(source: Readable, keys: Sequence[str]) -> bool:
-    """Whether archived objects can be read all the same, judging by eight of them."""
+    """Whether archived objects have been restored, judging by eight of them."""
     step = max(1, len(keys) // _SAMPLES)
     for key in keys[::step][:_SAMPLES]:
         try:

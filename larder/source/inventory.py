@@ -42,15 +42,15 @@ class LeftOut:
     keys: tuple[str, ...] = ()
 
     def and_more(self, keys: Sequence[str], count: int) -> LeftOut:
-        """These objects and ``count`` further ones, of which ``keys`` are the first."""
+        """Add ``count`` objects; ``keys`` are the first of their keys."""
         room = SHOWN_KEYS - len(self.keys)
         return LeftOut(self.count + count, (*self.keys, *keys[:room]))
 
 
 @dataclass(frozen=True, slots=True)
 class InContainers:
-    """The archives and tables of a source, how many of them had no index and were read, and how
-    many objects are in them, included or not.
+    """Counts of a source's archives and tables, of containers read for lack of an index, and of
+    contained objects, included or not.
     """
 
     containers: int
@@ -60,19 +60,18 @@ class InContainers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What a listing has returned of a source.
+    """The result of listing a source.
 
     Attributes:
         listed: Number of objects in the listing, included or not.
         not_included: Objects that match no glob of ``source.include``.
         excluded: Objects that match one, but also a glob of ``source.exclude``.
-        report: The report that they come from; None: the source was listed.
-        rows: The included objects, of schema OBJECTS and ordered by key, if `list_source` was
-            asked for them.
-        classes: The number of included objects and their bytes, for every storage class but the
-            standard one.
-        archived: Manifest of those that cannot be read before they are restored; None if there are
-            none. See `larder.source.archived`.
+        report: The report that listed the objects; None if the source was listed.
+        rows: The included objects, of schema OBJECTS and ordered by key; only from `list_source`.
+        classes: Number and bytes of the included objects of each storage class, except the standard
+            class.
+        archived: Manifest of objects that must be restored before reading; None if there are none.
+            See `larder.source.archived`.
     """
 
     objects: int
@@ -93,9 +92,9 @@ class Inventory(Listing):
     Attributes:
         digest: sha256 hex over the ordered keys, sizes and etags, without times.
         unlisted: Number of files and directories that could not be listed.
-        failures: The first of them.
+        failures: The first of these failures.
         empty: Rows of tables without a part, which ``on_bad_sample`` leaves out.
-        labels: The classes that columns of tables give, as rows of
+        labels: The classes from columns of tables, as rows of
             `larder.source.expand.expanded.LABELS` in any order; None if there are none.
     """
 
@@ -109,7 +108,7 @@ class Inventory(Listing):
 
     @property
     def considered(self) -> int:
-        """Number of objects that globs were applied to."""
+        """Number of objects to which globs were applied."""
         inside = self.inside.objects - self.inside.containers if self.inside else 0
         return self.listed + inside
 
@@ -142,12 +141,11 @@ def take_inventory(
 ) -> Inventory:
     """List a source, and keep the objects that are included and not excluded.
 
-    Objects whose keys match ``containers`` are included whether or not a glob does: what is in them
-    may be. A partial listing is never used; ``config.empty_source`` if no object is left.
+    Objects whose keys match ``containers`` need no glob of ``include``, because their contents may
+    match one. Files of `larder copy` itself at the root of the source are ignored. A partial
+    listing is never used; ``config.empty_source`` if no object is left.
 
-    What `larder copy` keeps for itself at the root of the source is not part of it.
-
-    Memory is that of one row group, whatever the number of objects.
+    Memory holds one row group, whatever the number of objects.
     """
     tally = _Tally(include, exclude, progress, containers)
 
@@ -167,7 +165,7 @@ def list_source(
     progress: Progress,
     report: Reported | None = None,
 ) -> Listing:
-    """The same as `take_inventory`, into a file that is used only now: without a digest."""
+    """List a source like `take_inventory`, into a file for immediate use, without a digest."""
     tally = _Tally(include, exclude, progress)
 
     def write(batches: Iterator[pa.RecordBatch]) -> SortedFile:
@@ -185,7 +183,7 @@ def _listed(
     report: Reported | None,
     write: Callable[[Iterator[pa.RecordBatch]], Written],
 ) -> tuple[Written, Listing]:
-    """What ``write`` returns for the objects of a source, and what was listed, without rows."""
+    """Write the objects of a source; return the result of ``write``, and a listing without rows."""
     progress.start("inventory")
     pages = report.pages(out.parent) if report else store.list()
     with ManifestWriter(out.with_name("archived.parquet"), ARCHIVED) as archived:
@@ -198,8 +196,8 @@ def _listed(
 def with_contents(
     inventory: Inventory, rows: Iterable[pa.RecordBatch], out: Path, where: str
 ) -> Inventory:
-    """The inventory with other objects: those that are in its objects, as rows of OBJECTS, ordered
-    by key; ``config.empty_source`` if there are none.
+    """Replace the objects of an inventory with ``rows``, of schema OBJECTS and ordered by key;
+    ``config.empty_source`` if there are none.
     """
     tally = _Tally(("**",), (), NullProgress())
     counted = (tally.count(batch) for batch in rows if batch.num_rows)
@@ -238,7 +236,7 @@ class _Tally:
     def batches(
         self, pages: Iterable[list[ObjectInfo]], archived: ManifestWriter
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of the included objects of a listing."""
+        """Yield batches of the included objects of a listing."""
         for rows in _in_batches(chain.from_iterable(without_own(pages))):
             self.listed += len(rows)
             batch = self._taken(_with_classes(_batch(rows), rows))
@@ -275,7 +273,7 @@ class _Tally:
         return batch
 
     def listing(self, store: Readable, report: Reported | None) -> Listing:
-        """The result, once all batches were read."""
+        """Return the result, once all batches were read."""
         if not self.objects:
             raise self._nothing(store)
         return Listing(
@@ -289,7 +287,7 @@ class _Tally:
         )
 
     def _nothing(self, store: Readable) -> ConfigError:
-        """The error that no object is left, with what was listed, matched and excluded."""
+        """Return the error that no object is left, with counts of listed and excluded objects."""
         include, exclude = self._globs
         listed = f"{format_count(self.listed, 'object')} listed"
         hint = "check source.include and source.exclude; globs match keys below source.url"
@@ -324,7 +322,7 @@ def _in_batches(infos: Iterable[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
 
 
 def _with_classes(batch: pa.RecordBatch, rows: Sequence[ObjectInfo]) -> pa.RecordBatch:
-    """The batch with the storage classes of its rows, unless all are of the standard class."""
+    """Add the storage classes of the rows, unless all are of the standard class."""
     classes = [info.storage_class for info in rows]
     if not any(classes):
         return batch

@@ -1,8 +1,8 @@
-"""The objects of a source from a report, when there are too many to list.
+"""Reads the objects of a source from a report, if there are too many to list.
 
-A report is a table in CSV or Parquet, all tables below a prefix, or one of S3 Inventory: a manifest
-that names its tables. Each table is copied to this machine, read by DuckDB, and sorted by key with
-the others as `larder.manifest.sort` does: memory does not depend on the number of objects.
+A report is a table in CSV or Parquet, all tables below a prefix, or a manifest of S3 Inventory,
+which names its tables. Each table is copied to this machine and read by DuckDB.
+`larder.manifest.sort` sorts all by key, in memory that does not depend on the number of objects.
 
 S3 Inventory: https://docs.aws.amazon.com/AmazonS3/latest/userguide/storage-inventory-location.html
 (manifests) and .../storage-inventory.html#storage-inventory-contents (columns). Its CSV files have
@@ -60,7 +60,7 @@ _NAMES: Mapping[str, Sequence[str]] = {
     "latest": ("islatest", "is_latest"),
     "marker": ("isdeletemarker", "is_delete_marker"),
 }
-"""The columns of tables and of S3 Inventory, in CSV and in Parquet."""
+"""Names of columns in tables and in S3 Inventory, for CSV and Parquet."""
 
 _MANIFEST = "manifest.json"
 _DATED = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}Z)/manifest\.json")
@@ -75,9 +75,10 @@ _SHOWN_COLUMNS = 12
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What the files of a report are.
+    """The format of a report's files.
 
-    ``header`` has the columns of the CSV files of S3 Inventory; None: the first line names them.
+    ``header`` has the columns of S3 Inventory's CSV files; None if the first line names the
+    columns.
     """
 
     format: str
@@ -86,7 +87,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """One file of a report; its MD5 in hex, if the report says what it should be."""
+    """One file of a report; ``md5`` is the report's MD5 of the file in hex, empty without one."""
 
     store: Readable
     key: str
@@ -103,8 +104,8 @@ class Reported:
 
     Attributes:
         url: The report: its manifest, its table, or the prefix of its tables.
-        taken: When it was made.
-        prefix: What the keys of the source's objects begin with.
+        taken: Time of the report.
+        prefix: Beginning of the keys of the source's objects.
     """
 
     url: str
@@ -114,9 +115,11 @@ class Reported:
     prefix: str
 
     def pages(self, work_dir: Path) -> Iterator[list[ObjectInfo]]:
-        """Pages of the source's objects, as a listing of the source returns them;
-        ``config.inventory`` if a file is missing, damaged or not what it should be, a key occurs
-        twice, or no key is of the source.
+        """Yield pages of the source's objects, like a listing of the source.
+
+        Raises:
+            ConfigError: ``config.inventory``: a file is missing, damaged or invalid, a key occurs
+                twice, or no key belongs to the source.
         """
         last = ""
         for batch in sort(Stream(_ROWS, self._batches(work_dir)), ["key"], work_dir=work_dir):
@@ -146,7 +149,7 @@ class Reported:
 
 
 def open_report(report: Report, source_url: str, open_at: Open) -> Reported:
-    """Find the files of a report; ``config.inventory`` if it is of another bucket."""
+    """Find the files of a report; ``config.inventory`` if missing or of another bucket."""
     source = parse_url(source_url)
     prefix = "" if source.is_directory else source.prefix
     if prefix and not prefix.endswith("/"):
@@ -163,7 +166,7 @@ def _error(message: str, where: str, hint: str = "") -> ConfigError:
 
 
 def _place(url: str, open_at: Open) -> tuple[Readable, str]:
-    """The store with a report, and its key there: the bucket, or a directory two levels up.
+    """Open the store with a report, a bucket or a directory two levels up; return the key there.
 
     The files of a report of S3 Inventory are beside the directory of its manifest.
     """
@@ -196,18 +199,18 @@ def _located(url: str, source: StoreUrl, prefix: str, store: Readable, key: str)
 
 
 def _kind(key: str) -> str:
-    """The format of a table by its name; empty if that tells none."""
+    """Return the format of a table by its name; empty if the name does not tell."""
     return next((kind for kind, ends in _ENDINGS.items() if key.lower().endswith(ends)), "")
 
 
 def _newest(store: Readable, folder: str) -> str:
-    """The newest manifest in the prefix of an inventory; empty if there is none."""
-    keys = [info.key for page in store.list(f"{folder}2") for info in page]  # 2: of a year
+    """Return the key of the newest manifest below an inventory's prefix; empty if none."""
+    keys = [info.key for page in store.list(f"{folder}2") for info in page]  # the 2 begins a year
     return max((key for key in keys if _DATED.fullmatch(key.removeprefix(folder))), default="")
 
 
 def _tables(store: Readable, folder: str, url: str) -> tuple[str, list[_File]]:
-    """All tables below a prefix, which have one format."""
+    """Find all tables below a prefix; they must have one format."""
     files: dict[str, list[_File]] = {}
     for page in store.list(folder):
         for info in page:
@@ -221,7 +224,7 @@ def _tables(store: Readable, folder: str, url: str) -> tuple[str, list[_File]]:
 
 
 def _inventory(store: Readable, key: str, source: StoreUrl, prefix: str) -> Reported:
-    """A report of S3 Inventory from its manifest, checked against the checksum beside it."""
+    """Read a report of S3 Inventory from its manifest, after comparing the checksum beside it."""
     where = object_url(store.url, key)
     if store.head(key).size_bytes > DOCUMENT_BYTES:
         raise _error("not the manifest of a report: it is too large", where)
@@ -247,7 +250,7 @@ def _inventory(store: Readable, key: str, source: StoreUrl, prefix: str) -> Repo
 
 
 def _listed(store: Readable, manifest: str, file: Mapping[str, str]) -> _File:
-    """A file of a report: in a bucket under its key, in a directory where that was copied to."""
+    """Return a file of a report: in a bucket at its key, in a directory in ``data`` of the copy."""
     key = file["key"]
     if store.features.local_path:
         above = manifest.rpartition("/")[0].rpartition("/")[0]
@@ -270,11 +273,11 @@ def _fetch(file: _File, path: Path) -> None:
 
 
 def _read_rows(path: Path, table: _Table, prefix: str, where: str) -> Iterator[pa.RecordBatch]:
-    """The rows of the source in a file, their keys without its prefix; not the folder itself."""
+    """Yield the source's rows in a file, except its folder; keys are without its prefix."""
     with _read_errors(table, where), closing(_connect(path.parent)) as connection:
         if table.format == "csv":
             names = table.header or _header(path)
-            # Columns are given by place: DuckDB's own look at a file drops lines that do not fit.
+            # Columns are given by place: DuckDB's detection drops lines that do not fit.
             places = {name: f"c{place}" for place, name in reversed(list(enumerate(names)))}
             columns = ", ".join(f"'c{place}': 'VARCHAR'" for place, _ in enumerate(names))
             file = (
@@ -293,8 +296,8 @@ def _read_rows(path: Path, table: _Table, prefix: str, where: str) -> Iterator[p
 
 
 def _connect(folder: Path) -> duckdb.DuckDBPyConnection:
-    """A connection that can read this folder, and nothing else."""
-    import duckdb  # only for those who have a report
+    """Open a connection that can read only this folder."""
+    import duckdb  # only needed for reports
 
     connection = duckdb.connect(
         config={
@@ -319,7 +322,7 @@ def _header(path: Path) -> Sequence[str]:
 
 
 def _chosen(names: Sequence[str], where: str) -> dict[str, str]:
-    """By field, the column that has it; refused if one that is required is missing."""
+    """Return the column of each field; refuse a table without a required column."""
     by_name = {name.lower(): name for name in reversed(names)}
     columns: dict[str, str] = {}
     for field, usual in _NAMES.items():
@@ -334,7 +337,7 @@ def _chosen(names: Sequence[str], where: str) -> dict[str, str]:
 
 
 def _statement(chosen: Mapping[str, str], file: str, *, encoded: bool) -> str:
-    """The rows of `_ROWS` in a file: the latest versions; null for a key or size that is none."""
+    """Return the query for `_ROWS` of a file: latest versions; null for a bad key or size."""
 
     def column(field: str, otherwise: str = "NULL") -> str:
         name = chosen.get(field)
@@ -366,7 +369,7 @@ def _statement(chosen: Mapping[str, str], file: str, *, encoded: bool) -> str:
 
 @contextmanager
 def _read_errors(table: _Table, where: str) -> Iterator[None]:
-    """Raise what DuckDB and gzip say as errors of the report."""
+    """Raise errors of DuckDB and gzip as errors of the report."""
     import duckdb
 
     try:

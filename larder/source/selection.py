@@ -1,4 +1,4 @@
-"""Which keys of a listing a run takes: by globs, column by column, and never Larder's own files."""
+"""Selects keys of a listing for a run, by globs on whole columns, without Larder's own files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from larder.samples.columns import Flags, column_flags
 from larder.store.base import ObjectInfo
 
 OWN_PREFIX = "_larder/"
-"""Prefix of Larder's own files at the root of a bucket or directory that it copies to."""
+"""Prefix of Larder's own files at the root of a bucket or directory with copies."""
 
 _AFTER_OWN = "_larder0"
-"""The first key after all of those: 0 follows / in ASCII."""
+"""The first key after Larder's own files: 0 follows / in ASCII."""
 
 _EVERYTHING = ("**",)
 _KEY = re.compile(r"[^*?\[{]+")
@@ -29,10 +29,10 @@ _STEM = r"^(?P<stem>(?s:.*/)?[^/.]+)\.[^/]*$"
 
 
 class KeyRule:
-    """Globs of which one has to match, applied to keys by the column.
+    """Globs applied to whole columns of keys; at least one glob has to match.
 
-    ``KEY`` and ``KEY.*`` are looked up, as there may be a hundred thousand of them, which no
-    regular expression takes.
+    Globs like ``KEY`` and ``KEY.*`` are looked up: a hundred thousand are too many for a regular
+    expression.
     """
 
     def __init__(self, globs: Sequence[str]) -> None:
@@ -64,7 +64,7 @@ class KeyRule:
 
 
 def without_own(pages: Iterable[list[ObjectInfo]]) -> Iterator[list[ObjectInfo]]:
-    """The pages of a listing from a root, without Larder's own files below it."""
+    """Yield the pages of a listing from a root, without Larder's own files below it."""
     for page in pages:
         if page[-1].key < OWN_PREFIX or page[0].key >= _AFTER_OWN:
             yield page
@@ -73,15 +73,15 @@ def without_own(pages: Iterable[list[ObjectInfo]]) -> Iterator[list[ObjectInfo]]
 
 
 NEVER_TRIED = 0
-"""The attempts of a failure of this kind: there was no object to try."""
+"""Attempts of a failure to list a path: there was no object to try."""
 
 _LITERAL = re.compile(r"[^*?\[{]*")
 _NAMES = ("\x01", "a", "Z.jpg", "0000", "é")
-"""Names that may be in a directory: an exclude glob that matches these matches all."""
+"""Examples of names in a directory: an exclude glob that matches these matches all names."""
 
 
 class Unlisted:
-    """Collects what could not be listed, if it could be included, and calls ``note`` for each."""
+    """Collects paths that could not be listed and may be included; calls ``note`` for each."""
 
     def __init__(
         self,
@@ -99,8 +99,8 @@ class Unlisted:
     def __call__(self, path: bytes, error: ObjectError) -> None:
         """Note a file, or a directory whose path ends in a slash.
 
-        Paths come in the order of a listing; one that is repeated from its last good page may
-        report a path again.
+        Paths come in the order of a listing; a listing repeated from its last good page may report
+        a path again.
         """
         if path <= self._last:
             return
@@ -116,9 +116,9 @@ class Unlisted:
             self._note(failure)
 
     def may_have(self, keys: pa.Array) -> Flags:
-        """Which keys may be in the source although it was listed without them.
+        """Flag keys that may be in the source although the listing lacks them.
 
-        All of them, if there are too many paths to know each by name.
+        All keys are flagged if there are too many paths to keep each by name.
         """
         shown = self.failures.shown
         if self.failures.count > len(shown):
@@ -132,7 +132,8 @@ class Unlisted:
     def _wanted_file(self, key: str) -> bool:
         """Whether a file is wanted, or a directory if the path is a link to one.
 
-        A link whose name has no extension may be to either; it is to a directory if a glob says so.
+        A path may be such a link if its name has no extension, or if a glob begins with the path
+        and a slash.
         """
         keys = pa.array([key])
         if self._excluded(keys).any() or self._included(keys).any():
@@ -152,12 +153,12 @@ class Unlisted:
 
 
 def beginning(glob: str) -> str:
-    """What each key that a glob matches begins with."""
+    """Return the common beginning of all keys that a glob matches."""
     match = _LITERAL.match(glob)
     assert match is not None, "it matches the empty string"
     return match[0]
 
 
 def _depth(glob: str) -> float:
-    """Maximum number of slashes in a key that a glob matches."""
+    """Return the maximum number of slashes in a key that a glob matches."""
     return math.inf if "**" in glob else glob.count("/")

@@ -1,9 +1,9 @@
 """Finds keys of the source that the mirror cannot hold, before anything is copied.
 
-In an object store, keys have up to 1,024 bytes, including the prefix. In a directory, a key is a
-path: segments have up to 255 bytes, the path up to 4,095, and nothing can be both a file and a
-folder, as ``a.d`` would be because of ``a.d/1.jpg``. Some file systems take names for one that
-differ by case or by their Unicode form only.
+In a bucket, keys have up to 1,024 bytes, including the prefix. In a directory, a key is a path:
+segments have up to 255 bytes, and the path up to 4,095. No path can be both a file and a folder, as
+``a.d`` would be beside ``a.d/1.jpg``. Some file systems treat names as equal that differ only by
+case or Unicode form.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from larder.store.base import Store
 from larder.store.keys import check_path_key
 
 _DRAFT_BYTES = 64
-"""More than the length of the temporary name under which a file is written."""
+"""Upper bound of a temporary file name's length."""
 
 _ODD = rf"(^|/)(\.{{0,2}}(/|$)|{re.escape(TEMPORARY_PREFIX)})|\x00"
-"""Empty segments, ``.``, ``..``, temporary names of ours, and NUL."""
+"""Empty segments, ``.``, ``..``, Larder's temporary names, and NUL."""
 
 _DOTTED_FOLDER = r"\.[^/]*/"
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """Keys that a storage cannot hold, the first ones by name, and their number."""
+    """Keys that a storage cannot hold: the first keys by name, and the number of all."""
 
     failures: tuple[Failure, ...] = ()
     count: int = 0
@@ -54,7 +54,7 @@ class Unfit:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The limits of a store's keys; ``prefix_bytes`` of the bucket's key or path precede each."""
+    """The limits of a store's keys, each after ``prefix_bytes`` of the bucket's key or path."""
 
     url: str
     prefix_bytes: int
@@ -70,7 +70,7 @@ class Storage:
         return Storage(store.url, len(prefix.encode(errors="surrogateescape")), path, folding)
 
     def reason(self, key: str) -> str | None:
-        """Why this store cannot hold a key, as a clause; None if it can."""
+        """Return the reason why this store cannot hold a key, as a clause; None if it can."""
         size_bytes = self.prefix_bytes + len(key.encode())
         if not self.path:
             return _too_long("the key", size_bytes, MAX_KEY_BYTES)
@@ -83,7 +83,7 @@ class Storage:
         return _too_long("the path", longest, MAX_PATH_BYTES)
 
     def suspicious(self, keys: pa.Array, prefix: str) -> pa.Array:
-        """Which keys may be too long, or otherwise unfit, with ``prefix`` before them."""
+        """Flag keys that may be too long or otherwise unfit, with ``prefix`` before them."""
         before = self.prefix_bytes + len(prefix.encode())
         if not self.path:
             return pc.greater(pc.binary_length(keys), MAX_KEY_BYTES - before)
@@ -117,9 +117,9 @@ def unfit_keys(
             again if folders have names that objects could have.
         storage: The storage.
         prefix: The prefix of each key in the storage.
-        every_key: Whether all objects are copied, not only those that can be parts of samples.
+        every_key: Whether all objects are copied, not only possible parts of samples.
         work_dir: For temporary files.
-        stored: What the storage has already.
+        stored: Objects already in the storage.
     """
     unfit = Failures()
     for key, reason in _unfit(objects, storage, prefix, every_key):
@@ -140,7 +140,7 @@ _FOLDED = pa.schema([("folded", pa.string()), ("key", pa.string())])
 def _taken_for_one(
     keys: Iterable[list[str]], folding: Folding, work_dir: Path
 ) -> Iterator[tuple[str, str]]:
-    """Neighbours of which a folder, or all of the path, is one for the file system."""
+    """Yield neighbouring keys whose paths, or folders in them, the file system takes for one."""
 
     def folded() -> Iterator[pa.RecordBatch]:
         for some in keys:
@@ -190,11 +190,10 @@ def _is_copied(storage: Storage, key: str, size_bytes: int) -> bool:
 def _inside_objects(
     rows: Iterable[tuple[str, int]], is_copied: Callable[[str, int], bool]
 ) -> Iterator[tuple[str, str]]:
-    """Objects below a key that is itself an object.
+    """Yield objects below a key that is itself an object, with the reason.
 
     In the order of keys, ``a.d-1.jpg`` comes between ``a.d`` and ``a.d/1.jpg``, but all such keys
-    begin with ``a.d``. So it is sufficient to remember the keys that are prefixes of the current
-    one.
+    begin with ``a.d``. So only the keys that are prefixes of the current key are remembered.
     """
     beginnings: list[str] = []
     for key, size_bytes in rows:

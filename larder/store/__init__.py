@@ -1,12 +1,11 @@
 """One interface over directories, S3 and GCS; `open_store` opens a store.
 
-- `base` is the contract, with `keys` and `etags`. `local`, `s3` and `gcs` keep it.
-- `http` has the connections; `calls` what their answers mean; `buckets` is what the stores of S3
-  and GCS have in common, such as accounts that are shared.
-- Stores that wrap another are made of `delegate`: `retry`, the only place that repeats calls;
-  `throttle`, which limits bytes per second; and `derived`, which reads ranges of objects that are
-  listed as objects.
-- `interrupt` ends what a run waits for; `permissions` names the one that is missing.
+- `base` is the contract, with `keys` and `etags`; `local`, `s3` and `gcs` implement it.
+- `http` has the connections and `calls` interprets the answers. `buckets` is shared by the S3 and
+  GCS stores, such as their accounts.
+- `delegate` is the base of wrapping stores: `retry`, the only place that repeats calls; `throttle`,
+  which limits bytes per second; and `derived`, which reads listed ranges of objects.
+- `interrupt` ends the waits of a stopped run; `permissions` names a missing permission.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def _gcs_store(url: StoreUrl, access: Access) -> Store:
 
 
 OPENERS: dict[str, Callable[[StoreUrl, Access], Store]] = {"s3": _s3_store, "gs": _gcs_store}
-"""By scheme, what opens a store that is not a directory; see `larder.config.urls.EXAMPLES`."""
+"""Openers of stores other than directories, by scheme; see `larder.config.urls.EXAMPLES`."""
 
 
 def open_store(
@@ -88,19 +87,19 @@ def open_store(
 
     Args:
         url: ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``file:///dir`` or a path; with or
-            without a slash at the end. It is taken literally, without percent-decoding.
+            without a slash at the end. The URL is taken literally, without percent-decoding.
         endpoint: URL of an S3-compatible server other than AWS; by default ``AWS_ENDPOINT_URL_S3``,
-            ``AWS_ENDPOINT_URL`` or that of the profile. For GCS, that of an emulator; by default
-            ``STORAGE_EMULATOR_HOST``. Other schemes ignore these three.
+            ``AWS_ENDPOINT_URL`` or the profile's endpoint. For GCS, URL of an emulator; by default
+            ``STORAGE_EMULATOR_HOST``. Other schemes ignore endpoint, region and profile.
         region: The bucket's region; by default from the AWS chain, or ``us-east-1``.
         profile: Profile of the AWS configuration with the credentials.
-        access: All that and more at once; replaces the three.
+        access: Endpoint, region, profile and more; replaces the three arguments.
         retry: When to repeat calls and when to give up, by default after the ``give_up_seconds`` of
             ``access``; None disables retries.
-        max_bytes_per_second: Limit of what is read, and of what is written.
-        unlisted: Called for what the listing of a directory has to leave out: unreadable
-            directories, dangling links and names that are not UTF-8, each an error by default; and
-            pipes, sockets, devices and links in circles, left out silently by default.
+        max_bytes_per_second: Limit for reads, and for writes.
+        unlisted: Called for each entry that the listing of a directory has to leave out. Unreadable
+            directories, dangling links and names that are not UTF-8 are errors by default. Pipes,
+            sockets, devices and links in circles are left out silently by default.
 
     Raises:
         ConfigError: ``config.unsupported_url``, ``config.secret``, ``config.path``,
@@ -131,7 +130,7 @@ def open_store(
 
 
 def import_stores(*places: Location) -> None:
-    """Import what opens the stores at some locations, so that forked processes have it."""
+    """Import the modules that open stores at some locations, so that forked processes have them."""
     for place in places:
         module = {"s3": "s3", "gs": "gcs"}.get(parse_url(place.url).scheme, "local.store")
         import_module(f"{__name__}.{module}")
@@ -144,7 +143,7 @@ def open_location(
     limits: CopyConfig | None = None,
     unlisted: OnUnlisted | None = None,
 ) -> Store:
-    """The store at a location, or at another URL with the same credentials and endpoint."""
+    """Open the store at a location, or at another URL with the same credentials and endpoint."""
     access = replace(
         location.access, give_up_seconds=limits.give_up_seconds if limits else GIVE_UP_SECONDS
     )
@@ -157,7 +156,7 @@ def open_location(
 
 
 def local_path(store: Store, key: str) -> Path:
-    """The file of an object, in a store with the feature ``local_path``."""
+    """Return the file of an object, in a store with the feature ``local_path``."""
     assert store.features.local_path, f"{store.url} has no paths"
     check_path_key(key, store.url)
     return Path(parse_url(store.url).rest + key)

@@ -1,4 +1,4 @@
-"""The interfaces of stores: `Readable`, which a source is, and `Store`, which is also written.
+"""The interfaces of stores: `Readable` for sources, and `Store`, which can also be written.
 
 A store is a bucket and a prefix, or a directory. Keys are relative to it, with ``/`` between
 their segments, and are ordered by their UTF-8 bytes, as S3 and GCS order them.
@@ -31,23 +31,23 @@ Buffer = bytes | bytearray | memoryview
 Contents = Generator[bytes, None, None]
 
 PIECE_BYTES = 1 << 20
-"""As much of the content of an object in a bucket is received in one turn."""
+"""Bytes of a bucket object's content received in one turn."""
 
 AHEAD = 8
-"""So many requests for small objects keep a connection to a store far away from being idle."""
+"""Requests for small objects that keep a connection to a distant store busy."""
 
 UNKNOWN_US = 253_402_300_799_000_000
-"""The modification time of an object whose store gives none: never old, in the year 9999."""
+"""Modification time of an object whose store gives none: in the year 9999, so never old."""
 
 KEPT_HEADERS = ("cache-control", "content-disposition", "content-encoding", "content-language")
-"""What an object in a bucket is served with, besides its type, and its copies are, too."""
+"""Headers of a bucket object, besides its content type, that its copies keep."""
 
 
 class ObjectInfo(NamedTuple):
     """The description of one object, from a listing or a HEAD request.
 
-    A tuple, because listings make millions. Stores set the optional fields if that takes no extra
-    request: a listing has the storage class, for example, but only `Readable.head` and
+    A tuple, because listings make millions. Stores set an optional field if no extra request is
+    needed: a listing has the storage class, for example, but only `Readable.head` and
     `Readable.open` have metadata.
 
     Attributes:
@@ -60,10 +60,10 @@ class ObjectInfo(NamedTuple):
             class, or if the store has none.
         checksum: ``ALGORITHM:HEX`` of the content, if the store keeps one; else None.
         generation: The store's identifier of this state of the object (generation in GCS, version
-            ID in S3); None if it has none.
+            ID in S3); None if the store has none.
         content_type: The media type; None if unknown.
         metadata: User metadata, by lower-case name; None if unknown.
-        headers: Those of `KEPT_HEADERS` that it has; None if unknown.
+        headers: The object's headers among `KEPT_HEADERS`; None if unknown.
     """
 
     key: str
@@ -79,19 +79,19 @@ class ObjectInfo(NamedTuple):
 
     @property
     def clock_us(self) -> int:
-        """The time that others are compared with; 0 if it is unknown: then nothing is old."""
+        """The time to measure the ages of other objects by; 0 if unknown: then no object is old."""
         return 0 if self.modified_us == UNKNOWN_US else self.modified_us
 
 
 @dataclass(frozen=True, slots=True)
 class BucketPrefix:
-    """Where a store's objects are, for stores that can copy from each other.
+    """The place of a store's objects, for stores that can copy from each other.
 
     Attributes:
         provider: ``s3`` or ``gs``.
         server: URL of the server; empty for AWS and Google Cloud.
         bucket: Name of the bucket.
-        prefix: What precedes each key in the bucket.
+        prefix: Prefix of each key in the bucket.
         payer: The project that pays for reading there, empty for the reader's own; None if the
             bucket's owner pays.
     """
@@ -105,7 +105,7 @@ class BucketPrefix:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a store supports, where stores differ.
+    """Capabilities in which stores differ.
 
     Attributes:
         replace_if_match: ``put(if_match=...)`` is atomic.
@@ -113,10 +113,10 @@ class Features:
             encryption is used.
         local_path: Objects are files that can be opened by path.
         reads_ahead: `Readable.get_each` has several requests in progress.
-        etag_trust: What this process has learned about the etags, if ``etag_is_md5``; None learns
+        etag_trust: This process's knowledge about the etags, if ``etag_is_md5``; None learns
             nothing.
-        place: Where the objects are; None if their bytes have to pass through this store, which
-            may alter them.
+        place: Place of the objects; None if their bytes have to pass through this store, which may
+            alter them.
     """
 
     replace_if_match: bool
@@ -128,7 +128,7 @@ class Features:
 
 
 class Closing(Protocol):
-    """Closed at the end of a ``with`` block, however the block ends."""
+    """A resource that a ``with`` block closes, however the block ends."""
 
     def close(self) -> None:
         """Release all resources; may be called twice."""
@@ -151,7 +151,7 @@ class Reader(Closing, Protocol):
     info: ObjectInfo
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes, in buffers of any size.
+        """Yield the bytes, in buffers of any size.
 
         Raises:
             PreconditionError: The object changed while it was read (if the store can detect that).
@@ -167,16 +167,16 @@ class Writer(Closing, Protocol):
     """
 
     def write(self, data: Buffer) -> None:
-        """Append bytes. The buffer may be reused once this returns."""
+        """Append bytes. The caller may reuse the buffer afterwards."""
 
     def commit(self) -> ObjectInfo:
         """Make the object visible, durable and complete, in one step."""
 
     def abort(self) -> None:
-        """Discard what was written; may be called twice, or after `commit`."""
+        """Discard the written bytes; may be called twice, or after `commit`."""
 
     def close(self) -> None:
-        """The same as `abort`."""
+        """Call `abort`."""
         self.abort()
 
 
@@ -186,10 +186,10 @@ class UploadedPart:
 
     Attributes:
         number: From 1.
-        size_bytes: Its length.
-        etag: As the store named it.
-        crc32c: Of its bytes; None if they did not pass through this machine.
-        proved: Whether the store's answer proves that it has exactly these bytes.
+        size_bytes: Length in bytes.
+        etag: The store's etag of the part.
+        crc32c: CRC32C of the bytes; None if they did not pass through this machine.
+        proved: Whether the store's answer proves that the store has exactly these bytes.
     """
 
     number: int
@@ -206,9 +206,9 @@ class Upload(Closing, Protocol):
     `leave` was called.
 
     Attributes:
-        id: With which a later process can continue it.
-        whole_md5: Whether the etag of the object will be the MD5 of its content; None if that is
-            not known yet.
+        id: Identifier with which a later process can continue the upload.
+        whole_md5: Whether the etag of the object will be the MD5 of its content; None if not known
+            yet.
     """
 
     id: str
@@ -218,7 +218,7 @@ class Upload(Closing, Protocol):
         """See above."""
 
     def sent(self) -> Mapping[int, str] | None:
-        """The etags of the parts that the store has, by number; None if the upload is gone."""
+        """Return the etags of the parts in the store, by number; None if the upload is gone."""
 
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
         """Send a part: its number from 1, its bytes in pieces, and their CRC32C."""
@@ -229,7 +229,7 @@ class Upload(Closing, Protocol):
         """Have the server copy a range of an object at another place as a part."""
 
     def commit(self, parts: Sequence[UploadedPart]) -> ObjectInfo:
-        """Make an object of the parts, which are in order; visible, durable and complete."""
+        """Join the parts, given in order, into a visible, durable and complete object."""
 
     def abort(self) -> None:
         """Discard the parts; may be called twice, or after `commit`."""
@@ -238,17 +238,17 @@ class Upload(Closing, Protocol):
         """Leave the parts for a later process."""
 
     def close(self) -> None:
-        """The same as `abort`."""
+        """Call `abort`."""
         self.abort()
 
 
 class ReadOptions(TypedDict, total=False):
-    """What part of an object is read, and of which state.
+    """Options of a read: a range of bytes and a condition.
 
     Attributes:
-        offset: Of its first byte; 0 by default.
-        length: In bytes; by default up to the end.
-        if_match: Only if the object has this etag.
+        offset: Offset of the first byte; 0 by default.
+        length: Length in bytes; by default up to the end.
+        if_match: Read only if the object has this etag.
     """
 
     offset: int
@@ -257,17 +257,16 @@ class ReadOptions(TypedDict, total=False):
 
 
 class WriteOptions(TypedDict, total=False):
-    """How an object is written.
+    """Options of a write.
 
     Attributes:
-        if_absent: Only if there is no such object.
-        if_match: Only if the object has this etag. Of both: `larder.store.retry` takes an object
-            with the same bytes for this one.
-        like: Another object whose content type, metadata and headers it gets, if the store has
-            those.
-        md5: MD5 of the content in hex, if it is known: some stores compare it.
-        sync: False if it need not be durable before `Store.sync` is called, which is faster for
-            many files.
+        if_absent: Write only if the object does not exist.
+        if_match: Write only if the object has this etag. With either condition,
+            `larder.store.retry` accepts an existing object with the same bytes.
+        like: Object to copy content type, metadata and headers from, if the store keeps them.
+        md5: MD5 of the content in hex, if known; some stores compare it.
+        sync: False if the object need not be durable before `Store.sync` is called, which is faster
+            for many files.
     """
 
     if_absent: bool
@@ -278,7 +277,7 @@ class WriteOptions(TypedDict, total=False):
 
 
 class UploadOptions(TypedDict, total=False):
-    """How an `Upload` begins: ``like`` and ``md5`` (of the whole content) as in `WriteOptions`.
+    """Options of a new `Upload`: ``like`` and ``md5`` (of the whole content) as in `WriteOptions`.
 
     Attributes:
         resume: `Upload.id` of an upload to continue.
@@ -292,7 +291,7 @@ class UploadOptions(TypedDict, total=False):
 class Readable(Protocol):
     """Objects that can be listed, described and read. All methods may be called from many threads.
 
-    It does not have to be closed: connections belong to the process.
+    A store need not be closed: connections belong to the process.
     """
 
     @property
@@ -301,17 +300,17 @@ class Readable(Protocol):
 
     @property
     def features(self) -> Features:
-        """What this store supports."""
+        """The store's capabilities."""
 
     def region(self) -> str:
-        """Region of the bucket at AWS or Google Cloud; empty if it is not known, or elsewhere.
+        """Return the bucket's region at AWS or Google Cloud; empty if unknown, or elsewhere.
 
-        To be called after other calls have succeeded, which they would not in another region.
+        Call this after other calls have succeeded: they fail in another region.
         """
         return ""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """Pages of the objects whose keys begin with ``prefix``, in the order of the keys' bytes.
+        """Yield pages of the objects whose keys begin with ``prefix``, in byte order of the keys.
 
         ``prefix`` is a string prefix, not a folder. A page is never empty. A listing either
         ends normally and is complete, or raises an error.
@@ -324,20 +323,20 @@ class Readable(Protocol):
         """Open an object, or a range of its bytes, for one pass."""
 
     def get(self, key: str, **options: Unpack[ReadOptions]) -> bytes:
-        """The bytes of an object (or of a range), which must fit in memory."""
+        """Return the bytes of an object or a range; they must fit in memory."""
         with self.open(key, **options) as reader:
             return b"".join(reader)
 
     def get_each(self, objects: Iterable[tuple[str, int, str]], ahead: int = AHEAD) -> Contents:
-        """The bytes of several objects, in their order: what `get` returns or raises for each, in
-        its turn. Nothing comes after an error. To be closed, or read to its end.
+        """Yield the bytes of several objects in order, or raise the error that `get` would raise.
 
-        Worth it for small objects. Wrappers need not forward it: it is made of their own `get`.
+        The first error ends the iteration. Close the generator, or read it to its end. Use it for
+        small objects. Wrappers need not forward the call: the default calls their own `get`.
 
         Args:
-            objects: Key, size in bytes and etag (or empty) of each, as it was listed. The size may
-                be wrong, if that is by less than `PIECE_BYTES`.
-            ahead: So many requests are in progress, at most, in stores that send several at once.
+            objects: Key, size in bytes and etag (or empty) of each object, as listed. The size may
+                be wrong by less than `PIECE_BYTES`.
+            ahead: Maximum number of requests in progress, in stores that send several at once.
         """
         del ahead
         for key, _, etag in objects:
@@ -348,9 +347,10 @@ class Store(Readable, Protocol):
     """A bucket and prefix, or a directory, that may also be written."""
 
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
-        """Write a complete object in one step: visible and durable when this returns.
+        """Write a complete object in one step: visible and durable on return.
 
-        The result has the etag, and a ``checksum`` if the store has verified one that was sent.
+        The result has the etag, and a ``checksum`` if the store has verified a checksum sent with
+        it.
         """
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
@@ -360,28 +360,29 @@ class Store(Readable, Protocol):
         """
 
     def begin_upload(self, key: str, **options: Unpack[UploadOptions]) -> Upload | None:
-        """Start writing an object in parts; None if this store has no such uploads."""
+        """Start writing an object in parts; None if this store does not support that."""
         del key, options
         return None
 
     def abort_uploads(self, older_seconds: float, kept: Collection[str] = ()) -> int:
-        """Abort uploads that were begun so long ago, by the store's clock; returns how many.
+        """Abort uploads begun over ``older_seconds`` ago by the store's clock; return their number.
 
-        ``kept`` are IDs of those that a run may continue. Stores without such uploads do nothing.
+        ``kept`` holds the IDs of uploads that a run may continue; these stay. Stores without
+        uploads in parts do nothing.
         """
         del older_seconds, kept
         return 0
 
     def sync(self) -> None:
-        """Make everything durable that this process has written with ``sync=False``."""
+        """Make durable all objects that this process has written with ``sync=False``."""
         return
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
         """Copy an object on the servers, so that its bytes do not pass through this machine.
 
         The object is copied on the condition that its etag has not changed. Its content type and
-        metadata are kept. The caller verifies the copy: some servers answer that they have copied
-        an object, and have not.
+        metadata are kept. The caller verifies the copy: some servers report a copy that they have
+        not made.
 
         Args:
             source: The store with the object.
@@ -389,7 +390,7 @@ class Store(Readable, Protocol):
             key: Key of the copy.
 
         Returns:
-            The copy; None if this store cannot copy from there.
+            The copy; None if this store cannot copy from ``source``.
         """
         del source, info, key
         return None
@@ -402,5 +403,6 @@ class Store(Readable, Protocol):
 
         Args:
             key: Key of the object.
-            if_match: Only if it has this etag. Many servers that speak S3 ignore that.
+            if_match: Delete only if the object has this etag. Many S3-compatible servers ignore
+                this.
         """

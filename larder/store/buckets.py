@@ -1,12 +1,11 @@
-"""What the stores of buckets have in common: accounts, URLs, and objects written as streams.
+"""Accounts, URLs and streamed writes, shared by the stores of buckets.
 
-Accounts at servers are shared by all stores of the process: finding credentials and connecting take
-long, so both are kept as long as the process lives. If the environment changes, they are looked for
-again. A forked child makes its own: connections cannot be shared, and another thread may just have
-held a lock.
+All stores of a process share the accounts at servers, because finding credentials and connecting
+take long. Accounts are looked up again if the environment changes. A forked child makes its own:
+connections cannot be shared, and another thread may have held a lock during the fork.
 
-Credentials may be kept elsewhere, such as in Prefect's blocks. This library does not know where:
-whoever does registers a loader for a kind of block. The flows do so for Prefect (`tasks.blocks`).
+Credentials may be kept elsewhere, such as in Prefect's blocks. Callers `register` a loader for each
+kind of block; the flows do so for Prefect (`tasks.blocks`).
 """
 
 from __future__ import annotations
@@ -59,12 +58,12 @@ _CERTIFICATES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_")
 
 
 def server_endpoint(provider: str, access: Access) -> str:
-    """URL of the server, without a slash at the end; empty for the cloud's own."""
+    """Return the server's URL, without a slash at the end; empty for the cloud's own server."""
     return (access.endpoint or environment_endpoint(provider, os.environ)).rstrip("/")
 
 
 def connections(endpoint: str, access: Access) -> Http:
-    """Connections to a server, with the time limits of an access."""
+    """Make the connections to a server, with the time limits of an access."""
     silence_seconds = access.silence_seconds
     return Http(
         endpoint,
@@ -93,14 +92,14 @@ class SharedAccounts(Generic[T]):
         self._lock = lock_of_process()
 
     def get(self, access: Access, store_url: str) -> T:
-        """The account at a server, in the current process and environment."""
+        """Return the account at a server, in the current process and environment."""
         place = (os.getpid(), access, self._environment(), self._files())
         with self._lock:
             account = self._accounts.get(place) or self._make(access, store_url)
             self._accounts[place] = account
             self._accounts.move_to_end(place)
             if len(self._accounts) > _MOST:
-                self._accounts.popitem(last=False)  # stores that use it keep it
+                self._accounts.popitem(last=False)  # stores keep their account
             return account
 
     def _environment(self) -> frozenset[tuple[str, str]]:
@@ -112,7 +111,7 @@ class SharedAccounts(Generic[T]):
 
 
 class Bucket(Generic[T]):
-    """A bucket, and the process's account with which it is reached; after a fork, the child's."""
+    """A bucket and the current process's account for it; a forked child uses its own account."""
 
     def __init__(
         self, name: str, store_url: str, access: Access, shared: Callable[[Access, str], T]
@@ -134,11 +133,10 @@ class Bucket(Generic[T]):
 
 
 class RenewedKeys(Generic[T]):
-    """The keys of an account, which whoever gives them may give for minutes only.
+    """The keys of an account, which may expire after minutes.
 
-    ``ask`` returns them, with the seconds that they are valid for, at least; it is called with the
-    URL of the store that needs them, and whether the last ones were refused. It is called again
-    after half of that time, not for every request.
+    ``ask`` gets the URL of a store, and whether the last keys were refused. It returns keys and
+    their minimum validity in seconds, and is called again after half of that time.
     """
 
     def __init__(self, ask: Callable[[str, bool], tuple[T, float]]) -> None:
@@ -148,10 +146,10 @@ class RenewedKeys(Generic[T]):
         self._lock = lock_of_process()
 
     def use(self, call: Callable[[T], R], store_url: str) -> R:
-        """Make a call with the keys; once more with others, if they are refused and there are any.
+        """Make a call with the keys; repeat it with new keys if the first are refused.
 
         Raises:
-            RefusedKeysError: There are no others, or they are refused too.
+            RefusedKeysError: There are no new keys, or they are refused too.
         """
         keys = self._current(store_url)
         try:
@@ -164,9 +162,9 @@ class RenewedKeys(Generic[T]):
         return call(*others)
 
     def _current(self, store_url: str, refused: object = None) -> tuple[T, ...]:
-        """The keys, in a tuple that is another one whenever they were asked for after a refusal."""
+        """Return the keys in a tuple; keys asked for after a refusal come in a new tuple object."""
         with self._lock:
-            again = self._keys is refused  # and no other thread has asked meanwhile
+            again = self._keys is refused  # no other thread has asked since
             if again or time.monotonic() >= self._until_seconds:
                 keys, valid_seconds = self._ask(store_url, again)
                 if again or (keys,) != self._keys:
@@ -176,7 +174,7 @@ class RenewedKeys(Generic[T]):
 
 
 Loader = Callable[[str], Mapping[str, Any]]
-"""Returns the content of the block with a name; raises ConfigError if there is none."""
+"""Loader of the block with a name; raises ConfigError if there is none."""
 
 _NAMES = (
     ("aws_access_key_id", "access_key_id"),
@@ -189,15 +187,15 @@ _loaders: dict[str, Loader] = {}
 
 
 def register(kind: str, loader: Loader) -> None:
-    """Say how blocks of a kind (what precedes the slash in ``block``) are loaded by their names;
-    replaces what was said before. The loader is called from any thread.
+    """Register the loader of a kind of block (the text before the slash in ``block``); replaces an
+    earlier loader. Any thread may call the loader.
     """
     with _lock:
         _loaders[kind] = loader
 
 
 def load(block: str) -> Mapping[str, Any]:
-    """The content of a block ``KIND/NAME``, with its secrets; ``config.block`` if there is none."""
+    """Load a block ``KIND/NAME`` with its secrets; raise ``config.block`` if there is none."""
     kind, _, name = block.partition("/")
     with _lock:
         loader = _loaders.get(kind)
@@ -212,7 +210,7 @@ def load(block: str) -> Mapping[str, Any]:
 
 
 def aws_keys(block: str) -> tuple[str, str, str]:
-    """The access key, the secret and the session token ("" if none) in a block ``KIND/NAME``."""
+    """Load access key, secret and session token ("" if none) from a block ``KIND/NAME``."""
     content = load(block)
     texts = [_text(content, names) for names in _NAMES]
     if not (texts[0] and texts[1]):
@@ -230,9 +228,9 @@ def _text(content: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 PART_BYTES = 16 << 20
-"""Of a stream that is written: GCS takes multiples of 256 KiB, and S3 10,000 parts of 5 MiB."""
+"""First part size of streams. GCS takes multiples of 256 KiB, S3 10,000 parts of 5 MiB or more."""
 
-# A stream holds three parts in memory, an upload of a file five.
+# With the part being filled, a stream holds three parts in memory, a file upload five.
 _STREAM_PARTS = 2
 _UPLOAD_PARTS = 4
 
@@ -248,8 +246,8 @@ _OFFSET = re.compile(r"([+-]\d\d)(\d\d)$")
 def time_of(text: str | None) -> int:
     """Parse a time of ISO 8601 or RFC 1123, UTC if it has no zone: microseconds since 1970 UTC.
 
-    `UNKNOWN_US` without a text, and for 1970 and before, such as the year 1 of Go: a server that
-    has no time may say one of these. ValueError if it is no time, as a day alone.
+    Return `UNKNOWN_US` without a text, and for 1970 or earlier, such as Go's year 1: servers
+    without a time send these. Raise ValueError for other texts, such as a day alone.
     """
     if not (text := (text or "").strip()):
         return UNKNOWN_US
@@ -268,7 +266,7 @@ def time_of(text: str | None) -> int:
 
 
 def size_of(text: str) -> int:
-    """The size that a store says an object has, in bytes; ValueError if no object can have it."""
+    """Parse an object's size in bytes; raise ValueError if no object can have it."""
     size_bytes = int(text)
     if not 0 <= size_bytes < 1 << 63:
         raise ValueError("a size that no object has")
@@ -276,7 +274,7 @@ def size_of(text: str) -> int:
 
 
 def storage_class(name: str | None) -> str:
-    """The storage class in the store's words; empty for ``STANDARD``, which may be left out."""
+    """Return the store's name of a storage class; empty for ``STANDARD``, which may be left out."""
     return "" if name is None or name == "STANDARD" else sys.intern(name)
 
 
@@ -288,11 +286,14 @@ _MAX_EMPTY_PAGES = 10_000
 def list_pages(
     read: Callable[[str], tuple[list[ObjectInfo], str]], last: str, store_url: str
 ) -> Iterator[list[ObjectInfo]]:
-    """Pages of objects in the order of their keys, all after the key ``last``; none is empty.
+    """Yield non-empty pages of objects in the order of their keys, all after the key ``last``.
 
-    ``read`` returns the objects of the page with a token, which is empty for the first, and the
-    token of the next one, if there is one. ``store.refused``: the server does not list in order,
-    or gives a token again before any object.
+    ``read`` gets a page's token, empty for the first page. It returns the page's objects and the
+    next token, empty at the end.
+
+    Raises:
+        StoreError: ``store.refused``: the server does not list in order, or the listing does not
+            end.
     """
     token = ""
     seen: set[str] = set()
@@ -303,7 +304,7 @@ def list_pages(
                 raise _out_of_order(last, info.key, store_url)
             last = info.key
         if objects:
-            # Keys ascend, so only tokens between empty pages can go round for ever.
+            # Keys ascend, so only the tokens of empty pages can repeat forever.
             seen = {token}
             yield objects
         if not following:
@@ -349,7 +350,7 @@ class BucketStore(Store):
 
     @property
     def features(self) -> Features:
-        """Those of S3 and GCS. Some compatible servers and emulators ignore conditions."""
+        """Features of S3 and GCS. Some compatible servers and emulators ignore conditions."""
         return self._features
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
@@ -367,7 +368,7 @@ class BucketStore(Store):
             return writer.commit()
 
     def get_each(self, objects: Iterable[tuple[str, int, str]], ahead: int = AHEAD) -> Contents:
-        """What is not answered as expected is opened: it may be a mebibyte longer."""
+        """Yield the contents; open an object if its answer is unexpected, as it may be longer."""
         wanted = [(self._call(key), size_bytes, etag) for key, size_bytes, etag in objects]
         calls = [(call, etag) for call, _, etag in wanted]
         with closing(self._answers(calls, ahead)) as answers:
@@ -384,26 +385,28 @@ class BucketStore(Store):
 
     @abstractmethod
     def _answers(self, calls: Iterable[tuple[Call, str]], ahead: int) -> Generator[Answer]:
-        """The answers to requests for objects with these etags, which may be errors or other
-        states of them.
+        """Yield the answers to requests for objects with these etags.
 
-        BrokenError: there is no answer to the next.
+        An answer may be an error, or another state of the object.
+
+        Raises:
+            BrokenError: A request has no answer.
         """
 
     @abstractmethod
     def _etag(self, answer: Answer, call: Call) -> str:
-        """The etag of the object whose content was answered; empty if that does not say it."""
+        """Return the etag of the object in an answer; empty if the answer does not have it."""
 
     @abstractmethod
     def _writer(self, key: str, like: ObjectInfo | None, parts: int) -> Writer:
-        """Write a stream, of which so many parts may be sent at once."""
+        """Start writing a stream that may send this number of parts at once."""
 
     def _call(self, key: str, *, writing: bool = False, if_absent: bool = False) -> Call:
         check_key(key, self._url, prefix=self._prefix)
         return Call(self._url, key, writing, if_absent, self._prefix + key)
 
     def _same_server(self, source: Readable) -> BucketPrefix | None:
-        """The place of a store from which this one's server can copy."""
+        """Return the place of a store from which this store's server can copy; else None."""
         origin, place = source.features.place, self._features.place
         if origin and place and (origin.provider, origin.server) == (place.provider, place.server):
             return origin
@@ -411,7 +414,7 @@ class BucketStore(Store):
 
 
 class PartsWriter(Writer):
-    """A stream whose bytes are collected in parts, which threads send while others are filled."""
+    """A stream of parts, which threads send while the next part is filled."""
 
     def __init__(self, threads: int) -> None:
         self._buffer = bytearray()
@@ -439,7 +442,7 @@ class PartsWriter(Writer):
         return info
 
     def abort(self) -> None:
-        """Discard what was sent; parts on their way are not waited for."""
+        """Discard the sent parts, and stop requests in progress."""
         if not self._done:
             self._interrupt.stop()
             self._close()
@@ -455,7 +458,7 @@ class PartsWriter(Writer):
             return in_thread(self._pool, send)
 
     def _taken(self) -> bytearray:
-        """The part that was collected; another one begins."""
+        """Return the collected part, and begin another."""
         part, self._buffer = self._buffer, bytearray()
         return part
 
@@ -464,7 +467,7 @@ class PartsWriter(Writer):
 
     @abstractmethod
     def _send(self) -> None:
-        """Start sending the part that was collected, once there is a thread for it."""
+        """Start sending the collected part, once a thread is free."""
 
     @abstractmethod
     def _commit(self) -> ObjectInfo:
@@ -472,4 +475,4 @@ class PartsWriter(Writer):
 
     @abstractmethod
     def _cancel(self) -> None:
-        """Discard what was sent, if the store allows it."""
+        """Discard the sent parts, if the store allows it."""

@@ -1,6 +1,6 @@
-"""What the stores behind HTTP have in common: calls, spans of objects, answers, and their errors.
+"""Calls, spans of objects, answers and errors of the stores behind HTTP.
 
-What an answer means that is an error, if the store's own words do not say more::
+Errors of answers, unless the store's own error code says more::
 
     answer                                error              code
     404 for a store                       StoreError         store.missing
@@ -14,7 +14,7 @@ What an answer means that is an error, if the store's own words do not say more:
     any other, when reading an object     ObjectError        object.unreadable
     any other                             StoreError         store.refused
 
-Of an answer, only the code and the message are shown, without what looks like a secret.
+Messages show only the code and the message of an answer, without apparent secrets.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from larder.store.keys import object_url
 from larder.units import format_count
 
 _REFUSED_SECONDS = 2.0
-"""For how long a server that has never answered may refuse connections: it may be starting."""
+"""Time for which a server that has never answered may refuse connections while it starts."""
 
 _BUSY = (408, 429)
 _SECRETS = re.compile(
@@ -50,7 +50,7 @@ _SECRETS = re.compile(
 
 
 class Call(NamedTuple):
-    """A request: the store, the key in it and in the bucket, if any, and whether it writes."""
+    """A request: the store, the keys in store and bucket, if any, and whether it writes."""
 
     store_url: str
     key: str = ""
@@ -65,7 +65,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer that is an error: its status, and the store's word and sentence for it."""
+    """An error answer: its status, and the store's code and message."""
 
     status: int
     code: str = ""
@@ -73,13 +73,13 @@ class Refusal:
     retry_after: str = ""
 
     def __str__(self) -> str:
-        """What the store says, without secrets."""
+        """Return the store's error code and message, without secrets."""
         answer = f"the store answers {self.status} {self.code}".strip()
         detail = _SECRETS.sub("(hidden)", " ".join(self.message.split()))[:300]
         return f"{answer}: {detail}" if detail else answer
 
     def error(self, call: Call) -> LarderError:
-        """What it means; the table is at the top of this module."""
+        """Return the error of the table at the top of this module."""
         status = self.status
         if status in _BUSY or (status >= 500 and status not in (501, 507)):
             return self.busy(call)
@@ -104,7 +104,7 @@ class Refusal:
         return StoreError("store.refused", answer, where=call.where)
 
     def busy(self, call: Call) -> RetryableError:
-        """The store asks to come again."""
+        """Return the error of a busy store, with the pause that the store asks for."""
         error = RetryableError("store.unavailable", str(self), where=call.where)
         if self.retry_after.isdecimal():
             error.after_seconds = float(self.retry_after)
@@ -112,7 +112,7 @@ class Refusal:
 
 
 class RefusedKeysError(StoreError):
-    """The credentials are refused, which those that were given since may not be."""
+    """Refused credentials; newer credentials may be accepted."""
 
 
 def no_bucket(call: Call) -> StoreError:
@@ -121,7 +121,7 @@ def no_bucket(call: Call) -> StoreError:
 
 
 def undescribed(where: str, fields: Mapping[str, object]) -> StoreError:
-    """What a store says about an object cannot be true."""
+    """Return the error of an answer with impossible facts about an object."""
     said = ", ".join(f"{name} {str(text)[:40]}" for name, text in fields.items() if text)
     message = f"the answer does not describe an object: {said}"
     return StoreError("store.refused", message, where=where)
@@ -134,13 +134,13 @@ def conflict(call: Call) -> PreconditionError:
 
 
 class ByteRange(NamedTuple):
-    """A range of bytes of an object: an offset, and a length or everything that follows."""
+    """A range of bytes of an object: an offset and a length; without a length, up to the end."""
 
     offset: int
     length: int | None
 
     def within(self, size_bytes: int) -> int:
-        """The length of the range in an object of this size."""
+        """Return the length of the range in an object of this size."""
         rest = max(0, size_bytes - self.offset)
         return rest if self.length is None else min(self.length, rest)
 
@@ -154,7 +154,7 @@ class ByteRange(NamedTuple):
 
     @property
     def range(self) -> str:
-        """The Range header; empty for a whole object. No header can say an empty span."""
+        """The Range header; empty for a whole object. No header can express an empty span."""
         if self.length is not None:
             return f"bytes={self.offset}-{self.offset + self.length - 1}"
         return f"bytes={self.offset}-" if self.offset else ""
@@ -162,7 +162,7 @@ class ByteRange(NamedTuple):
 
 @contextmanager
 def connection_errors(call: Call) -> Iterator[None]:
-    """Raise what a broken connection means for a call: that it may succeed later, or never."""
+    """Raise a `BrokenError` as an error of a call: temporary, or permanent."""
     try:
         yield
     except BrokenError as error:
@@ -176,7 +176,7 @@ def connection_errors(call: Call) -> Iterator[None]:
 
 
 class AnswerReader(Reader):
-    """The span of an object that was requested, from an answer; without one, it is empty.
+    """The requested span of an object, from an answer; empty without an answer.
 
     The bytes of an answer in progress never change.
     """
@@ -190,9 +190,10 @@ class AnswerReader(Reader):
         self._call = call
 
     def checked(self, span: ByteRange, if_match: str | None) -> Reader:
-        """This reader, or one of what has arrived, if that is everything.
+        """Return this reader, or a `BytesReader` if the whole span has arrived.
 
-        What was not requested is closed and refused: some servers ignore conditions.
+        An answer with another etag, or a span beyond the end, is closed and refused: some servers
+        ignore conditions.
         """
         if if_match is not None and not are_equal(self.info.etag, if_match):
             self.close()
@@ -208,7 +209,7 @@ class AnswerReader(Reader):
         return BytesReader(self.info, body)
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes as they arrive; an error if they are more or fewer than announced."""
+        """Yield the bytes as they arrive; raise an error if their number is wrong."""
         with connection_errors(self._call):
             for data in self._answer or ():
                 self._left -= len(data)

@@ -1,7 +1,7 @@
-"""The bases of what wraps a store: every call is forwarded.
+"""Base classes of store wrappers, which forward every call.
 
-A new method of `larder.store.base` is added here, and all wrappers have it. What a wrapper does
-around every call (repeat, record, fail, stop) is in its `around`.
+A new method of `larder.store.base` is added here for all wrappers. A wrapper overrides `around` to
+repeat, record, fail or stop every call.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class DelegatingReadable(Readable):
     def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
         """Make one call of the inner store, with its options.
 
-        ``method`` is of `Store`, or ``write`` or ``commit`` of a `Writer`; ``list`` for each page,
-        with the prefix as ``key``.
+        ``method`` is the name of a method of `Store`, or ``write``, ``commit`` or ``abort`` of a
+        `Writer`. Each page of a listing is a call of ``list``, with the prefix as ``key``.
         """
         del method, key
         return call(**options)
@@ -122,7 +122,7 @@ class DelegatingReader(Reader):
 
 
 class BytesReader(Reader):
-    """Bytes that are in memory, as an object that is read."""
+    """A reader of bytes in memory."""
 
     def __init__(self, info: ObjectInfo, data: Buffer) -> None:
         self.info = info
@@ -136,7 +136,7 @@ class BytesReader(Reader):
 
 
 class DelegatingWriter(Writer):
-    """Forwards to another writer, through the `around` of a store."""
+    """Forwards every call to another writer, through the `around` of a store."""
 
     def __init__(self, store: DelegatingStore, key: str, inner: Writer) -> None:
         self.store = store

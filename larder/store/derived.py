@@ -1,7 +1,7 @@
 """Reads derived objects: ranges of objects that are listed as objects of their own.
 
-`larder.manifest.extents` describes their etags, by which they are recognised: ``if_match`` has to
-be given. Everything else is passed on to the wrapped store.
+Their etags, described in `larder.manifest.extents`, identify them, so ``if_match`` is required. All
+other calls go to the wrapped store.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
 
 class DerivedObjects(DelegatingReadable):
-    """A source with what its containers contain.
+    """A source with the members and rows of its containers.
 
     A derived object is read from its container on the condition that the container has not changed.
-    It cannot be described with `head`, which knows no etag; neither is it listed.
-    ``open_containers`` opens the store with the containers of Larder's own, by their names, when
-    the first is read.
+    `head` cannot describe a derived object, as it gets no etag, and `list` does not list it.
+    ``open_containers`` opens the store with Larder's own containers, by name, at the first read.
     """
 
     def __init__(self, inner: Readable, open_containers: Callable[[], Readable]) -> None:
@@ -52,7 +51,7 @@ class DerivedObjects(DelegatingReadable):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """The container must still have the etag that it had (``object.changed``)."""
+        """Open an object; a container with another etag than indexed is ``object.changed``."""
         extent = parse_extent(if_match)
         if extent is None:
             return self.inner.open(key, offset=offset, length=length, if_match=if_match)

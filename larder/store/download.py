@@ -1,8 +1,8 @@
-"""Published files in a store, downloaded to a directory of this machine once, and verified.
+"""Downloads published files to a directory of this machine once, and verifies them.
 
-Of a large file, threads read several ranges at once, which a server gives faster than one stream.
-They write each to its place in the file, whose sha256 follows from what is there in order, so that
-no range is held in memory.
+Threads read several ranges of a large file at once, which a server delivers faster than one stream.
+They write each range to its place in the file. The sha256 is computed by reading the file in order,
+so that no range is held in memory.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _RANGE_BYTES: Final = 16 << 20
 _THREADS: Final = 8
 
 _Answer = tuple[int, int, BaseException | None]
-"""Where a range begins and ends, or the error."""
+"""Start and end of a range that was read, and the error, if any."""
 
 Room = Callable[[Path, int], AbstractContextManager[None]]
-"""Makes room for a file of so many bytes; until it ends, the file may begin to take them."""
+"""Makes room at a path for a file of a size; the file is created before the context ends."""
 
 
 @contextmanager
 def free_room(path: Path, size_bytes: int) -> Iterator[None]:
-    """Refuse a file for which the disk has no space."""
+    """Refuse a file that does not fit on the disk."""
     with disk_errors(path):
         free_bytes = shutil.disk_usage(path.parent).free
     if free_bytes < size_bytes:
@@ -54,19 +54,19 @@ def free_room(path: Path, size_bytes: int) -> Iterator[None]:
 def download_once(
     store: Readable, key: str, path: Path, size_bytes: int, sha256: str, room: Room = free_room
 ) -> None:
-    """Download a file unless it is there; it appears under its name once it was verified.
+    """Download a file unless it exists; it appears under its name once verified.
 
-    Processes and threads that need the same file wait for the one that downloads it; if that is
-    killed, the system releases its lock, and another one begins anew.
+    One process or thread downloads the file, and others that need it wait. If the downloader is
+    killed, the system releases its lock, and a waiting process starts again.
 
     Args:
-        store: Where the file is.
-        key: Its key.
-        path: Where it goes. The name has to imply the content, so that a file of that name and
-            length is taken for this one.
-        size_bytes: Its length.
-        sha256: Its digest.
-        room: What makes room for it.
+        store: Store with the file.
+        key: Key of the file.
+        path: Path of the download. Its name has to imply the content: an existing file of this name
+            and length is used.
+        size_bytes: Length of the file.
+        sha256: Digest of the file.
+        room: Makes room for the file.
 
     Raises:
         DamageError: ``damage.size`` or ``damage.digest``: the store has other bytes.
@@ -92,9 +92,10 @@ def download(
     *,
     threads: int = _THREADS,
 ) -> None:
-    """The same as `download_once`, for one process and thread at a time.
+    """Like `download_once`, but without a lock: one process and thread at a time per file.
 
-    Whoever downloads several files at once has one of the ``threads`` for each.
+    ``threads`` read ranges of a large file at once; 1 reads it as one stream, for callers that
+    download several files at once.
     """
 
     def read() -> None:
@@ -117,7 +118,7 @@ def download(
 def _read_ranges(
     store: Readable, key: str, file: Draft, size_bytes: int, threads: int
 ) -> tuple[int, str]:
-    """The length and the sha256 of an object of which threads read ranges, all of one state."""
+    """Return length and sha256 of an object; threads read ranges, all of one state of it."""
     info = store.head(key)
     if info.size_bytes != size_bytes:
         return info.size_bytes, ""
@@ -138,7 +139,7 @@ def _read_ranges(
             for start in starts:
                 try:
                     answers.put((start, read(start), None))
-                except BaseException as error:  # noqa: BLE001 - raised by who waits
+                except BaseException as error:  # noqa: BLE001 - raised by the caller
                     answers.put((start, start, error))
 
     hasher, end = hashlib.sha256(), 0
@@ -159,7 +160,7 @@ def _read_ranges(
 
 
 def _in_order(answers: SimpleQueue[_Answer], count: int) -> Iterator[tuple[int, int]]:
-    """Where so many ranges begin and end, each once those before it have been written."""
+    """Yield start and end of ``count`` ranges, each once all ranges before it are written."""
     stops: dict[int, int] = {}
     end = 0
     for _ in range(count):
@@ -173,7 +174,7 @@ def _in_order(answers: SimpleQueue[_Answer], count: int) -> Iterator[tuple[int, 
 
 
 def path_below(root: Path, path: str) -> Path:
-    """A path in a directory, for a file to be written; no link on the way may lead out of it."""
+    """Return a path below ``root`` for a new file; refuse a link that leads out of ``root``."""
     target = root / path
     with disk_errors(target):
         check_inside(os.fsencode(target.parent), os.fsencode(root))

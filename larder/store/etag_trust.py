@@ -1,11 +1,11 @@
-"""What a process learns about a store's etags: whether those that look like an MD5 are one.
+"""A process's knowledge about a store's etags: whether an etag that looks like an MD5 is one.
 
-The object alone does not tell that its etag is not an MD5, so the first object whose etag differs
-is read twice. If both reads agree, they are what the store has, and from then on this process
-ignores differing etags of that store. A damaged transfer is then found only by its length and by
-the connection's own checks (TLS), as for every multipart object. Etags that match still prove their
-object. If some etags matched before, a single mismatch (a file damaged on the server's disk, or the
-only encrypted object) says nothing about the others: several have to differ first.
+An object does not show whether its etag is an MD5, so an object whose etag differs is read twice.
+If both reads agree, the bytes are the store's, and this process ignores differing etags of the
+store from then on. Only the length and the connection's own checks (TLS) then detect a damaged
+transfer, as for every multipart object. A matching etag still proves its object. If etags matched
+before, a single mismatch (a file damaged on the server's disk, or the only encrypted object) proves
+nothing about others: several have to differ first.
 """
 
 from __future__ import annotations
@@ -29,16 +29,14 @@ class EtagTrust:
         return self._odd >= (_SEVERAL if self._agreed else 1)
 
     def agreed(self) -> None:
-        """An etag was the MD5 of the bytes received."""
+        """Record that an etag was the MD5 of the received bytes."""
         self._agreed = True
 
     def explain(self, read_again: Callable[[], None]) -> None:
-        """An etag with the form of an MD5 did not match the bytes received: find out why.
+        """Find out why an etag with the form of an MD5 did not match the received bytes.
 
-        ``read_again`` raises an error if the bytes of a second reading differ.
-
-        If several objects arrive at the same time, one is read again and the others wait for the
-        result.
+        ``read_again`` raises an error if the bytes of a second reading differ. If several objects
+        arrive at the same time, one is read again and the others wait for the result.
         """
         if self.misleading:
             return
@@ -53,6 +51,6 @@ _TRUSTS_LOCK = lock_of_process()
 
 
 def etag_trust(*place: str | None) -> EtagTrust:
-    """The `EtagTrust` of a place, such as a bucket at an endpoint; one per process."""
+    """Return the process's `EtagTrust` of a place, such as a bucket at an endpoint."""
     with _TRUSTS_LOCK:
         return _TRUSTS.setdefault(place, EtagTrust())

@@ -1,4 +1,4 @@
-"""Etags as proof of content: when they are an MD5, and what to do when they seem not to be.
+"""Etags as proof of content: which etags are an MD5, and the checks if an MD5 differs.
 
 In S3, the etag of an object written with a single PUT is the MD5 of its content, unless it is
 encrypted with SSE-KMS or SSE-C: then it has the same form but proves nothing.
@@ -22,12 +22,12 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 def plain_etag(text: str) -> str:
-    """An etag without its quotes; one that is weak keeps its prefix ``W/`` (RFC 9110, 8.8.3)."""
+    """Return an etag without its quotes; a weak etag keeps its prefix ``W/`` (RFC 9110, 8.8.3)."""
     return text.strip('"').replace('W/"', "W/")
 
 
 def is_weak(etag: str) -> bool:
-    """Whether an etag is weak: no request can have it as its condition, and it proves no bytes."""
+    """Whether an etag is weak: a weak etag meets no condition of a request, and proves no bytes."""
     return etag.startswith("W/")
 
 
@@ -38,11 +38,11 @@ def are_equal(one: str, other: str) -> bool:
 
 def is_md5(etag: str) -> bool:
     """Whether an etag has the form of an MD5 (multipart etags do not)."""
-    return len(etag) == 32 and _MD5.fullmatch(etag) is not None  # most that are not differ in it
+    return len(etag) == 32 and _MD5.fullmatch(etag) is not None  # len() rules out most others
 
 
 def etag_of_parts(etags: Sequence[str]) -> str:
-    """S3's etag of a multipart object: the MD5 of the parts' MD5s, and their number."""
+    """Return S3's etag of a multipart object: the MD5 of the parts' MD5s, and their number."""
     try:
         joined = b"".join(bytes.fromhex(etag.strip('"').removeprefix("W/")) for etag in etags)
     except ValueError:
@@ -51,7 +51,7 @@ def etag_of_parts(etags: Sequence[str]) -> str:
 
 
 def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError:
-    """The error that an object changed since it was listed; it may be longer than was read."""
+    """Return the error of an object that changed since it was listed, and may be even longer."""
     message = (
         f"it changed since it was listed: {listed_bytes:,} bytes then, now {read_bytes:,} or more"
     )
@@ -64,8 +64,8 @@ def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError
 def open_listed(
     store: Readable, key: str, size_bytes: int, etag: str, spare_bytes: int = 0
 ) -> Reader:
-    """Open an object as it was listed; its etag may be empty. ``object.changed``, and nothing is
-    read, if the store says that it is longer, by more than ``spare_bytes``.
+    """Open an object as it was listed; the etag may be empty. Raise ``object.changed`` before
+    reading if the object is longer than listed by more than ``spare_bytes``.
     """
     reader = store.open(key, if_match=etag or None)
     if reader.info.size_bytes > size_bytes + spare_bytes:
@@ -77,13 +77,13 @@ def open_listed(
 def read_listed(
     store: Readable, key: str, size_bytes: int, etag: str, spare_bytes: int = 0
 ) -> bytes:
-    """The bytes of an object that is opened as it was listed: see `open_listed`."""
+    """Read an object as it was listed; see `open_listed`."""
     with open_listed(store, key, size_bytes, etag, spare_bytes) as reader:
         return b"".join(reader)
 
 
 def checked_crc32c(store: Readable, key: str, etag: str, listed_bytes: int, data: bytes) -> int:
-    """The CRC32C of an object read as a whole, if it is as it was listed; see `StreamCheck`."""
+    """Return the CRC32C of an object's content, after the checks of `StreamCheck`."""
     if len(data) == listed_bytes and not (is_md5(etag) and store.features.etag_is_md5):
         crc32c: int = google_crc32c.value(data)
         return crc32c
@@ -96,7 +96,7 @@ def checked_crc32c(store: Readable, key: str, etag: str, listed_bytes: int, data
 def checked_crc32cs(
     store: Readable, objects: Sequence[tuple[str, int, str]], contents: Sequence[bytes]
 ) -> list[int]:
-    """`checked_crc32c` of several objects: key, listed size in bytes, and etag or empty."""
+    """Apply `checked_crc32c` to several objects: key, listed size in bytes, and etag or empty."""
     as_listed = list(map(len, contents)) == [size_bytes for _, size_bytes, _ in objects]
     if as_listed and not store.features.etag_is_md5:
         return list(map(google_crc32c.value, contents))
@@ -107,8 +107,8 @@ def checked_crc32cs(
 
 
 class StreamCheck:
-    """Checksums the bytes of an object as they are read, and compares them with the listing, whose
-    etag may be empty.
+    """Computes checksums of an object's bytes as they are read, and compares them with the listing.
+    The listed etag may be empty.
     """
 
     def __init__(self, store: Readable, key: str, etag: str, listed_bytes: int) -> None:
@@ -120,17 +120,17 @@ class StreamCheck:
         self._md5 = hashlib.md5(usedforsecurity=False) if provable else None
 
     def add(self, data: bytes, crc32c: int | None = None) -> None:
-        """Add the next bytes; with the CRC32C of everything up to their end, if it is known."""
+        """Add the next bytes; ``crc32c``, if known, covers everything up to their end."""
         self.size_bytes += len(data)
         self.crc32c = google_crc32c.extend(self.crc32c, data) if crc32c is None else crc32c
         if self._md5 is not None:
             self._md5.update(data)
 
     def check(self) -> bool:
-        """Compare everything read with the size and the etag; returns whether the etag proved it.
+        """Compare the content with the listed size and etag; return whether the etag proved it.
 
-        If the MD5 differs, the object is read again, unless etags of this store are known not to be
-        MD5: if both reads agree, they are what the store has.
+        If the MD5 differs, the object is read again, unless the store's etags are known not to be
+        MD5. Two equal reads count as the store's bytes.
         """
         if self.size_bytes != self._listed_bytes:
             where = object_url(self._store.url, self._key)

@@ -1,12 +1,12 @@
 """HTTP/1.1 for object stores, by libcurl: kept connections, TLS, proxies, and no copies of bodies.
 
-A request is a libcurl transfer that its own thread drives, and waits for in short turns: so it ends
-soon after the work it belongs to was stopped (`larder.store.interrupt`), always with an error, and
-nothing ever touches a socket or TLS but libcurl. The first mebibyte of an answer is received before
-`Http.request` returns, which is all of a small object; the rest as it is asked for.
+A request is a libcurl transfer that the calling thread drives, waiting in short turns. If the work
+is stopped (`larder.store.interrupt`), the request soon ends with an error. Only libcurl touches
+sockets and TLS. The first mebibyte of an answer, which is all of a small object, is received before
+`Http.request` returns; the rest on demand.
 
-Nothing is repeated here, but for GET and HEAD requests on a kept connection that turns out to be
-closed. A request that may change something is never sent twice: whoever repeats it knows.
+Only GET and HEAD requests are repeated here, if a kept connection turns out to be closed. A request
+that may change something is sent once: the caller decides about a repetition.
 
 libcurl: https://curl.se/libcurl/c/easy_setopt_options.html
 """
@@ -61,15 +61,15 @@ _NEVER_CHANGING = {"GET", "HEAD"}
 
 
 class BrokenError(Exception):
-    """There is no complete answer: the connection failed, or the answer is not HTTP.
+    """A missing or incomplete answer: the connection failed, or the answer is not HTTP.
 
     ``str(error)`` is the cause, as a clause for messages.
 
     Attributes:
-        hint: What to do about it; may be empty.
-        final: Whether it will be the same next time.
-        refused: Whether the server accepts no connections, or has no address in the network, and
-            has never answered this process: repeating the request for long is in vain.
+        hint: Advice for the message; may be empty.
+        final: Whether a repeated request would fail in the same way.
+        refused: Whether the server accepts no connections or has no address in the network, and has
+            never answered this process. Long repetition is then in vain.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class BrokenError(Exception):
 class Http:
     """Connections to one server, shared by all threads of the process; a forked child makes others.
 
-    The endpoint may have a path. Gives up if the server neither accepts nor sends a byte for
+    The endpoint may have a path. A request fails if the server neither accepts nor sends a byte for
     ``silence_seconds``.
     """
 
@@ -100,7 +100,7 @@ class Http:
         self.host = parts.netloc
         """The value of the Host header."""
         self.path = parts.path.rstrip("/")
-        """What precedes every path on the server."""
+        """The prefix of every path on the server."""
         _pools.add(self)
 
     def request(
@@ -108,23 +108,22 @@ class Http:
     ) -> Answer:
         """Send a request, and receive the head and the first mebibyte of the answer.
 
-        The target is path and query, percent-encoded. For PUT and POST, and for a body, which GET
-        and HEAD never have, a ``Content-Length`` is added to the headers.
+        The target is path and query, percent-encoded. GET and HEAD have no body. PUT, POST and
+        requests with a body get a ``Content-Length`` header.
 
         Raises:
             BrokenError: There is no answer.
-            FatalError: ``run.interrupted``: the work that this belongs to was stopped.
+            FatalError: ``run.interrupted``: the work was stopped.
         """
         return self._answer(self._begin(method, target, headers, body))
 
     def get_each(
         self, requests: Iterable[tuple[str, Mapping[str, str]]], ahead: int
     ) -> Generator[Answer, None, None]:
-        """The answers to GET requests with these targets and headers, in their order.
+        """Yield the answers to GET requests with these targets and headers, in order.
 
-        Up to ``ahead`` of them are in progress, so that the server works on all. Raises the errors
-        of `request`, each in its turn, after which there are no more answers. To be closed, or read
-        to its end.
+        Up to ``ahead`` requests are in progress at once. The first error of a request, raised in
+        its turn, ends the iteration. Close the generator, or read it to its end.
         """
         rest, sent = iter(requests), deque[_Transfer]()
         try:
@@ -164,7 +163,7 @@ class Http:
             if isinstance(error, BrokenError) and error.refused and self.answered:
                 raise BrokenError(str(error)) from error
             raise
-        except BaseException:  # such as Ctrl-C, after which nobody knows what state it is in
+        except BaseException:  # such as Ctrl-C, which leaves an unknown state
             transfer.close()
             raise
         self.answered = True
@@ -175,7 +174,7 @@ class Http:
         return answer
 
     def _return(self, transfer: _Transfer) -> None:
-        """Use a handle again; its connection too, unless an answer was left unread."""
+        """Keep a handle for reuse, and its connection unless an answer was left unread."""
         if transfer.pid != os.getpid():
             return
         transfer.end()
@@ -200,7 +199,7 @@ _creating = threading.Lock()
 
 
 def _pause() -> None:
-    """A fork waits while libcurl runs: a child would wait for ever for the locks of OpenSSL."""
+    """Delay a fork until libcurl pauses: the child would wait forever for OpenSSL's locks."""
     _creating.acquire()
     for transfer in list(_transfers):
         transfer.running.acquire()
@@ -214,7 +213,7 @@ def _resume() -> None:
 
 
 def _forked() -> None:
-    """To close a connection, used or idle, would say goodbye on that of the parent process."""
+    """Leave all connections to the parent: closing a copy would end the parent's TLS session."""
     leave_to_parent(list(_transfers))
     for pool in list(_pools):
         pool._idle = []
@@ -225,11 +224,11 @@ os.register_at_fork(before=_pause, after_in_parent=_resume, after_in_child=_fork
 
 
 class Answer(Closing):
-    """An answer. Closed at the end of a ``with`` block, or once it was read.
+    """An answer. It closes at the end of a ``with`` block, or once the body was read.
 
     Attributes:
         status: The status code.
-        headers: By lower-case name; those of the same name are joined by commas.
+        headers: Values by lower-case name; repeated headers are joined by commas.
     """
 
     def __init__(self, pool: Http, transfer: _Transfer, first: Sequence[bytes]) -> None:
@@ -247,12 +246,12 @@ class Answer(Closing):
 
     @property
     def body(self) -> bytes | None:
-        """The whole body, if all of it has arrived before any was read."""
+        """The whole body, if all of it arrived before any was read; else None."""
         return None if self._transfer else b"".join(self._first)
 
     def __iter__(self) -> Iterator[bytes]:
-        """The body, in pieces of 64 KiB to 1 MiB but for the ends of what arrived at once; or an
-        error if it is not what was announced.
+        """Yield the body in pieces of usually 64 KiB to 1 MiB; raise an error if its length differs
+        from the announced length.
         """
         pieces, self._first = self._first, ()
         yield from pieces
@@ -276,7 +275,7 @@ class Answer(Closing):
         return data
 
     def beginning(self, most_bytes: int) -> bytes:
-        """Read the first ``most_bytes`` of the body, and no further."""
+        """Read the first ``most_bytes`` of the body, and stop receiving."""
         pieces, size_bytes = [], 0
         for piece in self:
             pieces.append(piece)
@@ -305,8 +304,7 @@ class Answer(Closing):
 class _Transfer:
     """A handle of libcurl with its connection: one request at a time, one thread at a time.
 
-    No callback runs Python code where that can be avoided: libcurl would swallow a
-    KeyboardInterrupt in it.
+    Callbacks avoid Python code where possible: libcurl would swallow a KeyboardInterrupt there.
     """
 
     def __init__(self, options: Mapping[int, Any], silence_seconds: float) -> None:
@@ -318,7 +316,7 @@ class _Transfer:
                 self._curl.setopt(option, setting)
             _transfers.add(self)
         self._silence_seconds = silence_seconds
-        # Host and port, never the user: a password may have any character.
+        # Host and port without the user; a password may have any character.
         self.proxy = options[pycurl.PROXY].rpartition("@")[2].rpartition("//")[2].rstrip("/")
         self.pid = os.getpid()
         self._added = False
@@ -326,7 +324,7 @@ class _Transfer:
         self._uploaded = 0
         self._data: list[bytes] = []
         self.head: list[bytes] = []
-        """The lines of the head, and those of interim answers before it."""
+        """The header lines of the answer and of interim answers before it."""
         self._curl.setopt(pycurl.WRITEFUNCTION, self._data.append)
         self._curl.setopt(pycurl.HEADERFUNCTION, self.head.append)
         self.done = True
@@ -334,7 +332,7 @@ class _Transfer:
     def begin(
         self, method: str, url: str, headers: Mapping[str, str], body: Sequence[Buffer]
     ) -> None:
-        """Set everything up for a request."""
+        """Set the options of a request."""
         lines = [f"{name}: {text}" if text else f"{name};" for name, text in headers.items()]
         if _UNSENDABLE.search("".join(lines)):
             raise BrokenError("a header has characters that cannot be sent", final=True)
@@ -357,7 +355,7 @@ class _Transfer:
         self._added = True
 
     def send(self) -> bool:
-        """Send the request, as far as is possible now; False if that is not all of it."""
+        """Send the request without waiting; return False if a part is left to send."""
         with self.running:
             _, running = self._multi.perform()
         return not running or self._curl.getinfo(pycurl.REQUEST_SIZE) > 0
@@ -367,7 +365,7 @@ class _Transfer:
         return self._method != "HEAD" and status not in (204, 304)
 
     def receive(self) -> Sequence[bytes]:
-        """The next mebibyte of the body, or less at its end; the first comes with the head."""
+        """Receive the next mebibyte of the body, or less at its end; first also the head."""
         if self.pid != os.getpid():
             raise BrokenError("the connection is that of the parent process")
         interrupt = interrupted_by()
@@ -387,13 +385,13 @@ class _Transfer:
                 last_event = time.monotonic()
             elif time.monotonic() - last_event >= self._silence_seconds:
                 raise BrokenError("no answer in time")
-        # Small pieces, such as those of TLS, would cost others more time than one copy does.
+        # Passing on many small pieces, such as TLS records, would cost more time than one copy.
         pieces = [b"".join(self._data)] if len(self._data) > _MOST_PIECES else list(self._data)
         self._data.clear()
         return pieces
 
     def _wait(self) -> bool:
-        """Wait for the connection, for a moment; whether something has happened there."""
+        """Wait a moment for the connection; return whether it became ready or has sent bytes."""
         due_ms = self._multi.timeout()  # 0 if libcurl has something to do, such as TLS to decrypt
         if due_ms == 0:
             return False
@@ -404,7 +402,7 @@ class _Transfer:
         if self._multi.select(seconds) > 0:
             return True
         if time.monotonic() - began < seconds / 2:
-            # select() knows no descriptors from 1024 on, nor the one of a name being resolved.
+            # select() knows no descriptors from 1024 on, and none during a name's resolution.
             socket = self._curl.getinfo(pycurl.ACTIVESOCKET)
             if socket < 0:
                 time.sleep(_RECHECK_SECONDS)
@@ -424,27 +422,27 @@ class _Transfer:
             raise _unresolved(code, url, self.proxy) or _broken(code, text, system, self.proxy)
 
     def end(self) -> None:
-        """The request is over; if its answer was not complete, libcurl closes the connection."""
+        """End the request; libcurl closes the connection if the answer was incomplete."""
         if self._added:
             self._added = False
             with self.running:
                 self._multi.remove_handle(self._curl)
-        if self._method not in _NEVER_CHANGING:  # these have none
-            self._curl.setopt(pycurl.READFUNCTION, _NOTHING)  # lets go of the body
+        if self._method not in _NEVER_CHANGING:  # GET and HEAD have no body
+            self._curl.setopt(pycurl.READFUNCTION, _NOTHING)  # releases the body
         self._data.clear()
         self.head.clear()
 
     def close(self) -> None:
         """Close the connection."""
         with self.running:
-            with suppress(pycurl.error):  # it is not in use
+            with suppress(pycurl.error):  # the handle is not in use
                 self._multi.remove_handle(self._curl)
             self._curl.close()
             self._multi.close()
 
 
 def _send(transfers: Iterable[_Transfer]) -> None:
-    """Send requests; connections are made at the same time."""
+    """Send requests, making their connections at the same time."""
     interrupt = interrupted_by()
     while transfers := [each for each in transfers if not each.send()]:
         if interrupt:
@@ -453,7 +451,7 @@ def _send(transfers: Iterable[_Transfer]) -> None:
 
 
 def _once() -> Callable[..., int]:
-    """A function that lets libcurl send a request, but not again on another connection."""
+    """Return a callback that lets libcurl send a request once, not again on another connection."""
     answers: Iterator[int] = iter([pycurl.PREREQFUNC_OK])
     no: int = pycurl.PREREQFUNC_ABORT
 
@@ -464,7 +462,7 @@ def _once() -> Callable[..., int]:
 
 
 def _reading(body: Sequence[Buffer]) -> Callable[[int], bytes]:
-    """A function that returns the next bytes of a body in pieces, and none at its end."""
+    """Return a callback that returns the next bytes of a body in pieces, and none at its end."""
     if len(body) == 1 and isinstance(body[0], bytes):
         return BytesIO(body[0]).read
     views = [memoryview(piece).cast("B") for piece in reversed(body)]
@@ -482,7 +480,7 @@ def _reading(body: Sequence[Buffer]) -> Callable[[int], bytes]:
 
 
 def _parsed(lines: Sequence[bytes]) -> tuple[int, dict[str, str]]:
-    """Status and headers of the last head: a proxy's may precede it, and trailers follow it."""
+    """Parse status and headers of the last head: a proxy's head may precede it, trailers follow."""
     first = max([n for n, line in enumerate(lines) if line.startswith(b"HTTP/")])
     headers: dict[str, str] = {}
     for line in lines[first + 1 :]:
@@ -495,9 +493,9 @@ def _parsed(lines: Sequence[bytes]) -> tuple[int, dict[str, str]]:
 
 
 def _options(server: SplitResult, connect_seconds: float) -> dict[int, Any]:
-    """What is the same for all requests to a server."""
+    """Return the options that all requests to a server share."""
     options: dict[int, Any] = {
-        pycurl.NOSIGNAL: 1,  # there are threads
+        pycurl.NOSIGNAL: 1,  # required with threads
         pycurl.PATH_AS_IS: 1,  # keys may have segments like ".."
         pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
         pycurl.HTTP_CONTENT_DECODING: 0,  # objects arrive as they are stored
@@ -518,7 +516,7 @@ def _options(server: SplitResult, connect_seconds: float) -> dict[int, Any]:
 
 
 def _proxy(server: SplitResult) -> str:
-    """The proxy of the environment for a server; empty if there is none."""
+    """Return the environment's proxy for a server, or an empty string."""
     proxies = getproxies()
     proxy = proxies.get(server.scheme) or proxies.get("all", "")
     if not proxy or proxy_bypass(server.netloc) or _is_in_network(server, proxies.get("no", "")):
@@ -527,9 +525,9 @@ def _proxy(server: SplitResult) -> str:
 
 
 def _is_in_network(server: SplitResult, no_proxy: str) -> bool:
-    """Whether a server is given by an address in a network that has no proxy, as for curl."""
+    """Whether a server is given as an address in a network without a proxy, as for curl."""
     for each in re.split(r"[\s,]+", no_proxy):
-        with suppress(ValueError):  # one of the two is a name
+        with suppress(ValueError):  # host or network is a name
             network = ip_network(each.strip("[]"), strict=False)
             if ip_address(server.hostname or "") in network:
                 return True
@@ -537,7 +535,7 @@ def _is_in_network(server: SplitResult, no_proxy: str) -> bool:
 
 
 def trusted_certificates() -> str:
-    """The file or folder with them: the one that a variable names, the system's, or botocore's."""
+    """Return the file or folder with certificates: from a variable, the system or botocore."""
     named = filter(None, map(os.environ.get, _CA_BUNDLES))
     return next(named, None) or _system_certificates()
 

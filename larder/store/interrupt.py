@@ -1,4 +1,4 @@
-"""Ends what a run waits for when it is stopped, so that it does not wait for a slow network."""
+"""Ends the waits of a stopped run, so that it does not hang on a slow network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from larder.errors import FatalError
 from larder.progress import Progress, check_stopped
 
 INTERRUPTED = "run.interrupted"
-"""The code of the error that ends what was stopped."""
+"""The code of the error that ends stopped work."""
 
 T = TypeVar("T")
 
@@ -24,9 +24,9 @@ _current = threading.local()
 
 
 class Interrupt:
-    """Whether the work of some threads was stopped: what waits under it asks again and again.
+    """A stop signal for the work of some threads, which their waits check regularly.
 
-    What stops the outer one stops this one too. A call of this work is repeated for at most
+    The outer signal stops this work too. A call of this work is repeated for at most
     ``patience_seconds``.
     """
 
@@ -42,7 +42,7 @@ class Interrupt:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """What this thread does within a ``with`` block ends when this is stopped."""
+        """Let a stop end this thread's work within a ``with`` block."""
         before = getattr(_current, "interrupt", None)
         _current.interrupt = self
         try:
@@ -55,12 +55,12 @@ class Interrupt:
         self._stopped.set()
 
     def check(self) -> None:
-        """Raise a FatalError, ``run.interrupted``, if this was stopped."""
+        """Raise a FatalError, ``run.interrupted``, if the work was stopped."""
         if self.stopped:
             raise FatalError(INTERRUPTED, "stopped")
 
     def sleep(self, seconds: float) -> None:
-        """Wait, but not longer than until this is stopped, which is an error."""
+        """Wait; raise a FatalError, ``run.interrupted``, soon after a stop."""
         until = time.monotonic() + seconds
         while not self.stopped and (left := until - time.monotonic()) > 0:
             self._stopped.wait(min(left, _TURN_SECONDS))
@@ -68,7 +68,7 @@ class Interrupt:
 
 
 class _Grace(Interrupt):
-    """Is stopped a moment after the outer one."""
+    """A stop signal that follows the outer signal by a moment."""
 
     def __init__(self, outer: Interrupt) -> None:
         super().__init__(outer)
@@ -84,9 +84,9 @@ class _Grace(Interrupt):
 
 @contextmanager
 def grace() -> Iterator[None]:
-    """A stop ends a request within a ``with`` block only if it takes longer than a moment.
+    """Let requests within a ``with`` block run for a moment after a stop.
 
-    For requests that begin or abort an upload: one that is left behind would be paid for.
+    For requests that begin or abort an upload: a leftover upload would cost money.
     """
     interrupt = interrupted_by()
     with _Grace(interrupt).active() if interrupt else nullcontext():
@@ -110,14 +110,14 @@ def stopping_waits(progress: Progress | None) -> Iterator[None]:
 
 
 def check_wait() -> None:
-    """Raise a FatalError, ``run.interrupted``, if what this thread waits for was stopped."""
+    """Raise a FatalError, ``run.interrupted``, if this thread's work was stopped."""
     if interrupt := interrupted_by():
         interrupt.check()
     check_stopped(getattr(_current, "progress", None))
 
 
 def in_thread(pool: Executor, call: Callable[[], T]) -> Future[T]:
-    """Make a call in another thread; what stops this thread's work stops it too."""
+    """Make a call in another thread; a stop of this thread's work ends the call too."""
     interrupt, progress = interrupted_by(), getattr(_current, "progress", None)
 
     def work() -> T:

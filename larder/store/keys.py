@@ -1,4 +1,4 @@
-"""Which keys are valid, and how a key is appended to a store's URL."""
+"""Checks of keys, and the addresses of objects."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from larder.disk import TEMPORARY_PREFIX
 from larder.errors import ObjectError
 
 _BAD_IN_LINES = ("\n\n", "\n.", "\n/", "/\n", "//", "/.", "\0")
-"""What lines of plain keys do not contain."""
+"""Texts that lines of plain keys never contain."""
 
 
 def object_url(store_url: str, key: str) -> str:
-    """The object's address, for messages: the store's URL, a slash and the key."""
+    """Return an object's address for messages: the store's URL, a slash and the key."""
     return store_url + key if store_url.endswith("/") else f"{store_url}/{key}"
 
 
 def folder_prefix(path: str) -> str:
-    """``a/b`` and ``a/b/`` become ``a/b/``; an empty path stays empty."""
+    """Return a path with one slash at its end, as in ``a/b/``; an empty path stays empty."""
     path = path.rstrip("/")
     return f"{path}/" if path else ""
 
 
 def check_key(key: str, store_url: str, *, prefix: str = "") -> bytes:
-    """The key's UTF-8 bytes if it is valid in an object store, with ``prefix``, what the store puts
-    before it; otherwise an ``object.bad_key``: empty, over 1,024 bytes, or not Unicode.
+    """Return a key's UTF-8 bytes, if it is valid in a bucket after the store's ``prefix``. Raise
+    ``object.bad_key`` if it is empty, has over 1,024 bytes with the prefix, or is not Unicode.
     """
     try:
         raw = key.encode()
@@ -42,7 +42,7 @@ def check_key(key: str, store_url: str, *, prefix: str = "") -> bytes:
 
 
 def check_path_key(key: str, store_url: str) -> bytes:
-    """The key's UTF-8 bytes if it is a valid path below a directory; else ``object.bad_key``."""
+    """Return a key's UTF-8 bytes if it is a valid path in a directory; else ``object.bad_key``."""
     if _is_plain(key):
         return key.encode()
     try:
@@ -59,14 +59,14 @@ def check_path_key(key: str, store_url: str) -> bytes:
 
 
 def check_path_keys(keys: Sequence[str], store_url: str) -> list[bytes]:
-    """`check_path_key` of several keys, at a fifth of the time."""
+    """Apply `check_path_key` to several keys, in a fifth of the time."""
     if _are_plain(keys):
         return [key.encode() for key in keys]
     return [check_path_key(key, store_url) for key in keys]
 
 
 def _is_plain(key: str) -> bool:
-    """Whether a key is certainly valid, as most are: millions are checked."""
+    """Whether a key is certainly valid: a fast test, as millions of keys are checked."""
     return (
         key.isascii()
         and 0 < len(key) <= MAX_NAME_BYTES
@@ -96,7 +96,7 @@ def _bad(key: str, store_url: str, reason: str) -> ObjectError:
 
 
 def _are_plain(keys: Sequence[str]) -> bool:
-    """Whether keys are certainly valid; none is if one has a newline at an unlucky place."""
+    """Whether all keys are certainly valid; a newline within a key may make this False."""
     text = "\n".join(["", *keys, ""])
     return (
         text.isascii()

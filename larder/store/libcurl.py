@@ -1,7 +1,7 @@
-"""pycurl with the libcurl of its own, also where another package has loaded one before.
+"""pycurl with its own libcurl, even if another package has loaded a libcurl before.
 
-TensorFlow shows its libcurl, and its TLS library, to everything that is loaded later: pycurl would
-take these functions, and refuse their release.
+TensorFlow exports its libcurl and its TLS library to libraries loaded later. pycurl would use these
+functions, and refuse their release.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _GLOBAL_ALL = 3
 
 
 def _import_pycurl() -> ModuleType:
-    """Import pycurl; beside another libcurl, have its libraries look among themselves first.
+    """Import pycurl; beside another libcurl, resolve its symbols in its own libraries first.
 
     Raises:
-        ConfigError: ``config.missing_package``: it cannot be imported, or not beside the other.
+        ConfigError: ``config.missing_package``: pycurl cannot be imported.
     """
     loaded, before = ctypes.CDLL(None), sys.getdlopenflags()
     is_hidden = "pycurl" not in sys.modules and hasattr(loaded, "curl_easy_init")
-    deep = getattr(os, "RTLD_DEEPBIND", 0) if is_hidden else 0  # glibc alone has it
+    deep = getattr(os, "RTLD_DEEPBIND", 0) if is_hidden else 0  # only in glibc
     sys.setdlopenflags(before | deep)
     try:
         import pycurl
@@ -43,10 +43,11 @@ def _import_pycurl() -> ModuleType:
 def _share_allocator(extension: ModuleType, loaded: ctypes.CDLL) -> None:
     """Give libcurl the allocator of the process, which may be tcmalloc or jemalloc.
 
-    It has found glibc's, and would free with it what glibc has allocated with the other.
+    libcurl has found glibc's allocator, and would free with it memory that glibc allocated with the
+    process's.
     """
     libcurl = ctypes.CDLL(extension.__file__)
-    libcurl.curl_global_cleanup()  # it keeps the first allocator until then
+    libcurl.curl_global_cleanup()  # libcurl keeps the first allocator until then
     names = ("malloc", "free", "realloc", "strdup", "calloc")
     libcurl.curl_global_init_mem(_GLOBAL_ALL, *(getattr(loaded, name) for name in names))
 

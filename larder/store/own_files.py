@@ -1,4 +1,4 @@
-"""Larder's own files in a store, of which a refusal is one of the whole store."""
+"""Larder's own files in a store; a refused file counts as a refusal of the whole store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from larder.units import format_bytes
 T = TypeVar("T")
 
 LAST = "\U0010ffff"
-"""The last character: after every key that begins with a prefix comes the prefix with this."""
+"""The last character: a prefix with this character sorts after all keys with the prefix."""
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def published_file_errors() -> Iterator[None]:
 
 
 def once_more(read: Callable[[], T]) -> T:
-    """Read what was published; a second time if it is damaged, as a store may err once."""
+    """Read a published file; read again if it is damaged, as a store may err once."""
     try:
         return read()
     except (DamageError, ObjectError):
@@ -42,7 +42,7 @@ def once_more(read: Callable[[], T]) -> T:
 
 
 def read_optional(store: Store, key: str) -> bytes | None:
-    """The bytes of one of Larder's own files, or None if it does not exist."""
+    """Read one of Larder's own files; return None if it does not exist."""
     try:
         with published_file_errors():
             return read_document(store, key)
@@ -62,7 +62,7 @@ def read_document(store: Readable, key: str, if_match: str | None = None) -> byt
 def read_digest(
     store: Readable, key: str, each: Callable[[Any], object] = len, *, if_match: str | None = None
 ) -> tuple[int, str]:
-    """The length and the sha256 of an object; ``each`` gets every buffer of it."""
+    """Return the length and the sha256 of an object; ``each`` gets every buffer."""
     hasher, size_bytes = hashlib.sha256(), 0
     with store.open(key, if_match=if_match) as reader:
         for buffer in reader:
@@ -73,7 +73,7 @@ def read_digest(
 
 
 def has_sha256(store: Readable, info: ObjectInfo, sha256: str) -> bool:
-    """Whether the content of an object has a digest; false if it cannot be read, or changes."""
+    """Whether an object's content has this sha256; False if it is unreadable or changes."""
     try:
         return read_digest(store, info.key, if_match=info.etag)[1] == sha256
     except ObjectError:
@@ -83,9 +83,9 @@ def has_sha256(store: Readable, info: ObjectInfo, sha256: str) -> bool:
 def listed_pages(
     root: Store, prefix: str = "", *, start_after: str = ""
 ) -> Iterator[list[ObjectInfo]]:
-    """The pages of a listing; a directory that does not exist is empty, like a prefix in a bucket.
+    """Yield the pages of a listing after the key ``start_after``.
 
-    Only those after the key ``start_after``.
+    A missing directory counts as empty, like a prefix in a bucket.
     """
     try:
         yield from root.list(prefix, start_after=start_after)
@@ -95,12 +95,12 @@ def listed_pages(
 
 
 def listed(root: Store, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
-    """The objects of `listed_pages`, in order."""
+    """Yield the objects of `listed_pages`, in order."""
     return chain.from_iterable(listed_pages(root, prefix, start_after=start_after))
 
 
 def not_kept(where: str, size_bytes: int, kept_bytes: int | None) -> StoreError:
-    """The error that a store has acknowledged a file, and has not, or not all of it."""
+    """Return the error of a store that acknowledged a file, but does not list all its bytes."""
     kept = "does not list it" if kept_bytes is None else f"lists {kept_bytes:,} bytes"
     message = f"the store has acknowledged {size_bytes:,} bytes, but {kept}"
     hint = "run again, which writes it again; if this comes back, the store loses what it is given"

@@ -1,14 +1,13 @@
-"""Which permissions the calls of a store need, errors that name the missing one, and a first try.
+"""Permissions that the calls of a store need: errors that name missing ones, and early probes.
 
-A call that a policy does not allow is answered with 403, which says neither which permission is
-missing nor where it would be granted; where the caller knows, `permission` says it.
+A forbidden call is answered with 403, which names neither the missing permission nor the place to
+grant it. `permission` adds both.
 
-In its first seconds, a run tries what it will do to both stores, so that it does not fail later
-(`probe_source`, `probe_storage`): the source is listed, and one object read; in the storage, a
-small object is written, read, listed and deleted. Directories are not tried: their permissions may
-differ from one folder to the next, and are reported as exactly as soon as they matter. Neither is
-``s3:AbortMultipartUpload``: without it, a run that is stopped while it writes a large object leaves
-parts behind.
+A run first tries its calls on both stores, so that it does not fail later (`probe_source`,
+`probe_storage`). The source is listed, and one object read. In the storage, a small object is
+written, read, listed and deleted. Directories are not probed: permissions may differ between
+folders, and later errors there are as exact. ``s3:AbortMultipartUpload`` is not probed either:
+without it, a run stopped during a large write leaves parts behind.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from larder.errors import ObjectError, StoreError
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
 
-_S3_READ = ("s3:GetObject", "s3:ListBucket")  # so that a missing object is not answered as refused
+_S3_READ = ("s3:GetObject", "s3:ListBucket")  # without the latter, 403 for a missing object
 _S3_PARTS = ("s3:PutObject", "s3:AbortMultipartUpload")
 _GS_READ = ("storage.objects.get", "storage.objects.list")
 _GS_WRITE = ("storage.objects.create", "storage.objects.delete")  # the latter to replace
@@ -51,21 +50,21 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **dict.fromkeys(("abort_uploads", "abort", "region"), ()),
     },
 }
-"""By provider and method of a store (or of its writers): the permissions that it needs.
+"""Permissions by provider and method of a store or its writers.
 
-A copy also has to read the source. At Google, ``region`` takes storage.buckets.get: without it, the
+A copy also has to read the source. At Google, ``region`` takes storage.buckets.get; without it, the
 location stays unknown.
 """
 
 POLICIES = "deployments/policies"
-"""Where the policies with these permissions are, below the root of the repository."""
+"""The folder of the policies with these permissions, below the root of the repository."""
 
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "source-reader": ("list", "head", "open", "get"),
     "storage-writer": tuple(ACTIONS["s3"]),
     "trainer": ("list", "head", "open", "get"),
 }
-"""By role, the methods that it calls."""
+"""Methods of a store that a role calls."""
 
 _ROLES = {"source": "source-reader", "storage": "storage-writer"}
 
@@ -76,13 +75,13 @@ _CLOUDS = {"s3": "aws", "gs": "gcp"}
 
 
 def is_remote(store: Readable) -> bool:
-    """Whether a store has permissions at all: it is a bucket."""
+    """Whether a store is a bucket, and so has permissions."""
     place = store.features.place
     return place is not None and place.provider in ACTIONS
 
 
 def actions(store: Readable, *methods: str) -> tuple[str, ...]:
-    """The permissions that methods of a store need, each once; none if it is not a bucket."""
+    """Return the permissions that methods of a store need, each once; none for a directory."""
     place = store.features.place
     of_method = ACTIONS.get(place.provider, {}) if place else {}
     repeated = (action for method in methods for action in of_method.get(method, ()))
@@ -91,8 +90,8 @@ def actions(store: Readable, *methods: str) -> tuple[str, ...]:
 
 @contextmanager
 def permission(store: Readable, side: str, *methods: str) -> Iterator[None]:
-    """Say which permission is missing, if the store refuses one of these calls; ``side`` is
-    ``source`` or ``storage``, what the store is to the run.
+    """Name the missing permission if the store refuses one of these calls; ``side`` is the store's
+    role, ``source`` or ``storage``.
     """
     try:
         yield
@@ -112,7 +111,7 @@ def permission(store: Readable, side: str, *methods: str) -> Iterator[None]:
 
 
 def _is_refusal(error: ObjectError | StoreError) -> bool:
-    """Whether a permission is missing: a 403 without a cause of its own, such as an archive."""
+    """Whether a permission is missing: a 403 without another cause, such as an archived object."""
     general = not error.hint or error.hint.startswith("request permission")
     return general and (error.code == "store.denied" or "403" in error.message)
 
@@ -124,7 +123,7 @@ _SAMPLES = 3
 
 
 def sample_of(objects: Sequence[ObjectInfo]) -> list[ObjectInfo]:
-    """Up to three objects with content to read: the first, the middle and the last one."""
+    """Choose up to three objects with content: the first, the middle and the last."""
     candidates = [info for info in objects if info.size_bytes and not info.storage_class]
     candidates = candidates or [info for info in objects if info.size_bytes]
     places = dict.fromkeys((0, len(candidates) // 2, len(candidates) - 1)) if candidates else ()
@@ -132,10 +131,10 @@ def sample_of(objects: Sequence[ObjectInfo]) -> list[ObjectInfo]:
 
 
 def probe_source(source: Readable, samples: Iterable[ObjectInfo] | None = None) -> None:
-    """Find out whether a source may be listed and read; does nothing unless it is a bucket.
+    """Check that a source may be listed and read; does nothing for a directory.
 
-    One object that cannot be read is a failure of that object; it takes several to refuse the run.
-    Without ``samples``, a page is listed to find some.
+    Reading counts as refused only if access to every sample is denied: one unreadable object is a
+    failure of that object. Without ``samples``, a page is listed to find some.
     """
     if not is_remote(source):
         return
@@ -147,7 +146,7 @@ def probe_source(source: Readable, samples: Iterable[ObjectInfo] | None = None) 
         try:
             with permission(source, "source", "get"):
                 source.get(info.key, length=1)
-        except ObjectError:  # changed, vanished or archived: that is found out about each object
+        except ObjectError:  # changed, vanished or archived: the run reports that for each object
             return
         except StoreError as error:
             if error.code != "store.denied":
@@ -160,10 +159,10 @@ def probe_source(source: Readable, samples: Iterable[ObjectInfo] | None = None) 
 
 
 def probe_storage(root: Store, prefix: str) -> None:
-    """Find out whether objects may be written, read, listed and deleted; only in a bucket.
+    """Check that objects may be written, read, listed and deleted; does nothing for a directory.
 
-    The key to write is ``prefix`` and random digits; ``store.refused`` if the bucket answers, but
-    does not keep what was written. Objects that killed runs left here a day ago are deleted.
+    The probe's key is ``prefix`` and random digits. A bucket that does not keep the probe is
+    ``store.refused``. Probes that killed runs left over a day ago are deleted.
     """
     if not is_remote(root):
         return

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to keep trying.
+    """Number and timing of repeated calls.
 
     The pause before attempt ``n + 1`` is random between 0 and ``first_delay_seconds * 2**(n-1)``,
     but at most ``most_delay_seconds`` (full jitter: callers that failed at the same time do not
@@ -57,8 +57,8 @@ class RetryPolicy:
     Attributes:
         attempts: Maximum number of attempts, at least 1. Twelve take 45 seconds, on average.
         first_delay_seconds: Maximum pause after the first failure.
-        deadline_seconds: How long after the start of the first attempt the last one should have
-            ended: none starts that would end later if it took as long as the one before.
+        deadline_seconds: Time from the start of the first attempt to the end of the last. No
+            attempt starts that would end later if it took as long as the previous attempt.
     """
 
     attempts: int = 12
@@ -79,7 +79,7 @@ class _Tries:
         self.failures = 0
 
     def pause(self, error: RetryableError) -> None:
-        """Wait after a failure, or raise it, with the number of attempts, if none is left."""
+        """Wait after a failure; raise it with the number of attempts if no attempt is left."""
         policy = self._policy
         self.failures += 1
         longest = policy.first_delay_seconds * 2.0 ** (self.failures - 1)
@@ -118,8 +118,8 @@ def repeated(call: Callable[[], T], policy: RetryPolicy) -> T:
 class RetryStore(DelegatingStore):
     """A store whose calls are repeated according to a policy.
 
-    ``writer()`` is not: bytes that went into a stream are gone and cannot be sent again. The
-    backend itself has to make the upload parts of a stream reliable.
+    ``writer()`` is not repeated: bytes written to a stream are gone and cannot be sent again. The
+    inner store has to make the upload parts of a stream reliable.
     """
 
     def __init__(self, inner: Store, policy: RetryPolicy) -> None:
@@ -130,7 +130,7 @@ class RetryStore(DelegatingStore):
         return repeated(partial(call, **options), self.policy)
 
     def get_each(self, objects: Iterable[tuple[str, int, str]], ahead: int = AHEAD) -> Contents:
-        """From what fails on one by one."""
+        """Yield the contents; read one by one from the first failure on."""
         left = list(objects)
         try:
             for data in self.inner.get_each(tuple(left), ahead):
@@ -141,7 +141,7 @@ class RetryStore(DelegatingStore):
                 yield read_listed(self, key, size_bytes, etag, PIECE_BYTES)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """Continues after the last good page."""
+        """Yield the pages; after a failure, continue after the last good page."""
         tries = _Tries(self.policy)
         while True:
             try:
@@ -155,7 +155,7 @@ class RetryStore(DelegatingStore):
                 return
 
     def open(self, key: str, **options: Unpack[ReadOptions]) -> Reader:
-        """The reader continues where the stream failed."""
+        """Open an object; the reader continues where a stream failed."""
         first = super().open(key, **options)
         if isinstance(first, BytesReader):
             return first
@@ -163,10 +163,10 @@ class RetryStore(DelegatingStore):
         return RetryReader(self.inner, self.policy, first, offset, length)
 
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
-        """An object with the same bytes counts as written, whoever wrote it.
+        """Write an object; an existing object with the same bytes counts as written.
 
-        The answer to a conditional put may be lost after the object was written; if it is sent
-        again, here or by what sends requests, it meets its own object.
+        The answer to a conditional put may be lost after the object was written. The repeated put
+        then finds its own object.
         """
         try:
             return super().put(key, data, **options)
@@ -176,7 +176,7 @@ class RetryStore(DelegatingStore):
             raise
 
     def _ours(self, key: str, data: Buffer) -> ObjectInfo | None:
-        """The existing object, if it has exactly these bytes."""
+        """Return the existing object if it has exactly these bytes."""
         try:
             info = self.head(key)
             same = info.size_bytes == len(data) and self.get(key, if_match=info.etag) == data
@@ -185,17 +185,17 @@ class RetryStore(DelegatingStore):
         return info if same else None
 
     def begin_upload(self, key: str, **options: Unpack[UploadOptions]) -> Upload | None:
-        """Every call of the upload is repeated."""
+        """Begin an upload whose calls are repeated."""
         inner = super().begin_upload(key, **options)
         return RetryUpload(inner, self.policy) if inner is not None else None
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
-        """Not repeated."""
+        """Start a stream without repeated calls; see the class."""
         return self.inner.writer(key, like=like, sync=sync)
 
 
 class RetryUpload(Upload):
-    """Repeats the calls of an upload."""
+    """Repeats the calls of an upload, except `abort` and `leave`."""
 
     def __init__(self, inner: Upload, policy: RetryPolicy) -> None:
         self.id = inner.id
@@ -230,7 +230,7 @@ class RetryUpload(Upload):
 
 
 class RetryReader(Reader):
-    """Opens the object again where its stream failed."""
+    """A reader that opens the object again where the stream failed."""
 
     def __init__(
         self, store: Store, policy: RetryPolicy, first: Reader, offset: int, length: int | None

@@ -1,4 +1,4 @@
-"""Files for libraries that read files, over objects that are read in ranges."""
+"""Seekable files for libraries, over objects that are read in ranges."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from larder.store.base import Readable
 
 
 class ObjectFile(io.RawIOBase):
-    """An object as a seekable file, of which each read is one range; nothing is kept between reads.
+    """An object as a seekable file: each read is one range, and nothing is kept between reads.
 
-    It is read on the condition that it has this etag, if that is not empty. ``error`` is that of
-    the last read that failed: libraries may raise another one instead.
+    Reads require the etag, unless it is empty. ``error`` is the error of the last failed read,
+    because libraries may raise another error instead.
     """
 
     def __init__(self, store: Readable, key: str, size_bytes: int, etag: str = "") -> None:

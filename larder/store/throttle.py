@@ -1,8 +1,8 @@
-"""Limits the bytes per second that a run reads and that it writes through its stores.
+"""Limits the bytes per second that a run reads, and that it writes, through its stores.
 
-Each process that works for the run has an equal share of the limit, from the start of a stage to
-its end; the share of one that is lost is not given to the others. Copies that servers make do not
-count, nor do parts of uploads: what is in them was read before, at the same rate.
+Each process of the run has an equal share of the limit during a stage; the share of a lost process
+stays unused. Server-side copies do not count. Upload parts do not count either: their bytes were
+read before, at the same rate.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from typing import Unpack
 
 BURST_SECONDS = 0.1
-"""How much may be moved at once after a pause: as much as the limit allows in this time."""
+"""Burst after a pause: the bytes that the limit allows in this time may move at once."""
 
 SLICE_SECONDS = 0.1
-"""How long a thread waits at most before it looks again whether the run was stopped."""
+"""Longest wait of a thread between checks for a stop of the run."""
 
 
 class Bandwidth:
     """Lets threads move bytes, on average no more per second than the limit.
 
-    Bytes are granted in the order in which threads ask for them. In any time of T seconds, at most
-    ``max_bytes_per_second * (T + BURST_SECONDS)`` bytes are granted, however large the requests
-    are: whoever asks for more than a burst waits for the time that its bytes take.
+    Bytes are granted in the order of requests. In any T seconds, at most ``max_bytes_per_second *
+    (T + BURST_SECONDS)`` bytes are granted. A request for more than a burst waits for the time that
+    its bytes take.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Bandwidth:
         self._sleep = sleep
         self._lock = threading.Lock()
         self._due_seconds = clock() - BURST_SECONDS
-        """When everything granted so far has been moved at the limit, less the burst."""
+        """Time at which all granted bytes have moved at the limit, less the burst."""
 
     def take(self, size_bytes: int, stop: Callable[[], object] = lambda: None) -> None:
-        """Wait until bytes may be moved; ``stop`` is called at least every `SLICE_SECONDS`, and may
-        raise an error: the bytes are left to the others.
+        """Wait until bytes may move. ``stop`` is called at least every `SLICE_SECONDS`; if it
+        raises an error, other requests get the bytes.
         """
         seconds = size_bytes / self._rate
         due_seconds = self._reserve(seconds)
@@ -92,13 +92,13 @@ _shares = 1
 
 
 def share_bandwidth(count: int) -> None:
-    """Say that this process is one of so many, on any machine, that work for a run."""
+    """Set the number of processes, on all machines, that share the limit of a run."""
     global _shares
     _shares = count
 
 
 class ThrottledStore(DelegatingStore):
-    """Waits for its bytes; all stores of this process with the same limit share it, each way."""
+    """A store with limited bandwidth; stores of a process with equal limits share it, each way."""
 
     def __init__(self, inner: Store, max_bytes_per_second: float) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""Makes parts of the entries of an annotation file, which has one for each of many samples.
+"""Makes parts of the entries of an annotation file, which has entries for many samples.
 
 ======= ==============================================================================
 csv     a row is an entry; the first row has the names of the columns; values are texts
@@ -7,9 +7,9 @@ parquet a row is an entry
 coco    an object of arrays: ``images``, ``annotations`` by ``image_id``, ``categories``
 ======= ==============================================================================
 
-An entry is a JSON object. That of an image in a COCO file has the fields ``image`` and
-``annotations``, each of which has the name of its category besides its ID. Parts are lines of a
-container of Larder's own; its index (`larder.source.expand.containers`) names them
+An entry is a JSON object. The entry of an image in a COCO file has the fields ``image`` and
+``annotations``; an annotation has its category's name besides its ID. Parts are lines of one of
+Larder's own containers, whose index (`larder.source.expand.containers`) names them
 ``NAME/EXTENSION``.
 """
 
@@ -55,14 +55,14 @@ _BATCH = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """The parts of the entries of the file ``key``: its index is a local file."""
+    """The parts of the entries of the file ``key``, with their index as a local file."""
 
     key: str
     name: str
     index: Path
 
     def entries(self) -> Iterator[pa.RecordBatch]:
-        """Rows of `larder.samples.matching.ENTRIES`, in the order of the index."""
+        """Yield rows of `larder.samples.matching.ENTRIES`, in the order of the index."""
         for rows in read_manifest(self.index, INDEX):
             names = pc.extract_regex(rows.column("name"), r"(?s)^(?P<name>.*)/(?P<ext>[^/]*)$")
             sizes = rows.column("size_bytes")
@@ -88,9 +88,7 @@ def index_annotations(
     indexes: Indexes,
     folder: Path,
 ) -> Indexed:
-    """The parts of the entries of a file, read in bounded memory, and only if that was not done
-    before.
-    """
+    """Index the parts of a file's entries in bounded memory, unless an index exists."""
     kind = file_format(options, info.key)
     shape = [kind, options.key, options.part, options.many]
     columns = [[ext, column] for ext, column in options.columns.items()]
@@ -143,7 +141,7 @@ def _write(
 def _named(
     group: list[AnnotationEntry], options: Annotations, label_column: str | None
 ) -> Iterator[tuple[str, bytes, str | None]]:
-    """The parts of an entry, with their names; the first one has its class."""
+    """Yield the parts of an entry, with their names; the first part has the class."""
     label = _label_of(label_column, group) if label_column else None
     parts = _parts(options, group)
     if label is not None and not parts:
@@ -158,7 +156,7 @@ def _named(
 def _several(
     stream: Iterator[AnnotationEntry], kind: str, folder: Path, stack: ExitStack
 ) -> Generator[list[AnnotationEntry]]:
-    """The entries with the same name, each time in the order of the file."""
+    """Yield groups of entries with the same name, each in the order of the file."""
     ordered = stack.enter_context(
         closing(sort(Stream(_NAMED, _rows(stream)), ("name", "place"), work_dir=folder))
     )
@@ -190,8 +188,8 @@ class AnnotationEntry(NamedTuple):
     """An entry of a file.
 
     Attributes:
-        name: What it is of: the key, the end of the key or the sample key of an object.
-        fields: The columns that it has: those of the image in a COCO file.
+        name: The key, the end of the key or the sample key of the entry's object.
+        fields: The entry's columns; in a COCO file, the fields of the image.
         value: The entry itself.
         where: Its place, for messages.
     """
@@ -208,7 +206,7 @@ class AnnotationEntry(NamedTuple):
 
 
 def file_format(options: Annotations, key: str) -> str:
-    """As configured, or by the file's name; ``config.annotations`` if that does not tell."""
+    """Return the format as configured, or by the name; ``config.annotations`` if unknown."""
     if options.format != "auto":
         return options.format
     detected = next((kind for end, kind in _FORMATS.items() if key.lower().endswith(end)), None)
@@ -223,10 +221,10 @@ def file_format(options: Annotations, key: str) -> str:
 def _entries(
     options: Annotations, key: str, file: io.TextIOWrapper | Path, work_dir: Path
 ) -> Generator[AnnotationEntry]:
-    """The entries of a file, in its order; those of a COCO file in the order of image IDs.
+    """Yield the entries of a file in its order; for a COCO file, in the order of image IDs.
 
-    The file is a text from `text_file`, or a local path if it is in Parquet.
-    ``config.annotations``: an invalid file, or an entry without a name.
+    The file is a text from `text_file`, or a local path for Parquet. An invalid file, or an entry
+    without a name, is ``config.annotations``.
     """
     rows: Generator[_Row]
     kind = file_format(options, key)
@@ -251,7 +249,7 @@ _DELIMITERS = ",;\t|"
 
 
 def default_delimiter(key: str) -> str:
-    """Return what separates the fields of a CSV file by its name."""
+    """Return the delimiter of a CSV file by its name."""
     return "\t" if key.lower().endswith(".tsv") else ","
 
 
@@ -259,12 +257,12 @@ def csv_header(reader: CsvReader, delimiter: str | None, option: str) -> list[st
     """Return the first line that is not blank.
 
     Raises:
-        csv.Error: It cannot be read, it is for Excel alone, or no delimiter is configured, and
-            another one divides it into more columns.
+        csv.Error: The line cannot be read, is for Excel alone, or seems to have another delimiter
+            than the default, and none is configured.
     """
     try:
         header = next(filter(None, reader), [])
-    except csv.Error as error:  # of names in quotes, too
+    except csv.Error as error:  # also for quoted names
         hint = "" if delimiter else f"; set {option} if another character separates the fields"
         raise csv.Error(f"{error}{hint}") from None
     if header == ["sep=", ""]:
@@ -357,9 +355,9 @@ def _name(fields: Mapping[str, Any], column: str, where: str) -> str:
 
 
 def _parts(options: Annotations, group: list[AnnotationEntry]) -> list[tuple[str, bytes]]:
-    """The parts that an entry becomes, or with ``many`` all entries of a sample, by extension.
+    """Make the parts, with their extensions, of an entry or with ``many`` of a sample's entries.
 
-    ``config.annotations``: a column that is missing, or a number that JSON has not.
+    A missing column, or a value that JSON does not have, is ``config.annotations``.
     """
     where = group[0].where
     values: list[Any] = [entry.value for entry in group]
@@ -378,9 +376,9 @@ def _parts(options: Annotations, group: list[AnnotationEntry]) -> list[tuple[str
 
 
 def _label_of(column: str, group: list[AnnotationEntry]) -> str | None:
-    """The class that an entry names; None if the column is null.
+    """Return the class that the entries name; None if the column is null.
 
-    ``config.label``: not a text or a whole number, or several classes.
+    A value that is no text or whole number, or a second class, is ``config.label``.
     """
     labels = set()
     for entry in group:
@@ -397,7 +395,7 @@ def _label_of(column: str, group: list[AnnotationEntry]) -> str | None:
 def _json(value: Any, where: str) -> bytes:
     try:
         return canonical_json(value)
-    except ValueError:  # also of a surrogate that is not UTF-8
+    except ValueError:  # also for a surrogate, which is not UTF-8
         message = "a number or a text that JSON has not: NaN, an infinity or invalid Unicode"
         raise ConfigError("config.annotations", message, where=where) from None
 
@@ -434,6 +432,6 @@ class _Buffers(io.RawIOBase):
 
 
 def text_file(buffers: Iterable[bytes]) -> io.TextIOWrapper:
-    """UTF-8, with or without a byte order mark, as a text file; line ends are as they are."""
+    """Return a text file of UTF-8 with or without a byte order mark; line ends are kept."""
     raw = io.BufferedReader(_Buffers(buffers), 1024**2)
     return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")

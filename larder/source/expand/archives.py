@@ -1,11 +1,10 @@
-"""The index of an archive: where its members are, and those of the archives in it.
+"""The index of an archive: the places of its members, and of members of archives in it.
 
-Only headers are read. Where they are far apart, each takes a request of a few kilobytes; where
-members are small, their contents are read with them, up to a megabyte at a time. The archives in an
-archive are independent of each other, so their headers are read at the same time.
+Only headers are read. Distant headers take a request of a few kilobytes each; small members are
+read together with their headers, up to a megabyte at a time. Archives within an archive are
+independent of each other, so their headers are read in parallel.
 
-They are parsed by `tarfile`, which ends without a word where it finds none: so the end is looked at
-here.
+`tarfile` parses the headers and ends silently at a missing header, so the end is checked here.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ Read = Callable[[int, int], bytes]
 
 _BLOCK = 512
 _MOST_BYTES = 1 << 20
-"""The longest extended header, as names are much shorter; padding is read in such pieces."""
+"""Maximum length of an extended header, as names are much shorter; also of pieces of padding."""
 
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
@@ -54,7 +53,7 @@ _COMPRESSED = {
     b"\xfd7zXZ\0": "xz",
     b"BZh": "bzip2",
 }
-"""What files begin with that are called archives and are compressed."""
+"""First bytes of compressed files whose names end like archives."""
 
 _LABEL = b"V"
 _KINDS: dict[bytes, Kind] = {
@@ -65,7 +64,7 @@ _KINDS: dict[bytes, Kind] = {
 }
 
 ARCHIVE = r"[^/]\.tar$"
-"""What the keys of archives end in, in upper or lower case."""
+"""End of the keys of archives, in upper or lower case."""
 
 COMPRESSED = r"\.(?:gz|gzip|bz2|xz|zstd?|lz4|lzma|z|br|zip|sz|snappy)$"
 COMPRESSED_ARCHIVE = rf"[^/]\.(?:tar{COMPRESSED}|(?:tgz|tbz2?|txz|tzst|taz|tlz)$)"
@@ -78,8 +77,8 @@ class TarMember(NamedTuple):
     """A member of an archive.
 
     Attributes:
-        name: As in the archive: bytes in any encoding.
-        offset: Where its content begins, in the object that was read.
+        name: Name in the archive: bytes in any encoding.
+        offset: Beginning of the content, in the object that was read.
     """
 
     name: bytes
@@ -89,17 +88,17 @@ class TarMember(NamedTuple):
 
 
 def tar_members(read: Read, start: int, stop: int, where: str) -> Iterator[TarMember]:
-    """The members of an archive, in its order, each as often as it occurs.
+    """Yield the members of an archive, in its order, each as often as it occurs.
 
-    The archive has to end with a block of zeros, so that one that was cut off is noticed wherever
-    that was, and nothing may follow but more of them; otherwise it is ``object.format``. ``start``
-    is 0, unless the archive is itself a member.
+    The archive must end with a block of zeros, so that any truncation is noticed, and only zeros
+    may follow; otherwise ``object.format`` is raised. ``start`` is 0, unless the archive is itself
+    a member.
     """
     file = _Archive(read, start, stop, where)
     try:
         with tarfile.TarFile(fileobj=file, encoding="utf-8", errors="surrogateescape") as archive:  # type: ignore[arg-type]
             while (member := archive.next()) is not None:
-                archive.members = []  # type: ignore[attr-defined] # else it keeps all of them
+                archive.members = []  # type: ignore[attr-defined] # else tarfile keeps all members
                 kind = _kind(member)
                 size = member.size if kind == "file" else 0
                 if not 0 <= size <= stop - start - member.offset_data:
@@ -120,7 +119,7 @@ def _kind(member: tarfile.TarInfo) -> Kind:
 
 
 class _Archive:
-    """A range of an object as a file, and the errors that name it."""
+    """A range of an object as a file, with errors that name the object."""
 
     def __init__(self, read: Read, start: int, stop: int, where: str) -> None:
         self.name = where
@@ -150,7 +149,7 @@ class _Archive:
         return data
 
     def check_end(self, position: int) -> None:
-        """Only zeros may follow, and at least a block of them."""
+        """Refuse an archive that does not end with zeros, at least a block of them."""
         left = self._size_bytes - position
         self.seek(position)
         if left < _BLOCK:
@@ -173,17 +172,17 @@ def damaged_archive(where: str, message: str) -> ObjectError:
 
 
 def is_archive(key: str) -> bool:
-    """Whether a key is that of a tar archive: by its name, which ends in ``.tar``."""
+    """Whether a key belongs to a tar archive: the name ends in ``.tar``."""
     return _ARCHIVE.search(key) is not None and not is_left_by_macos(key)
 
 
 def is_compressed_archive(key: str) -> bool:
-    """Whether a key is that of an archive that cannot be read by ranges."""
+    """Whether a key belongs to a compressed archive, which cannot be read by ranges."""
     return _COMPRESSED_KEY.search(key) is not None
 
 
 def member_name(raw: bytes) -> str:
-    r"""A member's name, without ``./`` before it; what is not UTF-8 becomes ``\xff``."""
+    r"""Return a member's name without a leading ``./``; other bytes than UTF-8 become ``\xff``."""
     name = raw.decode("utf-8", "backslashreplace")
     while name.startswith("./"):
         name = name[2:].lstrip("/")
@@ -191,7 +190,7 @@ def member_name(raw: bytes) -> str:
 
 
 def member_problem(member: TarMember, name: str) -> str | None:
-    """Why a member, not a folder, cannot be listed as an object, as a clause; None if it can."""
+    """Return the reason why a member, not a folder, cannot be an object, as a clause; else None."""
     return _bad_name(member.name, name) or _bad_kind(member)
 
 
@@ -213,10 +212,10 @@ def _bad_kind(member: TarMember) -> str | None:
 
 
 NEAR_BYTES = 64 << 10
-"""Headers that are no farther apart are read together, with what is between them."""
+"""Maximum distance of headers that are read together, with the bytes between them."""
 
 _WINDOWS = (2 << 10, 64 << 10, 1 << 20)
-"""How much is read at once: more with each header that is near the one before it."""
+"""Bytes read at once, growing with each header that is near the previous header."""
 
 _BATCH_ROWS = 4_096
 _DEEPEST = 8
@@ -241,8 +240,8 @@ def index_archive(
     path: Path,
     executor: Executor,
 ) -> bool:
-    """Write the index of an archive into a local file, with rows of `containers.INDEX`; returns
-    whether the archive was read, because there was no index of it.
+    """Write the index of an archive into a local file, with rows of `containers.INDEX`. Return
+    whether the archive was read for lack of an index.
 
     The caller must not be a thread of ``executor``, which reads headers.
     """
@@ -290,11 +289,11 @@ class _Indexing:
         raise damaged_archive(f"{self._url}/{levels[0].name}", message)
 
     def _read(self, level: _Level) -> list[_Level]:
-        """Add the members of an archive to the index; returns the archives in it."""
+        """Add the members of an archive to the index; return the archives in it."""
         headers = _Headers(self._source, self._archive, level.stop)
         prefix = f"{level.name}/" if level.name else ""
         where = f"{self._url}/{level.name}" if level.name else self._url
-        inner: dict[str, _Level] = {}  # of archives with the same name, the last counts
+        inner: dict[str, _Level] = {}  # the last archive of a name counts
 
         def rows() -> Iterable[_Row]:
             for member in tar_members(headers.read, level.start, level.stop, where):
@@ -327,7 +326,7 @@ class _Indexing:
 
 
 class _Headers:
-    """Reads headers in order, nothing beyond ``stop``, and keeps what came with the last."""
+    """Reads headers in order, up to ``stop``, and keeps the bytes of the last request."""
 
     def __init__(self, source: Readable, archive: ObjectInfo, stop: int) -> None:
         self._source = source
@@ -366,7 +365,7 @@ def _matching(keys: pa.Array, pattern: str) -> Flags:
 
 
 def archives_to_list(include: Sequence[str]) -> Callable[[pa.Array], Flags]:
-    """Tells which keys are of archives whose members a glob may match."""
+    """Return a function that flags keys of archives whose members a glob may match."""
     starts = [beginning(glob) for glob in include]
     within = "|".join(map(re.escape, starts))
     # A glob that begins with a/b.tar/c may match members of a/b.tar, and of an archive a.
@@ -382,7 +381,7 @@ def archives_to_list(include: Sequence[str]) -> Callable[[pa.Array], Flags]:
 
 
 def archive_expansion(source: Readable, indexes: Indexes) -> Expansion:
-    """How archives are expanded; compressed ones are refused."""
+    """Return the expansion of archives, which refuses compressed archives."""
 
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
         read = index_archive(source, info, indexes, path, executor)

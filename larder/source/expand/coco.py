@@ -3,8 +3,8 @@
 The arrays may be in any order and the annotations of an image anywhere, so both are sorted by
 image. Format: https://cocodataset.org/#format-data
 
-A file has hundreds of megabytes, in a few arrays of small objects, so it is read one element at a
-time: what is in memory is one element, and what has been read around it.
+A file has hundreds of megabytes, in a few arrays of small objects. So it is read one element at a
+time: memory holds one element and the text read around it.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _MOST_CATEGORIES = 1_000_000
 
 
 def coco_entries(file: TextIO, key: str, work_dir: Path) -> Generator[tuple[dict[str, Any], str]]:
-    """The images of a file with their annotations, in the order of the images' IDs as JSON.
+    """Yield the images of a file with their annotations, in the order of the images' IDs as JSON.
 
-    Each has the fields ``image`` and ``annotations``, and its place for messages.
+    Each entry has the fields ``image`` and ``annotations``, and comes with its place for messages.
 
     Raises:
         ConfigError: ``config.annotations``: not a COCO file; two images with one ID; an annotation
-            of an image or a category that the file does not have.
+            of a missing image or category.
     """
     reading = _Reading(key)
     with work_folder(work_dir) as folder:
@@ -56,7 +56,7 @@ def coco_entries(file: TextIO, key: str, work_dir: Path) -> Generator[tuple[dict
             message = "no array 'images' with images, as a COCO file has"
             raise ConfigError("config.annotations", message, where=key, hint=hint)
         with ExitStack() as stack:
-            # One sort after the other, so that there is the memory of one at a time.
+            # One sort after the other, to hold the memory of one sort at a time.
             images = sort_to_file(_of_kind(items, True), _BY, folder / "images.arrow")
             others = stack.enter_context(
                 closing(sort(_of_kind(items, False), _BY, work_dir=folder))
@@ -73,7 +73,7 @@ def _of_kind(items: SortedFile, is_image: bool) -> Stream:
 
 
 class _Reading:
-    """Collects the categories, while images and annotations are written to a file."""
+    """Collects the categories while images and annotations are written to a file."""
 
     def __init__(self, key: str) -> None:
         self.images = 0
@@ -81,7 +81,7 @@ class _Reading:
         self._key = key
 
     def items(self, file: TextIO) -> Iterator[pa.RecordBatch]:
-        """Rows of `_ITEMS`."""
+        """Yield rows of `_ITEMS`."""
         rows: list[tuple[str, int, bool, str]] = []
         for place, (array, value, text) in enumerate(elements(file, self._key)):
             if array == "categories":
@@ -160,7 +160,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse a JSON value; NaN or an infinity, which JSON has not, is ``config.annotations`` too."""
+    """Parse a JSON value; ``config.annotations`` if invalid, including NaN and infinities."""
     try:
         return JSON.decode(text)
     except ValueError as error:
@@ -170,7 +170,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 class Element(NamedTuple):
-    """An element of an array, with the key of the array and its text as it is in the file."""
+    """An element of an array, with the key of the array and the element's text in the file."""
 
     array: str
     value: Any
@@ -178,9 +178,10 @@ class Element(NamedTuple):
 
 
 def elements(file: TextIO, where: str) -> Iterator[Element]:
-    """The elements of the arrays that are values of a JSON object; other values are left out.
+    """Yield the elements of the arrays that are values of a JSON object; other values are left out.
 
-    ``config.annotations``: not JSON, not an object, or an element that is too long.
+    Raises:
+        ConfigError: ``config.annotations``: no JSON, no object, or an element that is too long.
     """
     return _Scanner(file, where).elements()
 
@@ -190,7 +191,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 JSON = json.JSONDecoder(parse_constant=_refuse_constant)
-"""Refuses NaN and infinities, which JSON has not."""
+"""A decoder that refuses NaN and infinities, which are not JSON."""
 
 
 def _not_json(reason: str, where: str) -> ConfigError:
@@ -198,7 +199,7 @@ def _not_json(reason: str, where: str) -> ConfigError:
 
 
 class _Scanner:
-    """A text that is read piece by piece, and the place in it."""
+    """A text that is read piece by piece, with a position."""
 
     def __init__(self, file: TextIO, where: str) -> None:
         self._file = file
@@ -238,7 +239,7 @@ class _Scanner:
         self._expect("]")
 
     def _next(self) -> str:
-        """The next character that is not white space; empty at the end."""
+        """Return the next character that is not white space; empty at the end."""
         while True:
             space = _SPACE.match(self._text, self._at)
             assert space is not None, "it matches anywhere"
@@ -262,14 +263,14 @@ class _Scanner:
                 if not self._fill():
                     raise self._wrong(str(error).partition(":")[0]) from None
                 continue
-            # A number or a word at the end of what was read may go on.
+            # A number or a word at the end of the text read so far may continue.
             if end < len(self._text) or not self._fill():
                 text = self._text[self._at : end]
                 self._at = end
                 return value, text
 
     def _fill(self) -> bool:
-        """Read more; false at the end."""
+        """Read more; return False at the end."""
         if self._ended:
             return False
         if len(self._text) - self._at > MOST_CHARACTERS:

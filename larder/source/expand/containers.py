@@ -1,12 +1,12 @@
-"""Containers and their indexes: what derived objects are in an object, and where.
+"""Containers and their indexes: the derived objects in an object, and their places.
 
-An index is a Parquet file in the storage. It is named by what it was made from (the container's
-key, size and etag, and the options), so that it is read again instead of the container, for as long
-as that has not changed.
+An index is a Parquet file in the storage. Its name is a digest of the container's key, size and
+etag, and of the options. So the index is read instead of the container until the container changes.
 
-What is not a range of an object in the source, such as a row of a Parquet file, is written into a
-container of Larder's own beside the index. Its name follows from the same, so it can be streamed
-into the storage. The index is written last: where there is one, the container is complete.
+Some derived objects are no range of a source object, such as the rows of a Parquet file. They are
+written into a container of Larder's own beside the index. The container's name is known in advance,
+so it can be streamed into the storage. The index is written last: if it exists, the container is
+complete.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ INDEX = table(
 )
 """One row per derived object of a container, in any order.
 
-``name`` is what follows the container's key and a slash, or the whole key: who made the index knows
-which. ``checksum``, if known, is ``crc32c:`` and eight hex digits. ``problem``, if there is one, is
-a clause that says why no object can have this name. ``label``, if there is one, is the class that a
-column of the table gives the sample.
+``name`` is the key after the container's key and a slash, or the whole key, as the writer of the
+index decides. ``checksum``, if known, is ``crc32c:`` and eight hex digits. ``problem``, if any, is
+a clause with the reason why no object can have this name. ``label``, if any, is the sample's class
+from a column of the table.
 """
 
 _GROUP_ROWS = 16_384
 
 _VERSION = 1
-"""Version of the indexes, and of the containers of Larder's own."""
+"""Version of the indexes and of Larder's own containers."""
 
 
 def container_name(suffix: str, *made_from: Any) -> str:
-    """The name of a container of Larder's own, or of an index, from all that it is made from."""
+    """Return the name of one of Larder's own containers or of an index, from all of its inputs."""
     return f"{sha256_hex(canonical_json([_VERSION, *made_from]))[:32]}.{suffix}"
 
 
 def identity(container: ObjectInfo) -> list[Any]:
-    """What tells a container from others, and from itself changed: without an etag, its time."""
+    """Return the identity of a container's state: key, size, and etag or modification time."""
     state = container.etag or container.modified_us
     return [container.key, container.size_bytes, state]
 
@@ -73,10 +73,10 @@ class Indexes:
     """The indexes and the containers of a dataset.
 
     Attributes:
-        store: Where they are, in the storage.
-        plan_only: Whether nothing may be written there.
-        kept: Where plans keep new indexes on this machine, for the run that follows; not those of
-            containers of Larder's own.
+        store: Place of both, in the storage.
+        plan_only: Whether ``store`` must not be written.
+        kept: Place on this machine where plans keep new indexes for the next run, except
+            indexes of Larder's own containers.
         progress: Gets the number of derived objects, as its stage ``expand``.
     """
 
@@ -86,9 +86,10 @@ class Indexes:
     progress: Progress = field(default_factory=NullProgress)
 
     def fetch(self, name: str, path: Path, *, rewritten: bool = False) -> bool:
-        """Copy an index into a local file, if it is whole; ``rewritten`` needs its container too.
+        """Copy a complete index into a local file; return whether there was one.
 
-        One that a plan has kept goes to the storage, which is its place, as soon as that may be.
+        With ``rewritten``, its container must be complete too. An index kept by a plan is moved to
+        the storage once the storage may be written.
         """
         if _fetched(self.store, name, path, rewritten=rewritten):
             return True
@@ -106,8 +107,8 @@ class Indexes:
     def writer(
         self, name: str, path: Path, *, rewritten: bool = False
     ) -> Iterator[ContainerWriter]:
-        """Write an index and its container; both are where they belong when the block ends without
-        an error. A plan writes only the index.
+        """Write an index and its container; both are published when the block ends without an
+        error. A plan writes only the index.
         """
         with ExitStack() as stack:
 
@@ -121,7 +122,7 @@ class Indexes:
         if not self.plan_only:
             self.store.upload(_index_key(name), path)
         elif self.kept and not rewritten:
-            with suppress(LarderError):  # as far as there is room
+            with suppress(LarderError):  # the disk may be full
                 self.kept.upload(_index_key(name), path)
 
 
@@ -137,14 +138,14 @@ def _fetched(store: Readable, name: str, path: Path, *, rewritten: bool = False)
 
 
 def _end(batch: pa.RecordBatch) -> int:
-    """Where the last derived object of a batch ends."""
+    """Return the end of the last derived object of a batch."""
     ends = pc.add(batch.column("offset"), batch.column("size_bytes"))
     return int(pc.max(ends).as_py() or 0)
 
 
 class ContainerWriter:
-    """Writes an index, and with it perhaps a container of Larder's own, of so many ``bytes`` so
-    far; from `Indexes.writer`.
+    """Writes an index, and one of Larder's own containers if needed; made by `Indexes.writer`.
+    ``bytes`` is the container's length so far.
     """
 
     def __init__(
@@ -205,11 +206,9 @@ class ContainerWriter:
 def objects_in(
     batches: Iterable[pa.RecordBatch], end: str, modified_us: int, *, prefix: str = ""
 ) -> Iterator[pa.RecordBatch]:
-    """The objects that an index lists, as rows of schema OBJECTS in its order, without those that
-    have a problem.
+    """Yield the objects of an index without a problem, as rows of schema OBJECTS in its order.
 
-    Their etags end in ``end``, from `larder.manifest.extents`; ``prefix`` precedes the names in the
-    keys.
+    The etags end in ``end``, from `larder.manifest.extents`. The keys are ``prefix`` and the names.
     """
     for batch in batches:
         rows = batch.filter(batch.column("problem").is_null())

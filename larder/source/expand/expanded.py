@@ -1,8 +1,8 @@
-"""Expands an inventory: objects that are archives or tables are replaced with what is in them.
+"""Expands an inventory: archives and tables are replaced with their members and rows.
 
-Memory does not depend on their number: each index is read as a stream, and all rows are sorted by
-their key in a file. What two archives contain under one key is told apart by its place: within one
-archive, the last member of a name counts, as for tar itself.
+Memory does not depend on the number of objects: each index is read as a stream, and all rows are
+sorted by key in a file. Rows with equal keys are distinguished by their place. Within one archive,
+the last member of a name counts, as in tar; other equal keys are bad keys.
 """
 
 from __future__ import annotations
@@ -44,18 +44,20 @@ from larder.store.base import ObjectInfo, Readable
 _PLACED = OBJECTS.append(pa.field("place", pa.int64(), nullable=False)).append(
     *columns(container="int64"),
 )
-"""Where an object is: the order within its container, and the number of that; -1 if in none."""
+"""OBJECTS with the place in the container and its number: -1 without a container, and less than
+-1 if equal names in the container are bad keys.
+"""
 
 
 class Container(NamedTuple):
-    """An object that is expanded, and its index.
+    """An expanded object.
 
     Attributes:
-        end: The end of the etags of what it contains.
-        last_counts: Whether, of several entries with a name, the last one counts; otherwise they
-            are bad keys.
-        filtered: Whether globs of ``include`` apply to what it contains.
-        read: Whether it was read, because there was no index of it.
+        end: The end of the etags of contained objects.
+        last_counts: Whether the last of several entries with a name counts; otherwise they are bad
+            keys.
+        filtered: Whether globs of ``include`` apply to contained objects.
+        read: Whether the container was read for lack of an index.
     """
 
     info: ObjectInfo
@@ -67,12 +69,13 @@ class Container(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """How a kind of objects is expanded.
+    """The expansion of a kind of objects.
 
     Attributes:
         indexed: Writes the index of an object to a local file, reading with threads of an executor.
-        refused: Why an object of that key cannot be expanded, as a clause; None if it can.
-        exclude: Globs that apply to what is in one, in place of those of the source.
+        refused: Returns the reason why the object of a key cannot be expanded, as a clause; None if
+            it can.
+        exclude: Globs for contained objects, in place of the source's globs.
     """
 
     matches: Callable[[pa.Array], Flags]
@@ -87,7 +90,7 @@ class Expanded:
 
     Attributes:
         inventory: None if nothing is left.
-        bad: Unsafe names, links, duplicate keys, and containers that are refused.
+        bad: Unsafe names, links, duplicate keys, and refused containers.
         empty: Rows without a part.
         damaged: Containers that cannot be read.
     """
@@ -99,7 +102,7 @@ class Expanded:
 
 
 LABELS = table(key="string", class_name="string")
-"""One row per object to whose sample a column of its table gives a class."""
+"""Objects whose sample gets a class from a column of its table, one row each."""
 
 
 def expand(
@@ -115,8 +118,8 @@ def expand(
 ) -> Expanded:
     """Expand an inventory of all containers, ``concurrency`` of them at the same time.
 
-    Of several kinds that match, the first counts. A glob of ``include`` may match an archive, and
-    with it all of its members. Refused with ``config.empty_source`` if nothing is left.
+    The first matching kind counts. A glob of ``include`` that matches an archive includes all its
+    members. ``config.empty_source`` if there are neither objects nor failures.
     """
     progress.start("expand")
     with ExitStack() as stack:
@@ -150,14 +153,14 @@ def expand(
 
 
 def _pool(stack: ExitStack, threads: int, name: str) -> Executor:
-    """Threads that end with the stack; after an error, without beginning anything more."""
+    """Make threads that end with the stack, without starting queued work."""
     pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
     stack.callback(pool.shutdown, wait=True, cancel_futures=True)
     return pool
 
 
 class _Expanding:
-    """Replaces containers with what is in them, and counts."""
+    """Replaces containers with their contained objects, and counts."""
 
     def __init__(
         self,
@@ -180,7 +183,7 @@ class _Expanding:
         self._numbers = count()
 
     def rows(self, inventory: Inventory) -> Iterator[pa.RecordBatch]:
-        """Rows of `_PLACED`, in any order."""
+        """Yield rows of `_PLACED`, in any order."""
         self.not_included, self.excluded = inventory.not_included, inventory.excluded
         for batch in read_manifest(inventory.file.path, OBJECTS):
             kinds = self._kinds(batch.column("key"))
@@ -231,7 +234,7 @@ class _Expanding:
     def _wanted(
         self, container: Container, path: Path, is_excluded: KeyRule
     ) -> Iterator[pa.RecordBatch]:
-        """The objects in a container, as rows of OBJECTS, without those that are left out."""
+        """Yield the wanted objects of a container, as rows of OBJECTS with their place."""
         prefix = f"{container.info.key}/"
         everything = not container.filtered or bool(
             self._is_included(pa.array([container.info.key]))[0]
@@ -274,7 +277,7 @@ class _Expanding:
                     self.bad.add(Failure(key, "config.bad_key", problem))
 
     def unique(self, ordered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of OBJECTS: of those with the same key, the last."""
+        """Yield rows of OBJECTS, keeping the last of equal keys."""
         last: pa.RecordBatch | None = None
         for batch in ordered:
             rows = batch if last is None else pa.concat_batches([last, batch])
@@ -284,7 +287,10 @@ class _Expanding:
             yield last.select(OBJECTS.names)
 
     def _without_replaced(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows, except the last one, that are followed by another key."""
+        """Drop the last row, and rows whose next row has the same key.
+
+        Dropped rows with equal keys are bad, except members that their archive replaces.
+        """
         keys = rows.column("key")
         again = column_flags(pc.equal(keys[:-1], keys[1:]))
         containers = rows.column("container").to_numpy()

@@ -1,4 +1,4 @@
-"""Rows that are lines of an object: JSON Lines, and text. Each is a range of the object."""
+"""Rows that are lines of an object, JSON Lines or text. Each row is a range of the object."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable
 
 MAX_ROW_BYTES = 64 << 20
-"""The longest row."""
+"""Maximum length of a row."""
 
 _PIECE_BYTES = 4 << 20
 _MOST_LINES = 4_096
-"""Lines that are objects of Python at a time: a piece may have millions."""
+"""Lines held as Python objects at a time, because a piece may have millions of lines."""
 
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE = 10
@@ -44,10 +44,10 @@ def index_lines(
     is_json: bool,
     named: Named,
 ) -> None:
-    """Add the lines of an object to an index: those that are not blank.
+    """Add the lines of an object that are not blank to an index.
 
-    A line ends with a newline, or a carriage return and a newline, which do not belong to it. The
-    number of a row is that of its line, from 0. A byte order mark at the beginning is left out.
+    A line ends before a newline, or before a carriage return and a newline. Rows have the numbers
+    of their lines, from 0. A byte order mark at the beginning is left out.
 
     Memory: some pieces of 4 MiB, some thousand lines, or a few times the longest line.
     """
@@ -74,7 +74,7 @@ def index_lines(
 
 
 def _pieces(source: Readable, info: ObjectInfo) -> Iterator[tuple[int, bytes]]:
-    """Complete lines of an object, and where they begin in it."""
+    """Yield pieces of complete lines of an object, each with its offset."""
     where = object_url(source.url, info.key)
     first = True
     with source.open(info.key, if_match=info.etag or None) as reader:
@@ -97,14 +97,14 @@ def _pieces(source: Readable, info: ObjectInfo) -> Iterator[tuple[int, bytes]]:
 
 
 def _without_mark(offset: int, data: bytes, *, first: bool) -> Iterator[tuple[int, bytes]]:
-    """A piece, unless it is empty, without a byte order mark before the first line."""
+    """Yield a piece, unless empty, without a byte order mark before the first line."""
     skipped = len(_BOM) if first and data.startswith(_BOM) else 0
     if len(data) > skipped:
         yield offset + skipped, data[skipped:]
 
 
 def _lines(data: bytes) -> tuple[_Numbers, _Numbers]:
-    """Where the lines of a piece begin and end, without what ends them."""
+    """Return starts and ends of the lines in a piece, without their line ends."""
     array = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(array == _NEWLINE)
     if array[-1] != _NEWLINE:
@@ -144,7 +144,7 @@ def _not_utf8(line: bytes) -> str | None:
 
 
 def _parsed(line: bytes) -> tuple[Any, str | None]:
-    """The value of a line of JSON, or what is wrong with it."""
+    """Parse a line of JSON; return its value, and the problem if the line is invalid."""
     try:
         return JSON.decode(line.decode()), None
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""The values of Arrow tables as those of Python, the same with any other packages installed.
+"""Values of Arrow tables as Python values, independent of other installed packages.
 
-``to_pylist`` refuses times with nanoseconds, unless pandas is there, which then makes other objects
-of them, and fails without a word about the column where a date has more than four digits of a year.
+``to_pylist`` refuses times with nanoseconds, or with pandas makes other objects of them. Its error
+about a year of more than four digits does not name the column.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import pyarrow as pa
 from larder.samples.naming import path_fault
 
 NO_PARTS = "the row has no part: the columns that are parts are null"
-"""The problem of a row that becomes no sample, as a clause."""
+"""The problem of a row that makes no sample, as a clause."""
 
 _NANOSECONDS = 1_000
-"""In a microsecond, the finest unit that Python has."""
+"""Nanoseconds in a microsecond, the finest unit of Python."""
 
 
 def json_value(value: Any, scalar: Callable[[Any], Any]) -> Any:
-    """A value as JSON: dates and times in ISO 8601, durations in seconds, decimals as strings;
-    others as ``scalar`` converts them.
+    """Convert a value to JSON: dates and times in ISO 8601, durations in seconds, decimals as
+    strings, and other values by ``scalar``.
     """
     if isinstance(value, dict):
         return {str(name): json_value(each, scalar) for name, each in value.items()}
@@ -38,7 +38,7 @@ def json_value(value: Any, scalar: Callable[[Any], Any]) -> Any:
 
 
 def table_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows of a batch whose columns have different names.
+    """Return the rows of a batch whose columns have different names.
 
     Raises:
         ValueError: A value that Python cannot hold, as a clause with the column.
@@ -51,8 +51,8 @@ def table_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def table_values(column: pa.Array, name: str) -> list[Any]:
-    """The values of a column; times with nanoseconds are strings in ISO 8601 with nine decimals,
-    UUIDs are strings.
+    """Return the values of a column. Times with nanoseconds become strings in ISO 8601 with nine
+    decimals, and UUIDs become strings.
 
     Raises:
         ValueError: A value that Python cannot hold, as a clause with the column.
@@ -63,13 +63,13 @@ def table_values(column: pa.Array, name: str) -> list[Any]:
         return list(column.to_pylist())
     except OverflowError:
         raise ValueError(f"column {name!r} has a time that is not in the years 1 to 9999") from None
-    except (ValueError, KeyError) as error:  # also of a time zone that is not known
+    except (ValueError, KeyError) as error:  # also for an unknown time zone
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"column {name!r} has a value that cannot be read: {reason}") from None
 
 
 def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """The types of the values that a type is made of."""
+    """Yield the types of the values inside a nested type."""
     if isinstance(kind, pa.DictionaryType):
         yield from _leaves(kind.value_type)
     elif pa.types.is_nested(kind):
@@ -88,7 +88,7 @@ def _is_uuid(kind: pa.DataType) -> bool:
 
 
 def _value(scalar: pa.Scalar) -> Any:
-    """Return the value of ``as_py``, but texts for UUIDs and for times with nanoseconds."""
+    """Convert a scalar as ``as_py`` does, but UUIDs and times with nanoseconds to strings."""
     if not scalar.is_valid:
         return None
     kind = scalar.type
@@ -105,7 +105,7 @@ def _value(scalar: pa.Scalar) -> Any:
 
 
 def _time(scalar: pa.Scalar) -> Any:
-    """A time or duration with nanoseconds; without any, as Python has it."""
+    """Convert a time or duration; only a value with nanoseconds becomes a string or a float."""
     kind = scalar.type
     micros, nanos = divmod(scalar.value, _NANOSECONDS)
     if pa.types.is_duration(kind):
@@ -121,11 +121,11 @@ def _time(scalar: pa.Scalar) -> Any:
 
 
 class Named(NamedTuple):
-    """The columns of a table that say something about samples.
+    """The columns of a table with the names and classes of samples.
 
     Attributes:
-        key: None for the number of the row.
-        label: The one with their class; None if labels come from elsewhere.
+        key: Column with the names; None for numbers of rows.
+        label: Column with the classes; None if labels come from elsewhere.
     """
 
     key: str | None
@@ -136,8 +136,8 @@ class RowName(NamedTuple):
     """The name of a row, without an extension.
 
     Attributes:
-        name: That of its number if it cannot have another.
-        problem: Why no object can have its name, as a clause; None if it can.
+        name: The number of the row if its value is no valid name.
+        problem: The reason why no object can have the row's name, as a clause; None if it can.
     """
 
     name: str
@@ -145,7 +145,7 @@ class RowName(NamedTuple):
 
 
 def is_unicode(text: str) -> bool:
-    """Tell whether a text has no unpaired surrogate, such as half an emoji in JSON."""
+    """Whether a text has no unpaired surrogate, such as half an emoji in JSON."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -154,7 +154,7 @@ def is_unicode(text: str) -> bool:
 
 
 def class_name(column: str, value: Any) -> tuple[str | None, str | None]:
-    """The class that the value of a column is, and why it cannot be one, as a clause.
+    """Return the class that a column's value names, and its problem as a clause.
 
     Null and an empty string are no class.
     """
@@ -167,12 +167,12 @@ def class_name(column: str, value: Any) -> tuple[str | None, str | None]:
 
 
 def row_names(first: int, count: int) -> list[RowName]:
-    """The names of rows by their numbers, from 0, with nine digits at least."""
+    """Name rows by their numbers, from ``first``, with at least nine digits."""
     return [RowName(f"{number:09d}") for number in range(first, first + count)]
 
 
 def key_names(column: str, values: Iterable[Any], first: int) -> list[RowName]:
-    """The names of rows by the values of a column; ``first`` is the number of the first row."""
+    """Name rows by the values of a column; ``first`` is the number of the first row."""
     return [_named(column, value, first + at) for at, value in enumerate(values)]
 
 

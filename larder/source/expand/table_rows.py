@@ -1,4 +1,4 @@
-"""``source.rows``: which objects are tables, and how their rows become objects.
+"""``source.rows``: selects tables of the source, and makes objects of their rows.
 
 Rows of CSV and Parquet are written into a container of Larder's own, as canonical JSON; lines are
 ranges of their object (`larder.source.expand.line_rows`).
@@ -69,11 +69,11 @@ def write_csv_rows(
     delimiter: str | None,
     named: Named,
 ) -> None:
-    """Add the rows of a CSV file with a header: objects of strings, by column.
+    """Add the rows of a CSV file with a header, as JSON objects of strings by column.
 
-    A quoted field may have newlines. Blank lines are left out. Rows are numbered from 0, without
-    the header. A byte order mark at the beginning is left out. The first or last column may have no
-    name, as the index of pandas. ``delimiter`` is None for a comma, or a tab in ``.tsv``.
+    A quoted field may have newlines. Rows are numbered from 0, without the header and blank lines.
+    A byte order mark at the beginning is left out. The first or last column may have no name, like
+    the index of pandas. ``delimiter`` is None for a comma, or a tab in ``.tsv``.
     """
     where = object_url(source.url, info.key)
     csv.field_size_limit(MAX_ROW_BYTES)
@@ -102,7 +102,7 @@ def write_csv_rows(
 
 
 def _lines(text: io.TextIOWrapper, where: str) -> Iterator[str]:
-    """The lines of a file, none of them too long."""
+    """Yield the lines of a file; refuse a line that is too long."""
     number = 0
     while line := text.readline(MAX_ROW_BYTES + 1):
         number += 1
@@ -135,7 +135,7 @@ def _add_csv(
 def _named(
     named: Named, column: Callable[[str], list[Any]], number: int, count: int
 ) -> tuple[list[RowName], list[str | None]]:
-    """The names and the classes of rows, of which the first has a number."""
+    """Return the names and the classes of rows; ``number`` is the first row's number."""
     names = row_names(number, count)
     if named.key is not None:
         names = key_names(named.key, column(named.key), number)
@@ -192,10 +192,11 @@ def write_parquet_rows(
     columns: Mapping[str, str | None],
     named: Named,
 ) -> None:
-    """Add the rows of a Parquet file: a part for each column that has an extension, JSON of others.
+    """Add the rows of a Parquet file: a part per column with an extension, and JSON of the others.
 
-    ``columns`` are extensions of parts, null where a row has null, and None for columns to leave
-    out; ``a.b`` is field ``b`` of the struct ``a``. Binary values have to be either.
+    ``columns`` has the extensions of parts, and None for columns to leave out. ``a.b`` is field
+    ``b`` of the struct ``a``. Binary columns must have an extension or be left out. A null makes no
+    part.
     """
     where = object_url(source.url, info.key)
     raw = ObjectFile(source, info.key, info.size_bytes, info.etag)
@@ -219,7 +220,7 @@ def write_parquet_rows(
 
 
 def _batch_rows(metadata: Any) -> int:
-    """How many rows to read at once, so that a batch has about 16 MiB."""
+    """Return the number of rows in a batch of about 16 MiB."""
     size_bytes = sum(
         metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups)
     )
@@ -228,16 +229,16 @@ def _batch_rows(metadata: Any) -> int:
 
 
 _Steps = tuple[str, ...]
-"""The names of a column and of fields of structs in it."""
+"""The name of a column, followed by names of nested fields of structs."""
 
 
 class _Taken(NamedTuple):
     """The use of the columns of a table.
 
     Attributes:
-        steps: By name, the columns and the fields of structs.
-        parts: The extension of each column that is a part of its own; None leaves it out.
-        rest: Columns with values that are neither; the part ``json`` has them.
+        steps: Columns and fields of structs, by name.
+        parts: The extension of each column that becomes a part; None leaves the column out.
+        rest: Columns with other values, which are in the part ``json``.
     """
 
     steps: Mapping[str, _Steps]
@@ -269,7 +270,7 @@ def _taken_columns(
 
 
 def _fields(schema: pa.Schema) -> Iterator[tuple[_Steps, pa.DataType]]:
-    """Columns, and the fields of structs."""
+    """Yield the columns, and the fields of structs."""
     waiting: list[tuple[_Steps, pa.DataType]] = [((field.name,), field.type) for field in schema]
     while waiting:
         steps, kind = waiting.pop(0)
@@ -297,7 +298,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _values(batch: pa.RecordBatch, steps_of: Mapping[str, _Steps], name: str) -> list[Any]:
-    """The values of a column, or of a field of a struct: null where the struct is."""
+    """Return the values of a column or of a struct's field; null if the struct is null."""
     column = pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
     for step in steps_of[name]:
         column = column.flatten()[column.type.get_field_index(step)]
@@ -333,7 +334,7 @@ def _add_batch(
 
 
 def _leave_out(row: dict[str, Any], steps: _Steps) -> None:
-    """Remove a field of a struct that is a part of its own, or left out."""
+    """Remove a column or field that becomes a part or is left out, and structs left empty."""
     *folders, last = steps
     inner: Any = row
     for folder in folders:
@@ -345,7 +346,7 @@ def _leave_out(row: dict[str, Any], steps: _Steps) -> None:
 
 
 def _json_scalar(value: Any) -> Any:
-    """NaN and infinities are null; bytes are in a list: others are parts, or left out."""
+    """Convert NaN and infinities to null, and bytes, which occur only in lists, to Base64."""
     if isinstance(value, float):
         return value if isfinite(value) else None
     return b64encode(value).decode() if isinstance(value, bytes) else value
@@ -358,10 +359,10 @@ def row_expansion(
     source: Readable,
     indexes: Indexes,
 ) -> Expansion:
-    """How tables are expanded.
+    """Return the expansion of tables.
 
-    ``others`` are never tables, whatever their keys look like: label files and annotation files.
-    ``label`` is the column with the class of each row, if there is one.
+    ``others`` are never tables, whatever their keys: label files and annotation files. ``label`` is
+    the column with the class of each row, if any.
     """
 
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
@@ -394,7 +395,7 @@ def _matching(rows: Rows, keys: pa.Array) -> Flags:
 
 
 class _Table:
-    """An object whose rows are samples: ``rewritten`` into a container of Larder's own, or ranges.
+    """An object whose rows are samples: ranges, or ``rewritten`` into Larder's own container.
 
     ``end`` is the end of the etags of its rows.
     """

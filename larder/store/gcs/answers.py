@@ -1,4 +1,4 @@
-"""What GCS's answers mean: descriptions of objects, or errors.
+"""Meanings of GCS's answers: descriptions of objects, or errors.
 
 Errors, before the table of `larder.store.calls`::
 
@@ -8,17 +8,17 @@ Errors, before the table of `larder.store.calls`::
     403 rateLimitExceeded, userRateLimitExceeded    RetryableError  store.unavailable
     403 about the billing account, or a disabled    StoreError      store.denied
     service
-    400 that asks who pays                          StoreError      store.denied
+    400 without the paying project                  StoreError      store.denied
     400 about a digest, when writing                RetryableError  store.unavailable
     400 about the name of the object                ObjectError     object.bad_key
 
-Codes: https://cloud.google.com/storage/docs/json_api/v1/status-codes. In its message, Google names
-the account and the permission that is missing.
+Codes: https://cloud.google.com/storage/docs/json_api/v1/status-codes. Google's message names the
+account and the missing permission.
 
-An object is described by its JSON resource, or by the headers of its content. Its etag is the MD5
-of the content, which GCS keeps for every object that was not composed of others; else ``crc32c:``
-and its CRC32C. So it changes with the content alone: not with the generation, which is another
-after each write of the same bytes, and not with the metadata.
+The JSON resource of an object, or the headers of its content, describe it. The etag is the MD5 of
+the content, which GCS keeps for every object not composed of others; else ``crc32c:`` and the
+CRC32C. So the etag changes with the content alone: not with the metadata, and not with the
+generation, which changes when the same bytes are written again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _XML_MESSAGE = re.compile(r"<(?:Message|Details)>([^<]*)</")
 
 
 def gcs_error(status: int, body: bytes, retry_after: str, call: Call) -> LarderError:
-    """The error that an answer means; the table is at the top of this module."""
+    """Return the error of an answer; the table is at the top of this module."""
     refusal = Refusal(status, *_parsed(body), retry_after)
     if status == 403 and refusal.code in _RATE:
         return refusal.busy(call)
@@ -54,12 +54,12 @@ def gcs_error(status: int, body: bytes, retry_after: str, call: Call) -> LarderE
 
 
 def _says(refusal: Refusal, *texts: str) -> bool:
-    """Whether Google's sentence contains one of these."""
+    """Whether Google's message contains one of these texts."""
     return any(text in refusal.message.lower() for text in texts)
 
 
 def _parsed(body: bytes) -> tuple[str, str]:
-    """Reason and message in the body of an error: JSON usually, sometimes text or XML, or none."""
+    """Parse reason and message from an error's body: usually JSON, else text, XML or nothing."""
     text = body.decode("utf-8", "replace")
     try:
         error = json.loads(text)["error"]
@@ -103,7 +103,7 @@ _HEADERS = dict(zip(KEPT_HEADERS, _FIELDS_OF_HEADERS, strict=True))
 
 FIELDS = "name,size,md5Hash,crc32c,generation,updated,storageClass,contentType,metadata,"
 FIELDS += ",".join(_FIELDS_OF_HEADERS)
-"""The fields of a resource that are asked for."""
+"""The requested fields of a resource."""
 
 _DEFAULT_TYPE = "application/octet-stream"
 _META = "x-goog-meta-"
@@ -139,8 +139,8 @@ def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> Objec
 def info_of_headers(headers: Mapping[str, str], key: str) -> ObjectInfo | None:
     """Describe an object from the headers of its content, or of a part of it.
 
-    The metadata is unknown unless there are headers with it, which a download through the JSON API
-    may not have. None if the headers do not say enough.
+    The metadata is unknown without its headers, which a download through the JSON API may lack.
+    Return None if the headers are incomplete.
     """
     parts = [part.strip().partition("=") for part in headers.get("x-goog-hash", "").split(",")]
     hashes = {algorithm: encoded for algorithm, _, encoded in parts}
@@ -168,13 +168,13 @@ def info_of_headers(headers: Mapping[str, str], key: str) -> ObjectInfo | None:
 def resource_of(
     full_key: str, like: ObjectInfo | None, crc32c: int | None = None, md5: str | None = None
 ) -> dict[str, Any]:
-    """The resource of an object that is about to be written, with the digests of its content.
+    """Return the resource for writing an object, with the digests of its content.
 
-    It gets the content type, metadata and headers of another object.
+    The object gets the content type, metadata and headers of ``like``.
     """
     resource: dict[str, Any] = {"name": full_key, "contentType": _DEFAULT_TYPE}
     kind = (like.content_type or "").strip() if like is not None else ""
-    if kind and kind.isascii() and kind.isprintable():  # it is also that of the content's part
+    if kind and kind.isascii() and kind.isprintable():  # the content's part has it as a header
         resource["contentType"] = kind
     if like is not None and like.metadata:
         resource["metadata"] = dict(like.metadata)

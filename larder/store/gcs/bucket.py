@@ -1,10 +1,10 @@
-"""A bucket in GCS, the account that it is reached with, and requests to the JSON API.
+"""A bucket in GCS, its account, and requests to the JSON API.
 
 https://cloud.google.com/storage/docs/json_api
 
-There are no credentials for a public bucket, and for a server without TLS: a token must not be sent
-there. Else they are the key of a service account in the block that is named, or the application
-default credentials: GOOGLE_APPLICATION_CREDENTIALS, then gcloud's, then those of the machine.
+Requests for a public bucket have no credentials; neither have requests without TLS, which must not
+send a token. Otherwise, the configured block has the key of a service account, or the application
+default credentials are used: GOOGLE_APPLICATION_CREDENTIALS, then gcloud's, then the machine's.
 https://cloud.google.com/docs/authentication/application-default-credentials
 """
 
@@ -40,7 +40,7 @@ from larder.store.http import Answer
 from larder.store.retry import RetryPolicy, repeated
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
-"""What the tokens are for."""
+"""The scope of the tokens."""
 
 
 class GcsSettings(NamedTuple):
@@ -52,10 +52,10 @@ class GcsSettings(NamedTuple):
 
 
 def import_gcsfs() -> ModuleType:
-    """The module ``gcsfs.credentials``, or an error that says how to install gcsfs.
+    """Import the module ``gcsfs.credentials``.
 
     Raises:
-        ConfigError: ``config.missing_package``.
+        ConfigError: ``config.missing_package``, with the way to install gcsfs.
     """
     try:
         return import_module("gcsfs.credentials")
@@ -73,8 +73,8 @@ def find_settings(store_url: str, access: Access) -> GcsSettings:
     Raises:
         StoreError: ``store.denied``: no credentials were found.
         ConfigError: ``config.missing_package``; ``config.block``: the block cannot be used;
-            ``config.invalid_value``: the environment has an invalid endpoint, or a requester pays
-            but there is no project.
+            ``config.invalid_value``: the environment has an invalid endpoint, or the requester pays
+            but no project is known.
     """
     endpoint = server_endpoint("gs", access)
     credentials, project = _credentials(store_url, access, endpoint)
@@ -92,7 +92,7 @@ def find_settings(store_url: str, access: Access) -> GcsSettings:
 
 
 def _credentials(store_url: str, access: Access, endpoint: str) -> tuple[Any, str]:
-    """The credentials and their project; (None, "") to send none."""
+    """Return the credentials and their project; (None, "") for requests without credentials."""
     if access.anonymous or endpoint.startswith("http://"):
         return None, ""
     if access.block:
@@ -110,7 +110,7 @@ def _credentials(store_url: str, access: Access, endpoint: str) -> tuple[Any, st
 
 
 def _of_block(block: str) -> tuple[Any, str]:
-    """The credentials in a block: the key of a service account, or the path of a file with it."""
+    """Load credentials from a block: the key of a service account, or the path of its file."""
     from google.auth.exceptions import GoogleAuthError
     from google.oauth2 import service_account
 
@@ -142,9 +142,8 @@ _VARIABLES = ("GOOGLE_", "STORAGE_EMULATOR_HOST", "CLOUDSDK_", "NO_GCE_")
 class GcsAccount:
     """Connections and credentials of one account at one server.
 
-    Of gcsfs, Larder uses the credentials. Its calls are not used: they repeat requests on their
-    own, drop the status and the headers of answers, and keep listings. They would run in an event
-    loop, of which there is none here.
+    Larder uses the credentials of gcsfs, but not its calls. These repeat requests on their own,
+    drop the status and the headers of answers, keep listings, and need an event loop.
     """
 
     def __init__(self, access: Access, store_url: str) -> None:
@@ -157,9 +156,9 @@ class GcsAccount:
         """The headers of every request, with a token that is valid for some minutes."""
         self.project = settings.project
         self.parameters = {"userProject": settings.project} if access.requester_pays else {}
-        """Those of every request: who pays."""
+        """Query parameters of every request: the project that pays."""
         self.describing = ThreadPoolExecutor(_DESCRIBING_THREADS, "larder-describe")
-        """Where objects are described while their content is requested."""
+        """Threads that describe objects while their content is requested."""
 
     def _ask(self, store_url: str, refused: bool) -> tuple[dict[str, str], float]:
         from gcsfs.retry import HttpError, NonRetryableError
@@ -179,7 +178,7 @@ class GcsAccount:
 
 
 def _renewing(settings: GcsSettings, store_url: str) -> Any:
-    """The credentials of gcsfs, which renew tokens before they expire."""
+    """Return the credentials of gcsfs, which renew tokens before they expire."""
     mtls: Any = import_module("google.auth.transport.mtls")
     if settings.credentials and mtls.should_use_client_cert():
         raise ConfigError(
@@ -207,7 +206,7 @@ shared_account = SharedAccounts(GcsAccount, _VARIABLES).get
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. Parameters that are None are left out; statuses to accept are no errors."""
+    """One request. Parameters that are None are omitted; a status in ``accept`` is no error."""
 
     method: str
     path: str
@@ -235,12 +234,12 @@ class Response:
             return cls(answer.status, answer.headers, body, call)
 
     def error(self) -> LarderError:
-        """What it means, if it is an error."""
+        """Return the error that the answer means; see `gcs_error`."""
         retry_after = self.headers.get("retry-after", "")
         return gcs_error(self.status, self.body, retry_after, self.call)
 
     def json(self) -> dict[str, Any]:
-        """The document; empty if there is none."""
+        """Parse the document; return an empty dict for an empty body."""
         try:
             document = parse_bounded(self.body) if self.body.strip() else {}
         except (ValueError, RecursionError):
@@ -260,12 +259,12 @@ class GcsBucket(Bucket[GcsAccount]):
         self._policy = policy
 
     def path(self, full_key: str = "", *, bucket: str = "") -> str:
-        """The path of an object, or of the bucket's objects if there is no key."""
+        """Return the path of an object, or of the bucket's objects without a key."""
         path = f"/storage/v1/b/{quote(bucket or self.name, safe='')}/o"
         return f"{path}/{quote(full_key, safe='')}" if full_key else path
 
     def begin(self, request: Request, call: Call) -> Answer:
-        """Send a request, and receive the headers of the answer; the caller closes it."""
+        """Send a request, and receive the headers of the answer; the caller closes the answer."""
         account, target = self.account, self._target(request)
 
         def send(keys: dict[str, str]) -> Answer:
@@ -279,9 +278,10 @@ class GcsBucket(Bucket[GcsAccount]):
         return account.headers.use(send, self.store_url)
 
     def get_each(self, requests: Iterable[Request], ahead: int) -> Generator[Answer]:
-        """The answers to GET requests, which may be errors.
+        """Yield the answers to GET requests, which may be errors.
 
-        BrokenError: there is no answer to the next.
+        Raises:
+            BrokenError: A request has no answer.
         """
         account = self.account
         keys = account.headers.use(lambda keys: keys, self.store_url)
@@ -307,16 +307,16 @@ class GcsBucket(Bucket[GcsAccount]):
 
 @dataclass(frozen=True, slots=True)
 class GcsObject:
-    """An object: its bucket, and the call that it is for."""
+    """An object: its bucket, and the call that concerns the object."""
 
     bucket: GcsBucket
     call: Call
 
     @property
     def path(self) -> str:
-        """Its path on the server."""
+        """The object's path on the server."""
         return self.bucket.path(self.call.full_key)
 
     def send(self, method: str, query: Mapping[str, str | None] | None = None) -> Response:
-        """Send a request for it, and receive the complete answer."""
+        """Send a request for the object, and receive the complete answer."""
         return self.bucket.send(Request(method, self.path, query or {}), self.call)

@@ -2,13 +2,13 @@
 
 No call is repeated here, except within streamed writing and within a copy of several requests.
 
-An etag here is that of `larder.store.gcs.answers`, made from the content; conditions are met by
-GCS's generations: the object is described, its etag compared, and its generation is then the
-condition of the write. So two states with the same bytes are the same, as they are for Larder.
+An etag is made from the content (`larder.store.gcs.answers`). For a conditional write, the object
+is described, its etag compared, and its generation sent as the condition. So two states with the
+same bytes count as the same.
 
-The headers of the content say which state of the object it is of, so a condition is checked there.
-They may lack the user metadata, and in the answers of an emulator more than that: the description
-is then asked for as well, of the same generation; for a whole object, at the same time.
+The headers of the content name the state of the object, so a read condition is checked there. They
+may lack the user metadata, and an emulator's headers lack more: then the same generation is also
+described. For a whole object, the description is requested at the same time.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def list_objects(
 ) -> Iterator[list[ObjectInfo]]:
     """Yield pages of objects in order; no page is empty.
 
-    Only those whose keys in the bucket begin with ``prefix`` and are after ``after``; the keys of
-    the result are what follows ``base``.
+    Only keys in the bucket that begin with ``prefix`` and come after ``after`` are listed; the
+    results' keys are without ``base``.
 
     Raises:
         LarderError: See `larder.store.gcs.answers`; ``store.refused``: the server does not list in
@@ -85,7 +85,7 @@ def describe(source: GcsObject, generation: str | None = None) -> ObjectInfo:
 def open_object(
     source: GcsObject, span: ByteRange, if_match: str | None, *, described: bool = False
 ) -> Reader:
-    """Start reading a span of an object; ``described`` includes the user metadata."""
+    """Start reading a span of an object; with ``described``, include the user metadata."""
     threads = source.bucket.account.describing
     description = in_thread(threads, partial(describe, source)) if described else None
     answer = _content(source, span) if span.length != 0 else None
@@ -99,7 +99,7 @@ def open_object(
 
 
 def _content(source: GcsObject, span: ByteRange) -> Answer | None:
-    """The answer with the content; None if the object ends before the span begins."""
+    """Request the content; return None if the object ends before the span begins."""
     answer = source.bucket.begin(_media(source, span.range), source.call)
     if answer.status == 416:
         answer.close()
@@ -109,7 +109,7 @@ def _content(source: GcsObject, span: ByteRange) -> Answer | None:
 
 
 def _media(source: GcsObject, span: str = "") -> Request:
-    headers = {"Accept-Encoding": "gzip"}  # or GCS unpacks objects whose content encoding is gzip
+    headers = {"Accept-Encoding": "gzip"}  # otherwise GCS unpacks objects encoded with gzip
     if span:
         headers["Range"] = span
     return Request("GET", source.path, {"alt": "media"}, headers, accept=(416,))
@@ -118,7 +118,7 @@ def _media(source: GcsObject, span: str = "") -> Request:
 def _info(
     source: GcsObject, headers: Mapping[str, str], description: Future[ObjectInfo] | None
 ) -> ObjectInfo:
-    """The object that the content with these headers is of."""
+    """Return the description of the object whose content has these headers."""
     info = info_of_headers(headers, source.call.key)
     if info is not None and description is None:
         return info
@@ -128,7 +128,7 @@ def _info(
         return current
     if info is not None and info.etag == current.etag:
         return info._replace(metadata=current.metadata, headers=current.headers)
-    try:  # it was written meanwhile
+    try:  # the object was replaced since
         return describe(source, generation)
     except NotFoundError:
         message = "it changed while it was opened"
@@ -136,8 +136,8 @@ def _info(
 
 
 class GcsStore(BucketStore):
-    """The objects of a bucket whose keys begin with a prefix; refused with
-    ``config.missing_package``.
+    """The objects of a bucket whose keys begin with a prefix; needs gcsfs
+    (``config.missing_package``).
     """
 
     def __init__(self, bucket: str, prefix: str = "", access: Access = DEFAULT_ACCESS) -> None:
@@ -148,8 +148,8 @@ class GcsStore(BucketStore):
     def region(self) -> str:
         """See `larder.store.base.Readable.region`: one request, for the bucket's location.
 
-        It takes the permission ``storage.buckets.get``, which nothing else here needs: without it,
-        the region is not known.
+        The call takes the permission ``storage.buckets.get``, unlike all others; without it, the
+        region is unknown.
         """
         path = self._bucket.path().removesuffix("/o")
         try:
@@ -162,8 +162,8 @@ class GcsStore(BucketStore):
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Readable.list`.
 
-        Leaves out the object that some tools create for the folder itself, whose key is exactly
-        this store's prefix.
+        The listing omits the object that some tools create for the folder itself, with this store's
+        prefix as its key.
         """
         after = self._prefix + start_after
         return list_objects(self._bucket, self._prefix, self._prefix + prefix, after)
@@ -206,7 +206,7 @@ class GcsStore(BucketStore):
         return put_object(target, data, like=like, md5=md5, generation=generation)
 
     def _generation(self, key: str, etag: str) -> str | None:
-        """The generation of the object, which must have this etag."""
+        """Return the generation of the object; ``object.changed`` if it has another etag."""
         info = self.head(key)
         if info.etag != etag:
             raise conflict(self._call(key))
@@ -218,9 +218,9 @@ class GcsStore(BucketStore):
             self._object(key).send("DELETE", {"ifGenerationMatch": generation})
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
-        """See `larder.store.base.Store.copy_from`: a rewrite, of one state of the object alone.
+        """See `larder.store.base.Store.copy_from`: a rewrite of one state of the object.
 
-        Within a location and storage class it takes no time, whatever the size.
+        Within a location and storage class, a rewrite of any size takes no time.
         """
         place = self._same_server(source)
         target = self._object(key, writing=True)
@@ -230,5 +230,5 @@ class GcsStore(BucketStore):
         return GcsObject(self._bucket, self._call(key, writing=writing, if_absent=if_absent))
 
     def _writer(self, key: str, like: ObjectInfo | None, parts: int) -> GcsWriter:
-        del parts  # it takes them in turn
+        del parts  # parts are sent in turn
         return GcsWriter(self._object(key, writing=True), like)

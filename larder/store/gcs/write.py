@@ -1,11 +1,10 @@
 """Writes GCS objects: small ones in one request, others as a resumable upload; and copies them.
 
-In one request, the CRC32C of the content is sent with it, and the server refuses anything else. A
-resumable upload is sent in chunks of 16 MiB. If one fails, the server is asked how much it has, and
-gets the rest: so a chunk is kept in memory until it is acknowledged. The object is visible when the
-last has been received; its CRC32C is then compared with that of the bytes sent, and an object that
-differs is deleted. An upload that was neither finished nor cancelled (because the process was
-killed) disappears after a week, and costs nothing.
+A single request includes the CRC32C of the content, and the server refuses other bytes. A resumable
+upload is sent in chunks of 16 MiB. After a failure, the server is asked for the received length and
+gets the rest, so a chunk is kept in memory until acknowledged. The object becomes visible with the
+last chunk. Its CRC32C is then compared with the CRC32C of the bytes sent, and an object that
+differs is deleted. The upload of a killed process disappears after a week, and costs nothing.
 
 https://cloud.google.com/storage/docs/resumable-uploads
 
@@ -48,9 +47,9 @@ def put_object(
     md5: str | None = None,
     generation: str | None = None,
 ) -> ObjectInfo:
-    """Write an object in one request; the server verifies its CRC32C, and the MD5 if it is known.
+    """Write an object in one request; the server verifies its CRC32C, and the MD5 if given.
 
-    It replaces this generation: ``0`` if there must be no object, None if there may be any.
+    ``generation`` is the state to replace: ``0`` for no object, None for any.
     """
     crc = google_crc32c.extend(0, bytes(data))
     resource = resource_of(target.call.full_key, like, crc, md5)
@@ -78,14 +77,14 @@ def _insert(
 
 
 def _verified(target: GcsObject, response: Response, crc: int) -> ObjectInfo:
-    """The object that was written, if its CRC32C is that of the bytes sent; else it is deleted."""
+    """Return the written object; delete it, with an error, if its CRC32C is wrong."""
     call = target.call
     info = info_of_resource(response.json(), call.key, call.where)
     if info.checksum in (None, format_crc32c(crc)):
         return info
     hint = "the object was removed; run again"
     try:
-        with grace(), suppress(PreconditionError):  # another run has replaced it
+        with grace(), suppress(PreconditionError):  # another run replaced it
             target.send("DELETE", {"ifGenerationMatch": info.generation})
     except LarderError:
         hint = "remove the object, then run again"
@@ -96,7 +95,7 @@ def _verified(target: GcsObject, response: Response, crc: int) -> ObjectInfo:
 class GcsWriter(PartsWriter):
     """See `larder.store.base.Writer`.
 
-    It holds at most three chunks in memory: one that fills, one that waits, one that is sent.
+    The writer holds at most three chunks in memory: being filled, waiting, and being sent.
     """
 
     def __init__(self, target: GcsObject, like: ObjectInfo | None) -> None:
@@ -115,7 +114,7 @@ class GcsWriter(PartsWriter):
         self._response = self._in_thread(partial(self._upload.deliver, chunk, last=last))
 
     def _sent(self) -> Response | None:
-        """Wait for what is being sent."""
+        """Wait for the chunk in progress; return its response."""
         sending, self._response = self._response, None
         return sending.result() if sending else None
 
@@ -135,15 +134,15 @@ class GcsWriter(PartsWriter):
 
 
 class _Upload:
-    """A resumable upload that the server has begun. Its path is a secret: whoever has it may write.
+    """A resumable upload that the server has begun. Its path is a secret that allows writing.
 
-    It is at the server that began it, whichever name the server has for itself.
+    Requests go to the endpoint that began the upload, whatever host the server names.
     """
 
     def __init__(self, target: GcsObject, like: ObjectInfo | None) -> None:
         self._target = target
-        self._received_bytes = 0  # by the server
-        self._certain = True  # how many they are
+        self._received_bytes = 0  # at the server
+        self._certain = True  # whether the number is certain
         resource = resource_of(target.call.full_key, like)
         headers = {
             "Content-Type": "application/json; charset=UTF-8",
@@ -160,7 +159,7 @@ class _Upload:
         self._path = f"{path}?{session.query}"
 
     def deliver(self, chunk: Buffer, *, last: bool) -> Response | None:
-        """Send the next chunk until the server has all of it; the object if it was the last."""
+        """Send the next chunk until the server has all of it; return the last chunk's response."""
         start = self._received_bytes
         end = start + len(chunk)
         while True:
@@ -172,7 +171,7 @@ class _Upload:
                 return None
 
     def _attempt(self, chunk: memoryview, start: int, end: int, *, last: bool) -> Response:
-        """Send what is missing of a chunk; after a failure, ask first what that is."""
+        """Send the missing bytes of a chunk; after a failure, first ask for the received length."""
         total = end if last else "*"
         if not self._certain:
             response = self._put(f"*/{total}", None, start, end)
@@ -191,7 +190,7 @@ class _Upload:
         return response
 
     def _put(self, content_range: str, body: memoryview | None, start: int, end: int) -> Response:
-        """Send bytes, if any; note how many the server says that it has, which is in a range."""
+        """Send bytes, if any, and record the received length from the answer's range."""
         request = Request(
             "PUT",
             self._path,
@@ -205,13 +204,13 @@ class _Upload:
             last = response.headers.get("range", "").rpartition("-")[2]
             self._received_bytes = int(last) + 1 if last.isdecimal() else 0
         if response.status in _FORGOTTEN or not start <= self._received_bytes <= end:
-            # Nothing that is still in memory can mend it: whoever has the object sends it again.
+            # The bytes in memory do not suffice: the caller has to send the whole object again.
             message, where = "the store has lost the upload", self._target.call.where
             raise ObjectError("object.unreadable", message, where=where, hint="run again")
         return response
 
     def cancel(self) -> None:
-        """Tell the server to forget it."""
+        """Cancel the upload at the server."""
         request = Request("DELETE", self._path, accept=(_CANCELLED, *_FORGOTTEN))
         with grace():
             self._target.bucket.send(request, self._target.call)
@@ -222,8 +221,8 @@ def rewrite(
 ) -> ObjectInfo | None:
     """Copy one state of an object, as it was listed, with its content type and metadata.
 
-    The target's account has to be allowed to read the source, which is at a place. None if the
-    server refuses to copy, so that the bytes have to be streamed.
+    The target's account must be allowed to read the source, which is at ``place``. Return None if
+    the server refuses to copy, so that the bytes have to be streamed.
 
     Raises:
         LarderError: ``object.changed``: the object has another etag; others.
@@ -255,7 +254,7 @@ def rewrite(
 
 
 def _step(bucket: GcsBucket, request: Request, call: Call) -> dict[str, Any] | None:
-    """One request of the copy; None if it is refused."""
+    """Send one request of the copy; return None if the server refuses."""
     response = bucket.send(request, call)
     if response.status not in _NOT_COPIED:
         return response.json()
@@ -266,7 +265,7 @@ def _step(bucket: GcsBucket, request: Request, call: Call) -> dict[str, Any] | N
 
 
 def _generation(source: Readable, info: ObjectInfo, call: Call) -> str | None:
-    """The generation of the object, if it has the etag with which it was listed."""
+    """Return the object's generation; ``object.changed`` unless it has the listed etag."""
     current = source.head(info.key)
     if current.etag != info.etag:
         raise conflict(call)

@@ -1,1 +1,1 @@
-"""A directory as a `store`; `write`, `walk` and `files` are how its files are handled."""
+"""A directory as a `store`; `write`, `walk` and `files` handle its files."""

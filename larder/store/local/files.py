@@ -1,4 +1,4 @@
-"""Files of a directory: their descriptions, durable folders, locks, and what their errors mean."""
+"""Files of a directory: descriptions, durable folders, locks, and the meanings of errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_PATH = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.
 
 
 class local_errors:  # noqa: N801 - a context manager
-    """Raise what an ``OSError`` in the block means for an object, except `FileExistsError`."""
+    """Raise an ``OSError`` of the block as an error of an object, except `FileExistsError`."""
 
     __slots__ = ("_key", "_store_url", "_writing")
 
@@ -41,7 +41,7 @@ class local_errors:  # noqa: N801 - a context manager
 
 
 def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> LarderError:
-    """What an ``OSError`` means for an object in a directory, or the root if ``key`` is empty."""
+    """Return the error of an ``OSError`` for an object, or for the root if ``key`` is empty."""
     where = object_url(store_url, key)
     code = error.errno or 0
     text = (error.strerror or str(error)).lower()
@@ -90,7 +90,7 @@ def describe(key: str, status: os.stat_result) -> ObjectInfo:
 
 
 def file_etag(status: os.stat_result) -> str:
-    """The etag of a file: modification time in nanoseconds, size and inode, in hex."""
+    """Return a file's etag: modification time in nanoseconds, size and inode, in hex."""
     return f"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"
 
 

@@ -1,14 +1,14 @@
 """A directory as a store: ``file:///dir``.
 
-Objects are regular files; a key is the path below the root. Writing means: a temporary file next to
-the destination, fsync, rename (a hard link for ``if_absent``), fsync of the directory. So an object
-is complete or absent, even after a power cut. (macOS leaves that order to the drive: its fsync does
-not wait for the drive, and the call that does takes milliseconds for every file.)
+Objects are regular files; a key is the path below the root. A write creates a temporary file next
+to the destination, syncs and renames it (a hard link for ``if_absent``), and syncs the directory.
+So an object is complete or absent, even after a power cut. (On macOS, the drive may change the
+order: fsync does not wait for it, and the call that waits takes milliseconds per file.)
 
 ``if_match`` holds a lock file in the object's directory: it is atomic among writers that use
-``if_match``, on all machines, if the file system supports flock. If not, the etags are still
-compared, but of two simultaneous writers the later one may win. The same applies to ``if_absent``
-if hard links are not supported either.
+``if_match``, on all machines, if the file system supports flock. Without flock, etags are still
+compared, but the later of two simultaneous writers may win. The same applies to ``if_absent`` if
+hard links are not supported either.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def _is_too_long(path: str) -> bool:
 
 
 class LocalStore(Store):
-    """The regular files below a directory, which the first write creates; ``unlisted`` is called
-    for what listings have to leave out, instead of raising an error.
+    """The regular files below a directory, which the first write creates. Listings call
+    ``unlisted`` for omitted entries instead of raising an error.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, unlisted: OnUnlisted | None = None) -> None:
@@ -94,12 +94,12 @@ class LocalStore(Store):
         return _FEATURES
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """Symbolic links are followed.
+        """Yield pages of files; symbolic links are followed.
 
-        Those to a directory that contains them, pipes, sockets and devices are left out, and only
-        ``unlisted`` is called. Unreadable directories, dangling links and names that are not UTF-8
-        are errors, unless there is an ``unlisted``. Memory holds the names of one directory at a
-        time, and of its ancestors.
+        Links to a directory that contains them, pipes, sockets and devices are omitted;
+        ``unlisted`` is called for them. Unreadable directories, dangling links and names that are
+        not UTF-8 are errors, unless there is an ``unlisted``. Memory holds the names of one
+        directory and its ancestors.
         """
         page = []
         bounds = prefix.encode(), start_after.encode()
@@ -141,7 +141,7 @@ class LocalStore(Store):
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
         path = self._path(key)
-        # Not through `open`, which takes twice as long for a small file.
+        # `open` takes twice as long for a small file.
         try:
             handle = os.open(path, _READ_FLAGS)
             try:
@@ -159,15 +159,15 @@ class LocalStore(Store):
         return data
 
     def get_each(self, objects: Iterable[tuple[str, int, str]], ahead: int = AHEAD) -> Contents:
-        """Two thirds of the time of `get`: a file whose etag is the listed one after it was read
-        was not changed before or meanwhile. For all others, `get` says what they are.
+        """Yield the contents, in two thirds of the time of `get`. A file with the listed etag after
+        the read has not changed; `get` decides about all others.
         """
         objects = list(objects)
         if not all(etag for _, _, etag in objects):
             yield from super().get_each(objects)
             return
         paths = check_path_keys([key for key, _, _ in objects], self._url)
-        # One loop for everything: to call a function for each file would take a tenth of the time.
+        # One loop for everything: a function call per file would take a tenth of the time.
         for (key, size_bytes, etag), path in zip(objects, paths, strict=True):
             data, found_etag = b"", None
             try:
@@ -184,7 +184,7 @@ class LocalStore(Store):
             yield data
 
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
-        """A file has neither a content type nor metadata."""
+        """Write a file, which has neither a content type nor metadata."""
         etag = options.get("if_match")
         with self.writer(key, sync=options.get("sync", True)) as draft:
             draft.write(data)
@@ -203,7 +203,7 @@ class LocalStore(Store):
             self._unsynced.sync()
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
-        """Copies by reference if possible."""
+        """Copy a file, by reference if possible."""
         with (
             disk_errors(path, reading=True),
             open(path, "rb") as source,
@@ -213,8 +213,8 @@ class LocalStore(Store):
             return draft.commit()
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        """Also removes empty directories, except the root. The etag is compared right before: no
-        file system has a condition for it.
+        """Delete a file and empty directories above it, except the root. The etag is compared just
+        before, not atomically.
         """
         path = self._path(key, writing=True)
         with local_errors(self._url, key, writing=True):
@@ -234,7 +234,7 @@ class LocalStore(Store):
     def _pread(
         self, key: str, handle: int, size_bytes: int, offset: int, length: int | None
     ) -> bytes:
-        """The bytes of an open file, which had ``size_bytes`` when it was opened."""
+        """Read bytes of an open file, which had ``size_bytes`` when it was opened."""
         if offset > size_bytes:
             raise self._too_short(key, size_bytes, offset)
         wanted = size_bytes - offset

@@ -1,4 +1,4 @@
-"""The files below a directory, in the order in which S3 lists their paths."""
+"""The files below a directory, in S3's order of their paths."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from larder.store.keys import object_url
 from larder.store.local.files import local_error
 
 OnUnlisted = Callable[[bytes, ObjectError], None]
-"""Called with the path of what cannot be listed, and why; directories end in a slash."""
+"""Callback with the path of an unlisted entry, and the reason; directories end in a slash."""
 
 _TEMPORARY = TEMPORARY_PREFIX.encode()
 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """What a walk looks for. Paths are bytes, as file names are."""
+    """The root and the bounds of a walk. Paths are bytes, as file names are."""
 
     root: bytes
     store_url: str
@@ -29,13 +29,13 @@ class _Walk:
     unlisted: OnUnlisted | None
 
     def skip(self, path: bytes, error: ObjectError) -> None:
-        """Leave out what cannot be listed, or raise ``error`` if it must not be left out."""
+        """Report an entry that cannot be listed to ``unlisted``; without it, raise ``error``."""
         if self.unlisted is None:
             raise error
         self.unlisted(path, error)
 
     def omit(self, path: bytes, code: str, message: str, hint: str) -> None:
-        """Leave out what holds no data of its own: only ``unlisted`` is told."""
+        """Report an entry without data of its own to ``unlisted``, if there is one."""
         if self.unlisted is not None:
             self.unlisted(path, self.error(path, code, message, hint))
 
@@ -61,9 +61,9 @@ def walk(
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Yield keys and stats of the regular files, in order of the keys' bytes.
 
-    What cannot be listed is given to ``unlisted``, in order, instead of being an error; also pipes,
-    sockets, devices and links that lead in circles, otherwise left out silently. ``root`` ends in
-    ``/``.
+    ``unlisted`` gets each entry that cannot be listed, in order; without ``unlisted``, it is an
+    error. ``unlisted`` also gets pipes, sockets, devices and links in circles, which are otherwise
+    omitted silently. ``root`` ends in ``/``.
 
     A directory is sorted by its name with ``/`` appended, so that ``a-b`` comes before ``a/b``, as
     for keys. Only directories that may contain a wanted key are read.
@@ -94,7 +94,7 @@ def walk(
 
 
 def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Folder:
-    """The wanted entries of one directory; none if the walk is already inside it."""
+    """Read the wanted entries of one directory; none if the walk is already inside it."""
     try:
         status = os.stat(search.root + path)
         place = (status.st_dev, status.st_ino)
@@ -120,7 +120,7 @@ def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Fo
 
 
 def _wanted(search: _Walk, parent: bytes, entry: os.DirEntry[bytes]) -> bytes:
-    """The path of the entry if it, or something below it, may be wanted; else empty."""
+    """Return an entry's path if the entry, or a file below it, may be wanted; else empty."""
     path = parent + entry.name
     below = path + b"/"
     prefix, start_after = search.prefix, search.start_after
@@ -139,13 +139,13 @@ def _is_folder(entry: os.DirEntry[bytes]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        if entry.is_symlink():  # a link to itself: reported by `_stat`
+        if entry.is_symlink():  # `_stat` reports a link to itself
             return False
         raise
 
 
 def _stat(search: _Walk, path: bytes) -> os.stat_result | None:
-    """The stat of the file, following links; None if it was removed in the meantime."""
+    """Return the stat of a file, following links; None if it was removed or cannot be listed."""
     try:
         return os.stat(search.root + path)
     except OSError as error:
@@ -168,7 +168,7 @@ def _no_root(search: _Walk) -> StoreError:
 
 
 def _decode(search: _Walk, path: bytes) -> str | None:
-    """The key of a path; None if it has none, and is left out."""
+    """Return the key of a path; None if the path is not UTF-8, and omitted."""
     try:
         return path.decode()
     except UnicodeDecodeError:

@@ -1,8 +1,8 @@
-"""Writes files so that they never appear incomplete, and syncs many of them at once.
+"""Writes files that never appear incomplete, and syncs many files at once.
 
-A file that is written with ``sync=False`` gets its name before its bytes are durable: after a power
-cut it may be empty. So nothing may rely on it before `Unsynced.sync` has returned. Larder writes
-the receipts of a batch of copies after that.
+A file written with ``sync=False`` gets its name before its bytes are durable: after a power cut it
+may be empty. Nothing may rely on the file before `Unsynced.sync` has returned. Larder writes the
+receipts of a batch of copies after the sync.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class LocalWriter(Writer):
             raise PreconditionError("object.exists", "it already exists", where=where) from None
 
     def commit_if_match(self, etag: str) -> ObjectInfo:
-        """Rename to the object's name, if the object there has this etag (``object.changed``)."""
+        """Replace the object if it has this etag; else raise ``object.changed``."""
 
         def replace() -> None:
             with locked(self._folder):
@@ -111,8 +111,8 @@ class LocalWriter(Writer):
     def _publish(self, give_name: Callable[[], None]) -> ObjectInfo:
         handle = self._opened()
         with local_errors(self._url, self._key, writing=True):
-            # The file system's time, as ages are compared with it: other machines have other
-            # clocks. Its steps of 4 ms are too coarse to distinguish two versions.
+            # Ages are compared with the file system's time, as clocks of machines differ. Its steps
+            # of 4 ms are too coarse to distinguish two versions.
             now_ns = os.fstat(handle).st_mtime_ns + time.time_ns() % _STEP_NS
             os.utime(handle, ns=(now_ns, now_ns))
             if self._unsynced is None:
@@ -152,7 +152,7 @@ class LocalWriter(Writer):
 
 
 def _copy_by_reference(source: IO[bytes], handle: int) -> bool:
-    """Make the file system copy; returns False if it cannot, possibly after some of the bytes."""
+    """Let the file system copy; return False if it cannot, possibly after some bytes."""
     copy = getattr(os, "copy_file_range", None)  # on Linux
     if copy is None:
         return False
@@ -176,15 +176,15 @@ class Unsynced:
         self._failure: OSError | None = None
 
     def add(self, path: bytes) -> None:
-        """Add a file that has its name."""
+        """Add a file that already has its final name."""
         with self._lock:
             self._paths.add(path)
 
     def sync(self) -> None:
-        """Make all of them durable, with their names.
+        """Make all added files and their names durable.
 
-        Another thread may be syncing files of this one: it is waited for. A file that could not be
-        synced may be taken for a durable one by the next attempt, so there is none.
+        The call waits for a sync in another thread, which may include this thread's files. After a
+        failed sync, every later sync fails too, because a second fsync may wrongly succeed.
         """
         with self._syncing:
             if self._failure is not None:
@@ -211,7 +211,7 @@ def _sync_all(paths: set[bytes]) -> None:
 
 def _sync_files(paths: Sequence[bytes]) -> None:
     for path in paths:
-        with suppress(FileNotFoundError):  # it was deleted meanwhile
+        with suppress(FileNotFoundError):  # deleted since
             handle = open_regular(path)
             try:
                 os.fsync(handle)
@@ -223,5 +223,5 @@ _unsynced: dict[bytes, Unsynced] = {}
 
 
 def unsynced(root: bytes) -> Unsynced:
-    """The unsynced files below a directory, shared by all stores of the process with that root."""
+    """Return the unsynced files of a root, shared by all stores of the process with that root."""
     return _unsynced.setdefault(root, Unsynced())

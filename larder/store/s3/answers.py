@@ -76,14 +76,14 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 
 
 def error_of(answer: Answer, call: Call) -> LarderError:
-    """The error that an answer is."""
+    """Return the error of an answer."""
     with connection_errors(call):
         body = answer.beginning(ERROR_BYTES).decode("utf-8", "replace")
     return _error(answer.status, answer.headers, body, call)
 
 
 def document(answer: Answer, call: Call) -> str:
-    """The XML of an answer, or the error that it is: S3 answers 200 before it knows the result."""
+    """Return the XML of an answer, or raise its error, which S3 may send with status 200."""
     body = content(answer, call).decode("utf-8", "replace")
     if "<Error>" in body:
         raise _error(500, answer.headers, body, call)
@@ -91,19 +91,19 @@ def document(answer: Answer, call: Call) -> str:
 
 
 def content(answer: Answer, call: Call) -> bytes:
-    """The whole body of an answer."""
+    """Read the whole body of an answer."""
     with connection_errors(call):
         return answer.read(XML_BYTES)
 
 
 def element(body: str, name: str) -> str:
-    """The text of the first element of this name; empty if there is none."""
+    """Return the text of the first element of this name; empty if missing."""
     text, closed, _ = body.partition(f"<{name}>")[2].partition(f"</{name}>")
     return unescape(text.strip()) if closed else ""
 
 
 def _error(status: int, headers: Mapping[str, str], body: str, call: Call) -> LarderError:
-    """What an error document means; some servers send parts of one, or none."""
+    """Return the error of an error document, which some servers send in part or omit."""
     code = element(body, "Code")
     refusal = Refusal(status, code, element(body, "Message"), headers.get("retry-after", ""))
     region = element(body, "Region") or headers.get("x-amz-bucket-region", "")
@@ -124,7 +124,7 @@ def _error(status: int, headers: Mapping[str, str], body: str, call: Call) -> La
 
 
 def _clock_differs(server_time: str, date: str, call: Call) -> StoreError:
-    """A signature is valid for 15 minutes."""
+    """Return the error of a wrong clock: a signature is valid for 15 minutes."""
     message = "the clock of this machine differs from the server's"
     with suppress(ValueError):
         server_us = time_us(server_time or date or "no time")
@@ -153,14 +153,14 @@ def _of_key(refusal: Refusal, call: Call) -> ObjectError | None:
 
 
 def elsewhere(region: str, call: Call) -> StoreError:
-    """The bucket is in another region, which may be unknown."""
+    """Return the error of a bucket in another region, which may be unknown."""
     message = f"the bucket is in {region}" if region else REGION_UNTOLD
     hint = f"set region: {region}" if region else "set the bucket's region"
     return StoreError("store.region", message, where=call.store_url, hint=hint)
 
 
 def _redirected(to: SplitResult, call: Call) -> StoreError:
-    """What is not S3 itself, such as a proxy or a page to log in, sends requests to an address."""
+    """Return the error of a redirect by another server, such as a proxy or a login page."""
     message = f"the server redirects to {to.scheme}://{to.netloc.rpartition('@')[2]}"
     hint = "if the objects are there, give that address as the endpoint; else check the proxies"
     return StoreError("store.refused", message, where=call.store_url, hint=hint)
@@ -168,25 +168,25 @@ def _redirected(to: SplitResult, call: Call) -> StoreError:
 
 _META = "x-amz-meta-"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A token of RFC 9110: what the name of a header may be."""
+"""A valid name of a header: a token of RFC 9110."""
 
 
 def described(like: ObjectInfo) -> dict[str, str]:
-    """The headers of a new object with the content type, metadata and headers of another one."""
+    """Return a new object's headers: content type, metadata and headers of ``like``."""
     headers = {name: _header_text(text) for name, text in (like.headers or {}).items()}
     if like.content_type:
         headers["content-type"] = _header_text(like.content_type)
     for name, text in (like.metadata or {}).items():
-        if _NAME.fullmatch(name):  # other stores have names that no header can have
+        if _NAME.fullmatch(name):  # other stores allow names that no header can have
             headers[f"{_META}{name.lower()}"] = _header_text(text)
     return headers
 
 
 def copy_source(source: BucketPrefix, info: ObjectInfo) -> dict[str, str]:
-    """The headers that say what to copy, on what condition, and that the reader pays."""
+    """Return the headers of a copy: its source, its condition, and that the reader pays."""
     path = f"/{source.bucket}/{source.prefix}{info.key}"
     headers = {"x-amz-copy-source": encoded_path(path)}
-    if info.etag:  # a report may not have it
+    if info.etag:  # a report may lack etags
         headers["x-amz-copy-source-if-match"] = f'"{info.etag}"'
     if source.payer is not None:
         headers["x-amz-request-payer"] = "requester"
@@ -194,23 +194,23 @@ def copy_source(source: BucketPrefix, info: ObjectInfo) -> dict[str, str]:
 
 
 def crc32c_text(crc32c: int) -> str:
-    """A CRC32C as S3 writes it."""
+    """Format a CRC32C for S3, in Base64."""
     return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
 
 
 def etag_of(headers: Mapping[str, str]) -> str:
-    """The etag in an answer, without quotes; empty if it has none."""
+    """Return the etag in an answer, without quotes; empty if missing."""
     return plain_etag(headers.get("etag", ""))
 
 
 def compared_checksum(headers: Mapping[str, str], crc32c: int) -> str | None:
-    """The checksum that was sent, if the answer repeats it: then the server has compared it."""
+    """Return the sent checksum if the answer repeats it: then the server has compared it."""
     repeated = headers.get("x-amz-checksum-crc32c")
     return format_crc32c(crc32c) if repeated == crc32c_text(crc32c) else None
 
 
 def object_info(call: Call, headers: Mapping[str, str]) -> ObjectInfo:
-    """The object that an answer describes."""
+    """Return the description of the object in an answer."""
     total = headers.get("content-range", "").rpartition("/")[2]
     size = total if total.isdecimal() else headers.get("content-length", "0")
     modified = headers.get("last-modified")
@@ -239,7 +239,7 @@ def object_info(call: Call, headers: Mapping[str, str]) -> ObjectInfo:
         headers={
             name: _plain_text(headers[name])
             for name in KEPT_HEADERS
-            if name in headers and headers[name] != "aws-chunked"  # of how it was once sent
+            if name in headers and headers[name] != "aws-chunked"  # describes the transfer
         },
     )
 
@@ -249,7 +249,7 @@ time_us = lru_cache(4096)(time_of)
 
 
 def _checksum(headers: Mapping[str, str]) -> str | None:
-    """The CRC32C of the whole content, if the server keeps it; one of parts ends in ``-N``."""
+    """Return the CRC32C of the whole content, if kept; ignore one of parts, with ``-N``."""
     encoded = headers.get("x-amz-checksum-crc32c", "")
     if len(encoded) != 8 or headers.get("x-amz-checksum-type", "FULL_OBJECT") != "FULL_OBJECT":
         return None
@@ -257,7 +257,7 @@ def _checksum(headers: Mapping[str, str]) -> str | None:
 
 
 def _header_text(text: str) -> str:
-    """A value as it is sent: S3 encodes what is not ASCII as RFC 2047 does."""
+    """Encode a header's value: S3 encodes non-ASCII text as RFC 2047 does."""
     text = " ".join(text.split())
     if text.isascii() and text.isprintable():
         return text

@@ -1,12 +1,12 @@
-"""A bucket, the account that it is reached with, and requests on its objects, signed here.
+"""A bucket, its account, and signed requests on its objects.
 
-Every request is sent once; `larder.store.retry` repeats calls. How a body is protected on its way::
+Every request is sent once; `larder.store.retry` repeats calls. Protection of a body in transit::
 
     the MD5 of the content is known    Content-MD5, which the server compares
     otherwise                          the SHA-256 that is signed, which the server compares
 
-and in addition by its CRC32C, for servers that know it: AWS compares it, and says so. Some refuse
-its headers, which are left out then, where the variable of the AWS SDKs says so.
+A CRC32C header is sent too, which AWS compares and repeats. Some servers refuse this header;
+AWS_REQUEST_CHECKSUM_CALCULATION=when_required omits it.
 
 Reference: https://docs.aws.amazon.com/AmazonS3/latest/API/API_Operations_Amazon_Simple_Storage_Service.html
 """
@@ -59,10 +59,10 @@ _CONFIG_FILES = (
 
 @dataclass(slots=True)
 class S3Server:
-    """What this process has learned about how a server treats the parts of uploads; None: nothing.
+    """Knowledge of this process about a server's treatment of upload parts; None if unknown.
 
     Attributes:
-        repeats_checksum: Whether it repeats the CRC32C of a part.
+        repeats_checksum: Whether answers repeat the CRC32C of a part.
         whole_md5: Whether the etag of an object made of parts is the MD5 of its content.
     """
 
@@ -71,7 +71,7 @@ class S3Server:
 
 
 class S3Account:
-    """Region and endpoint, looked up once, connections, and keys, which are looked up again."""
+    """Region, endpoint, connections and keys; refused or expiring keys are looked up again."""
 
     def __init__(self, access: Access, store_url: str) -> None:
         self.server = S3Server()
@@ -87,7 +87,7 @@ class S3Account:
 
 
 def _files() -> tuple[tuple[int, int, int] | None, ...]:
-    """Inode, size and modification time of the AWS configuration files."""
+    """Return inode, size and modification time of the AWS configuration files."""
     states: list[tuple[int, int, int] | None] = []
     for variable, usual in _CONFIG_FILES:
         try:
@@ -103,7 +103,7 @@ shared_account = SharedAccounts(S3Account, ("AWS_",), _files).get
 
 
 def crc32c_of(pieces: Sequence[Buffer]) -> int:
-    """The CRC32C of a body in pieces."""
+    """Return the CRC32C of a body in pieces."""
     crc = 0
     for piece in pieces:
         crc = google_crc32c.extend(crc, piece if isinstance(piece, bytes) else bytes(piece))
@@ -117,14 +117,14 @@ class S3Bucket(Bucket[S3Account]):
         super().__init__(name, store_url, access, shared_account)
 
     def head(self, call: Call) -> ObjectInfo:
-        """Describe an object; with its checksum, if the server keeps one of the whole content."""
+        """Describe an object, with the checksum of the whole content if the server keeps it."""
         try:
             return self._head(call)
         except NotFoundError:
             raise
         except (ObjectError, StoreError):
-            # The answer to a HEAD request has no body, which would say if the keys are refused:
-            # those of a GET request are renewed then.
+            # The answer to a HEAD request has no body, so refused keys do not show. A GET request
+            # renews them.
             self.send("GET", call).close()
             return self._head(call)
 
@@ -141,7 +141,7 @@ class S3Bucket(Bucket[S3Account]):
         like: ObjectInfo | None = None,
         md5: str | None = None,
     ) -> ObjectInfo:
-        """Write an object; ``if_match`` is that header with its quotes."""
+        """Write an object; ``if_match`` is the header's value with its quotes."""
         headers = self.kept_headers(like)
         if call.if_absent:
             headers["if-none-match"] = "*"
@@ -161,27 +161,27 @@ class S3Bucket(Bucket[S3Account]):
             self.send("DELETE", call, query={"uploadId": upload}).close()
 
     def list_page(self, query: Mapping[str, str]) -> bytes:
-        """One answer to a request on the bucket itself."""
+        """Request a listing of the bucket; return the body of the answer."""
         call = Call(self.store_url)
         with self.send("GET", call, query=query) as answer:
             return content(answer, call)
 
     def clock_us(self) -> int:
-        """The server's time, microseconds since 1970 UTC; 0 if it does not say."""
+        """Return the server's time, microseconds since 1970 UTC; 0 if unknown."""
         with suppress(ValueError):
             now_us = time_us(self._described().get("date"))
             return 0 if now_us == UNKNOWN_US else now_us
         return 0
 
     def _described(self) -> Mapping[str, str]:
-        """The headers of an answer about the bucket, which may be an error."""
+        """Return the headers of an answer about the bucket; the answer may be an error."""
         call = Call(self.store_url)
         request = partial(self._answered, "HEAD", call, {}, {}, [], EMPTY_SHA256)
         with self.account.keys.use(request, self.store_url) as answer:
             return answer.headers
 
     def kept_headers(self, like: ObjectInfo | None) -> dict[str, str]:
-        """The headers of a new object: content type and metadata of another one; encryption."""
+        """Return a new object's headers: encryption, and content type and metadata of ``like``."""
         return {**self.encryption(), **(described(like) if like else {})}
 
     def encryption(self) -> dict[str, str]:
@@ -204,7 +204,7 @@ class S3Bucket(Bucket[S3Account]):
         md5: str | None = None,
         sha256: str | None = None,
     ) -> Answer:
-        """Send a request, and return the answer, or raise the error that it is."""
+        """Send a request; return the answer, or raise its error."""
         sent = dict(headers or {})
         if not self.account.settings.checksums:
             sent = {name: text for name, text in sent.items() if not name.startswith(_CHECKSUM)}
@@ -232,9 +232,10 @@ class S3Bucket(Bucket[S3Account]):
     def get_each(
         self, objects: Iterable[tuple[Call, str]], ahead: int
     ) -> Generator[Answer, None, None]:
-        """The answers to requests for objects with these etags, which may be errors.
+        """Yield the answers to requests for objects with these etags, which may be errors.
 
-        BrokenError: there is no answer to the next.
+        Raises:
+            BrokenError: A request has no answer.
         """
         account = self.account
         keys = account.keys.use(lambda keys: keys, self.store_url)
@@ -268,7 +269,7 @@ class S3Bucket(Bucket[S3Account]):
         sha256: str,
         keys: Keys | None,
     ) -> tuple[str, dict[str, str]]:
-        """The target and all headers of a request."""
+        """Return the target and all headers of a request."""
         account = self.account
         path = f"{account.http.path}/{self.name}"
         path = encoded_path(f"{path}/{call.full_key}" if call.full_key else path)
@@ -281,12 +282,12 @@ class S3Bucket(Bucket[S3Account]):
 
 
 def if_match_header(etag: str | None) -> dict[str, str]:
-    """The condition that an object has this etag, if there is one that can be met."""
+    """Return the header for an etag; none for a weak etag, which meets no condition."""
     return {} if etag is None or is_weak(etag) else {"if-match": f'"{etag}"'}
 
 
 def digest_of(algorithm: str, pieces: Sequence[Buffer]) -> str:
-    """A digest of a body in pieces, in hex."""
+    """Return a digest of a body in pieces, in hex."""
     digest = hashlib.new(algorithm, usedforsecurity=False)
     for piece in pieces:
         digest.update(piece)

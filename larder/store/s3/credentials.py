@@ -1,7 +1,7 @@
 """Endpoint, region and credentials of a bucket, from the standard AWS chain.
 
-Keys in the environment are taken as they are; botocore finds all others: of a profile, a web
-identity, a container or an instance, and renews those that expire.
+Keys in the environment are used directly. botocore finds all others, from a profile, a web
+identity, a container or an instance, and renews expiring keys.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ _BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", 
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """Where a bucket is, and the credentials: keys, or what botocore renews, or none.
+    """Endpoint and region of a bucket, and its credentials: keys, botocore's, or none.
 
-    The region is the one that requests are signed for; ``checksums``, whether they may have headers
-    with checksums.
+    Requests are signed for the region. ``checksums`` tells whether they may have checksum headers.
     """
 
     endpoint: str
@@ -49,7 +48,7 @@ def find_settings(store_url: str, access: Access) -> S3Settings:
 
     Raises:
         StoreError: ``store.denied``: no credentials were found.
-        RetryableError: ``store.unavailable``: whoever gives them does not answer.
+        RetryableError: ``store.unavailable``: the provider of credentials does not answer.
         ConfigError: ``config.block``: the block cannot be loaded; or the environment or the profile
             has an invalid endpoint or region.
     """
@@ -66,7 +65,7 @@ def find_settings(store_url: str, access: Access) -> S3Settings:
 
 
 def _known_keys(access: Access) -> Keys | None:
-    """The keys that are known without botocore, if they are those to use."""
+    """Return the keys to use if botocore is not needed to find them; else None."""
     if access.anonymous:
         return None
     if access.block:
@@ -113,9 +112,9 @@ def _has_checksums(calculation: str | None) -> bool:
 
 
 def _of_role(session: Any, access: Access, role: str, region: str) -> Any:
-    """The credentials of a role; it is asked for when they are needed.
+    """Return the credentials of a role, which are requested at their first use.
 
-    The server that is asked is that of the access, unless ``AWS_ENDPOINT_URL_STS`` names another.
+    Requests go to the endpoint of the access, unless ``AWS_ENDPOINT_URL_STS`` names another.
     """
     from botocore.config import Config
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
@@ -144,7 +143,7 @@ def _of_role(session: Any, access: Access, role: str, region: str) -> Any:
 
 
 def current_keys(settings: S3Settings, store_url: str, access: Access) -> tuple[Keys | None, float]:
-    """The keys to sign with, None for anonymous requests; and for how many seconds, at least."""
+    """Return the signing keys (None: anonymous) and their minimum validity in seconds."""
     if settings.credentials is None:
         return settings.keys, _LIVES_SECONDS[0]
     whom = f"the role {access.role}" if access.role else "the profile or machine"
@@ -157,11 +156,12 @@ def current_keys(settings: S3Settings, store_url: str, access: Access) -> tuple[
 
 @contextmanager
 def credential_errors(store_url: str, what: str) -> Iterator[None]:
-    """Raise botocore's errors, while it looks for credentials of ``what``, as those of a store.
+    """Raise botocore's errors about credentials of ``what`` as errors of a store.
 
     Raises:
-        StoreError: ``store.denied``: there are none.
-        RetryableError: ``store.unavailable``: whoever gives them does not answer, or is busy.
+        StoreError: ``store.denied``: no credentials.
+        RetryableError: ``store.unavailable``: the provider of credentials is busy, or does not
+            answer.
     """
     from botocore import exceptions as of_botocore
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
@@ -188,10 +188,10 @@ def credential_errors(store_url: str, what: str) -> Iterator[None]:
 
 
 def _asks_metadata(endpoint: str) -> bool:
-    """Whether the metadata service of an instance may have the credentials for a server.
+    """Whether to ask an instance's metadata service for the credentials for a server.
 
-    A server on this machine has nothing to do with the instance's role, and outside a cloud the
-    request would wait for an address that does not answer.
+    The instance's role does not apply to a server on this machine, and outside a cloud the request
+    would wait for an address that does not answer.
     """
     if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
         return False
@@ -208,7 +208,7 @@ def _environment_region() -> str:
 
 
 def _configured_endpoint(session: Any, region: str, profile: str) -> str:
-    """The endpoint of the profile, by default AWS's own."""
+    """Return the endpoint of the profile, by default AWS's own."""
     where = f"endpoint_url of AWS profile {profile}"
     try:
         client = session.create_client("s3", region_name=region)
@@ -221,7 +221,7 @@ def _configured_endpoint(session: Any, region: str, profile: str) -> str:
 
 
 def _credential(name: str) -> str:
-    """The value of an environment variable, if the header of a request can contain it."""
+    """Return an environment variable; refuse a value that a request's header cannot contain."""
     text = os.environ.get(name, "")
     if not (text.isascii() and text.isprintable()):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Lists objects, and uploads that were begun.
+"""Lists objects and unfinished uploads.
 
 Documents are parsed without botocore: boto3's paginator needs seven times as much CPU time (1.4 s
 for 20,000 keys).
@@ -31,8 +31,8 @@ def list_objects(
 ) -> Iterator[list[ObjectInfo]]:
     """Yield pages of objects in order; no page is empty.
 
-    Only those whose keys in the bucket begin with ``prefix`` and come after ``after``; the keys of
-    the result are what follows ``base``, and never empty.
+    Only keys in the bucket that begin with ``prefix`` and come after ``after`` are listed; the
+    results' keys are without ``base``, and never empty.
 
     Raises:
         LarderError: See `larder.store.s3.answers`; ``store.refused``: the store does not list in
@@ -50,10 +50,10 @@ def list_objects(
 
 
 def read_page(body: bytes, store_url: str, cut: int = 0) -> tuple[list[ObjectInfo], str]:
-    """The objects in an answer to ListObjectsV2, and the token of the next one, if there is one.
+    """Parse an answer to ListObjectsV2: its objects, and the token of the next page, if any.
 
-    So much is cut off their keys, and what has none left, a folder's own object, is left out. A
-    server that was asked to encode keys says whether it has done so.
+    The first ``cut`` characters are removed from the keys. A folder's own object is omitted: no key
+    is left. The answer says whether the server has encoded keys as requested.
     """
     try:
         root = _parsed(body, store_url)
@@ -73,7 +73,7 @@ def read_page(body: bytes, store_url: str, cut: int = 0) -> tuple[list[ObjectInf
 
 
 def _parsed(body: bytes, store_url: str) -> ElementTree.Element:
-    """The root of a page, which expands nothing and has at most `XML_TAGS` tags."""
+    """Parse a page, refusing entities and more than `XML_TAGS` tags; return its root."""
     tags = body.count(b"<")
     # A document in UTF-16 would hide both its tags and a DOCTYPE.
     if tags > XML_TAGS or b"<!DOCTYPE" in body or b"\0" in body:
@@ -113,7 +113,7 @@ def _object(
 
 
 def _text(item: ElementTree.Element, tag: str) -> str:
-    """The text of an element that must be there; LookupError if it is not."""
+    """Return the text of a required element; raise LookupError if it is missing."""
     text = item.findtext(tag)
     if text is None:
         raise LookupError(tag)
@@ -125,7 +125,7 @@ _MARKERS = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMark
 
 
 class BegunUpload(NamedTuple):
-    """A multipart upload that was neither completed nor aborted; ``key`` is that in the bucket."""
+    """A multipart upload neither completed nor aborted; ``key`` is the key in the bucket."""
 
     key: str
     id: str
@@ -133,7 +133,7 @@ class BegunUpload(NamedTuple):
 
 
 def list_uploads(bucket: S3Bucket, prefix: str) -> Iterator[BegunUpload]:
-    """The uploads of keys with a prefix; ``store.refused``: the answer cannot be parsed."""
+    """Yield the uploads of keys with a prefix; ``store.refused``: an answer cannot be parsed."""
     query = {"prefix": prefix, "uploads": ""}
     while True:
         try:

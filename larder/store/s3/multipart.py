@@ -1,21 +1,20 @@
-"""Objects of S3 that are written in parts: uploads, whose parts come in any order, and streams.
+"""S3 objects written in parts: uploads with parts in any order, and streams.
 
-An upload is invisible until it is committed; one that was neither committed nor aborted (because
-the process was killed) takes up storage until it is aborted, or a lifecycle rule
-(AbortIncompleteMultipartUpload) does that.
+An upload is invisible until it is committed. The upload of a killed process takes up storage until
+`abort_uploads` or a lifecycle rule (AbortIncompleteMultipartUpload) aborts it.
 
-How a part is proved to have arrived::
+Proofs that a part has arrived::
 
     the answer repeats its CRC32C                       the server has compared it (AWS)
     its etag is the MD5 of the bytes                    computed if the server does not repeat it
-    the etag of the object is the MD5 of its content    some servers, such as rclone: then nothing
-                                                        has to be computed, if the MD5 is known
+    the etag of the object is the MD5 of its content    some servers, such as rclone: if the MD5 is
+                                                        known, nothing is computed
 
-Parts that have arrived may still be assembled wrongly. That they are not is proved by the etag of
-the object, which is made of those of its parts or is the MD5 of its content, or by the checksum of
-the whole that the server keeps. If none of these decides, the object is read.
+A server may still assemble the parts wrongly. The etag of the object proves their order if it is
+made of the parts' etags or is the MD5 of the content. The server's checksum of the whole proves it
+too. If none of these decides, the object is read.
 
-Which of these a server does is learned from its first answers.
+The first answers of a server show which proofs it gives.
 
 Limits: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html (10,000 parts of 5 MiB
 to 5 GiB).
@@ -56,9 +55,10 @@ _MOST_PART_BYTES = 2 << 30
 
 
 class S3Upload(Upload):
-    """See `larder.store.base.Upload`; the arguments are those of `Store.begin_upload`.
+    """See `larder.store.base.Upload`; arguments as for `Store.begin_upload`.
 
-    Parts that are ``signed`` are compared by the SHA-256 in their signature, and not proved.
+    With ``signed``, the server compares each part with its signed SHA-256, so no MD5 is computed as
+    a proof.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class S3Upload(Upload):
             except NotFoundError:
                 return None
             for part in text.split("<Part>")[1:]:
-                if (number := element(part, "PartNumber")).isdecimal():  # another is sent again
+                if (number := element(part, "PartNumber")).isdecimal():  # others are sent again
                     etags[int(number)] = plain_etag(element(part, "ETag"))
             following = element(text, "NextPartNumberMarker")
             if element(text, "IsTruncated") != "true" or following in ("", after):
@@ -133,7 +133,7 @@ class S3Upload(Upload):
     def send_copy(
         self, number: int, source: BucketPrefix, info: ObjectInfo, offset: int, length: int
     ) -> UploadedPart:
-        """See `larder.store.base.Upload.send_copy`; nothing is proved by the answer."""
+        """See `larder.store.base.Upload.send_copy`; the answer proves nothing."""
         headers = copy_source(source, info)
         headers["x-amz-copy-source-range"] = f"bytes={offset}-{offset + length - 1}"
         query = self._part(number)
@@ -148,7 +148,7 @@ class S3Upload(Upload):
         if not self._done:
             self._complete([part.etag for part in parts])
             self._done = True
-        # Ceph 16 answers without an etag, and rclone with another than the object has.
+        # Ceph 16 answers without an etag, and rclone with a wrong etag.
         info = self._bucket.head(self._call)
         if self._server.whole_md5 is None:
             self._server.whole_md5 = is_md5(info.etag)
@@ -183,20 +183,18 @@ class S3Upload(Upload):
 
 
 def part_size_bytes(index: int) -> int:
-    """The size of an upload part, from 0: doubles after every thousand parts, up to 2 GiB.
+    """Return the size of a part, counted from 0: it doubles every thousand parts, up to 2 GiB.
 
-    So 10,000 parts hold the 5 TiB that an object may have, even if its size is not known in
-    advance.
+    So 10,000 parts hold 5 TiB, the maximum of an object, even if its size is unknown in advance.
     """
     return min(PART_BYTES << (index // _PARTS_PER_STEP), _MOST_PART_BYTES)
 
 
 class S3Writer(PartsWriter):
-    """See `larder.store.base.Writer`; holds at most one part more in memory than it sends.
+    """See `larder.store.base.Writer`; memory holds the parts being sent and at most one more.
 
     An object that fits into one part is written with a single PUT, so that its etag is the MD5 of
-    its content. The bytes of a stream are gone once they are written, and whoever writes it cannot
-    send them again: so its requests are repeated here.
+    its content. The caller cannot send the bytes of a stream again, so requests are repeated here.
     """
 
     def __init__(

@@ -39,21 +39,21 @@ class S3Store(BucketStore):
         self._bucket = S3Bucket(bucket, self._url, access)
 
     def region(self) -> str:
-        """See `larder.store.base.Readable.region`: that of the settings; sends no request."""
+        """See `larder.store.base.Readable.region`; uses the settings without a request."""
         settings = self._bucket.account.settings
         return settings.region if cloud_of(settings.endpoint) == "aws" else ""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Readable.list`.
 
-        Leaves out the object that some tools create for the folder itself, whose key is exactly
-        this store's prefix.
+        The listing omits the object that some tools create for the folder itself, with this store's
+        prefix as its key.
         """
         after = self._prefix + start_after if start_after else ""
         return list_objects(self._bucket, self._prefix, self._prefix + prefix, after)
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object."""
+        """See `larder.store.base.Readable.head`. A missing bucket is ``object.missing`` too."""
         return self._bucket.head(self._call(key))
 
     def open(
@@ -102,14 +102,14 @@ class S3Store(BucketStore):
     def _replace(self, put: Callable[[str], ObjectInfo], call: Call, if_match: str) -> ObjectInfo:
         """Replace the object with this etag.
 
-        Ceph 16 compares the header with the bare digits of the etag, and so refuses every etag in
-        the quotes that HTTP requires. If it refuses an etag that is correct, the request is
-        repeated without quotes. A weak etag meets no condition (RFC 9110, 13.1.1), but a proxy may
-        have weakened it: so the server is asked for its strong form.
+        Ceph 16 compares the header with the bare etag, and so refuses every etag in the quotes that
+        HTTP requires. If the server refuses a correct etag, the request is repeated without quotes.
+        A weak etag meets no condition (RFC 9110, 13.1.1), but a proxy may have weakened it, so its
+        strong form is sent.
         """
         try:
             return put(f'"{if_match.removeprefix("W/")}"')
-        except NotFoundError:  # the answer of S3 if the object does not exist
+        except NotFoundError:  # S3's answer if the object does not exist
             raise conflict(call) from None
         except PreconditionError:
             with suppress(NotFoundError):
@@ -123,7 +123,7 @@ class S3Store(BucketStore):
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
         """See `larder.store.base.Store.copy_from`: from any bucket of the same server.
 
-        Within AWS, that is any bucket whose objects the credentials of this store may read. S3
+        At AWS, the credentials of this store must be allowed to read the source's objects. S3
         copies at most 5 GB in one request.
         """
         origin = self._same_server(source)
@@ -136,7 +136,7 @@ class S3Store(BucketStore):
         return ObjectInfo(key, info.size_bytes, etag, time.time_ns() // 1000)
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        """See `larder.store.base.Store.delete`; a weak etag is compared right before."""
+        """See `larder.store.base.Store.delete`; a weak etag is compared just before."""
         if if_match and is_weak(if_match) and not are_equal(self.head(key).etag, if_match):
             raise conflict(self._call(key))
         headers = if_match_header(if_match)
@@ -147,12 +147,12 @@ class S3Store(BucketStore):
         return S3Writer(self._bucket, self._call(key, writing=True), like, parts, self._policy)
 
     def abort_uploads(self, older_seconds: float, kept: Collection[str] = ()) -> int:
-        """See `larder.store.base.Store.abort_uploads`: those of keys with this store's prefix."""
+        """See `larder.store.base.Store.abort_uploads`; covers keys with this store's prefix."""
         begun = [each for each in list_uploads(self._bucket, self._prefix) if each.id not in kept]
         before_us = self._bucket.clock_us() - older_seconds * 1e6 if begun else 0
         abandoned = [upload for upload in begun if upload.begun_us < before_us]
         for upload in abandoned:
             key = upload.key[len(self._prefix) :]
-            with suppress(NotFoundError):  # it is gone already
+            with suppress(NotFoundError):  # already gone
                 self._bucket.abort_upload(self._call(key, writing=True), upload.id)
         return len(abandoned)
