@@ -103,7 +103,7 @@ def plan_clean(
 ) -> CleanPlan:
     """List a dataset, and read which documents name which units.
 
-    Writes and deletes one object, to learn the time by the storage's clock and whether writes are
+    Writes and deletes one object, to learn the time by the storage's clock and whether both are
     allowed. ``plan_only`` writes nothing, and uses this machine's clock.
 
     ``version.missing``: the dataset does not exist. DamageError: the needed units are not known.

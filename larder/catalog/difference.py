@@ -123,7 +123,7 @@ def _differing(before: Previous, after: Previous, place: Place) -> Spool:
 
 
 def _left(version: Previous, other: Previous) -> Previous:
-    """Return a version without the rows of segments that both versions use."""
+    """Return a version without the segment rows that both versions use."""
     twins = {segment.id: segment for segment in other.segments}
     segments = (
         replace(segment, omitted=_omitted_or_shared(segment, twins[segment.id]))

@@ -23,7 +23,7 @@ class Policy:
         keep: Number of the last published versions that always stay.
         older_hours: Age in hours below which the other versions stay, too.
         grace_hours: Hours from the announcement to the deletion of a unit; also the hours without a
-            write after which a unit that no version names may go.
+            write after which a unit that no version names may be announced.
     """
 
     keep: int
@@ -117,9 +117,9 @@ def due_units(holdings: Holdings, in_use: InUse) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class InUse:
-    """Versions that stay, and the segments and caches that versions, tags and leases need.
+    """Versions that stay, their segments and caches, and everything that tags and leases need.
 
-    ``young`` are the prefixes of units that nothing names, but that were written to recently.
+    ``young`` are prefixes of units that nothing names, written to within the grace time.
     """
 
     needed: Needed

@@ -42,7 +42,10 @@ def readers() -> ThreadPoolExecutor:
 
 
 def larders_files(dataset: str) -> re.Pattern[str]:
-    """Return a pattern of the keys in units that Larder makes; other keys are foreign."""
+    """Return a pattern of the keys that `larder.versions.layout` gives files in units.
+
+    Other keys in units are foreign.
+    """
     id_, digest, split = ID.regex, "[0-9a-f]{16}", SPLIT_REGEX
     shard = rf"(?P<split>{split})/{re.escape(dataset)}-(?P=split)-[0-9]+[0-9a-z-]*\.[a-z0-9]+"
     index = shard.replace("split>", "of>").replace("split)", "of)")

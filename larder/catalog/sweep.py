@@ -115,7 +115,10 @@ class Sweep:
         return infos
 
     def _delete_unit(self, prefix: str) -> None:
-        """Delete documents of caches, then of the unit: readers find it whole, or unfinished."""
+        """Delete cache documents, the unit's document, then the rest.
+
+        So readers find a unit whole, or unfinished.
+        """
         caches = listed(self._root, f"{prefix}/caches/")
         is_document = re.compile(f"{prefix}/caches/{ID.regex}/cache.json").fullmatch
         self._delete([info for info in caches if is_document(info.key)])

@@ -78,7 +78,7 @@ def _source_keys(dataset: Dataset, cluster: Cluster) -> Iterator[str]:
 
 
 def unread_rows(root: Store, segments: Iterable[str], *, indexes: bool) -> Iterator[ObjectInfo]:
-    """Yield the containers of rows, with indexes, that no sample of the segments was packed from.
+    """Yield containers of rows that no sample of the segments was packed from, and their indexes.
 
     ``indexes``: also yield indexes of archives and lines, which the next run that needs them makes
     again.

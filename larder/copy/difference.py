@@ -105,7 +105,7 @@ def uncopied(
 
 
 def _unreadable(piece: Match) -> Flags:
-    """Flag objects whose receipts name only other etags of the copy, one without a checksum."""
+    """Flag objects whose copy fits no receipt, if a receipt of their state has no checksum."""
     receipts = piece.receipts
     at = places(receipts.column("key"), piece.objects.column("key"))
     of_other = equal_values(receipts, "etag", piece.objects, "etag", at)

@@ -96,7 +96,7 @@ class _Set:
 class CopySets:
     """Divides the objects of a batch into sets, and writes their receipts. Thread-safe.
 
-    When the block ends, also with an error, every set in progress gets a receipt of its copies.
+    When a ``with`` block ends, even by an error, each set in progress gets a receipt of its copies.
     Objects in ``receipts`` of an earlier attempt at the batch are not copied again.
     """
 

@@ -174,7 +174,7 @@ def write_record(
     """Write the manifest of all verified copies, then the document that names it.
 
     ``rows`` are of schema OBJECTS and ordered by key; ``failures`` are the objects that could not
-    be copied. Deletes the ``replaced`` files, and files that killed runs left a week ago.
+    be copied. Deletes the ``replaced`` files, and files of killed runs after a week.
     """
     tally = _Tally()
     file = write_manifest(folder / "manifest.parquet", OBJECTS, map(tally.add, rows))

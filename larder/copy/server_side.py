@@ -9,7 +9,7 @@ The verdict on a copy that the server says it has made::
     another etag        --                    digest    copied, if both stores keep equal checksums;
                                                         else through here
 
-A server that refuses, or reports copies that it has not made, is soon not asked any more.
+After a few refusals, or reports of copies that were not made, the server is not asked any more.
 
 Small copies are looked up by pages of the listing. For a large copy, a request of its own adds
 little time. A server that reads an object to say its etag can do so for several at once.
@@ -151,7 +151,7 @@ class ServerSide:
             yield partial(self._check_one, one)
 
     def _check_group(self, made: list[_Made]) -> None:
-        """Find copies in a listing, if that takes few requests; others go to `_check_one`."""
+        """Find copies in a listing, if that takes few requests; others are checked singly later."""
         first, last = made[0].copy.key, made[-1].copy.key
         waiting = {one.copy.key: one for one in made[1:]}
         self._check_one(made[0])

@@ -91,7 +91,7 @@ def distance(one: Site, other: Site) -> Distance:
 
 
 def missing_region(location: Location, store: Readable) -> str | None:
-    """Return the region of a bucket, already read, whose location names none; else None."""
+    """Return the region of a listed or read bucket whose location names none; else None."""
     site = Site.of(location)
     return store.region() or None if site.priced and not site.region else None
 

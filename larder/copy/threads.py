@@ -82,7 +82,7 @@ class Pace:
         return max(1, min(AHEAD, self._most // self.count))
 
     def tell(self, seconds: float, steps: int, cpu_seconds: float) -> None:
-        """Note the number of steps that have ended so far."""
+        """Adjust ``count`` by the number of steps that have ended so far."""
         began, ended, cpu = self._since
         if self._settled_seconds is not None:
             if seconds - self._settled_seconds >= _AGAIN_SECONDS:

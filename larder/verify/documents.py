@@ -135,7 +135,7 @@ class DocumentReader:
         return ""
 
     def _is_published(self, version: str) -> bool:
-        """Whether version.json exists, damaged or not."""
+        """Whether anything is at the key of version.json, damaged or not."""
         return any(True for _ in listed(self.root, layout.version_key(version)))
 
     def _missing(self, name: str, tags: dict[str, str], *, stopped: bool = False) -> ConfigError:

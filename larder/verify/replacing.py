@@ -116,7 +116,7 @@ class Spares:
         for key in self._keys(file.bytes):
             if key != file.path and has_content(self.root, replace(file, path=key)):
                 keep(self.root, file.path)
-                with suppress(DamageError):  # repaired meanwhile: its content is among the replaced
+                with suppress(DamageError):  # the spare was repaired: work/replaced/ has it now
                     _copy(self.root, key, file)
                     return key
         return ""

@@ -111,8 +111,8 @@ def _hint(left: Sequence[Finding], repair: bool) -> str:
 class _Verification:
     """A verification in progress.
 
-    ``small`` and ``verified`` are the last findings, ``before`` are all findings in order, and
-    ``repairs`` are by path.
+    ``small`` is from the last inspection, ``verified`` from the last reading. ``before`` has all
+    findings in order; ``repairs`` are by path.
     """
 
     job: VerifyJob
@@ -140,7 +140,10 @@ class _Verification:
         self.job = replace(self.job, version=self.inspected.id or self.job.version)
 
     def repair_small(self) -> None:
-        """Repair manifests and inspect again, until a round repairs none."""
+        """Repair manifests and inspect again, until a round repairs none.
+
+        A repaired manifest names files that only the next inspection can check.
+        """
         from larder.verify.repair import repair_small
 
         while due := self._due(self.small, ("manifest",)):

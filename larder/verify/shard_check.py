@@ -41,9 +41,9 @@ def inspect_shard(
 
     ``first`` is the number of samples of the segment that were planned for earlier shards.
 
-    ``samples`` and ``shard_format`` are None if they are not known. The format's reader reads again
-    from ``spool``, or else from the store. Memory: a buffer of the store and, unless the format is
-    framed, one sample in its reader.
+    ``samples`` and ``shard_format`` are None if they are not known. ``spool`` keeps an unframed
+    shard for the format's reader; without it, the store is read again. Memory: a buffer of the
+    store and, unless the format is framed, the reader's memory for one sample.
     """
     path = files[0].path
     places = samples.places_problem(files[0].bytes, shard_format) if samples else ""
