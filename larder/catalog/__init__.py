@@ -1,9 +1,9 @@
-"""What becomes of versions once they are published, from the storage alone.
+"""Shows, compares, tags and deletes published versions, from the storage alone.
 
 `place` is a dataset in a storage. `history` lists versions, `contents` shows one, `difference`
 compares two, `usage` counts bytes, and `trace` follows one sample.
 
-`tagging` moves tags, `leasing` shows and changes leases, and `clean` deletes what nothing needs, in
-the steps `holdings` (what there is), `due` (what may go), `sweep` (the deletion) and `unread` (of
-mirrored objects).
+`tagging` moves tags, and `leasing` shows and changes leases. `clean` deletes units that nothing
+needs, by `holdings` (the listing), `due` (the choice), `sweep` (the deletion) and `unread`
+(mirrored objects).
 """

@@ -1,8 +1,8 @@
-"""The composition of a clean: look, announce what may go, and delete what was announced before.
+"""The composition of a clean: list, announce units that may go, and delete announced units.
 
-A clean takes two runs that are the grace time apart: the first writes a tombstone, the second
-deletes what it names, if nothing needs that by then. docs/design/007-cleaning.md says why this is
-safe with whatever happens at the same time.
+A clean takes two runs that are the grace time apart. The first run writes a tombstone; the second
+deletes the units in the tombstone that nothing needs by then. docs/design/007-cleaning.md says why
+this is safe with anything that happens at the same time.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ SHOWN_LINES = 10
 
 @dataclass(frozen=True, slots=True)
 class CleanSettings:
-    """Everything that a clean is told; ``mirror``: mirrored objects that nothing reads go, too, if
-    ``dataset``, which is None without a dataset file, has a source that tells that they may.
+    """All settings of a clean; ``dataset`` is None without a dataset file.
+
+    ``mirror``: also delete mirrored objects that nothing reads, if the source of ``dataset`` shows
+    that they may go.
     """
 
     place: Place
@@ -57,12 +59,12 @@ class CleanSettings:
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan:
-    """What a clean would do, at a time by the storage's clock.
+    """Everything that a clean would do, at a time by the storage's clock.
 
-    ``reasons`` say why versions stay, as of `kept_versions`; ``due`` are units to announce. Of the
-    tombstones in the storage, this clean executes the ``ripe`` ones, and leaves what is ``in_use``;
-    ``copies`` are mirrored objects and rows that may go; ``lasting`` is the number of unread
-    mirrored objects that may not.
+    ``reasons`` say why versions stay; see `kept_versions`. ``due`` are units to announce. The clean
+    executes the ``ripe`` tombstones, except units that are ``in_use``, and not the ``waiting``
+    tombstones. ``copies`` are mirrored objects and rows that may go; ``lasting`` is the number of
+    unread mirrored objects that may not.
     """
 
     settings: CleanSettings
@@ -78,17 +80,17 @@ class CleanPlan:
 
     @property
     def is_current(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether nothing has to be done."""
         return not (self.due or self.ripe or self.copies.count)
 
     @property
     def freed(self) -> Totals:
-        """What it frees, with what it only announces."""
+        """Objects and bytes that the clean frees, with the announced units."""
         prefixes = [*self.due, *self.unused([*self.ripe, *self.waiting])]
         return self.totals(prefixes) + self.copies
 
     def unused(self, tombstones: Iterable[NamedTombstone]) -> list[str]:
-        """The units of tombstones that this clean does not keep."""
+        """Return the units of tombstones that this clean does not keep."""
         return [prefix for prefix in _prefixes(tombstones) if not self.in_use.has(prefix)]
 
     def totals(self, prefixes: Sequence[str]) -> Totals:
@@ -99,10 +101,12 @@ class CleanPlan:
 def plan_clean(
     settings: CleanSettings, plan_only: bool = False, *, progress: Progress
 ) -> CleanPlan:
-    """List a dataset and read what names what. Writes and deletes one object, to know the time by
-    the storage's clock and whether it may; if ``plan_only``, it goes by this machine's.
+    """List a dataset, and read which documents name which units.
 
-    ``version.missing``: there is no such dataset. DamageError: nobody knows what is needed.
+    Writes and deletes one object, to learn the time by the storage's clock and whether both are
+    allowed. ``plan_only`` writes nothing, and uses this machine's clock.
+
+    ``version.missing``: the dataset does not exist. DamageError: the needed units are not known.
     """
     root = check_dataset(settings.place)
     progress.start(STAGE)
@@ -116,7 +120,7 @@ def plan_clean(
 def plan_with(
     settings: CleanSettings, holdings: Holdings, needed: Needed, now_us: int
 ) -> CleanPlan:
-    """The plan of a clean, given what there is and what is needed."""
+    """Plan a clean from the listing and the needed units."""
     root = settings.place.open()
     ripe, waiting = list[NamedTombstone](), list[NamedTombstone]()
     for each in read_tombstones(root):
@@ -139,8 +143,9 @@ def plan_with(
 def _unread(
     settings: CleanSettings, root: Store, versions: Iterable[str], needed: Needed, now_us: int
 ) -> Iterator[UnreadCopy]:
-    """Copies that nothing reads: a run in progress may be about to read any of them, and what was
-    copied since may be of one that was killed.
+    """Yield copies that nothing reads; none during a run, which may read any of them.
+
+    Copies younger than the grace time are left out: a killed run may have made them.
     """
     if needed.running:
         return
@@ -162,7 +167,7 @@ def clean(
     plan_only: bool = False,
     start: Start | None = None,
 ) -> dict[str, Any]:
-    """Announce what nothing needs, and delete what was announced long enough ago.
+    """Announce units that nothing needs, and delete units that were announced long enough ago.
 
     With ``plan_only``, nothing is written; ``start`` chooses where the plan is executed. Returns
     the JSON document of the clean, or of its plan.
@@ -182,9 +187,9 @@ def _execute(plan: CleanPlan, runner: Runner) -> dict[str, Any]:
 
 
 def clean_units(plan: CleanPlan, *, progress: Progress) -> tuple[Totals, dict[str, Any]]:
-    """Write the tombstone of what is due, then execute those that are old enough.
+    """Write the tombstone of due units, then execute the tombstones that are old enough.
 
-    Returns what was deleted, and what is announced.
+    Returns the totals of deleted objects, and the announced units.
     """
     place, policy = plan.settings.place, plan.settings.policy
     root = place.open()
@@ -233,7 +238,7 @@ def _sweep(
 
 
 def _remove_temporary(root: Store) -> None:
-    """Remove what killed runs were writing into a directory, however young it is."""
+    """Remove temporary files of killed runs from a directory, however young the files are."""
     if root.features.local_path:
         for folder, _, _ in os.walk(local_path(root, "work").parent):
             remove_abandoned(os.fsencode(folder), math.inf)
@@ -279,7 +284,7 @@ def _document(plan: CleanPlan, status: str, times: TimedProgress) -> dict[str, A
 
 
 def clean_lines(document: Mapping[str, Any]) -> list[str]:
-    """A clean, or its plan, as lines for people."""
+    """Format a clean, or its plan, as lines for people."""
     kept, due, announced = document["kept"], document["due"], document["announced"]
     lines = [f"{document['dataset']} {document['status']}: {document['storage']}"]
     lines.append(f"  keep     {format_count(len(kept), 'version')}")

@@ -1,4 +1,4 @@
-"""What a version consists of, where it comes from, and what names it."""
+"""Shows the content of a version, its origin, and the tags, leases and configs for it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RUNS = 10
 
 
 def show(place: Place, name: str) -> dict[str, Any]:
-    """A version, by its ID, at least four of its first digits, or a tag; a JSON document.
+    """Describe a version, by its ID, at least four of its first digits, or a tag; a JSON document.
 
     Refused: ``version.missing``, ``version.ambiguous``. DamageError: a document is lost or damaged.
     """
@@ -82,7 +82,7 @@ def _segments(root: Store, version: VersionDocument) -> Iterator[dict[str, Any]]
 
 
 def _files(version: VersionDocument) -> dict[str, Totals]:
-    """The number and the bytes of the files of each role; shards are those that it lists."""
+    """Count files and bytes by role; only shards that the version lists count."""
     splits = version.splits.values()
     totals = {"shard": Totals(sum(s.shards for s in splits), sum(s.bytes for s in splits))}
     if version.cache:
@@ -94,7 +94,7 @@ def _files(version: VersionDocument) -> dict[str, Totals]:
 
 
 def show_lines(document: Mapping[str, Any]) -> list[str]:
-    """The document for people."""
+    """Format the document for people."""
     classes, segments = document["classes"], document["segments"]
     short = short_ids(each["segment"] for each in segments)
     rows = {
@@ -132,7 +132,7 @@ def _segment_line(short: Mapping[str, str], segment: Mapping[str, Any]) -> str:
 
 
 def _run_lines(run: Mapping[str, Any]) -> Iterator[str]:
-    """When, by what and where, what it did, and what changed with it."""
+    """Yield the time, command and host of a run, its effect, and the changes with it."""
     moved = f"{run['tag']}: {(run['before'] or 'new')[:8]} to {(run['after'] or 'none')[:8]}"
     did = ["published"] if run["published"] else []
     did += [moved] if run["tag"] and run["before"] != run["after"] else []

@@ -1,8 +1,8 @@
-"""What differs between two versions of a dataset, sample by sample.
+"""Compares two versions of a dataset, sample by sample.
 
-Segments that both versions have need no comparing, but for the rows that only one of them omits.
-What is left is compared as growth does it: a part is the same if it was packed from an object with
-the same key, and either the etag or the stored bytes are the same.
+Segments that both versions have are compared only by the rows that one version omits. Other samples
+are compared as in growth: a part is the same if its object has the same key, and either the etag or
+the stored bytes are the same.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ DIFFERENT = table(
 )
 """One row per sample that differs; ``kind`` is one of `larder.growth.compare.Changes`.
 
-Classes have names, which stay the same where numbers do not. Of what was removed, split and class
-are those that it had.
+Classes are names, which stay the same where numbers change. A removed sample has its former split
+and class.
 """
 
 _KINDS = ("unchanged", "added", "changed", "relabelled", "moved", "removed")
@@ -78,10 +78,10 @@ _COMPARE = """
 
 
 def diff(place: Place, before: str, after: str = "latest", keys: bool = False) -> dict[str, Any]:
-    """What differs between two versions, by kind, split and class; a JSON document.
+    """Compare two versions by kind, split and class; a JSON document.
 
-    With ``keys``, it has an iterator of the rows that differ, in lots, as ``keys``. The memory is
-    that of tables, ``memory.tables_bytes``; what does not fit is in temporary files.
+    With ``keys``, the document has an iterator of lists of the differing rows as ``keys``. Memory:
+    ``memory.tables_bytes``; further rows are in temporary files.
 
     Refused: ``version.missing``, ``version.ambiguous``.
     """
@@ -115,7 +115,7 @@ def diff(place: Place, before: str, after: str = "latest", keys: bool = False) -
 
 
 def _differing(before: Previous, after: Previous, place: Place) -> Spool:
-    """The rows of `DIFFERENT`, in the order of kind, split and key."""
+    """Return the rows of `DIFFERENT`, ordered by kind, split and key."""
     inputs = {"before": _samples(_left(before, after)), "after": _samples(_left(after, before))}
     with scratch() as folder, tables_in(folder, place.cluster.memory.tables_bytes):
         by = ["kind", "split", "key"]
@@ -123,7 +123,7 @@ def _differing(before: Previous, after: Previous, place: Place) -> Spool:
 
 
 def _left(version: Previous, other: Previous) -> Previous:
-    """A version without the rows of segments that the other one has, too."""
+    """Return a version without the segment rows that both versions use."""
     twins = {segment.id: segment for segment in other.segments}
     segments = (
         replace(segment, omitted=_omitted_or_shared(segment, twins[segment.id]))
@@ -136,7 +136,7 @@ def _left(version: Previous, other: Previous) -> Previous:
 
 
 def _omitted_or_shared(segment: PreviousSegment, twin: PreviousSegment) -> dict[str, Omitted]:
-    """The rows of a segment that its version omits, or that it shares with the other version."""
+    """Return the rows of a segment that its version omits, or that both versions use."""
     omitted = {}
     for split, facts in segment.document.splits.items():
         masks = (
@@ -165,7 +165,7 @@ def _samples(version: Previous) -> Stream:
 
 
 def diff_lines(document: Mapping[str, Any]) -> list[str]:
-    """How much differs, for people."""
+    """Format the numbers of differing samples for people."""
     name = f"{document['dataset']} from {document['before'][:8]} to {document['after'][:8]}"
     lines = [f"{name}: {format_changes(document['samples']) or 'no samples'}"]
     rows = [["kind", "split", "class", "samples"]]

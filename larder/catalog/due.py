@@ -1,4 +1,4 @@
-"""Which units may go: a pure function of what there is, what is needed, and the time."""
+"""Chooses the units that may go: a pure function of the listing, the needed units and the time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _DURATION = re.compile(r"([0-9]{1,6})([dh])")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a clean keeps.
+    """Rules by which a clean keeps versions and units.
 
     Attributes:
-        keep: So many versions, those that were published last, whatever else names them.
-        older_hours: Of the others, those that are younger.
-        grace_hours: What is to go is announced for so long; and what no version names was not
-            written to for so long.
+        keep: Number of the last published versions that always stay.
+        older_hours: Age in hours below which the other versions stay, too.
+        grace_hours: Hours from the announcement to the deletion of a unit; also the hours without a
+            write after which a unit that no version names may be announced.
     """
 
     keep: int
@@ -35,20 +35,23 @@ class Policy:
         return self.grace_hours * HOUR_US
 
     def is_young(self, age_us: int) -> bool:
-        """Whether a version is younger; with no limit none is, also one that the clock dates to
-        after now: some stores list milliseconds, and tell the time in seconds.
+        """Whether a version is younger than ``older_hours``.
+
+        With 0 no version is, not even a version that is dated after now: some stores list
+        milliseconds, and tell the time in seconds.
         """
         return self.older_hours > 0 and age_us < self.older_hours * HOUR_US
 
     def has_passed(self, idle_us: int) -> bool:
-        """Whether the grace time has; with none it has also for what a tick of the clock divides
-        from the object that told the time.
+        """Whether the grace time has passed; with 0 it always has.
+
+        The clock may date an object a tick after the object that told the time.
         """
         return not self.grace_hours or idle_us >= self.grace_us
 
 
 def read_policy(keep: int, older_than: str = "0h", grace: str = "24h") -> Policy:
-    """The policy of the flags of a command; ``config.invalid_value``."""
+    """Read the policy from the flags of a command; ``config.invalid_value``."""
     if keep < 1:
         message, hint = "expected 1 or more", "one version always stays"
         raise ConfigError("config.invalid_value", message, where="--keep", hint=hint)
@@ -66,14 +69,14 @@ def _hours(text: str, where: str) -> int:
 def kept_versions(
     holdings: Holdings, needed: Needed, policy: Policy, now_us: int
 ) -> dict[str, str]:
-    """By ID, the newest first, why published versions stay; empty for those that may go."""
+    """Return by ID, newest first, why published versions stay; empty for versions that may go."""
 
     def published_us(version: str) -> int:
         unit = holdings.units.get(f"versions/{version}")
         return (unit and unit.document_us) or now_us  # or it was published since the listing
 
     def place_in_time(version: str) -> tuple[int, bool]:
-        """Of versions of one second, as some stores date, those that something names are newer."""
+        """Sort by time; of one second, as some stores date, named versions are newer."""
         return published_us(version), version in needed.versions
 
     reasons = {}
@@ -89,10 +92,11 @@ def kept_versions(
 def units_in_use(
     holdings: Holdings, needed: Needed, reasons: Mapping[str, str], policy: Policy, now_us: int
 ) -> InUse:
-    """The units that stay if versions do for these reasons.
+    """Return the units that stay, given the reasons why versions stay.
 
-    What a version names goes with it. A unit that none names may be unfinished work of a run of
-    another release, without a lease: it stays until the grace time has passed since its last write.
+    The units of a version go with the version. A unit that no version names may be unfinished work
+    of a run of another release, without a lease. Such a unit stays until the grace time has passed
+    since its last write.
     """
     gone = {use[0] for version in reasons if not reasons[version] for use in needed.named[version]}
     in_use = InUse.of(needed, (version for version in reasons if reasons[version]))
@@ -106,15 +110,16 @@ def units_in_use(
 
 
 def due_units(holdings: Holdings, in_use: InUse) -> list[str]:
-    """The prefixes of units that may go, sorted."""
+    """Return the prefixes of units that may go, sorted."""
     prefixes = sorted({in_use.whole(prefix) for prefix in holdings.units})
     return [prefix for prefix in prefixes if not in_use.has(prefix)]
 
 
 @dataclass(frozen=True, slots=True)
 class InUse:
-    """Versions that stay, the segments and caches that they, tags and leases need, and the prefixes
-    of ``young`` units that nothing names.
+    """Versions that stay, their segments and caches, and everything that tags and leases need.
+
+    ``young`` are prefixes of units that nothing names, written to within the grace time.
     """
 
     needed: Needed
@@ -125,14 +130,14 @@ class InUse:
 
     @staticmethod
     def of(needed: Needed, versions: Iterable[str]) -> InUse:
-        """Given the IDs of the versions that stay."""
+        """Return the units in use, given the IDs of the versions that stay."""
         versions = frozenset(versions)
         caches = Named().union(*(needed.named[version] for version in versions))
         segments = frozenset(segment for segment, _ in caches)
         return InUse(needed, versions | set(needed.versions), segments, caches)
 
     def whole(self, prefix: str) -> str:
-        """The unit, or the segment that it is inside of if that is not in use either."""
+        """Return the unit, or its segment if the segment is not in use either."""
         segment = whole_of(prefix)
         return prefix if self.has(segment) else segment
 

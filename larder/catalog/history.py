@@ -1,6 +1,6 @@
-"""The versions of a dataset: since when there are, what names them, and what changed with each.
+"""Lists the versions of a dataset: since when they exist, their names, and their changes.
 
-From one listing of the dataset, the tags, and a few small documents for each version.
+Reads one listing of the dataset, the tags, and a few small documents for each version.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class ListedVersion(NamedTuple):
 
     Attributes:
         published_us: When its document was written, by the store's clock.
-        row: What is listed of it, but for its own bytes.
-        named: None if its document cannot be read.
-        units: The prefixes of all that it consists of.
+        row: The version in a list, without its own bytes.
+        named: The segments and caches that it names; None if its document cannot be read.
+        units: The prefixes of all its units.
     """
 
     published_us: int
@@ -68,7 +68,7 @@ class ListedVersion(NamedTuple):
 
 
 def read_history(root: Store, holdings: Holdings) -> list[ListedVersion]:
-    """All versions that have their document, the newest first, by the store's clock."""
+    """Read all versions that have their document, newest first by the store's clock."""
     tags: dict[str, list[str]] = {}
     for name in tag_names(root):
         with suppress(DamageError):
@@ -83,7 +83,7 @@ def read_history(root: Store, holdings: Holdings) -> list[ListedVersion]:
 
 
 def dates_of(root: Store) -> dict[str, int]:
-    """By ID, when each version was published, in microseconds by the store's clock."""
+    """Return by ID when each version was published, in microseconds by the store's clock."""
     return {infos[0].key.split("/")[1]: infos[0].modified_us for infos in published(root)}
 
 
@@ -108,7 +108,7 @@ def _listed_version(
 
 
 def _recorded(root: Store, infos: Iterable[ObjectInfo], tags: Iterable[str]) -> dict[str, Any]:
-    """What records say of a version: since when tags name it, and of the run that published it."""
+    """Read from records since when tags name a version, and about the run that published it."""
     runs = sorted(infos, key=lambda info: info.modified_us)
     since: dict[str, str | None] = dict.fromkeys(tags)
     records = _records(root, runs if since else runs[:1])
@@ -123,7 +123,7 @@ def _recorded(root: Store, infos: Iterable[ObjectInfo], tags: Iterable[str]) -> 
 
 
 def _records(root: Store, infos: Iterable[ObjectInfo]) -> list[tuple[ObjectInfo, RunRecord]]:
-    """Records of runs; those that are damaged are left out."""
+    """Read records of runs; damaged records are left out."""
     records = []
     for info in infos:
         with suppress(DamageError):
@@ -133,7 +133,7 @@ def _records(root: Store, infos: Iterable[ObjectInfo]) -> list[tuple[ObjectInfo,
 
 
 def own_bytes(versions: Sequence[ListedVersion], sizes: Mapping[str, int]) -> dict[str, int]:
-    """By ID, the bytes that no other of the versions of a dataset names, given those of units."""
+    """Return by ID the bytes that no other version names, given the sizes of units."""
     names = Counter(unit for version in versions for unit in version.units)
     return {
         version.id: sum(sizes[unit] for unit in version.units if names[unit] == 1)
@@ -142,8 +142,9 @@ def own_bytes(versions: Sequence[ListedVersion], sizes: Mapping[str, int]) -> di
 
 
 def dataset_names(cluster: Cluster) -> Iterator[str]:
-    """The names of the datasets of a storage, with one request for each; ``store.missing`` for a
-    directory that does not exist.
+    """Yield the names of the datasets of a storage, with one request for each.
+
+    ``store.missing``: the storage is a directory that does not exist.
     """
     storage, folder = open_location(cluster.storage, limits=cluster.copy_), "larder/"
     after = folder
@@ -155,7 +156,7 @@ def dataset_names(cluster: Cluster) -> Iterator[str]:
 
 
 def check_dataset(place: Place) -> Store:
-    """The root of a dataset that is there; ``version.missing`` names the nearest if it is not."""
+    """Return the root of a dataset; ``version.missing`` names the nearest if it does not exist."""
     root = place.open()
     if next(listed(root, ""), None) is None:
         message = f"there is no dataset {place.dataset}"
@@ -165,7 +166,7 @@ def check_dataset(place: Place) -> Store:
 
 
 def list_datasets(cluster: Cluster) -> dict[str, Any]:
-    """The datasets of a storage, each with what `latest` names; a JSON document."""
+    """List the datasets of a storage, each with the version of `latest`; a JSON document."""
     with readers() as pool:
         names = dataset_names(cluster)
         rows = list(map_ahead(pool, partial(_dataset, cluster), names, window=2 * READERS))
@@ -189,7 +190,7 @@ def _dataset(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def list_versions(place: Place) -> dict[str, Any]:
-    """The versions of a dataset, the newest first; a JSON document."""
+    """List the versions of a dataset, newest first; a JSON document."""
     root = check_dataset(place)
     holdings = take_holdings(root, place.dataset)
     versions = read_history(root, holdings)
@@ -199,7 +200,7 @@ def list_versions(place: Place) -> dict[str, Any]:
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """IDs cut to eight digits, or as many more as tell them apart."""
+    """Cut IDs to eight digits, or to as many more as tell them apart."""
     ids = list(dict.fromkeys(ids))
     length = next(n for n in range(_SHORT, 33) if len({id_[:n] for id_ in ids}) == len(ids))
     return {id_: id_[:length] for id_ in ids}
@@ -216,14 +217,14 @@ def list_datasets_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def list_versions_lines(document: Mapping[str, Any]) -> list[str]:
-    """What `list_versions` returns, for people."""
+    """Format the document of `list_versions` for people."""
     count = format_count(len(document["versions"]), "version")
     rows = [row[:-1] for row in version_rows(document)] if document["versions"] else []
     return [f"{document['dataset']}: {count}", *map(printable, table_lines(rows))]
 
 
 def version_rows(document: Mapping[str, Any]) -> list[list[str]]:
-    """The versions as a table, with its head; the last column says what published them."""
+    """Return the versions as a table with a head; the last column says what published each."""
     short = short_ids(each["version"] for each in document["versions"])
     rows = [["version", "published", "samples", "size", "own", "tags", "changes", "by"]]
     for each in document["versions"]:
@@ -241,5 +242,5 @@ def _amount(row: Mapping[str, Any]) -> list[str]:
 
 
 def shown_time(time: str | None) -> str:
-    """``2026-11-27 20:18``."""
+    """Format a time as ``2026-11-27 20:18``."""
     return (time or "")[:16].replace("T", " ")

@@ -1,8 +1,8 @@
-"""What there is of a dataset, from one complete listing, and what is needed of it.
+"""Lists the units of a dataset, in one complete listing, and reads which units are needed.
 
 A *unit* is kept or deleted whole: a version, a segment, a cache of a segment, the receipts of a
-cache, or a file that a repair has replaced. It is named by its prefix, without the last ``/``.
-Mirrored objects are not among them: there may be millions.
+cache, or a file that a repair has replaced. Its name is its prefix, without the last ``/``.
+Mirrored objects are no units: there may be millions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OTHERS = (
     *(layout.MIRROR_PREFIX, layout.TAGS_PREFIX, layout.LEASES_PREFIX, layout.TOMBSTONES_PREFIX),
     "work/",
 )
-"""Prefixes of what is no unit, and is left alone."""
+"""Prefixes of objects that are no units, and are left alone."""
 
 
 def readers() -> ThreadPoolExecutor:
@@ -42,7 +42,10 @@ def readers() -> ThreadPoolExecutor:
 
 
 def larders_files(dataset: str) -> re.Pattern[str]:
-    """Keys in units that Larder makes, as `larder.versions.layout` does; others are foreign."""
+    """Return a pattern of the keys that `larder.versions.layout` gives files in units.
+
+    Other keys in units are foreign.
+    """
     id_, digest, split = ID.regex, "[0-9a-f]{16}", SPLIT_REGEX
     shard = rf"(?P<split>{split})/{re.escape(dataset)}-(?P=split)-[0-9]+[0-9a-z-]*\.[a-z0-9]+"
     index = shard.replace("split>", "of>").replace("split)", "of)")
@@ -57,7 +60,7 @@ def larders_files(dataset: str) -> re.Pattern[str]:
 
 
 def unit_of(key: str) -> str | None:
-    """The prefix of the unit that a key belongs to, if it does to any."""
+    """Return the prefix of a key's unit; None if the key is in no unit."""
     if key.startswith(layout.REPLACED_PREFIX):
         return key
     names = key.split("/")
@@ -69,16 +72,16 @@ def unit_of(key: str) -> str | None:
 
 
 def whole_of(prefix: str) -> str:
-    """The segment that a unit is inside of; else the unit itself."""
+    """Return the segment that a unit is inside of; else the unit itself."""
     return "/".join(prefix.split("/")[:2]) if prefix.startswith("segments/") else prefix
 
 
 @dataclass(slots=True)
 class Unit:
-    """The objects of a unit, with those of units inside it; ``newest_us`` is of the last one.
+    """The objects of a unit, with objects of inner units; ``newest_us`` is of the last write.
 
-    ``document_us`` is when its document was written; None if it has none. ``runs`` are the records
-    beside a version.
+    ``document_us`` is when the unit's document was written; None without a document. ``runs`` are
+    the records beside a version.
     """
 
     objects: int = 0
@@ -92,8 +95,8 @@ class Unit:
 class Holdings:
     """The units of a dataset by their prefixes, and the first files that are not Larder's.
 
-    ``sizes`` has every byte once, also of files that are not Larder's: by the prefix of the
-    innermost unit, or of what is in none by the first folder.
+    ``sizes`` counts every byte once, also of files that are not Larder's: by the prefix of the
+    innermost unit, or outside of units by the first folder.
     """
 
     units: dict[str, Unit] = field(default_factory=dict)
@@ -121,7 +124,7 @@ class Holdings:
 
 
 def document_of(prefix: str) -> str:
-    """The key that makes a unit whole, written last and deleted first; empty for receipts."""
+    """Return the key that makes a unit whole, written last, deleted first; empty for receipts."""
     kind, id_, *inner = prefix.split("/")
     if kind == "versions":
         return layout.version_key(id_)
@@ -131,7 +134,7 @@ def document_of(prefix: str) -> str:
 
 
 def take_holdings(root: Store, dataset: str, *, mirror: bool = False) -> Holdings:
-    """List a dataset, its mirror only if asked; a listing that fails is an error, never a part."""
+    """List a dataset, its mirror only if asked; a listing that fails is an error, never partial."""
     holdings, is_larders = Holdings(), larders_files(dataset).fullmatch
     for info in listed(root, "") if mirror else _listed(root):
         holdings.add(info, is_larders(info.key) is not None)
@@ -149,7 +152,7 @@ def _listed(root: Store) -> Iterator[ObjectInfo]:
 
 
 Named = frozenset[tuple[str, str | None]]
-"""The segments of a version, each with its cache, if it has one."""
+"""The segments of a version, each with its cache, if any."""
 
 
 def named_by(version: VersionDocument) -> Named:
@@ -157,7 +160,7 @@ def named_by(version: VersionDocument) -> Named:
 
 
 def prefixes_of(named: Named) -> Iterator[str]:
-    """Name the units that a version keeps, given what it names: a cache keeps its receipts."""
+    """Yield the units that a version keeps, given its segments: a cache keeps its receipts."""
     for segment, cache in named:
         yield layout.segment_prefix(segment)[:-1]
         if cache:
@@ -167,13 +170,13 @@ def prefixes_of(named: Named) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """What tags and leases name, and what versions do.
+    """Versions and segments that tags, leases and versions need.
 
     Attributes:
         versions: By ID, why a version is needed.
-        segments: IDs of those that runs use.
+        segments: IDs of segments that runs use.
         running: Whether a run has a lease.
-        named: By ID, what each published version names.
+        named: By ID, the segments and caches that each published version names.
     """
 
     versions: Mapping[str, str]
@@ -183,12 +186,12 @@ class Needed:
 
 
 def read_needed(root: Store, now_us: int, named: Mapping[str, Named] | None = None) -> Needed:
-    """Read leases, tags and versions, in this order: a run gives its lease back when its tag is
-    written, and a version that it publishes is seen, or its lease is. Versions are not read if it
-    is known what they name.
+    """Read leases, tags and versions, in this order, so that a new version or its lease is seen.
 
-    DamageError: a document is damaged, of another release, or lost although something names it, so
-    that nobody knows what is needed.
+    A run gives its lease back once its tag is written. Versions are not read if ``named`` is given.
+
+    DamageError: a document is damaged, of another release, or lost although a tag or lease names
+    it. Then the needed units are not known.
     """
     versions: dict[str, str] = {}
     segments: set[str] = set()

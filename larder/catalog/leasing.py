@@ -29,11 +29,10 @@ def lease(
     days: int = CONFIG_DAYS,
     drop: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """A ``version`` gets a lease, some are dropped, or all are shown: returns the JSON document,
-    with those that there are then.
+    """Give a ``version`` a lease, drop leases, or show all; returns a JSON document of all.
 
-    Refused: ``version.missing`` and ``version.ambiguous``, of names; ``version.cleaned``: the
-    version is being deleted.
+    Refused: ``version.missing``, ``version.ambiguous``; ``version.cleaned``: the version is being
+    deleted.
     """
     message = ""
     if (version is None) != (holder is None):
@@ -67,7 +66,7 @@ def _fields(each: NamedLease) -> dict[str, Any]:
 
 
 def lease_lines(document: Mapping[str, Any]) -> list[str]:
-    """The document for people."""
+    """Format the document for people."""
     leases = document["leases"]
     if not leases:
         return [f"{document['storage']} has no leases"]

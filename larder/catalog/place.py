@@ -21,18 +21,18 @@ from larder.store.base import Store
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A dataset by its name, and a cluster whose storage has it."""
+    """A dataset by its name, and a cluster whose storage has the dataset."""
 
     dataset: str
     cluster: Cluster
 
     def open(self) -> Store:
-        """The dataset's root."""
+        """Open the dataset's root."""
         return dataset_root(self.dataset, self.cluster)
 
 
 def load_place(dataset: str, **where: Any) -> Place:
-    """A dataset in a storage; ``where`` as in `load_storage`."""
+    """Return a dataset in a storage; ``where`` as in `load_storage`."""
     if not NAME.allows(dataset):
         message, hint = "not the name of a dataset", "write DATASET, without a path"
         raise ConfigError("config.invalid_value", message, where="DATASET", hint=hint)
@@ -42,7 +42,7 @@ def load_place(dataset: str, **where: Any) -> Place:
 def load_described(
     dataset: str, *, settings: Sequence[str] = (), config_dir: str = "configs", **_: Any
 ) -> Dataset | None:
-    """What the dataset file says, if there is one; arguments as of `load_place`."""
+    """Read the dataset file, if it exists; arguments as in `load_place`."""
     folder = directory(Path(config_dir), "--config-dir")
     if dataset not in names(folder, "datasets"):
         return None
@@ -57,10 +57,10 @@ def load_storage(
     settings: Sequence[str] = (),
     config_dir: str = "configs",
 ) -> Cluster:
-    """The cluster whose storage is at a URL, reached as a cluster file says if one is named; or the
-    cluster of a file.
+    """Load a cluster file, or the cluster whose storage is at a URL.
 
-    ``settings`` override fields of the cluster, ``cluster.key.path=value``.
+    With both, the cluster file says how to reach the URL. ``settings`` override fields of the
+    cluster, ``cluster.key.path=value``.
     """
     if storage is not None:
         check_url(storage, where="--storage")

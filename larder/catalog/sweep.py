@@ -1,4 +1,4 @@
-"""Deletes what a tombstone names and nothing needs; docs/design/007-cleaning.md has the order."""
+"""Deletes units of a tombstone that nothing needs; docs/design/007-cleaning.md has the order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from larder.versions.publish import Conditions
 STAGE = "clean"
 
 AT_ONCE = 1_000
-"""So many deletions follow one look at the tombstone."""
+"""Maximum number of deletions after one look at the tombstone."""
 
 
 def delete_objects(
@@ -43,11 +43,11 @@ def delete_objects(
 
 
 class Sweep:
-    """The deletion of what a tombstone names, by this clean, until another one takes it over.
+    """The deletion of a tombstone's units by this clean, until another clean takes it over.
 
-    ``reasons`` say why this clean keeps versions, as of `kept_versions`, and ``young`` are units
-    that it keeps: the clean that announced them may have had another policy, and a run may have
-    written to them since.
+    ``reasons`` say why this clean keeps versions (`kept_versions`), and ``young`` are units that it
+    keeps. The clean that announced them may have had another policy, and a run may have written to
+    them since.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Sweep:
     def begin(self, conditions: Conditions) -> None:
         """Write into the tombstone that this clean deletes.
 
-        SupersededError: another clean has taken the tombstone over, here and below.
+        SupersededError, also by the other methods: another clean has taken the tombstone over.
         """
         key, _, info = self._tombstone
         try:
@@ -96,9 +96,9 @@ class Sweep:
         return gone
 
     def delete_units(self, needed: Needed, gone: set[str]) -> None:
-        """Delete what is left, once the documents of all versions that go are deleted.
+        """Delete the other units, once the documents of all versions that go are deleted.
 
-        What this clean keeps or others need stays, and is no longer announced.
+        Units that this clean keeps or others need stay, and are no longer announced.
         """
         in_use = replace(InUse.of(needed, needed.named.keys() - gone), young=self._young)
         for prefix in self._tombstone.tombstone.prefixes:
@@ -115,7 +115,10 @@ class Sweep:
         return infos
 
     def _delete_unit(self, prefix: str) -> None:
-        """Documents of its caches, then its own: whoever looks finds it whole, or unfinished."""
+        """Delete cache documents, the unit's document, then the rest.
+
+        So readers find a unit whole, or unfinished.
+        """
         caches = listed(self._root, f"{prefix}/caches/")
         is_document = re.compile(f"{prefix}/caches/{ID.regex}/cache.json").fullmatch
         self._delete([info for info in caches if is_document(info.key)])
@@ -134,7 +137,7 @@ class Sweep:
         self.done += delete_objects(self._root, infos, self._threads, self._progress)
 
     def _check(self) -> None:
-        """Another clean that takes over writes the tombstone anew."""
+        """Raise an error if another clean has taken over: it has written the tombstone anew."""
         if read_optional(self._root, self._tombstone.key) != self._data:
             raise self._taken_over()
 

@@ -23,11 +23,10 @@ from larder.versions.tags import TAG, Tag, delete_tag, move_tag, read_tag, tag_n
 
 @dataclass(frozen=True, slots=True)
 class TagSettings:
-    """What is done with a tag: it is moved to a ``version``, deleted, or shown, perhaps with its
-    ``history``.
+    """Action on a tag: move to a ``version``, delete, or show, perhaps with its ``history``.
 
-    ``pin`` says whether it is pinned from then on; None leaves that as it is, and refuses to move
-    a pinned tag.
+    ``pin`` says whether the tag is pinned from then on. None leaves a tag as it is, and refuses to
+    move a pinned tag.
     """
 
     place: Place
@@ -57,9 +56,9 @@ def _refused(message: str, hint: str) -> ConfigError:
 def tag(settings: TagSettings, runner: Runner, *, start: Start | None = None) -> dict[str, Any]:
     """Show, move or delete a tag; returns the JSON document.
 
-    Refused: ``version.missing`` and ``version.ambiguous``, of names; ``version.pinned``: it is
-    pinned; ``version.superseded``: it was moved meanwhile; ``version.cleaned``: the version is
-    being deleted.
+    Refused: ``version.missing``, ``version.ambiguous``; ``version.pinned``: the tag is pinned;
+    ``version.superseded``: the tag was moved meanwhile; ``version.cleaned``: the version is being
+    deleted.
     """
     settings.check()
 
@@ -123,7 +122,7 @@ def _tag(settings: TagSettings) -> dict[str, Any]:
 
 
 def _moves(root: Store, name: str, tag: Tag) -> list[dict[str, Any]]:
-    """What the records of runs say about where a tag was moved, the newest first."""
+    """Return the moves of a tag by the records of runs, newest first."""
     records = chain.from_iterable(read_runs(root, version) for version in tag.versions())
     moves = [record for record in records if record.tag == name]
     return [
@@ -140,7 +139,7 @@ def _moves(root: Store, name: str, tag: Tag) -> list[dict[str, Any]]:
 
 
 def _move(root: Store, settings: TagSettings, before: Tag | None) -> bool:
-    """Make a tag name a version, which a clean leaves alone meanwhile."""
+    """Move a tag to a version, which a clean leaves alone meanwhile."""
     assert settings.version is not None, "it is to be moved"
     version = published_version(root, settings.place.dataset, settings.version)
     expected = before.version if before else None
@@ -150,7 +149,7 @@ def _move(root: Store, settings: TagSettings, before: Tag | None) -> bool:
 
 
 def tag_lines(document: Mapping[str, Any]) -> list[str]:
-    """The document for people."""
+    """Format the document for people."""
     name, before = document["tag"], document["moved_from"]
     if document["status"] == "deleted":
         return [f"{name} deleted; it named {before}"]

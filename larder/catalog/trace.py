@@ -1,4 +1,4 @@
-"""Sample of a version: where it is, and what it was packed from."""
+"""Finds a sample of a version: its place, and the objects that it was packed from."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from larder.versions.publish import existing_segment, read_version
 
 
 class _Located(NamedTuple):
-    """Where a sample is; ``packed`` is its row of `_rows_in`."""
+    """Place of a sample; ``packed`` is its row of `_rows_in`."""
 
     packed: Mapping[str, Any]
     segment: SegmentDocument
@@ -99,7 +99,7 @@ def _packed(
     rows_in: Callable[[str], Iterable[dict[str, Any]]],
     first: str = "",
 ) -> Iterator[dict[str, Any]]:
-    """The rows of samples that a version has, as `_rows_in`; one segment is looked at first."""
+    """Yield the rows of samples that a version has (`_rows_in`), of segment ``first`` first."""
     omitted = read_omitted(root, version)
     for use in sorted(version.segments, key=lambda use: use.id != first):
         for row in rows_in(use.id):
@@ -109,8 +109,9 @@ def _packed(
 
 
 def _rows_in(root: Store, key: str, segment: str) -> list[dict[str, Any]]:
-    """The rows of `larder.manifest.schemas.SOURCES` of a sample that a segment has, in order; with
-    the segment, the row in its index, the split, and the row in that.
+    """Return a sample's rows of `larder.manifest.schemas.SOURCES` in a segment, in order.
+
+    Each row also has the segment, the row in its index, the split, and the row in the split.
     """
     document, first_row, found = existing_segment(root, segment), 0, []
     for batch in read_ref(root, document.file("sources"), SOURCES):
@@ -130,13 +131,13 @@ def _class(version: VersionDocument, packed: Mapping[str, Any]) -> str | None:
 
 
 def _content(version: VersionDocument, packed: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What is equal of samples that are the same."""
+    """Return the content that equal samples share."""
     parts = [(part["ext"], part["length"], part["crc32c"]) for part in packed["parts"]]
     return packed["split"], _class(version, packed), parts
 
 
 def _since(root: Store, version: VersionDocument, packed: Mapping[str, Any]) -> tuple[str, int]:
-    """The version since which the sample is the same, without a gap, and when it was published.
+    """Return the version since which the sample is the same, without a gap, and its date.
 
     Each segment is read once, however many versions have it.
     """
@@ -155,7 +156,7 @@ def _since(root: Store, version: VersionDocument, packed: Mapping[str, Any]) -> 
 
 
 def _write(root: Store, located: _Located, folder: Path) -> list[str]:
-    """Write the parts of a sample, which are compared with their checksums; their paths."""
+    """Write the parts of a sample, compared with their checksums; return their paths."""
     _, segment, shard, sample = located
     with shard_format(*segment.shape.use).open(root, shard) as reader:
         parts = reader.read(sample)
@@ -169,7 +170,7 @@ def _write(root: Store, located: _Located, folder: Path) -> list[str]:
 
 
 def trace_lines(document: Mapping[str, Any]) -> list[str]:
-    """The document for people."""
+    """Format the document for people."""
     label = f"{document['class']} ({document['label']})" if document["class"] else None
     rows = {
         "split": [document["split"]],

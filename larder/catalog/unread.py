@@ -1,4 +1,4 @@
-"""Copies of what is in the source that no version which stays was made from."""
+"""Finds mirrored objects that no remaining version was made from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from larder.versions.publish import existing_segment, read_version
 
 
 class UnreadCopy(NamedTuple):
-    """A mirrored object; ``may_go``: the source has it, too, or the dataset file excludes it."""
+    """A mirrored object; ``may_go``: the source also has it, or the dataset file excludes it."""
 
     info: ObjectInfo
     may_go: bool
@@ -33,10 +33,10 @@ class UnreadCopy(NamedTuple):
 def unread_copies(
     root: Store, versions: Iterable[str], dataset: Dataset | None, cluster: Cluster
 ) -> Iterator[UnreadCopy]:
-    """The mirrored objects whose keys are in the inventory of none of some versions.
+    """Yield the mirrored objects whose keys are in the inventory of no given version.
 
-    The source is listed if there is a dataset file that says where it is; else nobody knows what it
-    has, and nothing may go.
+    The source is listed if a dataset file says where it is. Otherwise its objects are not known,
+    and nothing may go.
     """
     is_read = _membership(heapq.merge(*(_keys(root, version) for version in versions)))
     in_source = _membership(_source_keys(dataset, cluster) if dataset else iter(()))
@@ -50,7 +50,7 @@ def unread_copies(
 
 
 def _membership(keys: Iterator[str]) -> Callable[[str], bool]:
-    """Tells whether keys in order have a key, of keys that it is asked for in order."""
+    """Return a test for membership in ordered keys; keys must be tested in order."""
     following = next(keys, None)
 
     def has(key: str) -> bool:
@@ -63,7 +63,7 @@ def _membership(keys: Iterator[str]) -> Callable[[str], bool]:
 
 
 def _keys(root: Store, version: str) -> Iterator[str]:
-    """The keys of the source that a version was made from, in order."""
+    """Yield the keys of the source that a version was made from, in order."""
     document = read_version(root, version)
     for file in document.files_of("objects") if document else ():
         for batch in read_ref(root, file, OBJECTS, columns=["key"]):
@@ -78,9 +78,10 @@ def _source_keys(dataset: Dataset, cluster: Cluster) -> Iterator[str]:
 
 
 def unread_rows(root: Store, segments: Iterable[str], *, indexes: bool) -> Iterator[ObjectInfo]:
-    """The containers of rows that no sample of some segments was packed from, with their indexes.
+    """Yield containers of rows that no sample of the segments was packed from, and their indexes.
 
-    ``indexes``: and those of archives and lines, which the next run that needs them makes again.
+    ``indexes``: also yield indexes of archives and lines, which the next run that needs them makes
+    again.
     """
     infos = {
         info.key.removeprefix(layout.DERIVED_PREFIX): info
@@ -94,7 +95,7 @@ def unread_rows(root: Store, segments: Iterable[str], *, indexes: bool) -> Itera
 
 
 def _containers(root: Store, segments: Iterable[str]) -> Iterator[str]:
-    """The names of the containers of Larder's own that samples of segments were packed from."""
+    """Yield the names of Larder's own containers that samples of segments were packed from."""
     for segment in segments:
         file = existing_segment(root, segment).file("sources")
         for batch in read_ref(root, file, SOURCES, columns=["parts"]):

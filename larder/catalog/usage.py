@@ -1,4 +1,4 @@
-"""How many bytes a dataset takes, and what they are: from one listing of all of it."""
+"""Counts the bytes of a dataset by kind, from one listing of the whole dataset."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from larder.units import format_bytes, table_lines
 from larder.versions import layout
 
 PLACES = ("segments", "versions", "mirror", "work", "drafts", "others")
-"""What is below the root of a dataset, as it is counted."""
+"""Kinds by which the bytes below the root of a dataset are counted."""
 
 
 def usage(place: Place) -> dict[str, Any]:
-    """The bytes of a dataset, of its versions and of its segments; a JSON document."""
+    """Count the bytes of a dataset, of its versions and of its segments; a JSON document."""
     root = check_dataset(place)
     holdings = take_holdings(root, place.dataset, mirror=True)
     versions = read_history(root, holdings)
@@ -72,7 +72,7 @@ def usage(place: Place) -> dict[str, Any]:
 def _freed(
     place: Place, root: Store, holdings: Holdings, versions: Sequence[ListedVersion]
 ) -> tuple[int | None, str | None]:
-    """Bytes that `larder clean --keep 1` frees, or why it is refused: a damaged document."""
+    """Return the bytes that `larder clean --keep 1` frees, or the damage that prevents it."""
     now_us = time.time_ns() // 1000
     named = {each.id: each.named for each in versions if each.named is not None}
     try:
@@ -84,7 +84,7 @@ def _freed(
 
 
 def usage_of_all(cluster: Cluster) -> dict[str, Any]:
-    """The bytes of all datasets of a storage; a JSON document."""
+    """Count the bytes of all datasets of a storage; a JSON document."""
     rows = []
     for name in dataset_names(cluster):
         root = Place(name, cluster).open()
@@ -104,7 +104,7 @@ def _places(root: Store, holdings: Holdings) -> dict[str, int]:
 
 
 def _drafts_bytes(folder: Path) -> int:
-    """Bytes that runs are writing, or that killed runs have left: listings leave them out."""
+    """Count bytes that runs are writing, or killed runs have left: listings leave them out."""
     size_bytes, start = 0, len(str(folder))
     for path, _, names in os.walk(folder):
         for each in (os.path.join(path, name) for name in names):
@@ -115,7 +115,7 @@ def _drafts_bytes(folder: Path) -> int:
 
 
 def usage_lines(document: Mapping[str, Any]) -> list[str]:
-    """What `usage` returns, for people."""
+    """Format the document of `usage` for people."""
     places, versions, segments = (document[name] for name in ("bytes", "versions", "segments"))
     version_ids = short_ids(each["version"] for each in versions)
     segment_ids = short_ids(each["segment"] for each in segments)
@@ -142,7 +142,7 @@ def usage_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def usage_of_all_lines(document: Mapping[str, Any]) -> list[str]:
-    """What `usage_of_all` returns, for people."""
+    """Format the document of `usage_of_all` for people."""
     rows = [["dataset", "size", *PLACES]]
     for each in document["datasets"]:
         sizes = [sum(each["bytes"].values()), *(each["bytes"][place] for place in PLACES)]

@@ -1,4 +1,4 @@
-"""What a copy may use, and how it verifies."""
+"""Limits of a copy: memory, concurrency and failures, and how copies are verified."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PART_BYTES = 16 << 20
 """Size of an upload part."""
 
 SERVER_COPY_BYTES = 5_000_000_000
-"""A server copies no larger object with one request."""
+"""Size of the largest object that a server copies with one request."""
 
 _ENOUGH_BYTES = 96 << 20
-"""Six upload parts at once, each on its way in and out, keep a link busy; more helps no further."""
+"""Memory for six upload parts at once, each on its way in and out; more memory is no faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,15 @@ class CopyLimits:
 
     Attributes:
         budget: Bytes in memory, shared by the threads of the batch.
-        verify: ``digest``: each copy is proved by a digest; ``size``: by its size, and by a digest
-            only where that takes no extra request.
+        verify: ``digest`` proves each copy by a digest. ``size`` compares sizes, and digests only
+            where no extra request is needed.
         part_bytes: Size of upload parts; larger objects are copied in parts.
         server_copy_bytes: Larger objects are copied in parts by the server.
-        adopt: Whether to look at what is in the target first, and copy only what differs.
+        adopt: Whether to compare objects of the target first, and copy only if they differ.
         buffers: Memory for parts, within the budget.
-        concurrent_batches: How many share the configured limits.
-        uploads: Where large objects in progress are recorded; None: nowhere.
-        give_up_seconds: How long a store may fail for all objects, side by side.
+        concurrent_batches: Number of batches that share the configured limits.
+        uploads: Records of large objects in progress; None keeps no records.
+        give_up_seconds: Seconds that a store may fail; concurrent objects share them.
     """
 
     concurrency: int
@@ -60,7 +60,7 @@ class CopyLimits:
         adopt: bool = False,
         uploads: UploadRecords | None = None,
     ) -> CopyLimits:
-        """The limits of one of several concurrent batches, which share the configured ones."""
+        """Return the limits of one batch; concurrent batches share the configured limits."""
         memory_bytes = config.memory_bytes or min(config.memory, _ENOUGH_BYTES)
         return CopyLimits(
             concurrency=max(1, config.concurrency // concurrent_batches),
@@ -75,10 +75,10 @@ class CopyLimits:
 
 
 class Buffers:
-    """Buffers of one size; larger ones are made on request, and not kept. Thread-safe.
+    """Reusable buffers of one size; larger buffers are made on request and not kept. Thread-safe.
 
-    As many are kept as were ever in use at the same time, so a `larder.budgets.ByteBudget` that is
-    held for each of them bounds their memory too.
+    The pool keeps as many buffers as were ever in use at once. So a `larder.budgets.ByteBudget`
+    that is held for each buffer bounds the memory of the pool.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -87,7 +87,7 @@ class Buffers:
         self._free: list[memoryview] = []
 
     def take(self, length: int) -> memoryview:
-        """A buffer of at least so many bytes, with any content."""
+        """Return a buffer of at least ``length`` bytes, with any content."""
         with self._lock:
             if self._free and length <= self._size_bytes:
                 return self._free.pop()
@@ -100,7 +100,7 @@ class Buffers:
 
 
 MIN_FAILURES = 100
-"""As long as fewer objects have failed, the others are tried whatever their share."""
+"""Number of failures at which ``max_rate`` starts to apply."""
 
 UNAVAILABLE = 32
 """Maximum number of objects in a row for which a store kept failing, each after its retries."""
@@ -109,7 +109,7 @@ _UNAVAILABLE_CODE = "store.unavailable"
 
 
 class FailureRate:
-    """Counts what ends, keeps what failed, and says when to stop. Thread-safe.
+    """Counts ended objects, keeps failures, and says when to stop. Thread-safe.
 
     ``max_rate`` is a share, 0 to 1.
     """
@@ -127,8 +127,10 @@ class FailureRate:
             self._in_a_row = 0
 
     def failed(self, failure: Failure, *, is_last: bool = False) -> None:
-        """Count a failure; ``is_last`` if all others were begun: the last ones are those that
-        failed before, so of them any number may fail in a row.
+        """Count a failure.
+
+        ``is_last``: all objects have begun. The last steps repeat failed objects; any number of
+        them may fail in a row.
         """
         with self._lock:
             self._ended += 1
@@ -139,7 +141,7 @@ class FailureRate:
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """What has failed, ordered by key."""
+        """Failures, ordered by key."""
         with self._lock:
             return tuple(
                 sorted(self._failures, key=lambda each: each.key.encode(errors="surrogatepass"))
@@ -147,9 +149,9 @@ class FailureRate:
 
     @property
     def reason(self) -> str:
-        """Why to stop, as a clause; empty as long as there is no reason.
+        """Reason to stop, as a clause; empty while there is no reason.
 
-        It stays, whatever the objects in progress come to.
+        Later results do not change the reason.
         """
         with self._lock:
             return self._reason

@@ -32,11 +32,11 @@ from larder.store.own_files import listed_pages
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """What is known of the copies at a storage before it is listed.
+    """State of the copies at a storage before the storage is listed.
 
-    ``record`` is what the last copy from this source has left; ``displaced`` is the URL of another
-    source that the storage has a record of, or empty; ``unlisted`` is complete once the source's
-    listing has ended.
+    ``record`` is from the last copy of this source. ``displaced`` is the URL of another source that
+    the storage has a record of, or empty. ``unlisted`` is complete once the source's listing has
+    ended.
     """
 
     source: Store
@@ -49,11 +49,11 @@ class CopyState:
 
 @dataclass(frozen=True, slots=True)
 class CopyComparison:
-    """What is at a source and at a storage.
+    """Objects at a source and at a storage.
 
-    ``objects`` are those at the source that the globs select, and ``stored`` all at the storage;
-    ``receipts`` are what runs left that
-    did not end; ``pieces`` are the comparison, and can be read once.
+    ``objects`` are the source's objects that the globs select, and ``stored`` all objects at the
+    storage. ``receipts`` are from runs that did not end. ``pieces`` are the comparison, and can be
+    read once.
     """
 
     objects: Listing
@@ -84,9 +84,9 @@ def compared(
 ) -> Iterator[CopyComparison]:
     """List the source and the storage, and compare them while a ``with`` block reads the pieces.
 
-    Paths in the source that cannot be listed are in ``state.unlisted``; what the storage has there
-    counts as nobody's business. If there is nothing else, ``run.failed``; an empty source is
-    ``config.empty_source``. A partial listing is never used.
+    Paths in the source that cannot be listed are in ``state.unlisted``; the storage's objects below
+    them are ignored. ``run.failed``: the source has only such paths. ``config.empty_source``: the
+    source is empty. A partial listing is never used.
     """
     source, root = state.source, state.root
     with _listing(root, folder / "stored.arrow") as listing:
@@ -111,7 +111,10 @@ def compared(
 
 
 def _objects(settings: CopySettings, state: CopyState, folder: Path, progress: Progress) -> Listing:
-    """The objects at the source; ``run.failed``: none, but paths that cannot be listed."""
+    """List the selected objects of the source.
+
+    ``run.failed``: no object is selected, and some paths cannot be listed.
+    """
     report = None
     if settings.source.inventory:
         from larder.source.reports import open_report
@@ -133,7 +136,7 @@ def _objects(settings: CopySettings, state: CopyState, folder: Path, progress: P
 
 
 def not_listed(state: CopyState) -> RunError:
-    """The error that nothing is done because of paths that cannot be listed."""
+    """Return the error for a run that changes nothing because some paths cannot be listed."""
     report = BatchReport.of(state.unlisted.failures)
     return RunError("inventory", report, "nothing was changed; fix or exclude them, then run again")
 
@@ -145,7 +148,7 @@ def _selected(settings: CopySettings, unlisted: Unlisted) -> _Rule:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Which keys the globs select, of those that would be known if they were in the source."""
+    """Tells which keys the globs select, except keys that unlisted paths may have."""
 
     include: KeyRule
     exclude: KeyRule

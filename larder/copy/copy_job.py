@@ -4,9 +4,8 @@
 
     begin -> [send_ahead] -> copy_objects, in batches -> end_copy
 
-The order of the last writes is that of what names what: the manifest and the list of failures,
-copy.json that names both, and only then is deleted what it replaces: receipts, lists, the manifest
-before.
+Files are written before the file that names them: the manifest and the list of failures, then
+copy.json. Only then are replaced files deleted: receipts, lists and the manifest before.
 """
 
 from __future__ import annotations
@@ -52,18 +51,18 @@ from larder.samples.columns import column_flags, column_texts
 from larder.store.base import ObjectInfo, Store
 
 BATCH_OBJECTS = 50_000
-"""Maximum number of objects in a batch, so that it takes minutes even if they are small."""
+"""Maximum number of objects in a batch; a batch of small objects takes minutes."""
 
 _UNIT_OBJECTS = 1_024
 
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """What the steps of one copy share.
+    """Input that the steps of one copy share.
 
     ``due`` is a manifest of schema DUE: the objects to copy, divided into batches of about
-    ``batch_bytes``. ``run`` is in the names of the receipts: 16 hex digits. ``adopt``: another
-    engine may have copied some of the objects already.
+    ``batch_bytes``. ``run`` (16 hex digits) is in the names of the receipts. ``adopt``: another
+    engine may already have copied some objects.
     """
 
     route: Route
@@ -75,7 +74,7 @@ class CopyJob:
 
 @dataclass(frozen=True, slots=True)
 class CopyBatch:
-    """Consecutive rows of what is due."""
+    """Consecutive rows of the due objects."""
 
     first_row: int
     rows: int
@@ -83,19 +82,19 @@ class CopyBatch:
 
     @property
     def name(self) -> str:
-        """Its rows for people, counted from 1."""
+        """Rows of the batch for people, counted from 1."""
         return f"objects {self.first_row + 1:,} to {self.first_row + self.rows:,}"
 
 
 def begin(route: Route, batch_bytes: int, due: ManifestFile) -> CopyJob:
-    """Put the list of what is due into the storage, where every task finds it."""
+    """Put the list of due objects into the storage, where every task finds it."""
     run = secrets.token_hex(8)
     ref = put_named(route.open_root(), f"{route.place.work}due-{run}.parquet", due, "due")
     return CopyJob(route, batch_bytes, ref, run)
 
 
 def make_copies(job: CopyJob, runner: Runner) -> tuple[BatchReport, SentAhead]:
-    """Copy what is due, in batches; an engine that copies everything at once goes before them."""
+    """Copy the due objects in batches; an engine that copies everything at once runs first."""
     copies, ahead = job.route.copies, SentAhead()
     runner.progress.start("mirror", objects=copies.count, bytes=copies.bytes)
     if job.route.choice.engine != "native":
@@ -118,7 +117,7 @@ def cut_batches(
     batch_objects: int = BATCH_OBJECTS,
     first_row: int = 0,
 ) -> Iterator[CopyBatch]:
-    """Cut rows into batches; one ends before the row that makes it too large.
+    """Cut rows into batches; each batch ends before the row that makes it too large.
 
     The rows, from ``first_row`` on, have a column ``size_bytes``. A single row may be larger than
     ``batch_bytes``.
@@ -134,15 +133,15 @@ def cut_batches(
 
 
 def _fitting(sizes: np.typing.NDArray[np.int64], batch_bytes: int, batch_objects: int) -> int:
-    """How many of the first rows make a batch."""
+    """Return how many of the first rows make a batch, at least 1."""
     count = int(np.searchsorted(np.cumsum(sizes), batch_bytes, side="right"))
     return min(max(1, count), batch_objects)
 
 
 def copy_units(job: CopyJob, batch: CopyBatch, count: int) -> list[CopyBatch]:
-    """A batch in pieces for ``count`` processes, if others reach the stores.
+    """Divide a batch for ``count`` processes, if other processes reach the stores.
 
-    A limit on the bandwidth is kept best by one process, and reached by it.
+    A batch with a bandwidth limit stays whole: one process keeps the limit best, and reaches it.
     """
     route = job.route
     if route.limits.max_bytes_per_second is not None or not reachable(route.source, route.storage):
@@ -155,7 +154,7 @@ def copy_units(job: CopyJob, batch: CopyBatch, count: int) -> list[CopyBatch]:
 
 
 def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
-    """Let an engine that copies everything at once go before the batches; see `Route.send`."""
+    """Run an engine that copies everything at once, before the batches; see `Route.send`."""
     root = job.route.open_root()
     rows = read_ref(root, job.due, DUE, columns=["key"])
     keys = (key for batch in rows for key in column_texts(batch.column("key")))
@@ -170,9 +169,9 @@ def _object_seconds(job: CopyJob) -> float:
 def copy_objects(
     job: CopyJob, batch: CopyBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
-    """Copy one batch, and write receipts of what was copied, even if it is stopped.
+    """Copy one batch, and write receipts of its copies, even if it is stopped.
 
-    What receipts of an earlier attempt at the same batch list is not copied again. Concurrent
+    Objects in receipts of an earlier attempt at the same batch are not copied again. Concurrent
     batches share ``copy.concurrency`` and ``copy.memory_bytes``.
     """
     root, place = job.route.open_root(), job.route.place
@@ -222,7 +221,7 @@ def copy_objects(
 
 
 def _objects(job: CopyJob, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:
-    """The objects of a batch; their modification times do not matter any more."""
+    """Yield the objects of a batch; their modification times are not needed, and are 0."""
     names = ("key", "size_bytes", "etag")
     first_row, rows = batch.first_row, batch.rows
     for piece in read_ref(root, job.due, DUE, columns=names, first_row=first_row, rows=rows):
@@ -231,7 +230,7 @@ def _objects(job: CopyJob, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo
 
 
 def _receipts(root: Store, job: CopyJob, batch: CopyBatch) -> list[CopyReceipt]:
-    """What an earlier attempt at a batch has left."""
+    """Find the receipts of an earlier attempt at a batch."""
     rows = range(batch.first_row, batch.first_row + batch.rows)
     return [
         receipt
@@ -253,11 +252,10 @@ def _put_failures(
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the plan of a copy knows of the copies before it, for the record.
+    """Earlier copies that the plan knows, for the record.
 
-    ``copies`` are those that stay as they are (schema OBJECTS, ordered by key); ``record`` and
-    ``receipts`` are what these were known from. ``unlisted`` are paths in the source that cannot be
-    listed (schema FAILURES).
+    ``copies`` stay as they are (schema OBJECTS, ordered by key); they were found in ``record`` and
+    ``receipts``. ``unlisted`` are paths in the source that cannot be listed (schema FAILURES).
     """
 
     copies: SortedFile | None = None
@@ -274,11 +272,12 @@ def end_copy(
     *,
     progress: Progress,
 ) -> CopyDocument:
-    """Write the record of a copy; there is no job if nothing had to be copied.
+    """Write the record of a copy; ``job`` is None if nothing had to be copied.
 
-    What another run has recorded, or written receipts of, since the plan is not forgotten.
+    The record includes copies that another run has recorded, or written receipts of, since the
+    plan.
     """
-    del progress  # of which stage this is part, the caller says
+    del progress  # the caller says which stage this step is part of
     root, place = route.open_root(), route.place
     receipts = find_receipts(root, place)
     with scratch() as folder:
@@ -309,7 +308,7 @@ def end_copy(
 
 
 def _latest(root: Store, receipts: Iterable[CopyReceipt], folder: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of receipts, ordered by key: the latest of each, as two may have copied it."""
+    """Yield the rows of receipts, ordered by key; only the latest if two runs copied an object."""
     rows = Stream(OBJECTS, receipt_rows(root, receipts))
     ties = ("modified", "etag", "mirror_etag")
     with closing(sort(rows, ("key",), ties=ties, work_dir=folder)) as ordered:
@@ -323,7 +322,7 @@ def _latest(root: Store, receipts: Iterable[CopyReceipt], folder: Path) -> Itera
 def _over(
     rows: Iterable[pa.RecordBatch], others: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows, and others that have other keys; all are ordered by key."""
+    """Yield rows, and ``others`` that have other keys; all are ordered by key."""
     for batch, other in aligned(Stream(OBJECTS, rows), Stream(OBJECTS, others), ("key",)):
         new = places(other.column("key"), batch.column("key")) < 0
         yield in_order(batch, other.filter(pa.array(new)))
@@ -336,7 +335,7 @@ def _gathered_failures(
     unlisted: ManifestFile | None,
     folder: Path,
 ) -> StoredFile | None:
-    """The failures of all batches in one list, after the paths that cannot be listed."""
+    """Put the failures of all batches into one list, after the paths that cannot be listed."""
     if not lists and unlisted is None:
         return None
     first = read_manifest(unlisted.path, FAILURES) if unlisted else iter(())

@@ -40,7 +40,7 @@ def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
 
 
 def current_document(plan: CopyPlan, times: TimedProgress) -> dict[str, Any]:
-    """The JSON document of a copy that had nothing to do."""
+    """Return the JSON document of a copy that had nothing to do."""
     return _ended(plan, "current", Totals(), plan.record, times)
 
 
@@ -51,7 +51,7 @@ def copied_document(
     times: TimedProgress,
     ahead: SentAhead,
 ) -> dict[str, Any]:
-    """The JSON document of a copy that did something, if only to write down what is there."""
+    """Return the JSON document of a copy that wrote something, if only the record."""
     document = _ended(plan, "copied", report.done, record, times)
     if ahead.message:
         document["warnings"].append({"code": "skyplane", "message": ahead.message})
@@ -94,7 +94,7 @@ def _document(plan: CopyPlan, status: str, copied: Totals) -> dict[str, Any]:
 
 
 def _not_kept(plan: CopyPlan) -> str:
-    """What the copies will not have of their objects."""
+    """Say which properties of their objects the copies will lack."""
     source, target = plan.state.source.features.place, plan.state.root.features.place
     if source is None:
         return ""
@@ -134,7 +134,7 @@ def _warnings(plan: CopyPlan) -> list[dict[str, str]]:
 
 
 def failed_hint(plan: CopyPlan, report: BatchReport, record: CopyDocument) -> str:
-    """What to do about objects that could not be copied, and about paths that cannot be listed."""
+    """Say what to do about objects that could not be copied and paths that cannot be listed."""
     hint = "the others were copied; run again to try these"
     if plan.unlisted.failed:
         unlisted = format_count(plan.unlisted.failed, "path")
@@ -146,7 +146,7 @@ def failed_hint(plan: CopyPlan, report: BatchReport, record: CopyDocument) -> st
 
 
 def copy_lines(document: Mapping[str, Any]) -> list[str]:
-    """A copy, or its plan, as lines for people."""
+    """Format a copy, or its plan, as lines for people."""
     rows = {
         "source": [f"{format_amount(document['objects'])} at {document['source']}"],
         "same": [format_amount(document["same"])],

@@ -1,9 +1,8 @@
-"""The settings of a copy: what its arguments and flags, and perhaps a cluster file, say.
+"""Settings of a copy, from its arguments, its flags and a cluster file.
 
-They are read from a document that is made of the arguments: a mapping with the keys ``source``,
-``storage``, ``copy`` and ``runner``, in which --set replaces fields as it does in a file. A cluster
-gives ``copy`` and ``runner``, and the way to reach its storage if the command's is that or inside
-of it.
+The arguments become a document with the keys ``source``, ``storage``, ``copy`` and ``runner``, in
+which --set replaces fields as in a file. A cluster gives ``copy`` and ``runner``. It also gives
+access to its storage, if the command's storage is the same or inside it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class CopyPlaces(Model):
-    """Where a command copies from and to, and the limits of that."""
+    """Source and storage of a command, and the limits of the copy."""
 
     source: Source = Field(description="where the data lives")
     storage: Location = Field(description="where it is copied to")
@@ -55,8 +54,8 @@ class Argument:
 
     Attributes:
         path: The path of the field, such as ``("source", "include")``.
-        value: None if it was not arguments.
-        name: As errors name it: ``SOURCE`` or ``--include``.
+        value: None if the argument was not given.
+        name: The name in errors: ``SOURCE`` or ``--include``.
     """
 
     path: tuple[str, ...]
@@ -70,7 +69,7 @@ def read_places(
     """Read the arguments of a command; several mistakes are a `ProblemsError` with all of them.
 
     ``source.url`` and ``storage.url`` are required. ``settings`` are all ``--set`` arguments, and
-    the cluster gives the fields that nothing else does.
+    the cluster gives fields that have no other value.
     """
     of_command, of_cluster = parse_settings(settings)
     problems = [_not_of_cluster(setting) for setting in of_cluster]
@@ -103,7 +102,7 @@ def _document(arguments: Sequence[Argument], cluster: Cluster | None) -> Documen
 
 
 def _limits_and_access(cluster: Cluster, url: Any) -> dict[str, Any]:
-    """What a cluster file says about a command whose storage has this URL."""
+    """Return a cluster's settings for a command whose storage has this URL."""
     values = {
         "copy": cluster.copy_.model_dump(by_alias=True, exclude_defaults=True),
         "runner": cluster.runner.model_dump(by_alias=True, exclude_defaults=True),
@@ -131,7 +130,7 @@ def _not_of_cluster(setting: Setting) -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class CopySettings:
-    """Everything that a copy is told; both places have absolute URLs."""
+    """All settings of a copy; both places have absolute URLs."""
 
     source: Source
     storage: Location
@@ -144,11 +143,11 @@ class CopySettings:
         return workers(self.runner, self.limits)
 
     def open_source(self, url: str | None = None, *, unlisted: OnUnlisted | None = None) -> Store:
-        """The source, or a URL with its credentials."""
+        """Open the source, or a URL with the source's credentials."""
         return open_location(self.source, url, limits=self.limits, unlisted=unlisted)
 
     def in_regions(self, source: str | None, storage: str | None) -> CopySettings:
-        """The same with regions that were found; see `larder.copy.site.in_region`."""
+        """Return the settings with regions that were found; see `larder.copy.site.in_region`."""
         return replace(
             self,
             source=in_region(self.source, source),
@@ -172,9 +171,9 @@ def load_copy_settings(
 ) -> CopySettings:
     """Read the arguments of a command that copies; all mistakes are raised at once.
 
-    ``cluster`` gives the limits and the way to reach its storage, and ``settings`` override fields
-    of ``source``, ``storage``, ``copy`` and ``runner`` as ``key.path=value``. It is refused if one
-    of the two places is inside the other (``config.overlap``).
+    ``cluster`` gives the limits and access to its storage, and ``settings`` override fields of
+    ``source``, ``storage``, ``copy`` and ``runner`` as ``key.path=value``. Refused if one place is
+    inside the other (``config.overlap``).
     """
     folder = directory(Path(config_dir), "--config-dir")
     described = None

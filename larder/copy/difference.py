@@ -1,4 +1,4 @@
-"""What a copy has to do: joins a source with the listing of its copy, and with receipts. Pure.
+"""Compares a source with the listing of its copy and with receipts. Pure.
 
 The verdict on an object and its copy:
 
@@ -12,12 +12,12 @@ yes        equal            both MD5 of the content, and equal         same
 yes        equal            anything else proves nothing               changed
 =========  ===============  =========================================  =======
 
-What is at the storage, but not in the source, is
+An object at the storage without an object in the source is
 
-- gone, if it is as a copy left it: the object was removed from the source since;
-- another object, which no copy wrote, or which has changed since: nobody's business here.
+- gone, if a copy wrote it and it has not changed: the source's object was removed since;
+- another object, if no copy wrote it or it has changed since: ignored here.
 
-Keys that the run does not select by its globs are neither: nothing is known of their source.
+Keys that the globs do not select are neither, because their source is not known.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _TIES = ("checksum", "etag", "mirror_etag")
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Some objects of an inventory, what is listed under their keys, and receipts of that.
+    """Objects of an inventory, the listing of their keys, and receipts for the copies.
 
-    All three are rows of schema OBJECTS; ``receipts`` may have further columns, ``objects`` none
-    but those of DUE.
+    All three are rows of schema OBJECTS. ``receipts`` may have further columns; ``objects`` may
+    have only the columns of DUE.
 
     Attributes:
         receipts: Copies verified before.
@@ -76,13 +76,12 @@ def uncopied(
     md5: bool,
     work_dir: Path,
 ) -> Iterator[pa.RecordBatch]:
-    """The objects that are not the same as their copies, according to the table above, by key.
+    """Yield the objects that differ from their copies by the table above, ordered by key.
 
-    So are those of which the record names another etag of the copy, and no checksum: they cannot be
-    read from it.
+    Also yield objects whose record has another etag of the copy and no checksum: such copies cannot
+    be read.
 
-    Memory: that of `larder.manifest.sort.sort`. Inputs that come in the order of their keys are not
-    sorted.
+    Memory: as `larder.manifest.sort.sort`. Inputs that are ordered by key are not sorted.
 
     Args:
         objects: Rows of schema DUE, with different keys.
@@ -106,7 +105,7 @@ def uncopied(
 
 
 def _unreadable(piece: Match) -> Flags:
-    """Objects of which no receipt names the etag of the copy, and one names another."""
+    """Flag objects whose copy fits no receipt, if a receipt of their state has no checksum."""
     receipts = piece.receipts
     at = places(receipts.column("key"), piece.objects.column("key"))
     of_other = equal_values(receipts, "etag", piece.objects, "etag", at)
@@ -117,11 +116,11 @@ def _unreadable(piece: Match) -> Flags:
 
 
 def matches(objects: Stream, listing: Stream, *receipts: Stream, md5: bool) -> Iterator[Match]:
-    """Match streams that are sorted by their keys, piece by piece.
+    """Match streams that are sorted by key, piece by piece.
 
-    Those of ``receipts`` have the same columns, and none divides the rows of a key
-    (`larder.manifest.sort.whole_keys`); of two that fit, one of a later stream, or a later one of
-    the same stream, counts.
+    All ``receipts`` have the same columns, and no stream divides the rows of a key
+    (`larder.manifest.sort.whole_keys`). If several receipts fit an object, the last row of the last
+    stream counts.
     """
     for batch, listed, *verified in aligned_all((objects, listing, *receipts), ("key",)):
         yield match(batch, listed, pa.concat_batches(verified), md5=md5)
@@ -130,7 +129,7 @@ def matches(objects: Stream, listing: Stream, *receipts: Stream, md5: bool) -> I
 def match(
     objects: pa.RecordBatch, listing: pa.RecordBatch, receipts: pa.RecordBatch, *, md5: bool
 ) -> Match:
-    """Match rows in any order, among which are all with the same keys; see `matches`."""
+    """Match rows in any order; all rows with the same keys must be present. See `matches`."""
     place = places(objects.column("key"), listing.column("key"))
     of_object = places(receipts.column("key"), objects.column("key"))
     fitting = np.flatnonzero(
@@ -151,7 +150,7 @@ def match(
 
 
 def places(keys: pa.Array, among: pa.Array) -> _Places:
-    """For each key its place among others, which are all different, or -1."""
+    """Return each key's place among ``among``, whose keys are all different, or -1."""
     if keys.equals(among):
         return np.arange(len(keys))
     if not len(among):
@@ -162,7 +161,7 @@ def places(keys: pa.Array, among: pa.Array) -> _Places:
 
 
 def taken(rows: pa.RecordBatch, name: str, at: _Places) -> pa.Array:
-    """The values of some rows, null for -1."""
+    """Return the values of some rows, null for -1."""
     return rows.column(name).take(pa.array(at, mask=at < 0))
 
 
@@ -176,21 +175,21 @@ def _through(place: _Places, at: _Places) -> _Places:
 def equal_values(
     rows: pa.RecordBatch, one: str, others: pa.RecordBatch, other: str, at: _Places
 ) -> Flags:
-    """Whether each row has the same value as the one at its place among others."""
+    """Compare each row's value with the value at its place among ``others``."""
     same = pc.equal(rows.column(one), taken(others, other, at))
     return column_flags(pc.fill_null(same, False))
 
 
 @dataclass(frozen=True, slots=True)
 class Outstanding:
-    """The result for some consecutive keys. All rows are of schema OBJECTS, ordered by key.
+    """Comparison of some consecutive keys. All rows are of schema OBJECTS, ordered by key.
 
     Attributes:
-        replaced: How many of the due objects have another one at the storage.
-        gone: Copies of objects that are not in the source any more, and that the globs select.
-        verified: All verified copies that stay as they are: those that are the same, those that are
-            gone, and those that the globs do not select.
-        unrecorded: How many of these are not in the record, or not like that.
+        replaced: Number of due objects in whose place the storage has another object.
+        gone: Copies of objects that are no longer in the source, and that the globs select.
+        verified: All verified copies that stay: the same, the gone, and copies that the globs do
+            not select.
+        unrecorded: Number of verified copies that the record lacks, or has differently.
         others: Number of other objects at the storage that the globs select.
         markers: Number of folder markers that were left out.
     """
@@ -218,12 +217,12 @@ def outstanding(
 ) -> Iterator[Outstanding]:
     """Compare, piece by piece; all rows are of schema OBJECTS, ordered by key.
 
-    ``listing`` is that of the storage and ``record`` the manifest of the last copy that ended.
-    ``receipts`` are copies of runs that did not end, any number per key, none divided between two
+    ``listing`` is of the storage, and ``record`` the manifest of the last copy that ended.
+    ``receipts`` are copies of runs that did not end, any number per key, and no key in two
     batches (`larder.manifest.sort.whole_keys`).
 
-    With ``md5``, equal etags of 32 hex digits prove equal contents; with ``sizes``, a copy stands
-    of which only the size was checked; with ``markers``, the storage can have folder markers: empty
+    With ``md5``, equal etags of 32 hex digits prove equal contents. With ``sizes``, a copy counts
+    although only its size was checked. With ``markers``, the storage can have folder markers: empty
     objects whose keys end in ``/``.
     """
     for batch, listed, *verified in aligned_all((objects, listing, receipts, record), ("key",)):
@@ -240,7 +239,7 @@ def outstanding(
 def _of_piece(
     piece: Match, unread: int, markers: bool, selected: Callable[[pa.Array], Flags]
 ) -> Outstanding:
-    """The result for a piece, of whose receipts the first ``unread`` are not in the record."""
+    """Return the result for a piece, whose first ``unread`` receipts are not in the record."""
     same = piece.same & ~_unsure(piece)
     due = ~same
     skipped = np.zeros_like(due) if markers else due & _are_markers(piece.objects)
@@ -263,9 +262,9 @@ def _of_piece(
 
 
 def _unsure(piece: Match) -> Flags:
-    """Objects without an etag, of which it is not known that they are as they were copied.
+    """Flag objects without an etag that may have changed since their copy.
 
-    A report of objects need not have etags: then one counts as copied that is not newer than its
+    A report of objects may lack etags. Then an object counts as copied if it is not newer than its
     copy.
     """
     without = column_flags(pc.equal(piece.objects.column("etag"), ""))
@@ -282,7 +281,7 @@ def _are_markers(objects: pa.RecordBatch) -> Flags:
 
 
 def _same_rows(piece: Match) -> pa.RecordBatch:
-    """For each object the row of its copy, which means something where they are the same."""
+    """Return a row for each object's copy, which is valid only where both are the same."""
     rows, at, listing = piece.receipts, piece.receipt, piece.listing
     columns = {
         "modified": pc.coalesce(
@@ -299,14 +298,14 @@ def _same_rows(piece: Match) -> pa.RecordBatch:
 
 
 def _alone(piece: Match) -> _Places:
-    """The rows of what is there whose keys are not in the inventory."""
+    """Return the listed rows whose keys are not in the inventory."""
     if piece.place.size == piece.listing.num_rows and bool((piece.place >= 0).all()):
         return np.zeros(0, np.int64)
     return np.flatnonzero(places(piece.listing.column("key"), piece.objects.column("key")) < 0)
 
 
 def _ours(piece: Match, alone: _Places) -> tuple[_Places, _Places]:
-    """Of rows of what is there: the receipts of those that copies wrote, and their places."""
+    """Return the receipts of listed rows that copies wrote, and their places in ``alone``."""
     if not len(alone):
         return alone, alone
     rows = piece.listing.take(pa.array(alone))
@@ -322,7 +321,7 @@ def _ours(piece: Match, alone: _Places) -> tuple[_Places, _Places]:
 
 
 def without(rows: Stream, others: Stream) -> Iterator[pa.RecordBatch]:
-    """Rows whose keys are not those of others; all are ordered by key."""
+    """Yield the rows whose keys ``others`` lack; both are ordered by key."""
     for batch, other in aligned(rows, others, ("key",)):
         left = places(batch.column("key"), other.column("key")) < 0
         yield batch.filter(pa.array(left))

@@ -34,10 +34,10 @@ _LEAVE_SECONDS = 2.0
 _SMALL_BYTES = PIECE_BYTES // 2
 """Objects of this size arrive as a whole with their heads."""
 _FIRST_SECONDS = 2.0
-"""How long a store may fail for an object before others have their turn."""
+"""Seconds that a store may fail for an object before other objects have their turn."""
 _TOGETHER_BYTES = 2 << 20
 _TOGETHER = 32
-"""How many objects a thread takes at once, at most, if they are small."""
+"""Maximum number of small objects that a thread takes at once."""
 
 _Work = Callable[[], object]
 
@@ -54,14 +54,15 @@ def copy_batch(
     failed: Callable[[str], None] = lambda key: None,
     ended: Callable[[], None] = lambda: None,
 ) -> tuple[Failure, ...]:
-    """Copy objects, several at a time; returns those that could not be copied, ordered by key.
+    """Copy objects, several at a time; return the failures, ordered by key.
 
-    They are reported and the others continue, unless there are too many failures (``run.failed``).
-    When the batch is stopped, requests in progress are ended.
+    A failed object is reported and the others continue, unless there are too many failures
+    (``run.failed``). When the batch is stopped, requests in progress are ended.
 
-    ``copied`` is called for every object that was copied and verified before the batch was stopped,
-    in the thread that did so and before anything else, and ``failed`` with the key of every other
-    one that was tried. ``ended`` is called after each of their steps; its errors stop the batch.
+    ``copied`` is called for every object that was copied and verified before the batch was stopped.
+    The thread that copied calls it, before anything else. ``failed`` is called with the key of
+    every other object that was tried. ``ended`` is called after each step; its errors stop the
+    batch.
     """
     interrupt = Interrupt()
     batch = _Batch(source, target, prefix, limits, progress, copied, failed, interrupt)
@@ -97,7 +98,7 @@ def copy_batch(
 
 
 class _Batch:
-    """The objects of one batch; each step of their way is run by a thread."""
+    """The objects of one batch; a thread runs each of their steps."""
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class _Batch:
         )
 
     def steps(self, objects: Iterable[ObjectInfo], pace: Pace) -> Iterator[_Work]:
-        """The steps of all objects: one for each part of a large object, one for several small."""
+        """Yield the steps of all objects: one per part if large, one for several if small."""
         for infos in self._together(objects):
             info = infos[0]
             if len(infos) > 1:
@@ -151,9 +152,9 @@ class _Batch:
         self._all_begun = True
 
     def _together(self, objects: Iterable[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
-        """The objects, in groups of those that are copied in one step.
+        """Group objects that are copied in one step.
 
-        Their etags prove their content, and a directory keeps no more of them than that.
+        Their etags prove their content, and a directory keeps nothing but the content.
         """
         group: list[ObjectInfo] = []
         group_bytes = 0
@@ -208,9 +209,9 @@ class _Batch:
             self._large.discard(large)
 
     def leave(self) -> None:
-        """Leave the uploads in progress to the next run, or abort them, as far as a moment allows.
+        """Leave the uploads in progress to the next run, or abort them, within a short time.
 
-        What is not aborted here is aborted as an orphan later.
+        Uploads that are not aborted here are aborted as orphans later.
         """
         with self._lock:
             large = list(self._large)
@@ -227,7 +228,7 @@ class _Batch:
         thread.join(_LEAVE_SECONDS)
 
     def check_available(self) -> None:
-        """Raise the error of a store that kept failing for everything."""
+        """Raise the error of a store that failed for every object."""
         codes = {failure.code for failure in self._limits.failures.failures}
         if self._unavailable and self._copied_count == 0 and codes == {self._unavailable.code}:
             raise self._unavailable
@@ -238,7 +239,7 @@ class _Batch:
             step()
 
     def _adopt(self, info: ObjectInfo) -> None:
-        """Keep what another program has copied, if it is that object; otherwise copy it."""
+        """Keep the copy of another program if it is the right object; otherwise copy the object."""
         copy = adopt(self._way(info), self._limits.verify)
         if copy is None:
             self._stream_now(info)
@@ -249,7 +250,7 @@ class _Batch:
         self._done(info, copy_object(self._way(info), self._limits, self._ready))
 
     def _copy_each(self, infos: Sequence[ObjectInfo], ahead: int) -> None:
-        """Copy objects, with so many requests in progress."""
+        """Copy objects, with ``ahead`` requests in progress."""
         objects = [(info.key, info.size_bytes, info.etag) for info in infos]
         size_bytes = sum([info.size_bytes for info in infos])
         self._ready()
@@ -260,14 +261,14 @@ class _Batch:
             fails = False
             for info in infos:
                 again = partial(self._copy, info)
-                if fails:  # others may not; one after the other, each would wait for those before
+                if fails:  # queued, the others do not wait for each other
                     self._again.appendleft(partial(self._try, info, again))
                 else:
                     fails = self._try(info, partial(self._copy_next, info, contents), again)
 
     def _copy_next(self, info: ObjectInfo, contents: Iterator[bytes]) -> None:
         data = next(contents, None)
-        if data is None:  # one before it could not be read
+        if data is None:  # an object before it could not be read
             data = read_listed(self._source, info.key, info.size_bytes, info.etag)
         self._done(info, copy_content(self._way(info), data, None, self._limits))
 
@@ -275,7 +276,7 @@ class _Batch:
         return ObjectCopy(self._source, info, self._target, self._prefix + info.key)
 
     def _done(self, info: ObjectInfo, copy: CopiedObject, moved_bytes: int | None = None) -> None:
-        if interrupt := interrupted_by():  # what ends after a stop is copied again
+        if interrupt := interrupted_by():  # copies that end after a stop are made again
             interrupt.check()
         self._copied_count += 1
         self._failing_since = math.inf
@@ -291,7 +292,7 @@ class _Batch:
         self._progress.advance("mirror")
 
     def _try(self, info: ObjectInfo, step: _Work, again: _Work | None = None) -> bool:
-        """Run a step; if a store fails for it, queue it, or ``again``, and return True."""
+        """Run a step; if a store fails for it, queue the step, or ``again``, and return True."""
         began = time.monotonic()
         try:
             with self._brief.active():
@@ -324,7 +325,7 @@ class _Batch:
             self._fails(info, error)
 
     def _fails(self, info: ObjectInfo, error: ObjectError | RetryableError) -> None:
-        """Record that an object fails, and raise the error if there are too many."""
+        """Record a failed object, and raise an error if there are too many."""
         failure = Failure.of(info.key, error)
         failures = self._limits.failures
         failures.failed(failure, is_last=self._all_begun)

@@ -1,4 +1,4 @@
-"""Compares one listing with what a bucket has acknowledged, before a record names it."""
+"""Compares a listing with the writes that a bucket acknowledged, before a record names them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _COLUMNS = ("key", "size_bytes", "mirror_etag")
 def check_kept(root: Store, prefix: str, copies: Iterable[pa.RecordBatch]) -> None:
     """Refuse copies that the storage does not have (``store.refused``).
 
-    ``copies`` are of schema OBJECTS, ordered by key. Pages of the listing without any of them are
-    left out where that takes fewer requests. A listing may be late, so an object that differs in it
-    is requested once by itself.
+    ``copies`` are of schema OBJECTS, ordered by key. Pages without copies are skipped where that
+    takes fewer requests. A listing may be late, so an object that differs is requested once by
+    itself.
     """
     listing = _Listing(root, prefix)
     for batch in copies:
@@ -36,7 +36,7 @@ def check_kept(root: Store, prefix: str, copies: Iterable[pa.RecordBatch]) -> No
 
 
 def _is_kept(info: ObjectInfo | None, size_bytes: int, etag: str | None) -> bool:
-    """Whether an object is as written; some stores tell no etag in answer to a write."""
+    """Whether an object is as written; some stores return no etag for a write."""
     return info is not None and info.size_bytes == size_bytes and etag in (None, "", info.etag)
 
 
@@ -48,7 +48,7 @@ def _now(root: Store, key: str) -> ObjectInfo | None:
 
 
 class _Listing:
-    """Objects below a prefix, which are asked for in the order of their keys."""
+    """Objects below a prefix, requested in the order of their keys."""
 
     def __init__(self, root: Store, prefix: str) -> None:
         self._root = root

@@ -1,4 +1,4 @@
-"""The mirror, read as if it were the source: returns what was copied, or raises an error."""
+"""Reads a mirror as if it were the source."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from larder.store.delegate import DelegatingReadable, DelegatingReader
 class Mirror(Readable):
     """Reads copies under the etags of their sources, and checks their content.
 
-    Something else may write to the mirror at the same time, such as a run for another state of the
-    source. So every object that is read completely is compared with its checksum; an object without
-    one is read on the condition that its etag is still the recorded one. Ranges are not checked.
+    Another program may write to the mirror at the same time, such as a run for another state of the
+    source. So a completely read object is compared with its checksum. An object without a checksum
+    is read on the condition that its etag is still the recorded one. Ranges are not checked.
     """
 
     def __init__(self, store: Readable, copies: Copies) -> None:
@@ -83,14 +83,14 @@ class Mirror(Readable):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """The reader of a complete object raises an error after its last byte if it differs."""
+        """Open an object; after the last byte, a complete object that differs raises an error."""
         _, etag, checksum = self._copy(key, if_match)
         condition = etag if checksum is None else None
         reader = self._store.open(key, offset=offset, length=length, if_match=condition)
         return _CheckedReader(self, reader) if offset == 0 and length is None else reader
 
     def check(self, key: str, crc32c: int) -> None:
-        """Compare the content of an object with what was copied (``object.mismatch``)."""
+        """Compare the content of an object with its copy's checksum (``object.mismatch``)."""
         self._compare(key, self._copy(key, None).checksum, crc32c)
 
     def _compare(self, key: str, wanted: str | None, crc32c: int) -> None:
@@ -130,8 +130,8 @@ _COLUMNS = ("key", "etag", "mirror_etag", "checksum")
 
 
 class KnownCopy(NamedTuple):
-    """A copy that was verified; ``etag`` is that of its source. The checksum is None if it was
-    identified by an etag that is the MD5 of the content.
+    """A verified copy; ``etag`` is the source's. The checksum is None if an etag that is the MD5 of
+    the content identified the copy.
     """
 
     etag: str
@@ -140,11 +140,12 @@ class KnownCopy(NamedTuple):
 
 
 class Copies:
-    """Copies in columns, found by the hashes of their keys: 170 bytes for each, where a dict would
-    take three times as much. May be read by many threads.
+    """Copies in columns, found by the hashes of their keys. May be read by many threads.
 
-    ``rows`` have the columns of OBJECTS that are needed; of several of an object, the last one
-    counts, and rows without a ``mirror_etag`` are skipped.
+    A copy takes 170 bytes; in a dict it would take three times as much.
+
+    ``rows`` have the columns of OBJECTS that are needed. If an object has several rows, the last
+    counts. Rows without a ``mirror_etag`` are skipped.
     """
 
     def __init__(self, rows: Iterable[pa.RecordBatch]) -> None:
@@ -173,7 +174,7 @@ class Copies:
 
 
 class _Texts:
-    """A column of texts, empty for null; Arrow takes three times as long to return one."""
+    """A column of texts, empty for null; Arrow takes three times as long to return a text."""
 
     def __init__(self, columns: Sequence[pa.StringArray]) -> None:
         column = pa.concat_arrays([pa.array([], pa.string()), *columns])
@@ -189,7 +190,7 @@ T = TypeVar("T")
 
 
 class Unconditional(DelegatingReadable):
-    """A store whose objects are read whatever their etags."""
+    """A store whose objects are read without a condition on their etags."""
 
     def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
         options.pop("if_match", None)
@@ -197,7 +198,7 @@ class Unconditional(DelegatingReadable):
 
 
 class FirstOf(DelegatingReadable):
-    """Several stores: each object is described and read by the first that has it."""
+    """Several stores; the first store that has an object describes and reads it."""
 
     def __init__(self, places: Sequence[Readable]) -> None:
         super().__init__(places[0])
@@ -208,7 +209,7 @@ class FirstOf(DelegatingReadable):
         return replace(super().features, etag_is_md5=False, place=None)
 
     def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
-        """The first answer; the error of the first store if there is none."""
+        """Return the first answer; without an answer, raise the error of the first store."""
         if method not in ("head", "open", "get"):
             return super().around(method, key, call, **options)
         errors: list[ObjectError | StoreError] = []

@@ -17,10 +17,10 @@ from larder.store.base import ObjectInfo
 from larder.store.etags import StreamCheck, changed, is_md5, open_listed
 
 WHOLE_BYTES = 8 * 1024**2
-"""Up to this size, an object is held in memory as a whole."""
+"""Size of the largest object that is held in memory as a whole."""
 
 _PIECES_BYTES = 4 * 1024**2
-"""Memory of an object that is read in pieces of a mebibyte and written to a file."""
+"""Memory for an object that is read in pieces of a mebibyte and written to a file."""
 
 
 def copy_object(
@@ -51,9 +51,9 @@ def _copy_whole(way: ObjectCopy, limits: CopyLimits) -> CopiedObject:
 def copy_content(
     way: ObjectCopy, data: bytes, like: ObjectInfo | None, limits: CopyLimits
 ) -> CopiedObject:
-    """Write an object that was read, and verify the copy; ``like`` is the object as it was opened.
+    """Write an object that was read, and verify the copy.
 
-    A directory needs no such description.
+    ``like`` is the object as it was opened; a directory needs no such description.
     """
     source, info, target = way.source, way.info, way.target
     if len(data) != info.size_bytes:
@@ -102,7 +102,7 @@ def _verified(
 
 
 def _check_read(way: ObjectCopy, checksum: str | None, crc32c: str) -> None:
-    """Compare what was read with the checksum that the source keeps, if any."""
+    """Compare the bytes that were read with the checksum that the source keeps, if any."""
     kept = crc32c_of(checksum)
     if kept and kept != crc32c:
         message = f"the bytes that were read have {crc32c}, but the store keeps {kept}"
@@ -111,7 +111,7 @@ def _check_read(way: ObjectCopy, checksum: str | None, crc32c: str) -> None:
 
 
 def _proved(way: ObjectCopy, data: bytes, crc32c: int, content: Content) -> Content:
-    """The content, once what was read is compared with the etag; see `larder.store.etags`."""
+    """Return the content after comparing the bytes with the etag; see `larder.store.etags`."""
     check = StreamCheck(way.source, way.info.key, way.info.etag, way.info.size_bytes)
     check.add(data, crc32c)
     md5 = way.info.etag if check.check() else None

@@ -32,7 +32,7 @@ _SERVER_PART_BYTES = 256 * _MIB
 
 
 class LargeObject:
-    """One object on its way. Its parts may be copied by many threads.
+    """One large object in progress. Many threads may copy its parts.
 
     Args:
         ready: Raises an error if the batch is stopped.
@@ -55,14 +55,14 @@ class LargeObject:
         self._ready = ready
         self._tell_moved = moved
         self.moved_bytes = 0
-        """How much was reported as moved."""
+        """Number of bytes reported as moved."""
         self._records = limits.uploads if info.size_bytes > RESUME_BYTES else None
         self.by_server = by_server
         part_bytes = _SERVER_PART_BYTES if by_server else limits.part_bytes
         least = -(-info.size_bytes // _MOST_PARTS)
         self._part_bytes = max(part_bytes, -(-least // _MIB) * _MIB)
         self.numbers = range(1, -(-info.size_bytes // self._part_bytes) + 1)
-        """The numbers of its parts."""
+        """Numbers of the parts."""
         self._began = threading.Event()
         self._lock = threading.Lock()
         self._upload: Upload | None = None
@@ -74,11 +74,11 @@ class LargeObject:
         self._order: _OrderedMd5 | None = None
 
     def begin(self) -> CopiedObject | None:
-        """Start the upload; returns the copy if it was streamed: the target has no uploads."""
+        """Start the upload; return the copy if the target has no uploads."""
         try:
             self._ready()
             self._listed = self._way.source.head(self.info.key)
-            # A report may list it without an etag: then it is as it is now, with the same size.
+            # A report may list no etag: then the same size is enough.
             same = not self.info.etag or are_equal(self._listed.etag, self.info.etag)
             if not same or self._listed.size_bytes != self.info.size_bytes:
                 raise changed(self._way.where, self.info.size_bytes, self._listed.size_bytes)
@@ -97,11 +97,11 @@ class LargeObject:
             self._began.set()
 
     def _hashes(self, upload: Upload) -> bool:
-        """Whether the MD5 of what is read may prove the copy: by one of the two etags."""
+        """Whether the MD5 of the bytes read may prove the copy, by one of the two etags."""
         return (upload.whole_md5 is False) == bool(self._md5)
 
     def _continued(self) -> Upload | None:
-        """The upload that an earlier run has left, if the store still has it."""
+        """Return the upload that an earlier run has left, if the store still has it."""
         record = self._records and self._records.find(self.info, self._way.key, self._part_bytes)
         if not record:
             return None
@@ -120,8 +120,9 @@ class LargeObject:
         return upload
 
     def copy_part(self) -> CopiedObject | None:
-        """Copy the next part, if there is one left; returns the copy once it is complete and
-        verified. After an error, other parts are not copied.
+        """Copy the next part, if one is left; return the copy once it is complete and verified.
+
+        After an error, other parts are not copied.
         """
         self._began.wait()
         upload = self._upload
@@ -155,7 +156,7 @@ class LargeObject:
             self._records.save(self.info, self._way.key, self._part_bytes, upload.id, parts)
 
     def _next(self) -> tuple[int, int, int] | None:
-        """Number, offset and length of the next part."""
+        """Take the next part: its number, offset and length."""
         with self._lock:
             number = next(self._left, None)
         return None if number is None else (number, *self._place(number))
@@ -178,7 +179,7 @@ class LargeObject:
         return upload.send_copy(number, place, self._listed, offset, length)
 
     def _send_bytes(self, upload: Upload) -> UploadedPart | None:
-        # A part gets its number once it has memory, so those before it have theirs, and will end.
+        # A part gets its number once it has memory, so earlier parts have memory, and will end.
         memory = _PartMemory(self._limits, self._part_bytes)
         try:
             if (part := self._next()) is None:
@@ -236,7 +237,7 @@ class LargeObject:
         )
 
     def end(self, *, keep: bool) -> None:
-        """Stop copying it, unless it is complete; ``keep`` leaves many parts to the next run."""
+        """Stop copying, unless the copy is complete; ``keep`` leaves many parts to the next run."""
         with self._lock:
             upload, self._upload = self._upload, None
             parts = tuple(self._parts.values())
@@ -252,7 +253,7 @@ class LargeObject:
 
 
 def _received(reader: Reader, buffer: memoryview) -> tuple[memoryview, int]:
-    """The bytes of a part, in a buffer, and their CRC32C."""
+    """Read a part into a buffer; return its bytes and their CRC32C."""
     filled = crc32c = 0
     for piece in reader:
         data = piece if isinstance(piece, bytes) else bytes(piece)
@@ -263,7 +264,7 @@ def _received(reader: Reader, buffer: memoryview) -> tuple[memoryview, int]:
 
 
 class _PartMemory:
-    """The buffer of a part and its share of the budget, until all that hold it have released it."""
+    """The buffer of a part and its share of the budget, until every holder has released it."""
 
     def __init__(self, limits: CopyLimits, size_bytes: int) -> None:
         self._limits = limits
@@ -286,7 +287,7 @@ class _PartMemory:
 
 
 class _OrderedMd5:
-    """The MD5 of parts that arrive in any order, each held until those before it have come."""
+    """The MD5 of parts that arrive in any order; each is held until all before it have come."""
 
     def __init__(self, count: int) -> None:
         self._lock = threading.Lock()
@@ -309,7 +310,7 @@ class _OrderedMd5:
                 self._next += 1
 
     def give_up(self) -> None:
-        """A part will not come: hold no others."""
+        """Hold no parts any more, because a part will not come."""
         with self._lock:
             self._ended = True
             for _, memory in self._waiting.values():
@@ -317,5 +318,5 @@ class _OrderedMd5:
             self._waiting.clear()
 
     def hexdigest(self) -> str | None:
-        """The MD5, once all parts have come."""
+        """Return the MD5, or None until all parts have come."""
         return self._md5.hexdigest() if self._next > self._count else None

@@ -1,4 +1,4 @@
-"""The plan of a copy, as a value. Making it writes only local files."""
+"""The plan of a copy, as a value. Planning writes only local files."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _SHOWN_KEYS = 5
 
 @dataclass(slots=True)
 class CopySums:
-    """What the pieces of a comparison add up to.
+    """Sums over the pieces of a comparison.
 
-    ``copies`` are to be made, of which ``replaced`` replace another object; ``verified`` are all
-    copies that stay as they are, of which ``unrecorded`` are not in the record, and ``same`` those
-    of objects that are the same. ``others`` are objects at the storage that no copy wrote, and
-    ``markers`` folder markers, which a directory cannot have.
+    ``copies`` are to be made; ``replaced`` of them replace another object. ``verified`` are all
+    copies that stay as they are; ``unrecorded`` of them are not in the record. ``same`` are copies
+    of unchanged objects. ``others`` are objects at the storage that no copy wrote, and ``markers``
+    folder markers, which a directory cannot have.
     """
 
     copies: Totals = field(default_factory=Totals)
@@ -70,15 +70,14 @@ class CopySums:
 class CopyPlan:
     """Everything that a copy would do.
 
-    ``listed`` are the objects at the source that are selected. ``due`` is a manifest of schema DUE:
-    those to copy. ``verified`` are the verified copies that stay as they are. ``receipts`` are what
-    runs left that did not end: in the record once this copy ends.
+    ``listed`` are the selected objects at the source, and ``due`` the objects to copy (schema DUE).
+    ``verified`` are the verified copies that stay as they are. ``receipts`` are from runs that did
+    not end; the record includes them once this copy ends.
 
     ``unfit`` are keys that the storage cannot hold, and ``archived`` objects that cannot be read
-    unless they have been restored. ``unlisted`` are paths in the source that
-    cannot be listed, each a failure of this copy; ``unlisted_file`` has all of them (schema
-    FAILURES). ``regions`` are of the source and of the storage, where they were found and not
-    configured.
+    until they are restored. ``unlisted`` are paths in the source that cannot be listed, each a
+    failure of this copy; ``unlisted_file`` has all of them (schema FAILURES). ``regions`` are of
+    the source and of the storage, where they were found and not configured.
     """
 
     settings: CopySettings
@@ -139,7 +138,7 @@ class CopyPlan:
 
     @property
     def current(self) -> bool:
-        """Whether there is nothing to do, not even to write down."""
+        """Whether neither a copy nor the record needs a write."""
         settled = self.record is not None and self.record.failures is None
         undone = self.copies.count or self.sums.unrecorded or self.unlisted.failed
         return settled and not undone
@@ -150,10 +149,10 @@ def row_totals(rows: pa.RecordBatch) -> Totals:
 
 
 def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> CopyPlan:
-    """List the source and the storage, and plan what to copy.
+    """List the source and the storage, and plan the copies.
 
-    Writes only into ``folder``, which is private, and which the plan needs until the copy is done.
-    An empty source is refused.
+    Writes only into the private ``folder``, which the plan needs until the copy is done. An empty
+    source is refused.
     """
     failures = Failures()
     with ManifestWriter(folder / "unlisted.parquet", FAILURES) as writer:
@@ -204,7 +203,7 @@ def summed(
     pick: Callable[[Outstanding], pa.RecordBatch],
     schema: pa.Schema = OBJECTS,
 ) -> tuple[CopySums, ManifestFile, SortedFile]:
-    """The sums of a comparison, a manifest of some of its rows, and the copies that stay."""
+    """Return the sums of a comparison, a manifest of the picked rows, and the copies that stay."""
     sums = CopySums()
 
     def verified(picked: ManifestWriter) -> Iterator[pa.RecordBatch]:
@@ -226,11 +225,11 @@ def _unfit(
     everything: SortedFile | None,
     stored: Iterable[pa.RecordBatch],
 ) -> Unfit:
-    """Keys that the storage cannot hold, if anything is copied.
+    """Find keys that the storage cannot hold, if anything is copied.
 
-    In a directory nothing is both a file and a folder: there, what is due is compared with all of
-    the source, unless that is a directory too; and with what is stored, if its file system takes
-    names for one.
+    In a directory, no key is both a file and a folder. So the whole source is compared, unless the
+    source is a directory, too. If the file system takes different names for one, the whole source
+    and the stored keys are compared.
     """
     if not due.rows:
         return Unfit()

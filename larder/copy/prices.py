@@ -1,11 +1,11 @@
-"""What a copy is expected to cost: from the bytes that cross a border, the objects and the shards.
+"""Estimates the cost of a copy from the bytes that cross a border, the objects and the shards.
 
 prices.json lists prices, each with its date and its source; the first entry that fits applies. An
 egress that is not listed is unknown (None), never 0. A provider's request has the highest price of
 its regions where the region is not listed.
 
-Bytes are priced as if whatever reads them ran at the storage; into a directory, as if they went to
-the internet. Directories, servers that are neither AWS nor Google Cloud, and buckets that are read
+Bytes are priced as if their reader ran at the storage; into a directory, as if they went to the
+internet. Directories, servers that are neither AWS nor Google Cloud, and buckets that are read
 without signing cost nothing. Contracts and free quotas are not known: an estimate guards a limit.
 """
 
@@ -51,13 +51,13 @@ class Cost:
 def estimate_cost(
     source: Site, target: Site, *, size_bytes: int, objects: int, written: int
 ) -> Cost:
-    """What it costs to read objects at one place, and to write copies or shards at another."""
+    """Estimate the cost of reading objects, and of writing copies or shards elsewhere."""
     requests_usd = objects * _request_usd(source, "read") + written * _request_usd(target, "write")
     return Cost(source, target, size_bytes, egress_usd_per_gb(source, target), requests_usd)
 
 
 def egress_usd_per_gb(source: Site, target: Site) -> float | None:
-    """The price of a GB (10^9 bytes) that goes from one place to another; None if not known."""
+    """Return the price of a GB (10^9 bytes) from one place to another; None if not known."""
     apart = distance(source, target)
     if source.anonymous or not source.priced or apart == "beside":
         return 0.0
@@ -101,7 +101,7 @@ def _matches(region: str | None, patterns: Sequence[str]) -> bool:
 
 
 def check_cost(cost: Cost, limit_usd: float | None, where: str) -> None:
-    """Refuse what costs more than a limit, or cannot be priced although there is one."""
+    """Refuse a cost above a limit, or an unknown cost if there is a limit."""
     if limit_usd is None:
         return
     size, usd = format_bytes(cost.bytes), cost.total_usd

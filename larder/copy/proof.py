@@ -1,21 +1,21 @@
-"""What proves that a copy has the content of its source: one ladder for every way of copying.
+"""Proves that a copy has the content of its source, by one ladder for every way of copying.
 
-Without a further request, by the first of these that applies::
+The first row that applies proves the copy without a further request::
 
-    check    what proves it
+    check    proof
     md5      the copy's etag is the MD5 of the source, or of the bytes that were read
     crc32c   the copy's store keeps the CRC32C of the bytes that were read, or the checksum that
              the source's store keeps
     md5      the bytes that were sent are stored, and have the MD5 of the source
     crc32c   the bytes that were sent are stored, and the source has no MD5, or keeps their CRC32C
 
-A directory stores what is sent, and so does an upload of which each part is proved
-(`larder.store.s3.multipart`) and the etag is made of those of its parts. If none applies, the copy
-is read, and compared with what is known of the source; if that is too little, the source is read,
-too. With ``verify: size``, it is only compared by its size (check ``size``).
+A directory stores what is sent. So does an upload whose parts are all proved
+(`larder.store.s3.multipart`), and whose etag is made of the etags of its parts. If no row applies,
+the copy is read, and compared with the known digests of the source. If these are too few, the
+source is read, too. With ``verify: size``, only sizes are compared then (check ``size``).
 
-What another program (Skyplane) put at the target is adopted if its content is proved so: nothing
-else of it counts.
+An object that another program (Skyplane) put at the target is adopted only if its content is proved
+in this way.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class CopiedObject(NamedTuple):
     """An object that was copied: a row of `larder.manifest.schemas.OBJECTS`.
 
     Attributes:
-        etag: Its etag in the listing.
+        etag: The etag in the listing.
         modified_us: When the copy was written, microseconds since 1970 UTC.
         checksum: ``crc32c:`` and eight hex digits, of the bytes read from the source; None if they
-            did not pass through this machine, and no store keeps it.
+            did not pass through this machine and no store keeps the checksum.
         check: How the copy was verified: ``md5``, ``crc32c``, ``etag`` or ``size``.
     """
 
@@ -62,7 +62,7 @@ class CopiedObject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ObjectCopy:
-    """An object to copy: as it was listed at its source, and its key at the target."""
+    """A listed object to copy, and its key at the target."""
 
     source: Readable
     info: ObjectInfo
@@ -76,22 +76,22 @@ class ObjectCopy:
 
 
 def known_md5(store: Readable, etag: str) -> str | None:
-    """The MD5 of the content of an object in hex, if its etag says it."""
+    """Return the MD5 of an object's content in hex, if its etag states the MD5."""
     features = store.features
     trusted = features.etag_trust is None or not features.etag_trust.misleading
     return etag if features.etag_is_md5 and is_md5(etag) and trusted else None
 
 
 def crc32c_of(checksum: str | None) -> str | None:
-    """A checksum, if it is a CRC32C."""
+    """Return a checksum if it is a CRC32C, else None."""
     return checksum if (checksum or "").startswith("crc32c:") else None
 
 
 class Content(NamedTuple):
-    """What is known of the content of an object in the source.
+    """Known digests of an object in the source.
 
-    ``md5`` is what its etag says, ``kept`` the checksum that its store keeps; ``read_md5`` and
-    ``read_crc32c`` (with ``crc32c:`` before it) are of the bytes that were read from it.
+    ``md5`` is from the etag, and ``kept`` is the checksum that the store keeps. ``read_md5`` and
+    ``read_crc32c`` (with ``crc32c:`` before it) are of the bytes that were read.
     """
 
     md5: str | None = None
@@ -101,13 +101,13 @@ class Content(NamedTuple):
 
     @property
     def crc32c(self) -> str | None:
-        """The checksum for the record of its copy."""
+        """Checksum for the record of the copy."""
         return self.read_crc32c or crc32c_of(self.kept)
 
     def check(
         self, copy: ObjectInfo, *, etag_is_md5: bool, stored_as_sent: bool = False
     ) -> str | None:
-        """What proves a copy according to the table above; None if nothing does."""
+        """Return the check that proves a copy by the table above; None if no row applies."""
         if etag_is_md5 and copy.etag and copy.etag in (self.md5, self.read_md5):
             return "md5"
         if copy.checksum and copy.checksum in (self.read_crc32c, self.kept):
@@ -128,11 +128,10 @@ def prove(
     stored_as_sent: bool,
     ready: Callable[[], None] = lambda: None,
 ) -> CopiedObject:
-    """Verify a copy that was written; ``ready`` raises an error to stop that.
+    """Verify a copy that was written; ``ready`` raises an error to stop the verification.
 
-    With ``verify`` as ``size``, only as far as it takes no extra request. A copy that is read may
-    have been written again by another run; if nothing else did that and it is not the source's
-    object, it is deleted, and the error is ``object.mismatch``.
+    With ``verify`` as ``size``, no extra request is made. A wrong copy is ``object.mismatch``; it
+    is deleted unless another run has written the object again.
     """
     etag_is_md5 = way.target.features.etag_is_md5
     check = content.check(written, etag_is_md5=etag_is_md5, stored_as_sent=stored_as_sent)
@@ -150,7 +149,7 @@ def prove(
 
 
 class _ReadCopy(NamedTuple):
-    """A copy as it was read: ``check`` says what proves it, and is None if it is another object."""
+    """A copy as it was read; ``check`` says what proves it, and is None for another object."""
 
     info: ObjectInfo
     crc32c: str
@@ -188,7 +187,7 @@ def _digests(
 
 
 def removed(target: Store, written: ObjectInfo, what: str) -> ObjectError:
-    """Delete a copy that is wrong; returns the error to raise."""
+    """Delete a wrong copy; return the error to raise."""
     with suppress(NotFoundError):
         target.delete(written.key)
     return _mismatch(target, written, what, "the copy was removed; run again")
@@ -201,13 +200,13 @@ def _mismatch(target: Store, written: ObjectInfo, what: str, hint: str) -> Objec
 
 
 _UNKNOWN_TYPES = ("", "binary/octet-stream", "application/octet-stream")
-"""What S3 and GCS say about an object that was written without a type."""
+"""Types that S3 and GCS report for an object that was written without a type."""
 
 
 def adopt(way: ObjectCopy, verify: str) -> CopiedObject | None:
-    """The copy, if the target has the source's object with its type and user metadata; else None.
+    """Return the target's copy if it has the source's content, type and user metadata, else None.
 
-    The content is compared as that of any copy is.
+    The content is compared like the content of any copy.
     """
     source, info, target = way.source, way.info, way.target
     try:
@@ -226,7 +225,7 @@ def adopt(way: ObjectCopy, verify: str) -> CopiedObject | None:
 
 
 def _described(store: Readable, key: str, if_match: str | None) -> ObjectInfo:
-    """An object with its type and user metadata, which not every HEAD request tells."""
+    """Return an object with its type and user metadata, which some HEAD requests omit."""
     info = store.head(key)
     if info.content_type is not None and info.metadata is not None:
         return info
@@ -236,7 +235,7 @@ def _described(store: Readable, key: str, if_match: str | None) -> ObjectInfo:
 
 
 def _same_description(source: ObjectInfo, copy: ObjectInfo) -> bool:
-    """Whether a copy has the type, user metadata and headers of its source, as far as both can."""
+    """Whether type, user metadata and headers of a copy are the source's, where both are known."""
     pairs = (source.metadata, copy.metadata), (source.headers, copy.headers)
     for expected, actual in pairs:
         if expected is not None and actual is not None and dict(expected) != dict(actual):

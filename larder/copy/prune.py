@@ -1,7 +1,7 @@
 """The composition of a prune: plan, delete, write the record.
 
-What is going to be deleted is written down first, in ``_larder/copy/pruned-SHA.parquet``, which
-stays. The record follows the deletions: it may name more than there is, never less.
+The list of objects to delete is written first, to ``_larder/copy/pruned-SHA.parquet``, and stays.
+The record follows the deletions: it may name deleted copies, but never lacks a copy that exists.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ MAX_DELETE = 1_000
 """Maximum number of objects that are deleted, unless the user gives a number."""
 
 MAX_PERCENT = 10
-"""The same as a percentage of the copies at the storage."""
+"""Default limit of deletions, as a percentage of the copies at the storage."""
 
 
 @dataclass(frozen=True, slots=True)
 class PruneSettings:
-    """Everything that a prune is told; without ``max_delete``, the default limits apply."""
+    """All settings of a prune; without ``max_delete``, the default limits apply."""
 
     places: CopySettings
     max_delete: int | None = None
@@ -68,10 +68,10 @@ class PruneSettings:
 
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
-    """What a prune would delete.
+    """Copies that a prune would delete.
 
-    ``verified`` are the verified copies at the storage, ``gone`` those of them to delete (schema
-    OBJECTS, ordered by key); ``receipts`` are what runs of copies left that did not end.
+    ``verified`` are the verified copies at the storage, and ``gone`` the copies to delete (schema
+    OBJECTS, ordered by key). ``receipts`` are from runs of copies that did not end.
     """
 
     settings: PruneSettings
@@ -83,12 +83,14 @@ class PrunePlan:
 
 
 def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> PrunePlan:
-    """List the source and the storage, and plan what to delete.
+    """List the source and the storage, and plan which copies to delete.
 
-    Writes only into ``folder``, which is private, and which the plan needs until the prune is done.
-    It is refused if the storage has no record of a copy from this source, or more would be deleted
-    than is allowed (``config.prune``), if the source is empty (``config.empty_source``), or has
-    paths that cannot be listed (``run.failed``). A partial listing is never used.
+    Writes only into the private ``folder``, which the plan needs until the prune is done. A partial
+    listing is never used.
+
+    Refused: ``config.prune``: the source has an inventory report, the storage has no record of a
+    copy from this source, or too many copies would be deleted; ``config.empty_source``;
+    ``run.failed``: paths in the source cannot be listed.
     """
     if settings.places.source.inventory is not None:
         message = "a report may be older than what it says nothing of: the source has to be listed"
@@ -136,10 +138,10 @@ def _check_limit(plan: PrunePlan) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What a prune did.
+    """Result of a prune.
 
-    ``kept`` is the number of objects that were left because they changed after they were listed;
-    ``list`` is the key of the list of everything that was to be deleted.
+    ``kept`` is the number of objects that stayed because they changed after they were listed.
+    ``list`` is the key of the list of all objects that were to be deleted.
     """
 
     report: BatchReport
@@ -154,7 +156,7 @@ def prune(
     plan_only: bool = False,
     start: Start | None = None,
 ) -> dict[str, Any]:
-    """Delete copies of objects that are not in the source any more.
+    """Delete copies of objects that are no longer in the source.
 
     With ``plan_only``, only private temporary files are written; ``start`` chooses where the plan
     is executed. Returns the JSON document of the prune, or of its plan. RunError: some objects
@@ -171,7 +173,7 @@ def prune(
 
 
 def _execute(plan: PrunePlan, runner: Runner) -> dict[str, Any]:
-    """Execute a plan, whose temporary files must still be there.
+    """Execute a plan, whose temporary files must still exist.
 
     RunError: some objects could not be deleted. ``run.interrupted``: the step was asked to stop.
     """
@@ -183,7 +185,7 @@ def _execute(plan: PrunePlan, runner: Runner) -> dict[str, Any]:
 
 
 def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
-    """Delete what is planned, each object only if it is still as it was listed."""
+    """Delete the planned objects, each only if it is still as it was listed."""
     root = plan.state.root
     progress.start("prune", objects=plan.sums.gone.count, bytes=plan.sums.gone.bytes)
     key = plan.state.place.file("pruned", plan.gone.sha256)
@@ -209,7 +211,7 @@ def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
 
     count = plan.settings.places.limits.concurrency
     with ThreadPoolExecutor(count, thread_name_prefix="prune") as pool:
-        # Twice, as results have no names: both are in the same order.
+        # Rows are read twice, because results have no names: both are in the same order.
         results = map_ahead(pool, delete, _rows(plan), window=4 * count)
         for (_, size_bytes, _), result in zip(_rows(plan), results, strict=True):
             progress.advance("prune", objects=1, bytes=size_bytes)
@@ -233,9 +235,9 @@ def _rows(plan: PrunePlan) -> Iterator[tuple[str, int, str]]:
 
 
 def _write_record(plan: PrunePlan, certain: bool) -> None:
-    """Record the copies that are left, unless an answer was other than expected.
+    """Record the copies that are left, unless an answer was unexpected.
 
-    Then the listing of the next copy or prune decides: a store may have lied.
+    After such an answer the store may have lied, so the listing of the next copy or prune decides.
     """
     root, place = plan.state.root, plan.state.place
     record = read_record(root, place)
@@ -285,7 +287,7 @@ def _document(plan: PrunePlan, status: str) -> dict[str, Any]:
 
 
 def prune_lines(document: Mapping[str, Any]) -> list[str]:
-    """A prune, or its plan, as lines for people."""
+    """Format a prune, or its plan, as lines for people."""
     storage, gone = document["storage"], document["gone"]
     amount = f"{format_count(gone['count'], 'object')}, {format_bytes(gone['bytes'])}"
     if document["status"] == "current":

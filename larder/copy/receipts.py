@@ -1,7 +1,7 @@
-"""The receipts of copies: each of a set of consecutive objects, once all of them have ended.
+"""Receipts of copies: one for each set of consecutive objects, once all of them have ended.
 
-Sets overlap: while a slow object keeps one open, others are begun and end. So a run that is killed
-repeats at most the sets in progress, and nothing waits for the slowest object of a set.
+Sets overlap: while a slow object keeps one set open, other sets begin and end. So a killed run
+repeats at most the sets in progress, and no object waits for the slowest object of a set.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SET_BYTES = 128_000_000
 may be copied again while a set is synced. A larger object is a set by itself."""
 
 SET_OBJECTS = 8_192
-"""Maximum number of objects of a set: their rows are in memory until all of them have ended."""
+"""Maximum number of objects in a set; their rows are in memory until all of them have ended."""
 
 _NAME = re.compile(
     r"[^-]+-(?P<first_row>[0-9]{12})-(?P<rows>[0-9]{1,9})-(?P<sha256>[0-9a-f]{64})\.parquet"
@@ -48,17 +48,17 @@ _READERS = 4
 
 @dataclass(frozen=True, slots=True)
 class CopyReceipt:
-    """What a run has copied of some rows of what was due."""
+    """Copies that a run made of some rows of the due objects."""
 
     rows: range
     manifest: StoredFile
 
 
 def find_receipts(root: Store, place: CopyPlace, run: str = "") -> list[CopyReceipt]:
-    """The receipts of a run, or of all runs, in the order of their names, with one listing."""
+    """Find the receipts of a run, or of all runs, ordered by name, with one listing."""
     receipts = []
     for info in listed(root, f"{place.receipts}{run}"):
-        # Others leave files there: .DS_Store, or .nfs0001 of a file that was deleted while open.
+        # Other programs leave files here: .DS_Store, or .nfs0001 of a file deleted while open.
         if name := _NAME.fullmatch(info.key.rpartition("/")[2]):
             first_row, rows = int(name["first_row"]), int(name["rows"])
             manifest = StoredFile(info.key, info.size_bytes, name["sha256"], "receipt")
@@ -67,9 +67,9 @@ def find_receipts(root: Store, place: CopyPlace, run: str = "") -> list[CopyRece
 
 
 def receipt_rows(root: Store, receipts: Iterable[CopyReceipt]) -> Iterator[pa.RecordBatch]:
-    """The rows of receipts, of schema OBJECTS.
+    """Yield the rows of receipts, of schema OBJECTS.
 
-    One that is gone is in the record of a run that has just ended.
+    A missing receipt is skipped: it is in the record of a run that has just ended.
     """
 
     def read(receipt: CopyReceipt) -> list[pa.RecordBatch]:
@@ -83,7 +83,7 @@ def receipt_rows(root: Store, receipts: Iterable[CopyReceipt]) -> Iterator[pa.Re
 
 @dataclass(eq=False, slots=True)
 class _Set:
-    """Consecutive objects; ``pending`` is the number of those that have not ended."""
+    """Consecutive objects; ``pending`` is the number of objects that have begun and not ended."""
 
     first_row: int
     rows: int = 0
@@ -96,9 +96,8 @@ class _Set:
 class CopySets:
     """Divides the objects of a batch into sets, and writes their receipts. Thread-safe.
 
-    As a context manager, it writes a receipt of what was copied of each set that is still in
-    progress when the block ends, also because of an error. What ``receipts`` of an earlier attempt
-    at the batch list is not copied again.
+    When a ``with`` block ends, even by an error, each set in progress gets a receipt of its copies.
+    Objects in ``receipts`` of an earlier attempt at the batch are not copied again.
     """
 
     def __init__(
@@ -126,14 +125,14 @@ class CopySets:
             self.done += Totals(rows.num_rows, sum(rows.column("size_bytes").to_pylist()))
 
     def divide(self, objects: Iterable[ObjectInfo], first_row: int) -> Iterator[ObjectInfo]:
-        """The objects of the batch that have to be copied; each is in progress once it is taken."""
+        """Yield the objects that have to be copied; an object is in progress once it is taken."""
         for row, info in enumerate(objects, first_row):
             if info.key in self._copied:
                 continue
             if self._is_full(info):
                 with self._lock:
                     self._close()
-                self._write_ended(wait=True)  # so that not much is copied without a receipt
+                self._write_ended(wait=True)  # limits the copies without a receipt
             self._begin(row, info)
             yield info
         with self._lock:
@@ -163,13 +162,13 @@ class CopySets:
             self._newest = None
 
     def copied(self, copy: CopiedObject) -> None:
-        """An object was copied and verified."""
+        """Note that an object was copied and verified."""
         with self._lock:
             self.done += Totals(1, copy.size_bytes)
             self._end(copy.key, copy)
 
     def failed(self, key: str) -> None:
-        """An object could not be copied."""
+        """Note that an object could not be copied."""
         with self._lock:
             self._end(key, None)
 
@@ -187,7 +186,7 @@ class CopySets:
             self._ended.append(ended)
 
     def write(self) -> None:
-        """Write the receipts of sets that have ended, unless another thread does."""
+        """Write the receipts of sets that have ended, unless another thread is writing."""
         self._write_ended(wait=False)
 
     def _write_ended(self, *, wait: bool) -> None:
@@ -236,7 +235,7 @@ class CopySets:
         if error is None:
             self._write_ended(wait=True)
         else:
-            # The first error is the relevant one. A stop does not end the wait for the limit: what
-            # was copied would be copied again.
+            # The first error is the relevant one. A stop does not end the wait for the limit:
+            # copies without a receipt would be made again.
             with suppress(LarderError), stopping_waits(None):
                 self._write_ended(wait=True)

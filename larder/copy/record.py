@@ -1,4 +1,4 @@
-"""The record of a copy: its files, and what they say.
+"""The record of a copy: its files and their contents.
 
 ::
 
@@ -10,10 +10,10 @@
     uploads/                   large objects in progress
     work/                      the objects that a run copies, the failures of its batches
 
-These are below ``STORAGE/_larder/copy/``; those of a dataset's mirror below its ``work/mirror/``.
+The files are below ``STORAGE/_larder/copy/``, or for a dataset's mirror below its ``work/mirror/``.
 
-A storage has one record, of one source. A copy from another source replaces it: what the other one
-copied stays where it is, and nothing of it is pruned.
+A storage has one record, of one source. A copy from another source replaces the record: earlier
+copies stay, and are not pruned.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WORK_ABANDONED_US = 7 * 86_400 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a copy comes from: URL and server, which is empty for the provider itself.
+    """Source of a copy: URL and server, which is empty for the provider itself.
 
     Both are empty for the mirror of a dataset, whose record outlives the URL of its source.
     """
@@ -58,7 +58,7 @@ class Origin:
 
     @staticmethod
     def of(source: Location, store: Store) -> Origin:
-        """The origin of a source, under the URL that its store has however it was written."""
+        """Return the origin of a source, under its store's URL however it was written."""
         return Origin(store.url, (source.access.endpoint or "").rstrip("/"))
 
     @property
@@ -69,10 +69,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlace:
-    """Where the copies from an origin and their record are, below a root.
+    """Place of the copies from an origin, and of their record, below a root.
 
-    ``objects`` precedes the keys of the copies, ``files`` those of the files of the record; either
-    is empty or ends in a slash.
+    ``objects`` precedes the keys of the copies, ``files`` the keys of the record's files. Each is
+    empty or ends in a slash.
     """
 
     origin: Origin
@@ -98,17 +98,17 @@ class CopyPlace:
         return f"{self.files}work/"
 
     def file(self, role: str, sha256: str) -> str:
-        """Key of a manifest; its bytes may differ, so its name contains its digest."""
+        """Return the key of a manifest. Its bytes may differ, so its name contains its digest."""
         return f"{self.files}{role}-{sha256[:16]}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class CopyDocument:
-    """copy.json: what the last copy that ended has left.
+    """Content of copy.json, which the last copy that ended has left.
 
-    ``manifest`` has every verified copy, also of objects that are not in the source any more, and
+    ``manifest`` has every verified copy, also of objects that are no longer in the source.
     ``failures`` is of schema FAILURES. ``digest`` is sha256 hex over the ordered keys, sizes and
-    etags at the source; ``checks`` says how many copies passed which check.
+    etags at the source; ``checks`` counts the copies by check.
     """
 
     source: Origin
@@ -127,7 +127,8 @@ class CopyDocument:
 def read_record(root: Store, place: CopyPlace) -> CopyDocument | None:
     """Read copy.json; None if no copy has ended.
 
-    DamageError: it is damaged, or names a file that no copy writes; the next copy would delete it.
+    DamageError: copy.json is damaged, or names a file that no copy writes; the next copy would
+    delete that file.
     """
     data = read_optional(root, place.document)
     if data is None:
@@ -144,9 +145,9 @@ def read_record(root: Store, place: CopyPlace) -> CopyDocument | None:
 def record_rows(
     root: Store, place: CopyPlace, record: CopyDocument | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the manifest of a record, ordered by key; none if there is no record.
+    """Yield the rows of a record's manifest, ordered by key; no rows if there is no record.
 
-    If its manifest is gone, those of the record with which another run has replaced it.
+    If the manifest is gone, read the record with which another run has replaced this record.
     """
     while record is not None:
         try:
@@ -173,8 +174,7 @@ def write_record(
     """Write the manifest of all verified copies, then the document that names it.
 
     ``rows`` are of schema OBJECTS and ordered by key; ``failures`` are the objects that could not
-    be copied. Deleted are the files that the record has ``replaced``, and what killed runs left a
-    week ago.
+    be copied. Deletes the ``replaced`` files, and files of killed runs after a week.
     """
     tally = _Tally()
     file = write_manifest(folder / "manifest.parquet", OBJECTS, map(tally.add, rows))
@@ -192,8 +192,8 @@ def write_record(
     for key in {file.path: None for file in replaced if file.path not in kept}:
         root.delete(key)
     _remove_abandoned(root, place, kept)
-    # A run with the same rows writes a manifest of the same name, which another run deletes if it
-    # replaces the record of the first. The later of the two sees it: either record is good.
+    # A run with the same rows writes a manifest of the same name. Another run deletes that manifest
+    # if it replaces the record of the first. The later of the two sees this: either record is good.
     while not _is_whole(root, place):
         put_named(root, document.manifest.path, file, "manifest")
         with published_file_errors():
@@ -202,7 +202,7 @@ def write_record(
 
 
 def _is_whole(root: Store, place: CopyPlace) -> bool:
-    """Whether the manifest exists that the current record names."""
+    """Whether the manifest that the current record names exists."""
     record = read_record(root, place)
     if record is None:
         return False
@@ -218,7 +218,7 @@ def _remove_abandoned(root: Store, place: CopyPlace, kept: set[str]) -> None:
     left = [info for info in listed(root, place.files) if info.key.startswith(names)]
     left = [info for info in left if info.key not in kept]
     if left:
-        now_us = root.head(place.document).clock_us  # by the store's clock, as the others
+        now_us = root.head(place.document).clock_us  # by the store's clock, like the other times
         for info in left:
             if now_us - info.modified_us > _WORK_ABANDONED_US:
                 root.delete(info.key)

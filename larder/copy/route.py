@@ -1,8 +1,8 @@
-"""From where to where objects are copied, and the engine that is chosen for that.
+"""Source, storage and engine of a copy.
 
-An engine that sends everything at once (Skyplane) goes before the batches of a copy. Nothing that
-it says is trusted: the batches then keep what has arrived if it is the right object, and copy the
-rest (`larder.copy.proof`).
+An engine that sends everything at once (Skyplane) runs before the batches of a copy. Nothing that
+it reports is trusted: the batches keep the right objects that have arrived, and copy the rest
+(`larder.copy.proof`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from larder.store.base import Store
 
 @dataclass(frozen=True, slots=True)
 class SentAhead:
-    """What an engine did before the batches; ``message`` is a line for the user, if it failed.
+    """Result of an engine that ran before the batches.
 
-    ``adopt``: it may have copied objects.
+    ``message`` is a line for the user, if the engine failed. ``adopt``: the engine may have copied
+    objects.
     """
 
     adopt: bool = False
@@ -34,9 +35,9 @@ class SentAhead:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """From where to where objects are copied, and how.
+    """Source, storage and limits of a copy.
 
-    ``root`` is the URL of what the place is below: of the storage, or of a dataset in it.
+    ``root`` is the URL of the storage, or of a dataset in it; ``place`` is below it.
     """
 
     source: Location
@@ -62,19 +63,19 @@ class Route:
         )
 
     def check(self) -> None:
-        """Refuse a copy that the chosen engine cannot make, as `check_skyplane` does."""
+        """Refuse a copy that the chosen engine cannot make; see `check_skyplane`."""
         if self.copies.count and self.choice.engine == "skyplane":
             from larder.copy.skyplane.adapter import check_skyplane
 
             check_skyplane(*self._ends(), self.limits.skyplane)
 
     def send(self, keys: Iterable[str], progress: Progress) -> SentAhead:
-        """Send the objects ahead, if the chosen engine does that.
+        """Send the objects ahead, if the chosen engine does so.
 
         ``keys`` are relative to the source, in the order of their bytes.
 
-        ``config.cost_limit``: it failed after it had sent something, and there is a limit, which
-        the plan has compared with sending everything once.
+        ``config.cost_limit``: the engine failed after it had sent something, and a limit is set.
+        The plan has compared the limit with the cost of sending everything once.
         """
         if self.choice.engine != "skyplane":
             return SentAhead()

@@ -39,11 +39,13 @@ def copy(
     plan_only: bool = False,
     start: Start | None = None,
 ) -> dict[str, Any]:
-    """Copy what is missing at a storage, and return the JSON document of the copy, or of its plan.
+    """Copy missing and changed objects to a storage, and return the JSON document of the copy, or
+    of its plan.
 
     With ``plan_only``, only private temporary files are written; ``start`` chooses where the plan
-    is executed. A RunError says that some objects could not be copied, or paths not be listed: the
-    others were copied, and both are recorded. After any other failure, the next copy continues.
+    is executed. RunError: some objects could not be copied, or some paths could not be listed. The
+    others were copied; copies and failures are recorded. After any other failure, the next copy
+    continues.
     """
     with scratch() as folder:
         plan = runner.run(checked_copy, settings, folder)
@@ -58,9 +60,9 @@ def copy(
 def checked_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> CopyPlan:
     """Plan a copy, and refuse a plan that must not be executed.
 
-    It is refused if the storage cannot hold some keys (``config.bad_key``) or bytes
-    (``store.full``), if it costs too much (``config.cost_limit``), or if the chosen engine cannot
-    make the copy. The plan needs ``folder``, which is private, until the copy is done.
+    Refused if the storage cannot hold some keys (``config.bad_key``) or bytes (``store.full``), if
+    it costs too much (``config.cost_limit``), or if the chosen engine cannot make the copy. The
+    plan needs the private ``folder`` until the copy is done.
     """
     plan = plan_copy(settings, folder, progress=progress)
     if plan.unfit.count:
@@ -72,16 +74,16 @@ def checked_copy(settings: CopySettings, folder: Path, *, progress: Progress) ->
     check_cost(plan.cost, settings.limits.max_cost_usd, "copy")
     plan.route.check()
     root = plan.state.root
-    if root.features.local_path and not plan.sums.replaced:  # what is replaced makes room
+    if root.features.local_path and not plan.sums.replaced:  # replaced objects make room
         check_room(local_path(root, "x").parent, plan.copies.bytes)
     return plan
 
 
 def _execute(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
-    """Execute a plan, whose temporary files must still be there.
+    """Execute a plan, whose temporary files must still exist.
 
-    What could not be copied is recorded with what could, so that it can be tried again by itself;
-    then the RunError is raised. ``run.interrupted``: the steps were asked to stop.
+    Failures are recorded with the copies, so that the next run can try only the failures; then the
+    RunError is raised. ``run.interrupted``: the steps were asked to stop.
     """
     job, report, ahead = None, BatchReport(), SentAhead()
     if plan.copies.count:

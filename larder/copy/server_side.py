@@ -1,19 +1,18 @@
-"""Objects that the server copies itself, and the check that it has.
+"""Copies objects on the server, and checks the copies.
 
 The verdict on a copy that the server says it has made::
 
     etag of the copy    it is listed with     verify    verdict
-    that of the source  its size and etag               copied
-    that of the source  anything else                   the server does not copy: through here
-    another one         its size              size      copied
-    another one         --                    digest    copied, if both stores keep equal checksums;
+    the source's        its size and etag               copied
+    the source's        anything else                   the server does not copy: through here
+    another etag        its size              size      copied
+    another etag        --                    digest    copied, if both stores keep equal checksums;
                                                         else through here
 
-A server that refuses, or that says so and does not copy, is not asked any more.
+After a few refusals, or reports of copies that were not made, the server is not asked any more.
 
-Small copies are looked up a page of the listing at a time. A request of its own for each large one
-hardly adds to the time that it takes, and a server that reads an object to say its etag can do that
-for several at once.
+Small copies are looked up by pages of the listing. For a large copy, a request of its own adds
+little time. A server that reads an object to say its etag can do so for several at once.
 """
 
 from __future__ import annotations
@@ -95,13 +94,13 @@ class ServerSide:
 
     def copy(self, info: ObjectInfo) -> None:
         """Have the server copy an object; copy it through this machine if it does not."""
-        if not self._possible or not info.etag or is_weak(info.etag):  # what would it copy?
+        if not self._possible or not info.etag or is_weak(info.etag):  # no condition is possible
             return self._stream(info)
         try:
             copy = self._target.copy_from(self._source, info, self._prefix + info.key)
         except (PreconditionError, RetryableError):
             raise
-        except LarderError:  # the way through this machine finds out what is wrong
+        except LarderError:  # copying through this machine finds the cause
             copy = None
         if copy is None:
             self.fault()
@@ -123,7 +122,7 @@ class ServerSide:
         return self._done(info, checked)
 
     def _by_checksum(self, info: ObjectInfo, copy: ObjectInfo) -> CopiedObject | None:
-        """The copy, if both stores keep the same checksum of the whole content."""
+        """Return the copy if both stores keep the same checksum of the whole content."""
         written, original = self._target.head(copy.key), self._source.head(info.key)
         same = written.size_bytes == info.size_bytes
         changed = bool(info.etag) and original.etag != info.etag
@@ -133,7 +132,7 @@ class ServerSide:
         return CopiedObject.of(info, written, crc32c_of(written.checksum), check)
 
     def due_checks(self) -> Iterator[Callable[[], None]]:
-        """Steps that check copies, if there are enough of them, or some of them long enough."""
+        """Yield steps that check copies, if enough copies wait, or some wait for long enough."""
         with self._lock:
             due = time.monotonic() - self._since > _GROUP_SECONDS
             if len(self._made) < _GROUP_OBJECTS and not (due and self._made):
@@ -152,7 +151,7 @@ class ServerSide:
             yield partial(self._check_one, one)
 
     def _check_group(self, made: list[_Made]) -> None:
-        """Look for copies in a listing, if that takes few requests; leaves the others."""
+        """Find copies in a listing, if that takes few requests; others are checked singly later."""
         first, last = made[0].copy.key, made[-1].copy.key
         waiting = {one.copy.key: one for one in made[1:]}
         self._check_one(made[0])
@@ -190,7 +189,7 @@ class ServerSide:
         self._attempt(info, partial(self._stream, info))
 
     def fault(self) -> None:
-        """The server refused to copy, or did not copy what it said it had."""
+        """Note that the server refused to copy, or did not make a copy that it reported."""
         with self._lock:
             self._faults += 1
             self._possible &= self._faults < _MOST_FAULTS

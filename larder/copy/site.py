@@ -1,4 +1,4 @@
-"""Where bytes are, for prices, and whether a mirror of them pays. Pure but for `missing_region`."""
+"""Places of objects, for prices and for the choice of a mirror. Pure except `missing_region`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Site:
     Attributes:
         provider: ``aws``, ``gcp``, ``server`` (any other server) or ``file``.
         region: In lower case; None if it is not given.
-        server: Host and port of a server that is none of these providers'; else empty.
-        anonymous: Whether requests are not signed, so that nobody is billed for them but the owner.
+        server: Host and port of a server that is of neither provider; else empty.
+        anonymous: Whether requests are not signed, so that only the bucket's owner is billed.
     """
 
     provider: str
@@ -53,7 +53,7 @@ class Site:
 
     @property
     def priced(self) -> bool:
-        """Whether its provider has a price list here."""
+        """Whether the provider has a price list here."""
         return self.provider in ("aws", "gcp")
 
     @property
@@ -67,7 +67,7 @@ class Site:
 
 
 def distance(one: Site, other: Site) -> Distance:
-    """How far two places are from each other.
+    """Say how far two places are from each other.
 
     =====================================================  =======
     two places                                             answer
@@ -91,19 +91,19 @@ def distance(one: Site, other: Site) -> Distance:
 
 
 def missing_region(location: Location, store: Readable) -> str | None:
-    """The region of a bucket, already listed or read, whose location does not say it; else None."""
+    """Return the region of a listed or read bucket whose location names none; else None."""
     site = Site.of(location)
     return store.region() or None if site.priced and not site.region else None
 
 
 def in_region(location: L, region: str | None) -> L:
-    """The location in a region that was found; as it is if none was."""
+    """Return the location in a region that was found; unchanged if none was."""
     return location.model_copy(update={"region": region}) if region else location
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorChoice:
-    """Whether the source's objects are copied to the storage first, and why."""
+    """The choice whether objects are copied to the storage first, and the reason."""
 
     wanted: bool
     reason: str
@@ -117,7 +117,7 @@ def choose_mirror(
     read_again: bool,
     because: str = "a bad image would have every object read again",
 ) -> MirrorChoice:
-    """Choose a mirror where objects are far away and may be read again, which ``because`` says.
+    """Choose a mirror if objects are far away and may be read again; ``because`` says why.
 
     ======  =====================  ===========  ======
     mirror  source                 read again?  mirror
@@ -134,13 +134,12 @@ def choose_mirror(
     *Elsewhere* is another region, provider or server (`distance`). A directory costs nothing to
     read again, wherever the storage is.
 
-    *Read again*: the samples of a published version are packed and cached again from its shards,
-    whatever changes, so neither the source nor the mirror is read for that. Objects are read a
-    second time only if a run ends after it has read them and before it publishes them, and the next
-    one is of other inputs, so that it cannot use the shards that were finished. That is what a bad
-    image does (``validate``, with ``on_bad_sample: fail``): once it is replaced or excluded, the
-    segment is another one. Images that are transformed (``shards.images``) are another reason:
-    other options, or other libraries, start from the objects again.
+    *Read again*: the samples of a published version are packed and cached again from its shards, so
+    neither source nor mirror is read for that. Objects are read a second time only if a run ends
+    between reading and publishing them, and the next run has other inputs. Then the next run cannot
+    use the finished shards. A bad image has this effect (``validate``, with ``on_bad_sample:
+    fail``): once it is replaced or excluded, the segment differs. Transformed images
+    (``shards.images``) are another reason: other options or libraries start from the objects again.
     """
     if setting != "auto":
         return MirrorChoice(setting, f"mirror is {str(setting).lower()}")
@@ -160,7 +159,7 @@ def choose_mirror(
 
 
 def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorChoice:
-    """Whether a run of a dataset on a cluster has a mirror, and why.
+    """Choose whether a run of a dataset on a cluster has a mirror, with the reason.
 
     ``images`` is the number of images among the objects.
     """
@@ -176,5 +175,5 @@ def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorC
 
 
 def resolved(dataset: Dataset, choice: MirrorChoice) -> Dataset:
-    """The dataset for a job, which says whether there is a mirror."""
+    """Return the dataset for a job, with the choice of a mirror."""
     return dataset.model_copy(update={"mirror": choice.wanted})

@@ -1,12 +1,12 @@
-"""Threads that work off a stream of steps, as many as make it faster.
+"""Runs a stream of steps in threads, as many as make it faster.
 
 A thread takes its next step itself. With futures, every step would wake the calling thread, which
 takes as long as copying a small object.
 
-Few threads are enough for a server nearby, and many cost CPU time there, because they wait for each
-other. For a server far away, the more the better. So their number is doubled for as long as that
-makes the steps a fifth faster, and halved again if it does not. While the process hardly uses the
-processor, all of them wait for a server, so there are several times as many at once.
+For a server nearby, few threads are enough; more threads wait for each other and cost CPU time. For
+a server far away, more threads are faster. So their number is doubled while doubling makes the
+steps a fifth faster, and halved again if it does not. While the process hardly uses the processor,
+all threads wait for a server, and their number grows up to eightfold at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LEAST_SECONDS = 0.2
 _FASTER = 1.2
 _AGAIN_SECONDS = 20.0
 _BUSY = 0.4
-"""How much of a core a process may use while its threads all seem to wait."""
+"""Share of a core that a process may use while its threads all seem to wait."""
 _MOST_TIMES = 8
 
 Step = Callable[[], object]
@@ -40,9 +40,9 @@ def work_off(
 ) -> None:
     """Run all steps in the order in which they come, several at a time.
 
-    The threads take them from ``steps``, one at a time, while this thread calls ``awake`` every
-    ``wake_seconds``. After the first error, which is raised, ``stop`` is called, so that steps in
-    progress end soon; they are waited for.
+    The threads take steps from ``steps``, one at a time, while this thread calls ``awake`` every
+    ``wake_seconds``. After the first error, ``stop`` is called to end steps in progress soon. The
+    error is raised once they have ended.
     """
     crew = _Crew(steps, run, pace)
     crew.join_one()
@@ -63,14 +63,14 @@ class Pace:
     def __init__(self, most: int, seconds: float, cpu_seconds: float) -> None:
         self._most = most
         self.count = min(most, _FIRST_THREADS)
-        """How many there should be now."""
+        """Number of threads that should run now."""
         self._before: float | None = None
         self._settled_seconds: float | None = None
         self._since = (seconds, 0, cpu_seconds)
 
     @staticmethod
     def begin(most: int, *, ahead: bool = False) -> Pace:
-        """With few threads first, if each can have several requests in progress."""
+        """Return the first pace; with few threads if each can have several requests in progress."""
         pace = Pace(most, time.monotonic(), time.process_time())
         if ahead:
             pace.count = max(1, min(pace.count, most // AHEAD))
@@ -78,11 +78,11 @@ class Pace:
 
     @property
     def ahead(self) -> int:
-        """How many requests each thread may have in progress, so that all have at most ``most``."""
+        """Number of requests per thread, so that all threads together have at most ``most``."""
         return max(1, min(AHEAD, self._most // self.count))
 
     def tell(self, seconds: float, steps: int, cpu_seconds: float) -> None:
-        """Say how many steps have ended so far."""
+        """Adjust ``count`` by the number of steps that have ended so far."""
         began, ended, cpu = self._since
         if self._settled_seconds is not None:
             if seconds - self._settled_seconds >= _AGAIN_SECONDS:
@@ -120,7 +120,7 @@ class _Crew:
         self._error: BaseException | None = None
 
     def join_one(self) -> None:
-        """Start one more thread, if there should be one and the system allows it."""
+        """Start one more thread, if the pace asks for it and the system allows it."""
         with self._lock:
             if self._working >= self._pace.count or self._ended:
                 return
@@ -136,7 +136,7 @@ class _Crew:
             self._working += 1
 
     def tune(self) -> None:
-        """Have as many threads as make it fastest."""
+        """Adjust the number of threads to the pace."""
         self._pace.tell(time.monotonic(), self._done, time.process_time())
         if self._working < self._pace.count:
             self.join_one()
@@ -162,7 +162,7 @@ class _Crew:
                     self.over.set()
 
     def _leaves(self) -> bool:
-        """Whether there are more threads than there should be, so that this one ends."""
+        """Count a step; return whether this thread has to end, because there are too many."""
         with self._lock:
             self._done += 1
             if self._working <= self._pace.count:

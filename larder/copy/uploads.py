@@ -17,10 +17,10 @@ from larder.store.base import ObjectInfo, Store, UploadedPart
 from larder.store.own_files import read_document
 
 RESUME_BYTES = 1_000_000_000
-"""Uploads of larger objects are continued; of smaller ones, little is lost."""
+"""Size above which uploads are continued; a smaller upload loses little."""
 
 UPLOAD_ABANDONED_SECONDS = 24 * 3600.0
-"""What was begun, or recorded, so long ago is of a run that was killed."""
+"""Age above which an upload, or its record, is of a killed run."""
 
 _RECORD_BYTES = 192_000_000
 _RECORD_SECONDS = 8.0
@@ -37,8 +37,8 @@ class UploadRecord:
 class UploadRecords:
     """The records of one dataset or copy. May be used by many threads.
 
-    A record only saves sending parts again. It proves nothing: any process with access to the store
-    can write one. So it has no checksums, and an object that is continued is read back.
+    A record only saves sending parts again. It proves nothing, because any process with access to
+    the store can write a record. So a record has no checksums, and a continued object is read back.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class UploadRecords:
         self._since: dict[str, tuple[float, int]] = {}
 
     def find(self, info: ObjectInfo, key: str, part_bytes: int) -> UploadRecord | None:
-        """The record of an object in this state."""
+        """Find the record of an object in this state."""
         with suppress(LarderError, ValueError, KeyError, TypeError, RecursionError):
             record = parse_bounded(read_document(self._store, self._key(key)))
             same = [key, info.key, info.etag, info.size_bytes, part_bytes]
@@ -60,7 +60,7 @@ class UploadRecords:
         return None
 
     def due(self, key: str, size_bytes: int) -> bool:
-        """Whether so much was sent, or so long ago, that a record has to be written."""
+        """Whether enough bytes were sent, or enough time has passed, to write a record."""
         with self._lock:
             now = self._clock()
             since, sent = self._since.get(key, (now, 0))
@@ -93,7 +93,7 @@ class UploadRecords:
     def abort_orphans(self) -> None:
         """Abort uploads that were begun more than a day ago, and that no record continues.
 
-        The store has to be nobody else's. What it does not allow stays.
+        The store must belong to Larder alone. Uploads that the store refuses to abort stay.
         """
         if self._store.features.place is None:  # it has no such uploads
             return
@@ -104,7 +104,7 @@ class UploadRecords:
     def abort_abandoned(self, now_us: int) -> int:
         """Abort the uploads of records that no run has touched for a day, and return how many.
 
-        To be called when a run ends: it has continued what it could. A run in progress writes its
+        Call this when a run ends, after it has continued its uploads. A run in progress writes its
         records anew every few seconds.
         """
         aborted = 0
@@ -122,7 +122,7 @@ class UploadRecords:
         return aborted
 
     def _records(self) -> Iterator[tuple[ObjectInfo, dict[str, Any]]]:
-        """The records; empty ones for those that cannot be read."""
+        """Yield the records; a record that cannot be read is empty."""
         for info in [info for page in self._store.list(self._prefix) for info in page]:
             record = None
             with suppress(LarderError, ValueError, RecursionError):

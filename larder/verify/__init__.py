@@ -1,8 +1,8 @@
-"""Reads everything of a version again, and repairs what is damaged.
+"""Reads everything of a version again, and repairs damaged files.
 
 ::
 
     inspect_version -> repair_small ... -> verify_batch ... -> repair_large ...
 
-Without repair there are only `inspect_version` and `verify_batch`, and nothing is written.
+Without repair, only `inspect_version` and `verify_batch` run, and nothing is written.
 """

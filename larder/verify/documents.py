@@ -1,4 +1,4 @@
-"""Reads the tags and documents of a dataset again, and notes what is wrong with them."""
+"""Reads the tags and documents of a dataset again, and notes their damage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN_VERSIONS = 5
 
 @dataclass
 class DocumentReader:
-    """Reads documents, and notes what is wrong with them."""
+    """Reads documents, and notes their damage as findings."""
 
     job: VerifyJob
     root: Store
@@ -35,7 +35,7 @@ class DocumentReader:
         self.findings.append(Finding(path, role, code, message))
 
     def read(self, key: str, role: Role) -> bytes | None:
-        """A small file; None, with a finding, if it cannot be read."""
+        """Read a small file; None, with a finding, if it cannot be read."""
         data = None
         try:
             data = read_document(self.root, key)
@@ -53,7 +53,7 @@ class DocumentReader:
         return data
 
     def unsealed(self, key: str, role: Role) -> dict[str, Any] | None:
-        """The fields of a sealed document; None, with a finding, if it is damaged."""
+        """Read the fields of a sealed document; None, with a finding, if it is damaged."""
         data = self.read(key, role)
         if data is None:
             return None
@@ -64,7 +64,7 @@ class DocumentReader:
             return None
 
     def document(self, kind: Any, key: str, **names: str) -> Any:
-        """The document of this kind, dataset and names; None, with a finding, if it is damaged."""
+        """Read a document of a kind, dataset and names; None, with a finding, if it is damaged."""
         plain = self.unsealed(key, "document")
         if plain is None:
             return None
@@ -84,7 +84,7 @@ class DocumentReader:
         return document
 
     def tags(self) -> dict[str, str]:
-        """By tag, the ID of the version that it names; empty if its document is damaged."""
+        """Return by tag the ID of its version; empty if the tag's document is damaged."""
         named = {}
         prefix = layout.TAGS_PREFIX
         for info in listed(self.root, prefix):
@@ -109,7 +109,7 @@ class DocumentReader:
         return named
 
     def version_id(self, tags: dict[str, str]) -> str:
-        """The version's ID, else ``version.missing``; empty if the tag that names it is lost."""
+        """Find the version's ID, else ``version.missing``; empty if its tag is lost."""
         name = self.job.version
         if is_id(name) and not any(True for _ in listed(self.root, layout.version_prefix(name))):
             raise self._missing(name, tags)
@@ -135,7 +135,7 @@ class DocumentReader:
         return ""
 
     def _is_published(self, version: str) -> bool:
-        """Whether anything is where version.json should be, damaged or not."""
+        """Whether anything is at the key of version.json, damaged or not."""
         return any(True for _ in listed(self.root, layout.version_key(version)))
 
     def _missing(self, name: str, tags: dict[str, str], *, stopped: bool = False) -> ConfigError:
@@ -150,7 +150,7 @@ class DocumentReader:
 
 
 def _kind(format_: object) -> str:
-    """``larder-version`` of ``larder-version-2``: documents of a newer Larder are left alone."""
+    """Return ``larder-version`` of ``larder-version-2``: newer documents are left alone."""
     return str(format_).rpartition("-")[0]
 
 
@@ -159,7 +159,7 @@ def is_id(version: object) -> bool:
 
 
 def whole_versions(root: Store) -> dict[str, bool]:
-    """By ID, the newest first, whether each version has its document."""
+    """Return by ID, newest first, whether each version has its document."""
     times: dict[str, int] = {}
     for info in listed(root, "versions/"):
         version = info.key.split("/")[1]
@@ -177,7 +177,7 @@ def whole_versions(root: Store) -> dict[str, bool]:
 
 
 def _choice(versions: dict[str, bool]) -> str:
-    """What is known of the versions that a lost tag may have named, for people."""
+    """Describe the versions that a lost tag may have named, for people."""
     whole = [version for version, has_document in versions.items() if has_document]
     lost = [version for version, has_document in versions.items() if not has_document]
     names = format_names(whole, _SHOWN_VERSIONS) if whole else "none"

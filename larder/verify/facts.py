@@ -33,14 +33,15 @@ from larder.versions.omitted import Omitted
 from larder.versions.rows import index_rows, open_index
 
 _Problem = tuple[str, str]
-"""A path, and what is wrong there."""
+"""A path, and the problem there."""
 
 
 @dataclass
 class SegmentFacts:
-    """What is known of a segment of a version; None is what is damaged, or a cache not used.
+    """State of a segment of a version; None for a damaged document or index, or an unused cache.
 
-    ``files`` are those that version.json names, and ``damaged`` the paths of those that are.
+    ``files`` are the segment's files that version.json names, and ``damaged`` the paths of damaged
+    files.
     """
 
     id: str
@@ -51,7 +52,7 @@ class SegmentFacts:
     cache: CacheDocument | None = None
 
     def file(self, role: str) -> StoredFile | None:
-        """The file with that role; None if there is none that is not damaged."""
+        """Return the file with that role; None if it is missing or damaged."""
         return next(
             (file for file in self.files if file.role == role and file.path not in self.damaged),
             None,
@@ -59,7 +60,7 @@ class SegmentFacts:
 
 
 def _differences(split: str, recorded: Any, actual: Any) -> Iterator[str]:
-    """The figures of a split that differ from those of its manifests."""
+    """Yield the figures of a split that differ from its manifests."""
     for name in (each.name for each in fields(recorded)):
         wanted, value = getattr(recorded, name), getattr(actual, name)
         if name == "patterns" and wanted != value:
@@ -74,7 +75,7 @@ def version_problems(
     omitted: Mapping[tuple[str, str], Omitted],
     listed: Mapping[str, Sequence[Shard]],
 ) -> Iterator[_Problem]:
-    """What does not agree between version.json and the rest."""
+    """Yield the contradictions between version.json and the rest of a version."""
     path = layout.version_key(version.id)
     files = tuple(chain.from_iterable(segment.files for segment in segments))
     if version.files[: len(files)] != files:
@@ -124,9 +125,9 @@ def _cache_problems(
 
 
 def sources_problem(root: Store, rows: StoredFile | None, sources: StoredFile) -> str:
-    """Say where the index of a segment differs from the record of what it was packed from.
+    """Say where the index of a segment differs from the record of its sources.
 
-    Keys stand in both, and in some formats nowhere else; so do lengths and checksums of parts.
+    Keys are in both, and in some formats nowhere else; so are lengths and checksums of parts.
     """
     if rows is None:
         return ""
@@ -146,7 +147,7 @@ def sources_problem(root: Store, rows: StoredFile | None, sources: StoredFile) -
 
 
 def _packed(rows: pa.RecordBatch) -> list[Any]:
-    """Keys, labels and parts of samples, without the parts of labels, in columns."""
+    """Return keys, labels and parts of samples in columns, without the parts of labels."""
     lists, labels = rows.column("parts"), rows.column("label")
     parts = lists.flatten()
     owners = np.repeat(np.arange(len(rows)), pc.list_value_length(lists).to_numpy())

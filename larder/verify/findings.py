@@ -1,4 +1,4 @@
-"""What a verification finds, and how it reads one file, whatever is in its place."""
+"""Findings of a verification, and the reading of one file, even of a damaged file."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from larder.units import format_count
 from larder.versions.documents import CacheFile
 
 SHOWN_SAMPLES = 10
-"""Maximum number of samples of a finding that are kept by name."""
+"""Maximum number of samples that a finding names."""
 
 Role = Literal["tag", "document", "manifest", "shard", "index", "cache", "content", "foreign"]
-"""What a finding is about.
+"""Subject of a finding.
 
 - ``tag``; ``document``: version.json, segment.json or cache.json; ``manifest``: a file that one of
   these names.
@@ -30,9 +30,9 @@ Role = Literal["tag", "document", "manifest", "shard", "index", "cache", "conten
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with a file below the dataset's root.
+    """One defect of a file below the dataset's root.
 
-    ``samples`` are the first keys of the ``count`` that are concerned.
+    ``samples`` are the first keys of the ``count`` affected samples.
     """
 
     path: str
@@ -57,14 +57,14 @@ def _concerned(samples: Sequence[str], count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What is wrong with some files, and how many were read."""
+    """Findings in some files, and the totals of files read."""
 
     findings: tuple[Finding, ...] = ()
     read: Totals = field(default_factory=Totals)
 
 
 class DamagedError(DamageError):
-    """A version is not as it was published; ``document`` is that of the verification."""
+    """Error for a version that is not as it was published; ``document`` is the verification's."""
 
     def __init__(
         self, first: Finding, others: int, hint: str, document: Mapping[str, object]
@@ -85,9 +85,9 @@ MISSING = "the file is missing"
 def compared(
     store: Readable, file: StoredFile | CacheFile, each: Callable[[Any], object] = len
 ) -> tuple[str, str]:
-    """Read a file once; ``each`` gets every buffer of it.
+    """Read a file once; ``each`` gets every buffer.
 
-    Returns the code and the message of what is wrong, empty if nothing is.
+    Returns the code and the message of a defect; both are empty for an intact file.
     """
     try:
         size_bytes, sha256 = read_digest(store, file.path, each)
@@ -122,7 +122,7 @@ def readable(root: Store, path: str) -> bytes | None:
 
 
 def is_broken(store: Readable, error: LarderError) -> bool:
-    """Whether one file cannot be read, as on a bad sector, or is shorter than it is said to be.
+    """Whether one file cannot be read, as on a bad sector, or is shorter than stated.
 
     In a bucket, a file that cannot be read means that access to it is refused.
     """

@@ -1,7 +1,7 @@
-"""Lists what is below the prefixes of a version, and says what nothing names.
+"""Lists the objects below the prefixes of a version, and finds objects that nothing names.
 
-Files whose bytes may differ from run to run have their digest in the name. So what another run of
-the same inputs left, or has just written, proves itself: it is unused, and not foreign.
+Files whose bytes may differ from run to run have their digest in the name. So a file that another
+run of the same inputs left, or has just written, proves itself: it is unused, and not foreign.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NAMED_BY_DIGEST = re.compile(
 class ListedObject(NamedTuple):
     """An object below the prefixes of a version.
 
-    ``foreign``: nothing names it; ``unused``: the same, but Larder wrote or moved it there.
+    ``foreign``: nothing names it. ``unused``: nothing names it, but Larder wrote or moved it there.
     """
 
     info: ObjectInfo
@@ -48,10 +48,10 @@ def objects_of(
     version: VersionDocument,
     segments: Sequence[SegmentFacts],
 ) -> Iterator[ListedObject]:
-    """All objects below the prefixes of a version, and which of them are foreign.
+    """Yield all objects below the prefixes of a version, and say which of them are foreign.
 
-    Receipts and other work are neither listed nor foreign: there may be more of them than of all
-    else. Nor are unfinished caches, whose builder may be at work.
+    Receipts and other work are left out, because there may be more of them than of all other
+    objects. Unfinished caches are not foreign: their builder may be at work.
     """
     named = set(named_by_document(version))
     yield from (ListedObject(info, "unused") for info in listed(root, layout.REPLACED_PREFIX))
@@ -85,7 +85,7 @@ def _of_segment(root: Store, segment: SegmentFacts, named: set[str]) -> Iterator
 
 
 def _unnamed(root: Store, info: ObjectInfo) -> ListedObject:
-    """Whether a file that nothing names is foreign, or proves itself by the digest in its name."""
+    """Say whether an unnamed file is foreign, or proves itself by the digest in its name."""
     match = _NAMED_BY_DIGEST.fullmatch(info.key)
     if match is None:
         return ListedObject(info, "foreign", _UNNAMED)
@@ -103,7 +103,7 @@ def _unnamed(root: Store, info: ObjectInfo) -> ListedObject:
 
 
 def _cache_files(root: Store, segment: str, cache: str) -> Collection[str] | None:
-    """The files of a cache; None if that is not known, because it is unfinished or damaged."""
+    """Return the files of a cache; None if the cache is unfinished or damaged."""
     key = layout.cache_key(segment, cache)
     try:
         document = parse_document(CacheDocument, readable(root, key) or b"", key)
@@ -113,7 +113,7 @@ def _cache_files(root: Store, segment: str, cache: str) -> Collection[str] | Non
 
 
 def _listed(root: Store, segment: str) -> Iterator[ObjectInfo]:
-    """What is below the prefix of a segment, except its work."""
+    """Yield the objects below the prefix of a segment, except its work."""
     prefix, work = layout.segment_prefix(segment), layout.work_prefix(segment)
     for info in listed(root, prefix):
         if info.key.startswith(work):

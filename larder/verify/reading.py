@@ -1,4 +1,4 @@
-"""The step that reads shards and cache files again, and compares them with what was published."""
+"""Reads shards and cache files again, and compares them with their published state."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from larder.versions.rows import index_rows, open_index
 STAGE = "verify"
 
 _READ_BYTES = 16 << 20
-"""What a thread that reads a shard may hold."""
+"""Memory of a thread that reads a shard."""
 
 Indexed = tuple[Shard, ShardIndex | None, str]
-"""A shard, its index if that is known, and what is wrong with the index."""
+"""A shard, its index if known, and the problem with the index."""
 
 
 def verify_units(job: VerifyJob, batch: VerifyBatch, _count: int) -> list[VerifyBatch]:
-    """The shards of a batch for several processes, if others reach the storage."""
+    """Return the shards of a batch for several processes, if other processes reach the storage."""
     return batch.singles if batch.shards and reachable(job.cluster.storage) else []
 
 
@@ -94,7 +94,7 @@ def verify_batch(
 
 
 def _shards_index(root: Store, batch: VerifyBatch) -> Iterator[Indexed]:
-    """The shards of a batch with their samples, of which those of one are in memory."""
+    """Yield the shards of a batch with their samples; samples of one shard are in memory."""
     with ExitStack() as stack:
         index, problem = None, ""
         try:
@@ -189,7 +189,7 @@ def _verify_cache(root: Store, file: CacheFile, count: Callable[[int], None]) ->
 
 
 def _records_problem(path: Path, file: CacheFile) -> str:
-    """What is wrong with the records of a file whose digest is right; empty if nothing is."""
+    """Return the problem with the records of a file whose digest is right; empty if none."""
     place = layout.place_of_cache_file(file.path)
     facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records, place)
     try:

@@ -1,7 +1,7 @@
 """Makes damaged files again, by the steps of a build, and puts them in their places.
 
-A file is made in a temporary place, and its sha256 compared with what was published: what differs,
-or cannot be made, is refused, and what is in its place stays.
+A file is made in a temporary place, and its sha256 is compared with the published one. A file that
+differs, or cannot be made, is refused; then the damaged file stays.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from larder.versions.tags import TAG, move_tag
 
 _OF_SEGMENT = ("rows", "sources", "skipped")
 _FIRST = ("omitted", "rows")
-"""Roles of manifests that others are made from."""
+"""Roles of manifests from which other manifests are made."""
 
 _PUT_BACK = (
     "put what it was made from back as it was, or restore the file; or prepare the dataset again:"
@@ -56,7 +56,7 @@ _PUT_BACK = (
 
 
 class _Refused(Exception):  # noqa: N818 - it is no error of the program
-    """Why a file cannot be made again."""
+    """Reason why a file cannot be made again."""
 
 
 def repair_small(
@@ -81,7 +81,7 @@ def repair_small(
 
 @contextmanager
 def _refusing(path: str, repairs: list[Repair]) -> Iterator[None]:
-    """Note why a file is not repaired, unless that is about the whole store."""
+    """Note why a file is not repaired, unless the error is about the whole store."""
     try:
         yield
     except (StoreError, RetryableError):
@@ -91,7 +91,7 @@ def _refusing(path: str, repairs: list[Repair]) -> Iterator[None]:
 
 
 def refusal(path: str, version: str, why: str = "nothing else has what was in it") -> str:
-    """Why a file of a version cannot be made again, and what to do about it."""
+    """Say why a file of a version cannot be made again, and what to do about it."""
     documents = dict.fromkeys([document_of(path), layout.version_key(version)])
     return (
         f"{why}: restore it, or delete {' and '.join(documents)} and prepare the dataset again,"
@@ -100,7 +100,7 @@ def refusal(path: str, version: str, why: str = "nothing else has what was in it
 
 
 def name_version(job: VerifyJob, *, progress: Progress) -> Repair:
-    """Make ``latest`` name the version that was asked for by its ID, as the user has chosen it."""
+    """Make ``latest`` name the version that the user has chosen by its ID."""
     root, key = open_verified(job), layout.tag_key(TAG)
     data = readable(root, layout.version_key(job.version)) or b""
     version = parse_document(VersionDocument, data, layout.version_key(job.version))
@@ -119,7 +119,7 @@ def name_version(job: VerifyJob, *, progress: Progress) -> Repair:
 def _manifest(
     job: VerifyJob, root: Store, version: VersionDocument, file: StoredFile, spares: Spares
 ) -> str:
-    """Make a file again that version.json names; returns what it was made from."""
+    """Make a file again that version.json names; return a message about its origin."""
     check_place(root, file.path)
     if source := spares.fill(file):
         return f"copied from {source}"
@@ -147,7 +147,7 @@ def _difference(file: StoredFile, version: str) -> str:
 def _made(
     job: VerifyJob, root: Store, version: VersionDocument, file: StoredFile, folder: Path
 ) -> tuple[Path, str]:
-    """A file as the steps of a build make it, and what it was made from."""
+    """Make a file by the steps of a build; return its path, and its origin in words."""
     if file.role == "objects":
         return _inventory(job, folder), "the listing of the source"
     if file.role in ("list", "classes", "readers"):
@@ -187,7 +187,7 @@ def _segment(root: Store, segment: str) -> SegmentDocument:
 
 
 def _segment_job(job: VerifyJob, document: SegmentDocument) -> SegmentJob:
-    """The job that made a segment, of which nothing is planned any more."""
+    """Return the job that made a segment, with nothing left to plan."""
     update = {
         "validate_": document.validate,
         "on_bad_sample": "skip" if document.skipped else job.dataset.on_bad_sample,
@@ -200,7 +200,7 @@ def _segment_job(job: VerifyJob, document: SegmentDocument) -> SegmentJob:
 def repair_large(
     job: VerifyJob, batch: VerifyBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> list[Repair]:
-    """Make what is damaged of shards or a cache file again; says what became of each file."""
+    """Make the damaged files of shards or a cache file again; return the result for each file."""
     root = open_verified(job)
     spares = Spares(root, {file.bytes for file in batch.published})
     repairs: list[Repair] = []
@@ -240,7 +240,7 @@ def _made_again(
     folder: Path,
     concurrent_batches: int,
 ) -> list[Repair]:
-    """Make some files of a shard or cache, below a folder, and replace each that is right."""
+    """Make files of a shard or cache, below a folder, and replace each file that is right."""
     output = open_store(str(folder))
     repairs: list[Repair] = []
     why = f"made again, it has other bytes; {_PUT_BACK}"

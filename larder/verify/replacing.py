@@ -1,7 +1,7 @@
-"""Puts a file in the place of a damaged one, in one write: nothing is lost.
+"""Puts a file in the place of a damaged file, in one write: nothing is lost.
 
-What was in the place is at work/replaced/PATH-STATE before: it may be the only file with what
-belongs elsewhere, as after two files were exchanged.
+The damaged file is first kept at work/replaced/PATH-STATE. It may be the only file with the content
+of another file, as after two files were exchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STAGE = "repair"
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What became of a damaged file; ``message`` says what it was made from, or why it was not."""
+    """Result for a damaged file; ``message`` says its origin, or why it was not repaired."""
 
     path: str
     done: bool
@@ -36,7 +36,7 @@ class Repair:
 
 
 def check_place(root: Store, path: str) -> None:
-    """Refuse to replace what is no file: ``object.bad_key``."""
+    """Refuse to replace anything but a file: ``object.bad_key``."""
     if root.features.local_path:
         place = local_path(root, path)
         if os.path.lexists(place) and (place.is_symlink() or not place.is_file()):
@@ -58,9 +58,9 @@ def replace_file(root: Store, file: StoredFile, made: Path) -> None:
 
 
 def keep(root: Store, path: str) -> str | None:
-    """Copy what is in a place to where replaced files are; in a directory, as a hard link.
+    """Copy the file in a place to the replaced files; in a directory, as a hard link.
 
-    Returns its etag; None if there is nothing.
+    Returns the file's etag; None if there is no file.
     """
     try:
         etag = root.head(path).etag
@@ -73,7 +73,7 @@ def keep(root: Store, path: str) -> str | None:
 
 
 def _linked(root: Store, path: str, kept: str) -> bool:
-    """Whether a file has a second name now; not every file system has these, and no bucket."""
+    """Give a file a second name; False in buckets, and on file systems without hard links."""
     if not root.features.local_path:
         return False
     place = local_path(root, kept)
@@ -88,7 +88,7 @@ def _linked(root: Store, path: str, kept: str) -> bool:
 
 
 def _copy(root: Store, source: str, file: StoredFile) -> None:
-    """Put a copy in the place of a file, if it has the content of that."""
+    """Put a copy in the place of a file, if the copy has the file's content."""
     with published_file_errors(), root.writer(file.path) as writer:
         if read_digest(root, source, writer.write) != (file.bytes, file.sha256):
             message = "it was changed meanwhile; repair again"
@@ -105,24 +105,24 @@ def _check(root: Store, file: StoredFile) -> None:
 
 @dataclass
 class Spares:
-    """Files that may have the content of others: all that have one of the lengths looked for."""
+    """Files that may have the content of others: all files of one of the wanted lengths."""
 
     root: Store
     sizes: Collection[int]
     _published: list[ObjectInfo] | None = field(default=None, init=False)
 
     def fill(self, file: StoredFile) -> str:
-        """Copy a file from where its exact content is; returns that path, empty if nowhere."""
+        """Copy a file from a place with its exact content; return that path, empty if none."""
         for key in self._keys(file.bytes):
             if key != file.path and has_content(self.root, replace(file, path=key)):
                 keep(self.root, file.path)
-                with suppress(DamageError):  # repaired itself meanwhile: it is among the replaced
+                with suppress(DamageError):  # the spare was repaired: work/replaced/ has it now
                     _copy(self.root, key, file)
                     return key
         return ""
 
     def _keys(self, size_bytes: int) -> Iterator[str]:
-        """What is published first: what is replaced meanwhile is among the replaced then."""
+        """Yield published files first: files replaced meanwhile are among the replaced then."""
         if self._published is None:
             prefixes = "versions/", layout.SEGMENTS_PREFIX, "tags/"
             infos = chain.from_iterable(listed(self.root, prefix) for prefix in prefixes)

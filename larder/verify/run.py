@@ -1,8 +1,8 @@
-"""The composition of a verification: what is small, then shards and caches in batches; and repair.
+"""The composition of a verification: small files, then shards and caches in batches; and repair.
 
-Each repair comes before what needs the result: manifests name shards, of which caches are made.
-Documents stay as they are, damaged or not: nothing else has what is in them. A verification
-without repair writes nothing.
+Each repair comes before the steps that need its result: manifests name shards, and caches are made
+from shards. Documents stay as they are, damaged or not, because nothing else has their content. A
+verification without repair writes nothing.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _SHARDS = 16
 class VerifySettings:
     """The options of a verification; ``version`` is an ID or a tag.
 
-    ``sample_percent`` of the shards and cache files are read, None reads all; without a ``seed``,
-    others every time.
+    ``sample_percent`` of the shards and cache files are read; None reads all. Without a ``seed``,
+    every verification chooses others.
     """
 
     settings: Settings
@@ -48,7 +48,7 @@ class VerifySettings:
     repair: bool = False
 
     def job(self) -> VerifyJob:
-        """The job of a verification; with a seed."""
+        """Return the job of a verification, with a seed."""
         settings, percent = self.settings, self.sample_percent
         if percent is not None and not 0 < percent <= 100:
             message, hint = "expected a percentage above 0, up to 100", "5 is five percent"
@@ -67,9 +67,9 @@ class VerifySettings:
 
 
 def verify(options: VerifySettings, runner: Runner) -> dict[str, Any]:
-    """Read a version again, compare it with what was published, and repair it if asked to.
+    """Read a version again, compare it with its published state, and repair it if asked to.
 
-    Returns the JSON document; while something is damaged, a `DamagedError` has it. Refused with
+    Returns the JSON document; while a file is damaged, a `DamagedError` has the document. Refused:
     ``version.missing``.
     """
     verification = _Verification(options.job(), runner)
@@ -109,10 +109,10 @@ def _hint(left: Sequence[Finding], repair: bool) -> str:
 
 @dataclass
 class _Verification:
-    """A verification under way.
+    """A verification in progress.
 
-    ``small`` and ``verified`` are what was found last, ``before`` is everything that was ever
-    found, in order; ``repairs`` are by path.
+    ``small`` is from the last inspection, ``verified`` from the last reading. ``before`` has all
+    findings in order; ``repairs`` are by path.
     """
 
     job: VerifyJob
@@ -125,7 +125,7 @@ class _Verification:
 
     @property
     def left(self) -> list[Finding]:
-        """What is still wrong; after manifests were repaired, they were inspected."""
+        """Findings that are left; repaired manifests were inspected again."""
         since = (*_LARGE, "tag")
         return [
             finding
@@ -140,7 +140,10 @@ class _Verification:
         self.job = replace(self.job, version=self.inspected.id or self.job.version)
 
     def repair_small(self) -> None:
-        """Repair manifests: each names what is looked at next."""
+        """Repair manifests and inspect again, until a round repairs none.
+
+        A repaired manifest names files that only the next inspection can check.
+        """
         from larder.verify.repair import repair_small
 
         while due := self._due(self.small, ("manifest",)):
@@ -184,7 +187,7 @@ class _Verification:
             self.inspect()
 
     def end(self) -> None:
-        """Refuse what nothing else has the content of; set a lost tag, if the user has chosen."""
+        """Refuse to repair documents; set a lost tag, if the user has chosen a version."""
         from larder.verify.repair import name_version, refusal
 
         for path in {finding.path for finding in self.left if finding.role == "document"}:
@@ -202,7 +205,7 @@ class _Verification:
             self.repairs[key] = self.runner.run(name_version, self.job)
 
     def _due(self, findings: Iterable[Finding], roles: Sequence[str]) -> list[str]:
-        """The paths of what is to be repaired, and was not repaired before, which was no help."""
+        """Return the paths to repair, without paths whose earlier repair was no help."""
         paths = dict.fromkeys(finding.path for finding in findings if finding.role in roles)
         return [path for path in paths if not self._is_done(path)]
 
@@ -223,7 +226,7 @@ class _Verification:
 
 
 def _groups(batches: Iterable[VerifyBatch]) -> Iterator[list[VerifyBatch]]:
-    """What is made at the same time: shards, segment by segment, then the caches of all."""
+    """Yield batches to repair at the same time: shards, segment by segment, then all caches."""
     by_segment: dict[str, list[VerifyBatch]] = {}
     for batch in batches:
         by_segment.setdefault("" if batch.cache else batch.segment, []).append(batch)

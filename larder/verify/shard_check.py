@@ -1,10 +1,10 @@
 """Checks one shard: the digests of its files, and every part and label by the index.
 
-Every file is read once, from front to back: its sha256 and the CRC-32C of each part that is a range
-of it are computed in the same pass. In a tar archive, so are the headers of members, which follow
-from the index. Samples of other formats are read once more, by the format's own reader, which
-compares names and frames; so are all samples of a shard that is damaged, to find out which of them
-are concerned.
+Every file is read once, from front to back. The same pass computes its sha256 and the CRC-32C of
+each part that is a range of the file. In a tar archive, it also covers the headers of members,
+which follow from the index. Samples of other formats are read once more, by the format's own
+reader, which compares names and frames. All samples of a damaged shard are read once more, too, to
+find the affected samples.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, compar
 
 _BUFFER_BYTES = 1 << 20
 _READERS_TRIED = 1_000
-"""After so many damaged samples in one shard, its remaining samples count as damaged too."""
+"""Number of damaged samples in one shard at which the remaining samples count as damaged."""
 
 
 def inspect_shard(
@@ -37,13 +37,13 @@ def inspect_shard(
     spool: Store | None = None,
     first: int = 0,
 ) -> list[Finding]:
-    """Read a shard, and compare it with what was published; at most one finding for each file.
+    """Read a shard, and compare it with its published state; at most one finding for each file.
 
-    ``first`` is how many samples of the segment were planned for the shards before it.
+    ``first`` is the number of samples of the segment that were planned for earlier shards.
 
-    ``samples`` and ``shard_format`` are None if they are not known. What the format's reader has to
-    read once more is kept in ``spool``, or else read from the store again. Memory: a buffer of the
-    store, and unless the format is framed what its reader holds of one sample.
+    ``samples`` and ``shard_format`` are None if they are not known. ``spool`` keeps an unframed
+    shard for the format's reader; without it, the store is read again. Memory: a buffer of the
+    store and, unless the format is framed, the reader's memory for one sample.
     """
     path = files[0].path
     places = samples.places_problem(files[0].bytes, shard_format) if samples else ""
@@ -105,7 +105,7 @@ def _finding(
 
 
 def _pieces_to(each: Sequence[Callable[[memoryview], object]]) -> Callable[[memoryview], None]:
-    """Give every function a buffer in pieces, which bounds what it copies."""
+    """Give every function a buffer in pieces, to bound its copies."""
 
     def give(buffer: memoryview) -> None:
         data = memoryview(buffer).cast("B")
@@ -117,7 +117,7 @@ def _pieces_to(each: Sequence[Callable[[memoryview], object]]) -> Callable[[memo
 
 
 class _Spans:
-    """The samples whose ranges of a file that is read from front to back differ."""
+    """Samples whose ranges differ, in a file that is read from front to back."""
 
     def __init__(self, spans: Iterator[CheckedRange]) -> None:
         self._bad: set[int] = set()
@@ -127,13 +127,13 @@ class _Spans:
         self._crc32c = 0
 
     def bad(self) -> set[int]:
-        """The samples, with those of ranges that did not come."""
+        """Return the samples, with samples of ranges that did not come."""
         if self._span is not None:
             self._bad |= {span.sample for span in chain([self._span], self._spans)}
         return self._bad
 
     def add(self, data: memoryview) -> None:
-        """The next bytes of the file."""
+        """Add the next bytes of the file."""
         begin, end = self._size_bytes, self._size_bytes + len(data)
         self._size_bytes = end
         span = self._span
@@ -157,7 +157,7 @@ def _unreadable(
     shard_format: ShardFormat,
     skip: Container[int] = (),
 ) -> set[int]:
-    """The samples that the format's reader cannot read, or that differ from the index."""
+    """Return the samples that the format's reader cannot read, or that differ from the index."""
     bad: set[int] = set()
     last = max((number for number in range(len(samples)) if number not in skip), default=-1)
     left = ((number, sample) for number, sample in enumerate(samples) if number not in skip)

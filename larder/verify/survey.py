@@ -1,8 +1,8 @@
-"""The step that reads a version's documents and manifests again, and lists what is there.
+"""The step that reads a version's documents and manifests again, and lists its objects.
 
-What is small is always read completely: tags, version.json, the documents of segments and caches,
-manifests and lists. What they say of each other is computed again. Shards and cache files are left
-to `larder.verify.reading`, in batches.
+Small files are always read completely: tags, version.json, the documents of segments and caches,
+manifests and lists. Their statements about each other are computed again. Shards and cache files
+are left to `larder.verify.reading`, in batches.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from larder.versions.omitted import Omitted, read_omitted
 
 
 def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, tuple[Finding, ...]]:
-    """Check everything that is small, and divide the rest into batches.
+    """Check all small files, and divide the rest into batches.
 
-    Refused with ``version.missing`` if there is no such version or tag, nor a damaged one.
+    ``version.missing``: there is no such version or tag, not even a damaged one.
     """
     progress.start("inspect")
     manifests.forget()  # read again what this process has read before
@@ -52,7 +52,7 @@ def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, t
 
 class _Inspection(DocumentReader):
     def inspect(self) -> Inspected:
-        """Everything, from the tags to the listing."""
+        """Inspect everything, from the tags to the listing."""
         id_ = self.version_id(self.tags())
         if not id_:
             return Inspected(None, "")
@@ -81,7 +81,7 @@ class _Inspection(DocumentReader):
         return Inspected(version, version.id, tuple(batches), files, size_bytes, unused)
 
     def _is_whole(self, file: StoredFile) -> bool:
-        """Whether a file has its digest; else there is a finding."""
+        """Whether a file has its digest; if not, note a finding."""
         try:
             if file.path.endswith((".parquet", ".npz")):
                 with fetched(self.root, file):
@@ -96,7 +96,7 @@ class _Inspection(DocumentReader):
         return not code
 
     def _segment(self, version: VersionDocument, id_: str, damaged: set[str]) -> SegmentFacts:
-        """What is known of a segment; from version.json if its own document is damaged."""
+        """Read a segment's facts, from version.json if its own document is damaged."""
         key = layout.segment_key(id_)
         document = self.document(SegmentDocument, key, id=id_)
         if document is not None and not self._has_known_format(document):
@@ -150,7 +150,7 @@ class _Inspection(DocumentReader):
     def _objects(
         self, version: VersionDocument, segments: list[SegmentFacts]
     ) -> tuple[dict[str, ObjectInfo], Unused]:
-        """What is below the prefixes of the version; what nothing names is found on the way."""
+        """List the objects below the prefixes of the version, and note foreign objects."""
         infos: dict[str, ObjectInfo] = {}
         unused = Unused()
         for info, kind, message in objects_of(self.root, version, segments):
@@ -164,7 +164,7 @@ class _Inspection(DocumentReader):
 
 
 def _is_of_file(error: LarderError) -> bool:
-    """Whether a refusal of the whole store was that of one file: see `published_file_errors`."""
+    """Whether a refusal of the whole store is about one file: see `published_file_errors`."""
     return isinstance(error.__cause__, ObjectError)
 
 
@@ -175,7 +175,7 @@ def batches_of(
     listed: Mapping[str, Sequence[Shard]] | None,
     infos: Mapping[str, ObjectInfo],
 ) -> tuple[list[VerifyBatch], int, int]:
-    """What to read: all files, or a seeded choice, and those that the listing proves damaged.
+    """Divide the files to read: all, or a seeded choice, and files that the listing proves damaged.
 
     Returns:
         The batches, each of about ``runner.batch_bytes``, or one cache file; the number of files
@@ -214,7 +214,7 @@ def batches_of(
 
 
 def chosen(job: VerifyJob, places: Iterable[tuple[str, str]]) -> set[str]:
-    """The keys to read: of each split the part that was asked for, at least one.
+    """Choose the keys to read: of each split the share that was asked for, at least one.
 
     The same seed chooses the same keys on every machine.
     """
@@ -232,7 +232,7 @@ def chosen(job: VerifyJob, places: Iterable[tuple[str, str]]) -> set[str]:
 
 
 def _listed(segment: SegmentFacts, listed: Mapping[str, Sequence[Shard]] | None) -> list[Shard]:
-    """The shards of a segment that the version lists; all of them if that is not known."""
+    """Return the shards of a segment that the version lists; all if the list is not known."""
     shards = segment.shards or []
     paths = {shard.files[0].path for shard in (listed or {}).get(segment.id, shards)}
     return [shard for shard in shards if shard.files[0].path in paths]

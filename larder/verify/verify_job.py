@@ -1,4 +1,4 @@
-"""What is verified, as small values that can be sent to a task on any machine."""
+"""Jobs and batches of a verification: small values that can be sent to a task on any machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN_UNUSED = 20
 
 @dataclass(frozen=True, slots=True)
 class VerifyJob:
-    """A verification of a version, which an ID or a tag names.
+    """A verification of a version; ``version`` is an ID or a tag.
 
     ``sample_percent`` of the shards and cache files, chosen by ``seed``, are read; None reads all.
     """
@@ -36,7 +36,7 @@ class VerifyJob:
 class VerifyBatch:
     """Files of one segment that a task reads: some shards, or a cache file.
 
-    ``format`` is None if segment.json is damaged, ``index`` and ``sources`` if those files are.
+    ``format`` is None if segment.json is damaged, ``index`` and ``sources`` if these files are.
     """
 
     segment: str
@@ -58,7 +58,7 @@ class VerifyBatch:
 
     @property
     def rows(self) -> int:
-        """The samples of its shards."""
+        """Number of samples in the shards."""
         return sum(shard.samples for shard in self.shards)
 
     @property
@@ -72,7 +72,7 @@ class VerifyBatch:
 
     @property
     def published(self) -> list[StoredFile]:
-        """What these files were when they were published."""
+        """Published state of the files."""
         if self.cache:
             return [StoredFile(self.cache.path, self.cache.bytes, self.cache.sha256, "cache")]
         return [file for shard in self.shards for file in shard.published]
@@ -80,7 +80,7 @@ class VerifyBatch:
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Files of a version's prefixes that Larder wrote and nothing names; the first by key."""
+    """Files below a version's prefixes that Larder wrote and nothing names; the first by key."""
 
     files: int = 0
     bytes: int = 0
@@ -93,10 +93,11 @@ class Unused:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """What the documents and manifests of a version say.
+    """Content of the documents and manifests of a version.
 
-    ``version`` is None if its document is damaged or lost, ``id`` empty if the tag that names it
-    is. ``files`` and ``bytes`` are of all shards and caches, also those that no batch reads.
+    ``version`` is None if its document is damaged or lost. ``id`` is empty if the tag that names
+    the version is. ``files`` and ``bytes`` are of all shards and caches, also of files that no
+    batch reads.
     """
 
     version: VersionDocument | None
@@ -108,5 +109,5 @@ class Inspected:
 
 
 def open_verified(job: VerifyJob) -> Store:
-    """The dataset's root in the storage."""
+    """Open the dataset's root in the storage."""
     return storage_of(job.dataset, job.cluster)

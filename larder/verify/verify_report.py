@@ -30,7 +30,7 @@ def verify_document(
     read: Totals,
     times: TimedProgress,
 ) -> dict[str, Any]:
-    """The JSON document; ``left`` is what is still wrong, ``repairs`` are by path."""
+    """Return the JSON document; ``left`` are the remaining findings, ``repairs`` are by path."""
     version = inspected.version
     status = "damaged"
     if not left:

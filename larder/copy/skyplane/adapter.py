@@ -1,7 +1,7 @@
-"""Runs Skyplane in a process group of its own, and ends its machines however it ended.
+"""Runs Skyplane in a process group of its own, and ends its machines in every case.
 
 Skyplane starts machines beside both buckets, sends the bytes between them, and ends the machines.
-Its last release, 0.3.2, is not maintained: whatever it says, the caller verifies what has arrived.
+Its last release, 0.3.2, is not maintained, so the caller verifies the objects that arrive.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RUNNER = Path(__file__).with_name("runner.py")
 
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 270.0
-"""For the runner to end its machines by itself, before it is killed."""
+"""Seconds for the runner to end its machines by itself, before it is killed."""
 _SWEEP_SECONDS = 300.0
 _LAST_WORDS_SECONDS = 5.0
 _LONGEST_LINE = 1 << 20
@@ -62,7 +62,7 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How a transfer ended; bytes may have been ``sent``, which costs money, even if it failed."""
+    """Result of a transfer; bytes may have been ``sent``, which costs money, even if it failed."""
 
     done: bool
     sent: bool
@@ -71,16 +71,16 @@ class Transfer:
 
 @dataclass(slots=True)
 class _Said:
-    """What the runner has said so far."""
+    """Events of the runner so far."""
 
     regions: list[str] = field(default_factory=list)
-    """Where it starts machines."""
+    """Regions where the runner starts machines."""
     bytes: int = 0
     transferring: bool = False
     error: str = ""
     done: bool = False
     ended: bool = False
-    """Whether no machine of it runs any more."""
+    """Whether no machine of the runner runs any more."""
 
     def note(self, event: Mapping[str, Any]) -> None:
         match event["event"]:
@@ -157,7 +157,7 @@ def transfer(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One transfer, and the sweep after it if it did not end its machines itself."""
+    """One transfer, and a sweep after it if the transfer did not end its machines."""
 
     python: Path
     home: Path
@@ -166,7 +166,7 @@ class _Run:
     progress: Progress
 
     def transfer(self, timeout_seconds: float) -> Transfer:
-        """Run it to its end, by force if necessary."""
+        """Run the transfer to its end, by force if necessary."""
         began = time.monotonic()
         process = self._start(self.request)
         said = process.said
@@ -198,8 +198,10 @@ class _Run:
             raise _not_set_up(self.python, why) from error
 
     def _watch(self, process: _Process, timeout_seconds: float, transfer: _Said) -> bool:
-        """Follow a runner to its end; false if it had to be stopped: it is asked to, and killed
-        after a time of grace. Machines that were announced are ended even if the progress fails.
+        """Follow a runner to its end; return False if it ran out of time.
+
+        A late runner is asked to stop, and killed after a time of grace. Machines that were
+        announced are ended even if the progress fails.
         """
         said, shown, in_time = process.said, 0, True
         end = time.monotonic() + timeout_seconds
@@ -223,7 +225,7 @@ class _Run:
         return in_time
 
     def _sweep(self, transfer: _Said) -> str:
-        """End what a runner has left; returns what may still run, if that failed."""
+        """End the machines that a runner has left; if that failed, return which may still run."""
         process = self._start(self._sweep_request(transfer, remove_home=False))
         self._watch(process, _SWEEP_SECONDS, transfer)
         if process.said.ended or not transfer.regions:
@@ -239,7 +241,7 @@ class _Run:
         return {**self.request, **sweep}
 
     def _keep_only_the_log(self) -> Path:
-        """The rest of the folder may contain keys."""
+        """Delete everything but the log, as other files may have keys; return the log's path."""
         for path in self.home.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -249,7 +251,7 @@ class _Run:
 
 
 class _Process:
-    """A running runner, and what it has said; OSError if Skyplane's Python does not run."""
+    """A running runner and its events; OSError if Skyplane's Python does not run."""
 
     def __init__(
         self,
@@ -278,7 +280,7 @@ class _Process:
         self._reading.start()
 
     def _read(self) -> None:
-        """Note its events until it closes stdout; other lines are skipped."""
+        """Note events until the runner closes stdout; other lines are skipped."""
         assert self._process.stdout is not None
         with suppress(OSError, ValueError), self._process.stdout as stdout:
             while line := stdout.readline(_LONGEST_LINE):
@@ -286,20 +288,20 @@ class _Process:
                     self.said.note(json.loads(line))
 
     def runs(self, seconds: float) -> bool:
-        """Wait for its end, but not for longer than so many seconds."""
+        """Wait up to ``seconds`` for the end of the output; return whether it is still open."""
         self._reading.join(seconds)
         return self._reading.is_alive()
 
     def ask_to_stop(self) -> None:
-        """Let it end its machines, and itself."""
+        """Ask the runner to end its machines and itself."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
 
     def kill(self) -> int:
-        """End it and everything that it started, at once; returns its exit status."""
-        # Also after its own end: its children are in its group, whose ID is taken until it is
-        # waited for.
+        """Kill the runner and all its children; return its exit status."""
+        # Also after the runner's own end: its children are in its group, whose ID is taken until
+        # the runner is waited for.
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -308,13 +310,13 @@ class _Process:
         return self._process.wait()
 
     def leave(self) -> None:
-        """Let it finish by itself, even after this process."""
+        """Let the runner finish by itself, even after this process."""
         self.ask_to_stop()
         threading.Thread(target=self._process.wait, daemon=True).start()
 
 
 def _check_buckets(source: Side, target: Side) -> None:
-    """Skyplane waits for ever if a bucket is missing, or nothing in it can be copied."""
+    """Refuse a missing bucket, or a source without bytes: Skyplane would wait for ever."""
     next(iter(target.store.list()), None)
     if not any(info.size_bytes for page in source.store.list() for info in page):
         message = "no object in it has any bytes"
@@ -322,7 +324,7 @@ def _check_buckets(source: Side, target: Side) -> None:
 
 
 def _project(source: Side, target: Side) -> str:
-    """The Google Cloud project that the machines belong to; empty if none is named."""
+    """Return the Google Cloud project of the machines; empty if none is named."""
     named = source.access.project or target.access.project
     return named or os.environ.get("GOOGLE_CLOUD_PROJECT", "")
 
@@ -330,7 +332,7 @@ def _project(source: Side, target: Side) -> str:
 def _private_home() -> Path:
     """Make a folder that only this user can read, for the keys that Skyplane makes.
 
-    The user's own folders of credentials appear in it, as links.
+    The folder has links to the user's own folders of credentials.
     """
     home = Path(tempfile.mkdtemp(prefix="larder-skyplane-"))
     for name in _CREDENTIAL_FOLDERS:
@@ -342,9 +344,9 @@ def _private_home() -> Path:
 
 
 def _environment(home: Path, source: Side, target: Side) -> dict[str, str]:
-    """The caller's environment, without other Pythons, at home in ``home``."""
+    """Return the caller's environment with ``home`` as HOME, and without other Pythons."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_PASSED_ON)}
-    # A path that begins with ~ is that of the user.
+    # A path that begins with ~ is below the user's home.
     kept |= {name: os.path.expanduser(kept[name]) for name in _CREDENTIAL_FILES if name in kept}
     for side in (source, target):
         if side.access.profile:
@@ -365,7 +367,7 @@ def _not_set_up(python: Path, why: str) -> ConfigError:
 
 
 def _without_secrets(message: str) -> str:
-    """A message of another program as one short line, without anything that may be a credential."""
+    """Return a message of another program as one short line without possible credentials."""
     for name, value in os.environ.items():
         if len(value) >= 8 and _SECRET_NAME.search(name) and name not in _CREDENTIAL_FILES:
             message = message.replace(value, "***")

@@ -1,4 +1,4 @@
-"""Which engine copies, and why. Pure, but for what is installed here."""
+"""Chooses the engine of a copy. Pure, except for a look for Skyplane."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def choose_engine(
 ) -> Choice:
     """Choose the engine of a copy.
 
-    ``auto`` takes Skyplane only where it can pay: between two providers, where no server copies for
-    us, and from ``min_bytes`` on, because its machines need minutes to start. Within S3 and within
-    GCS the servers copy by themselves, also between regions, at the same price for egress.
+    ``auto`` takes Skyplane only between two providers, where no server copies, and from
+    ``min_bytes`` on, because its machines need minutes to start. Within S3 and within GCS the
+    servers copy, also between regions, at the same price for egress.
     """
     if limits.engine == "native":
         return Choice("native", "copy.engine is native")
@@ -68,7 +68,7 @@ def _automatic(problem: str, total_bytes: int, min_bytes: int, available: bool) 
 
 
 def unsupported(source: Side, target: Side) -> str:
-    """Why Skyplane cannot copy between two places, as a clause; empty if it can."""
+    """Return why Skyplane cannot copy between two places, as a clause; empty if it can."""
     for name, side in (("source", source), ("storage", target)):
         if problem := _problem(side.place, side.access):
             return f"the {name} {problem}"
@@ -97,7 +97,7 @@ def _problem(place: BucketPrefix | None, access: Access) -> str:
 
 
 def skyplane_python(limits: Skyplane) -> Path:
-    """The Python of Skyplane's environment: the configured one, or that of ``make skyplane``."""
+    """Return the configured Python of Skyplane, or else ``make skyplane``'s."""
     if limits.python is None:
         return _CHECKOUT / ".venv-skyplane" / "bin" / "python"
     return Path(limits.python).expanduser()

@@ -1,7 +1,7 @@
-"""Runs one Skyplane transfer, in Skyplane's own environment: the application never imports this.
+"""Runs one Skyplane transfer, in Skyplane's own environment: Larder never imports this module.
 
-``python -I runner.py`` reads a request, one line of JSON, from stdin, and stops when stdin ends,
-because then whoever started it is gone, or asks it to. It writes one JSON object a line to stdout:
+``python -I runner.py`` reads a request, one line of JSON, from stdin, and stops when stdin ends:
+its parent process is gone, or asks it to stop. It writes one JSON object a line to stdout:
 
 - ``planned`` with the regions where it will start machines; ``transferring`` when they are ready;
 - ``progress`` with the bytes written so far; ``error`` with a message, or ``done``;
@@ -10,11 +10,13 @@ because then whoever started it is gone, or asks it to. It writes one JSON objec
 With ``"sweep": true`` in the request it transfers nothing: it ends the machines that a killed
 runner left behind, which carry the client ID of the request as a tag.
 
-What this guards against in Skyplane 0.3.2, its last release: errors that end in a thread, where
-nobody sees them, while the transfer waits for ever; a hook that its own caller calls wrongly, so
-that objects uploaded in parts never appear; statistics sent to a server of its authors, whose code
-hides the error that it should report; machines that outlive an error or switch themselves off while
-many objects are handed out; service account keys, key pairs and firewall rules that nobody removes.
+The runner guards against faults of Skyplane 0.3.2, its last release:
+
+- An error in a thread is lost, and the transfer waits for ever.
+- A hook is called wrongly, so that objects uploaded in parts never appear.
+- Statistics go to a server of its authors, and the code that sends them hides the error.
+- Machines outlive an error, or switch themselves off while many objects are handed out.
+- Service account keys, key pairs and firewall rules are never removed.
 """
 
 from __future__ import annotations
@@ -36,11 +38,11 @@ POLL_SECONDS = 0.2
 KEEP_ALIVE_SECONDS = 60.0
 DEPROVISION_SECONDS = 240
 SETTLE_SECONDS = 5.0
-"""A machine may have been asked for just before its runner was killed."""
+"""Pause before a second sweep: a machine may be requested just before a runner is killed."""
 _LONGEST_MESSAGE = 2000
 _HOME = "larder-skyplane-"
 _AWAITED = ("prefetch", "_run_multipart_chunk_thread")
-"""Functions of Skyplane whose threads list, and begin uploads; Python names threads by them."""
+"""Functions of Skyplane whose threads list, and begin uploads; Python names threads after them."""
 _RULE = re.compile(r"(?:allow-default|skyplane)-[0-9a-f]{8}")
 
 
@@ -57,14 +59,14 @@ class Events:
         os.dup2(2, 1)
 
     def __call__(self, event: str, **fields: Any) -> None:
-        """Write one event; without effect if nobody listens any more."""
+        """Write one event; without effect if no process listens any more."""
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._file.write(json.dumps({"event": event, **fields}) + "\n")
             self._file.flush()
 
 
 class TransferRunner:
-    """One transfer, or the end of one that was killed; tests replace machines in ``local``."""
+    """One transfer, or the sweep after a killed transfer; tests replace machines in ``local``."""
 
     def __init__(
         self,
@@ -107,7 +109,7 @@ class TransferRunner:
             self._emit("deprovisioned")
 
     def sweep(self) -> None:
-        """End the machines that carry the client ID, and remove what else is its own."""
+        """End the machines that carry the client ID, and remove the run's other traces."""
         self._client = self._new_client()
         self._end_machines()
         if self._request["regions"]:
@@ -138,7 +140,7 @@ class TransferRunner:
         pipeline.queue_copy(self._request["source"], self._request["target"], recursive=True)
         (job,) = pipeline.jobs_to_dispatch
         job._pre_filter_fn = self._filter(job.src_prefix)
-        job.verify = lambda: None  # the caller verifies, and copies what is missing
+        job.verify = lambda: None  # the caller verifies, and copies missing objects
         if self._local is not None:
             self._local(client, pipeline)
         plane = pipeline.create_dataplane(debug=False)
@@ -177,7 +179,7 @@ class TransferRunner:
         return any(self._request[side].startswith(f"{scheme}://") for side in ("source", "target"))
 
     def _filter(self, prefix: str) -> Callable[[Any], bool]:
-        """Which objects to transfer: those wanted, if they are not empty or misplaced by it.
+        """Return a filter that takes wanted objects, unless Skyplane would lose or misplace them.
 
         Skyplane skips empty objects and then reports them as lost, and drops the second of two
         slashes after the prefix. Both listings are in the order of the keys' bytes.
@@ -198,7 +200,7 @@ class TransferRunner:
         from skyplane.api.tracker import TransferProgressTracker
 
         class Tracker(TransferProgressTracker):  # type: ignore[misc]
-            """Keeps the error that ends it, and does not keep the process from ending."""
+            """Keeps the error that ends the tracker, and does not keep the process from ending."""
 
             failure: BaseException | None = None
 
@@ -220,7 +222,7 @@ class TransferRunner:
         self._emit("progress", bytes=self._bytes)
 
     def _lose(self, caught: threading.ExceptHookArgs) -> None:
-        """Keep the error of a thread that Skyplane waits for although it has ended."""
+        """Keep the error of a thread that Skyplane waits for although the thread has ended."""
         name = caught.thread.name if caught.thread else ""
         if any(f"({awaited})" in name for awaited in _AWAITED):
             self._lost.append(caught.exc_value or StoppedError("a thread ended with an error"))
@@ -228,7 +230,7 @@ class TransferRunner:
             threading.__excepthook__(caught)
 
     def _keep_alive(self, plane: Any) -> None:
-        """Machines switch themselves off 15 minutes after the last command.
+        """Keep machines alive, which switch themselves off 15 minutes after the last command.
 
         Once all chunks are handed out, Skyplane itself sends commands.
         """
@@ -258,13 +260,13 @@ class TransferRunner:
 
 
 class _Hook:
-    """What Skyplane's tracker calls; its own classes declare `on_transfer_end` differently."""
+    """Hook for Skyplane's tracker; Skyplane's own classes declare `on_transfer_end` differently."""
 
     def __init__(self, runner: TransferRunner) -> None:
         self._runner = runner
 
     def on_chunk_dispatched(self, chunks: list[Any]) -> None:
-        """Chunks were handed to a gateway."""
+        """Ignore chunks that were handed to a gateway."""
 
     def on_dispatch_end(self) -> None:
         self._runner.handed_out.set()
@@ -275,11 +277,11 @@ class _Hook:
             self._runner.written(sum(chunk.chunk_length_bytes for chunk in chunks))
 
     def on_transfer_end(self, transfer_stats: object = None) -> None:
-        """All chunks are at the target; called without the argument that its class declares."""
+        """Ignore the end; Skyplane calls this without the argument that its class declares."""
 
 
 class _NoUsage:
-    """Instead of the client that sends statistics."""
+    """Replaces the client that sends statistics."""
 
     @classmethod
     def log_exception(cls, *_: object, **__: object) -> None:
@@ -295,7 +297,7 @@ def _rules() -> Path:
 
 
 def _record_rules(network: Any) -> None:
-    """Note the firewall rules of this run; Skyplane forgets the one that lets everyone in."""
+    """Note the firewall rules of this run; Skyplane forgets the rule that lets every address in."""
     create = network.create_firewall_rule
 
     def recorded(name: str, *args: Any, **options: Any) -> Any:
@@ -314,7 +316,7 @@ def _lines(path: str) -> Iterator[str]:
 
 
 def _message(error: BaseException) -> str:
-    """What an error and those that caused it say, and what gateways reported."""
+    """Return the messages of an error and its causes, with the reports of gateways."""
     texts: list[str] = []
     shown: BaseException | None = error
     while shown is not None and len(texts) < 4:
@@ -328,7 +330,7 @@ def _message(error: BaseException) -> str:
 
 
 def _configure(request: dict[str, Any]) -> None:
-    """Write Skyplane's configuration into the private HOME, before it is imported."""
+    """Write Skyplane's configuration into the private HOME, before Skyplane is imported."""
     uses = {
         provider: any(request[side].startswith(scheme) for side in ("source", "target"))
         for provider, scheme in (("aws", "s3://"), ("gcp", "gs://"))
@@ -355,7 +357,7 @@ def _stop_at_end_of_input(runner: TransferRunner) -> None:
 
 
 def main(local: Callable[[Any, Any], None] | None = None) -> None:
-    """Do what the request on stdin asks, and end the process, whatever threads still run."""
+    """Execute the request on stdin, and end the process, even if threads still run."""
     emit = Events()
     status = 0
     try:
