@@ -109,8 +109,8 @@ def build_samples(
     knows all splits.
 
     Errors: ``sample.undecodable`` names shard and sample; ``run.endless``: the file would exceed
-    ``limit_bytes``. ``cache.schema``: two parts of one sample would become the same field, or parts
-    of a split differ in dtype or, unless they are images, in the number of dimensions.
+    ``limit_bytes``. ``cache.schema``: two parts of one sample would become the same field, or
+    parts of a field differ in dtype or, except for images, in the number of dimensions.
     """
     reported = _Reported(progress or NullProgress())
     schema = schema or sample_schema(samples.rows(), samples.kind, samples.decoders)
@@ -239,5 +239,5 @@ class _Reported:
             del record
 
     def begin_again(self) -> None:
-        """Start counting again, without reporting anything twice."""
+        """Start counting again, without reporting a record twice."""
         self._count = 0

@@ -2,12 +2,12 @@
 
 LMDB stores a value of more than half a page in its own pages, and leaves the rest of the last page
 empty. So a group has consecutive records of at least 100,000 bytes in total; a record of this size
-is a group alone. If the records of a file differ in length, and a group has several, the value ends
-with the place of each record and the end of the last (u32). The keys are the groups' numbers, from
-0, eight bytes, big-endian.
+is a group alone. In a file whose records differ in length, a group of several records ends with the
+place of each record and the end of the last (u32). The keys are the groups' numbers, from 0, eight
+bytes, big-endian.
 
-The value of the key ``groups`` has the number of records up to each group's end (i64), and a
-CRC-32C (u32), continued from the CRC-32C of the file's place. All numbers except the keys are
+The value of the key ``groups`` has the number of records up to each group's end (i64). A CRC-32C
+(u32) follows, continued from the CRC-32C of the file's place. All numbers except the keys are
 little-endian.
 """
 

@@ -55,7 +55,7 @@ def hold(store: Store) -> None:
 
 
 def list_caches(storage: str | None) -> dict[str, Any]:
-    """The JSON document of ``larder cache ls``."""
+    """Return the JSON document of ``larder cache ls``."""
     root, now_us = storage_of(storage), time.time_ns() // 1_000
     caches = []
     for names, info in _documents(root):

@@ -32,7 +32,7 @@ from larder.packages import require_module
 Shape = tuple[int | None, ...]
 
 VIEWED: Final = {"bfloat16": 2, "complex128": 16, "complex64": 8}
-"""Types without a field type of their own, and their size in bytes."""
+"""Types that have no field type, and their size in bytes."""
 
 STRINGS: Final = ("bytes", "str")
 

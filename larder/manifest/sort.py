@@ -126,7 +126,7 @@ class SortedFile:
 
 @contextmanager
 def work_folder(work_dir: Path) -> Iterator[Path]:
-    """A private directory below ``work_dir``, removed at the end."""
+    """Make a private directory below ``work_dir``, and remove it at the end."""
     with disk_errors(work_dir):
         work_dir.mkdir(parents=True, exist_ok=True)
         folder = tempfile.TemporaryDirectory(dir=work_dir, prefix="sort-")
@@ -221,8 +221,8 @@ def aligned(
 
     Both streams must be sorted by the columns ``by``, without nulls: numbers by value, strings by
     their UTF-8 bytes. At least one piece of a pair has rows. Memory holds one batch of each stream.
-    So if a stream repeats a key in the next batch, only the rows of the first batch are sure to be
-    in the same pair as the other stream's rows.
+    So if a stream repeats a key in the next batch, only the first batch's rows of this key are sure
+    to be paired with the other stream's rows.
     """
     for one, other in aligned_all((left, right), by):  # noqa: UP028 - pairs, for mypy
         yield one, other

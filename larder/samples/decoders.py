@@ -296,7 +296,7 @@ def function_of(where: str, name: str) -> Any:
         for part in attribute.split("."):
             function = getattr(function, part)
     except Exception as error:
-        # Any exception: a user's module may raise anything.
+        # Any exception: the module is the user's.
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         hint = "install its package, or name its folder in PYTHONPATH"
         raise _refused(where, f"{name} cannot be imported: {reason}", hint) from error

@@ -54,9 +54,9 @@ def class_numbers(
     some names            order of UTF-8 bytes, whole numbers among them
     ===================== ==========================================================
 
-    A whole number has the form that `str` gives: ``007``, ``+1`` and ``1.0`` are names. If no class is a
-    whole number, an origin with only whole numbers has places, from 0: a label file beside folders,
-    keys or a column, and any origin beside pinned classes.
+    A whole number has the form that `str` gives: ``007``, ``+1`` and ``1.0`` are names. If no class
+    is a whole number, an origin with only whole numbers has places, from 0: a label file beside
+    folders, keys or a column, and any origin beside pinned classes.
 
     Args:
         texts: Texts by label file; texts of folders, keys or a column are under "".
@@ -190,8 +190,8 @@ _UNMATCHED = (
 class Labeller:
     """A labeller of samples by codes; `number` turns codes into labels when all samples are known.
 
-    The class of a sample is the name of its immediate parent folder (of an archive, without
-    ``.tar``), the first group of a pattern in its key, or a text from a table. In a split with a
+    The class of a sample is the name of its parent folder, the first group of a pattern in its key,
+    or a text from a table. If the folder is an archive, ``.tar`` is left out. In a split with a
     label file, names are looked up in this order: the key of a part, the sample key, the base name
     of a part, the base name of the sample key. So a label file names samples by full keys or by
     base names, with or without extension. Label files are held in memory.

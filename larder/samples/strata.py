@@ -7,8 +7,8 @@ samples. So a first build depends on the samples alone, and growth moves no samp
 
 The units of a class are in the order of a seeded hash, and each split takes a range of units. A
 split gets its fraction of the class, rounded up or down so that the counts add up. A seeded number
-for each class decides between up and down. So classes that are too small to be divided, such as a
-thousand classes of two samples, are spread over the splits in the right proportion.
+for each class decides between up and down. So small classes, such as a thousand classes of two
+samples, are spread over the splits in the right proportion.
 
 Parts are written to a file when their samples are labelled, because a class can be divided only
 when all its samples are known.

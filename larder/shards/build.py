@@ -67,9 +67,9 @@ def build_shard(
     object is read, so that all failures are reported at once. After the first failure, or if all
     samples were left out, nothing more is written and the writers are aborted.
 
-    Memory: the budget of ``reads`` (without threads: an eighth), for each file three blocks of 1
-    MiB (one without ``hash_beside``), some thousand rows of the index, and the memory of format and
-    writers. Never raises `ObjectError`.
+    Memory: the budget of ``reads`` (without threads: an eighth), some thousand rows of the index,
+    and the memory of format and writers. Each file takes three blocks of 1 MiB (one without
+    ``hash_beside``). Never raises `ObjectError`.
     """
     names = shard_format.file_names(plan.name)
     with ExitStack() as stack:

@@ -41,8 +41,8 @@ def plan_shards(
 
     A shard ends before the sample that would make it longer than ``target_bytes``. But the shard
     takes the sample if it is shorter than 0.95 of the target, and closer to the target with the
-    sample. So if no sample is longer than a tenth of ``target_bytes``, all shards except the last
-    of a split have 0.95 to 1.05 of the target. A split without samples gets no shard.
+    sample. So if no sample exceeds a tenth of the target, all shards except the last of a split
+    have 0.95 to 1.05 of the target. A split without samples gets no shard.
 
     Args:
         ends: Running totals of the samples' bytes by split.

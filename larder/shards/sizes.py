@@ -102,8 +102,9 @@ def with_estimates(batch: pa.RecordBatch, transform: Transform | None) -> pa.Rec
 def expected_bytes(ext: str, sizes: Sizes, transform: Transform) -> Sizes:
     """Return the expected bytes of transformed images.
 
-    The estimate is the size of a 4 x 3 photograph with the requested shorter side, but at most the
-    object's size unless images are enlarged. If the image size is kept, it is the object's size.
+    The estimate is the size of a 4 x 3 photograph with the requested shorter side. Unless images
+    are enlarged, the estimate is at most the object's size. Without ``resize``, the estimate is the
+    object's size.
     """
     if transform.resize is None:
         return sizes

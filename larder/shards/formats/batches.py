@@ -200,7 +200,7 @@ class BatchReader(Closing):
             (label,) = struct.unpack_from("<q", data, HEADER_BYTES + _NUMBER_BYTES * row)
         except (
             *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, OSError),
-            *(ValueError, RuntimeError),  # a flag says that it is encrypted
+            *(ValueError, RuntimeError),  # a flag marks it as encrypted
         ) as error:
             message = f"the batch cannot be read: {str(error) or 'it ends too early'}"
             raise DamageError("damage.record", message, where=self.url) from error

@@ -35,8 +35,8 @@ _HINT: Final = "fix or exclude it, or set on_bad_sample: skip"
 
 _ORIENTATION: Final = 0x0112
 _REDUCING_GAP: Final = 3
-"""A large JPEG is decoded at a half, a quarter or an eighth, but to at least this many times the
-result's size, so that resizing causes no visible loss."""
+"""A large JPEG is decoded at a half, a quarter or an eighth of its size. The decoded image has at
+least this many times the result's size, so that resizing causes no visible loss."""
 
 _KEPT_FORMATS: Final = {"JPEG": "JPEG", "MPO": "JPEG", "PNG": "PNG"}
 _RULES: Final = "2"

@@ -107,7 +107,7 @@ def fetch_all(
     try:
         data = list(source.get_each(objects))
         contents = Contents(data, checked_crc32cs(source, objects, data))
-    except ObjectError:  # more objects may fail, and each failure has to be found
+    except ObjectError:  # more objects may fail: find each failure
         return [fetch(source, each, rules) for each in samples]
     bad = set()
     for part, content in zip(parts if rules.validate != "none" else (), data, strict=False):
