@@ -59,10 +59,10 @@ def build_file(
     The file appears at ``path`` when it is complete and durable.
 
     An endless dataset stops at ``limit_bytes`` (``run.endless``) instead of filling the disk; other
-    files already use ``used_bytes`` of the limit. ``reserve_bytes`` of the disk remain free. They
-    are checked after every transaction, because files that are built at the same time share the
-    free space. ``map_bytes`` is the initial size of the memory map, which doubles when it is full.
-    Do not change ``map_bytes`` or ``group_bytes``: both affect the bytes of the file.
+    files already use ``used_bytes`` of the limit. ``reserve_bytes`` of the disk remain free. The
+    reserve is checked after every transaction, because files that are built at the same time share
+    the free space. ``map_bytes`` is the initial size of the memory map, which doubles when full. Do
+    not change ``map_bytes`` or ``group_bytes``: both affect the bytes of the file.
 
     Memory is about twice ``transaction_bytes``. If the process is killed, ``path`` is unchanged.
     """

@@ -48,8 +48,8 @@ def stamp_of(path: Path) -> Path:
 def room_below(root: Path, limit_bytes: int | None) -> Room:
     """Return a function that makes room for one more copy.
 
-    It raises ``store.full`` if open copies leave too little room, and removes the drafts that
-    killed processes left in the folder.
+    The function raises ``store.full`` if open copies leave too little room, and removes the drafts
+    that killed processes left in the folder.
     """
 
     @contextmanager

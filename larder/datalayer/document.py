@@ -114,8 +114,8 @@ def read_cache(store: Store, name: str) -> LayerCache | None:
     """Return the document of a cache; None if it does not exist.
 
     Raises:
-        DamageError: The document is damaged.
-        FatalError: ``cache.format``: the document is of another format or another cache.
+        DamageError: The document is damaged, or of another format.
+        FatalError: ``cache.format``: the document is of another cache.
     """
     where = object_url(store.url, KEY)
 

@@ -1,7 +1,7 @@
 """Derived objects: byte ranges that are listed as objects, and their etags.
 
-A member of an archive, a line of a text file or an entry of a table is listed like an object. Its
-key begins with the key of its container and a slash. Its etag locates the bytes.
+A member of an archive, a line of a text file or an entry of a table is listed like an object. The
+key begins with the key of the container and a slash. The etag locates the bytes.
 
 - ``@OFFSET+LENGTH/CHARACTERS:ETAG``: ``LENGTH`` bytes from ``OFFSET`` of an object of the source,
   while the object has the etag ``ETAG``. The first ``CHARACTERS`` characters (Unicode code points)
