@@ -46,7 +46,7 @@ class Builder:
 
 
 def resolved_builder(use: BuilderUse) -> BuilderUse:
-    """Add the digest of the module's source."""
+    """Return the builder's use with the digest of the module's source."""
     return replace(use, digest=builder_of(use).digest)
 
 

@@ -67,8 +67,9 @@ class Bound:
         """Decode a part to an array for each of the decoder's ``fields``.
 
         Raises:
-            ObjectError: ``sample.undecodable``: the decoder refuses the part.
-            FatalError: ``cache.schema``: the decoder does not return arrays.
+            ObjectError: ``sample.undecodable``: the decoder refuses the part, no cache can hold the
+                elements, or the shape is not as configured.
+            FatalError: ``cache.schema``: the decoder does not return arrays, or not its ``fields``.
         """
         parameters = json.loads(self.use.parameters) if self.use.parameters else {}
         what = f"{self.decoder.name} cannot decode it"
@@ -106,7 +107,7 @@ class Bound:
 
 
 def kind_of(arrays: Arrays) -> str:
-    """Return types and numbers of dimensions, such as ``int16[2] and int64[0]``."""
+    """Return types and numbers of dimensions, which are equal in a cache: ``int16[2] and int64[0]``."""
     return " and ".join(f"{array.dtype.name}[{array.ndim}]" for array in arrays.values())
 
 
@@ -197,7 +198,7 @@ def _wav(data: bytes) -> dict[str, Array]:
 def _wav_chunks(data: bytes) -> tuple[bytes, memoryview]:
     """Return the contents of the chunks ``fmt`` and ``data``.
 
-    Writers that cannot seek back to the header, such as to a pipe, leave 0 or the largest number
+    Writers that cannot seek back to the header, such as in a pipe, leave 0 or the largest number
     for the length. Such a file is refused, because it may be incomplete.
     """
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
@@ -263,7 +264,7 @@ class Decoders:
         return use is not None and use.use == MASK
 
     def of(self, ext: str) -> Bound | None:
-        """Return the decoder for an extension; None for images and without a decoder."""
+        """Return the decoder for an extension; None for images, or if no decoder is named."""
         use = use_of(self.uses, ext) if self.uses else None
         return None if use is None or use.use in IMAGES else Bound(_decoder(use), use)
 
@@ -276,7 +277,7 @@ IMAGES_ONLY: Final = Decoders()
 
 
 def resolved(uses: tuple[DecoderUse, ...]) -> tuple[DecoderUse, ...]:
-    """Add the versions of the decoders."""
+    """Return the lines of ``decoding`` with the versions of their decoders."""
     return tuple(
         replace(use, version="1" if use.use in IMAGES else _decoder(use).version) for use in uses
     )

@@ -190,11 +190,11 @@ _UNMATCHED = (
 class Labeller:
     """A labeller of samples by codes; `number` turns codes into labels when all samples are known.
 
-    The class of a sample is the name of its parent folder, the first group of a pattern in its key,
-    or a text from a table. If the folder is an archive, ``.tar`` is left out. In a split with a
-    label file, names are looked up in this order: the key of a part, the sample key, the base name
-    of a part, the base name of the sample key. So a label file names samples by full keys or by
-    base names, with or without extension. Label files are held in memory.
+    The class of a sample is the name of its immediate parent folder, the first group of a pattern
+    in its key, or a text from a table. If the folder is an archive, ``.tar`` is left out. In a
+    split with a label file, names are looked up in this order: the key of a part, the sample key,
+    the base name of a part, the base name of the sample key. So a label file names samples by full
+    keys or by base names, with or without extension. Label files are held in memory.
 
     ``label_files`` has the bytes of ``labels.files`` by split; ``archives`` tells whether folders
     may be archives.

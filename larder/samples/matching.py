@@ -72,7 +72,7 @@ _Stream = Callable[[], Iterable[pa.RecordBatch]]
 
 
 class Matching:
-    """A match of entries, rows of `ENTRIES` in any order, with objects' ``sample`` and ``key``.
+    """A matching of entries, rows of `ENTRIES` in any order, with objects' ``sample`` and ``key``.
 
     After `rows`, ``unfit`` has the names of entries that fit no object.
     """

@@ -94,7 +94,7 @@ def fitted_form(form: Form, shape: ImageShape, *, mask: bool) -> Form:
 
 
 def fitted(image: Image.Image, shape: ImageShape, *, mask: bool = False) -> Array:
-    """Scale the middle of a loaded image, in the proportions of a shape, to an array."""
+    """Scale the middle of a loaded image, cut in the proportions of a shape, to this shape."""
     box = middle(image.size, shape)
     piece = image if box[2:] == image.size else image.crop(box)
     piece = plain(piece, mask=mask)

@@ -118,7 +118,7 @@ class KeyHashes:
         self._group = None if splits.group is None else KeyPattern(splits.group, "splits.group")
 
     def of(self, sample_keys: Sequence[str]) -> npt.NDArray[np.uint64]:
-        """Return the hash of each key; raise ``config.unmatched_split`` if the pattern fails."""
+        """Return the hash of each key; raise ``config.unmatched_split`` without a match."""
         groups = sample_keys if self._group is None else self._group.groups(sample_keys)
         for key, group in zip(sample_keys, groups, strict=True):
             if group is None:

@@ -77,7 +77,7 @@ class SampleStatistics:
 
 
 class SampleTally:
-    """A count of samples, in bounded memory for any samples."""
+    """A counter of samples, in bounded memory."""
 
     def __init__(self) -> None:
         self._parts: dict[str, PartCount] = {}

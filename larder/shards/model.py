@@ -176,7 +176,7 @@ class ShardResult:
     """The result of one `ShardPlan`: written samples, skipped samples and the first failures.
 
     ``samples`` has rows of `ROWS`, ``skipped`` rows of `RECEIPT_ROWS`. A shard that was not written
-    has no files and no samples. ``forms`` are the types of decoded images, if requested.
+    has no files and no samples. ``forms`` are the types of decoded arrays, if requested.
     """
 
     split: str

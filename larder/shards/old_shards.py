@@ -5,7 +5,7 @@ images are validated again only if they were checked more weakly before.
 
 Parts that are ranges of a shard are read as ranges in every format: neighbours with one request, by
 any number of threads, and a large sample in buffers. The format's reader reads other parts into
-memory; the plan reads samples that are too large for this from their objects.
+memory. A sample too large for this is planned to be read from its objects.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class OldShards(Closing):
         samples: Sequence[PlannedSample],
         rules: ImageRules = PLAIN,
     ) -> list[Fetched]:
-        """Read samples whose parts are ranges into memory; may be called by many threads.
+        """Read into memory samples whose parts are ranges; many threads may call this method.
 
         Only bad images are returned as failures. A damaged or missing shard raises `DamageError`.
         """

@@ -39,13 +39,13 @@ def plan_shards(
 ) -> Iterator[ShardPlan]:
     """Fill shards with samples, in order.
 
-    A shard ends before the sample that would make it longer than ``target_bytes``. But the shard
-    takes the sample if it is shorter than 0.95 of the target, and closer to the target with the
-    sample. So if no sample exceeds a tenth of the target, all shards except the last of a split
-    have 0.95 to 1.05 of the target. A split without samples gets no shard.
+    A shard ends before the sample that would make it longer than ``target_bytes``. But a shard
+    below 0.95 of the target takes the sample if the shard is then closer to the target. So if no
+    sample exceeds a tenth of the target, all shards except the last of a split have 0.95 to 1.05 of
+    the target. A split without samples gets no shard.
 
     Args:
-        ends: Running totals of the samples' bytes by split.
+        ends: Running totals of the samples' bytes by split, in the order of the rows.
         target_bytes: Total length that the files of a shard should have.
         dataset: The beginning of the shards' names.
         shard_format: The format of the shards.
@@ -100,11 +100,12 @@ def batch_shards(
 
 
 def brace_patterns(names: Sequence[str]) -> tuple[str, ...]:
-    """Return patterns that a shell or WebDataset expands to the shards of a segment's split.
+    """Return patterns that expand, in order, to the shards of a segment's split.
 
-    Each pattern has one numeric range, ``digits-train-{000000..000003}.tar``, or is a plain name.
-    Several patterns are needed if a shard is missing because all its samples were left out. Names
-    must be in the order of their numbers; names that differ in more than a number stay unchanged.
+    A shell or WebDataset expands them. Each pattern has one numeric range, such as
+    ``digits-train-{000000..000003}.tar``, or is a plain name. Several patterns are needed if a
+    shard is missing because all its samples were left out. Names must be in the order of their
+    numbers; names that differ in more than a number stay unchanged.
     """
     if len(names) < 2:
         return tuple(names)
@@ -191,8 +192,8 @@ def target_for(ends: Ends, target_bytes: int, count_min: int, empty_bytes: int) 
     never gives fewer shards. So the largest sufficient target gives the least sufficient number of
     shards, which is chosen. The number is less than twice ``count_min``, because a shard that is
     one byte too long becomes two. Several targets may give this number; the smallest is returned,
-    because a larger target leaves less for the last shard. ``ends`` are the running totals of the
-    samples' sizes.
+    because a larger target leaves less for the last shard, down to a single sample. ``ends`` are
+    the running totals of the samples' sizes.
     """
     wanted = min(count_min, len(ends))
 

@@ -64,8 +64,8 @@ class ShardWriter:
 
         Returns:
             The failure, if an object differs from the plan or cannot be read. The shard is then
-            discarded, because a part of the sample has been written. After
-            ``sample.undecodable``, as after `append`, nothing was written.
+            discarded, because a part of the sample has been written. But after
+            ``sample.undecodable``, nothing was written and the sample can be left out.
         """
         bodies = read_streamed(source, sample)
         return bodies if isinstance(bodies, Failure) else self.append(sample, bodies)
@@ -97,8 +97,9 @@ class ShardFormat:
             segment IDs.
         suffix: The end of shards' names.
         counted: Whether names contain the number of shards, as in ``-00000-of-00950``.
-        sizes_known: Whether `sample_sizes` and ``empty_bytes`` are exact. Estimates decide how
-            many samples a shard gets, and are never compared with the written bytes.
+        sizes_known: Whether `sample_sizes` and ``empty_bytes`` are exact. Otherwise they are
+            estimates: they decide how many samples a shard gets, and are never compared with the
+            written bytes.
         empty_bytes: Bytes of all files of a shard without samples.
         surveys: Whether the format needs facts about all samples before the first shard.
         indexes: Index files for other readers of the format, one of each kind for every shard.
@@ -164,7 +165,7 @@ class ShardFormat:
         return (name,)
 
     def heads(self, names: Sequence[str], sizes: Sizes) -> tuple[Sequence[bytes], Sizes]:
-        """Return each part's header in a ``framed`` shard, and the number of bytes after a part.
+        """Return the header of each part of a ``framed`` shard, and the bytes after each content.
 
         Args:
             names: The keys of the samples with the extensions of the parts.
@@ -192,9 +193,9 @@ class ShardFormat:
         """Open a shard to read samples back, using only ``get`` and ``open`` of the store.
 
         Cache builds use this reader. Growth also uses it to pack samples again, unless the index
-        has the offsets of their parts. This method is for formats that store all parts as they are.
-        Unless a format is ``framed``, its reader compares the whole index entry with each sample
-        that is read with all its parts.
+        has the offsets of their parts. This implementation serves formats that store all parts as
+        they are. Unless a format is ``framed``, its reader compares the whole index entry with each
+        sample that is read with all its parts.
 
         Args:
             store: The store of the shard.

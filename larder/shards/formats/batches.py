@@ -98,7 +98,7 @@ class BatchesIndex:
 
 
 class BatchWriter(ShardWriter):
-    """A writer that holds the batch in memory; a batch too long for a ZIP file is refused."""
+    """A writer that holds the batch in memory; a plan too long for a ZIP file is refused."""
 
     def __init__(self, output: HashedOutput, layout: Layout, plan: ShardPlan) -> None:
         if plan.bytes > MAX_BYTES:
@@ -267,7 +267,7 @@ class Array(NamedTuple):
 
 
 def array_bytes(name: str) -> int:
-    """Return the bytes of an array in an archive, without its items."""
+    """Return how many bytes an array takes in an archive besides its items."""
     length = len(f"{name}.npy".encode())
     return _LOCAL.size + _CENTRAL.size + 2 * length + HEADER_BYTES
 

@@ -1,9 +1,9 @@
 """Samples as rows of a Parquet file, as Hugging Face ``datasets``, DuckDB or Spark read them.
 
 Columns: ``key``, a string; ``label``, an int64, if the dataset has labels; and a column for every
-extension in the segment, with the content of the part, null if a sample lacks the part. Nothing is
-compressed and there are no dictionaries: images are compressed already, and sizes can be planned. A
-reader holds one row group of about 8 MiB at once. Every page has a checksum.
+extension in the segment, under its name, with the part's content, null if a sample lacks the part.
+Nothing is compressed and there are no dictionaries: images are compressed already, and sizes can be
+planned. A reader holds one row group of about 8 MiB at once. Every page has a checksum.
 
 The bytes depend on the release of pyarrow, which is part of the format's version.
 """

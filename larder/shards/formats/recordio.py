@@ -40,7 +40,7 @@ _LINE_BYTES = 32
 """Estimate of the bytes that a sample's numbers take in the text files."""
 
 _MAX_LABEL = 1 << 24
-"""The largest label: whole numbers up to this limit are exact as float32."""
+"""The largest absolute value of a label: whole numbers up to this limit are exact as float32."""
 
 
 class RecordIO(ShardFormat):

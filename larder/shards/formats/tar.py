@@ -171,5 +171,5 @@ def _record(keyword: bytes, value: bytes) -> bytes:
 
 
 def _cut(raw: bytes) -> bytes:
-    """Return the name field next to a PAX path, for readers without PAX; cut at a character."""
+    """Return the name field next to a PAX path, for readers without PAX, cut between characters."""
     return raw[:NAME_BYTES].decode(errors="ignore").encode()

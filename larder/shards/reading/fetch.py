@@ -136,7 +136,7 @@ def skipped_failure(sample: str, objects: Iterable[str], message: str) -> Failur
 
 
 def known_failure(sample: PlannedSample) -> Failure:
-    """Return the failure of a sample that an earlier run found bad, as the earlier run did."""
+    """Return the failure of a sample found bad by an earlier run, as that run reported it."""
     assert sample.bad is not None, "it was found bad"
     return skipped_failure(sample.key, (part.key for part in sample.parts), sample.bad)
 
