@@ -107,7 +107,7 @@ class Bound:
 
 
 def kind_of(arrays: Arrays) -> str:
-    """Return types and numbers of dimensions, which are equal in a cache: ``int16[2] and int64[0]``."""
+    """Return types and numbers of dimensions, equal in one cache: ``int16[2] and int64[0]``."""
     return " and ".join(f"{array.dtype.name}[{array.ndim}]" for array in arrays.values())
 
 

@@ -165,7 +165,7 @@ class ShardFormat:
         return (name,)
 
     def heads(self, names: Sequence[str], sizes: Sizes) -> tuple[Sequence[bytes], Sizes]:
-        """Return the header of each part of a ``framed`` shard, and the bytes after each content.
+        """Return each part's header in a ``framed`` shard, and how many bytes follow its content.
 
         Args:
             names: The keys of the samples with the extensions of the parts.

@@ -138,7 +138,7 @@ def _format(image: Image.Image, transform: Transform, *, mask: bool) -> str:
 
 
 def _kept_metadata(image: Image.Image) -> dict[str, Any]:
-    """Return the orientation (not for TIFF: Pillow applies it), and a profile that still applies."""
+    """Return the orientation (not for TIFF: Pillow applies it) and a profile that still applies."""
     from larder.samples.pillow import Image
 
     metadata: dict[str, Any] = {}
