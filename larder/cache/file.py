@@ -243,7 +243,7 @@ class CacheFileReader:
     def _read_schema(self) -> tuple[RecordSchema, Array, int]:
         """Return the schema, the record counts up to each group's end, and an address.
 
-        The file is mapped at or after the address.
+        No byte of the file is mapped before the address.
         """
         facts, where, transaction = self._facts, str(self.path), self._file.transaction
         try:

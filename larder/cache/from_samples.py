@@ -104,9 +104,9 @@ def build_samples(
 
     ``budget`` bounds the bytes of parts in progress, encoded and decoded, over all files that share
     the budget; a larger part is decoded alone. None means 64 MiB for this file. ``threads`` is the
-    number of parts decoded at once; one per core if None. ``encode`` makes the records elsewhere,
-    beginning with ``schema``. The caller starts and finishes stage `STAGE`, because only the caller
-    knows all splits.
+    number of parts decoded at once; one per core if None. ``encode`` makes the records elsewhere.
+    The build begins with ``schema``, if given. The caller starts and finishes stage `STAGE`,
+    because only the caller knows all splits.
 
     Errors: ``sample.undecodable`` names shard and sample; ``run.endless``: the file would exceed
     ``limit_bytes``. ``cache.schema``: two parts of one sample would become the same field, or

@@ -1,10 +1,10 @@
 """Groups: the values in a cache file's LMDB, each with several consecutive records.
 
 LMDB stores a value of more than half a page in its own pages, and leaves the rest of the last page
-empty. So a group has consecutive records of at least 100,000 bytes in total; a record of this size
-is a group alone. In a file whose records differ in length, a group of several records ends with the
-place of each record and the end of the last (u32). The keys are the groups' numbers, from 0, eight
-bytes, big-endian.
+empty. So a group ends when its consecutive records have 100,000 bytes or more; a record of this
+size is a group alone. In a file whose records differ in length, a group of several records ends
+with the place in the value of each record, and of the end of the last (u32). The keys are the
+groups' numbers, from 0, eight bytes, big-endian.
 
 The value of the key ``groups`` has the number of records up to each group's end (i64). A CRC-32C
 (u32) follows, continued from the CRC-32C of the file's place. All numbers except the keys are

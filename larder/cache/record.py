@@ -159,7 +159,7 @@ class _Span(NamedTuple):
             return
         out: Any = self.rows.reshape(-1)
         if width < _PIECE_BYTES:
-            out = out.data  # costs a third, but other threads wait during the copy
+            out = out.data  # takes a third of the time, but other threads wait during the copy
         for to, start in zip((rows * width).tolist(), starts.tolist(), strict=True):
             out[to : to + width] = memory[start : start + width]
 
@@ -184,14 +184,14 @@ class Codec:
         """Length of every record; None if lengths differ."""
 
     def encode(self, values: Mapping[str, Value], number: int = 0) -> bytes:
-        """Encode values by field as the record with a number.
+        """Encode values, by field, as the record with this number.
 
         Arrays have the field's dtype (in any byte order) and shape. Bytes fill a one-dimensional
         ``uint8`` field. An optional field may be None or missing.
 
         Raises:
-            FatalError: ``cache.schema``: a dimension is too large, or the field has another dtype
-                or number of dimensions.
+            FatalError: ``cache.schema``: a dimension is too large, or a value has another dtype or
+                number of dimensions than its field.
         """
         assert values.keys() <= self._names, "all fields are in the schema"
         pieces: list[Any] = []

@@ -44,7 +44,7 @@ _FILE: Final = re.compile(rf"{KEY}|[0-9a-f]{{64}}\.mdb|(?:leases|work)/[^/]+")
 
 
 def hold(store: Store) -> None:
-    """Write this machine's lease of a cache, at most once a day; ignore a store that refuses."""
+    """Write this machine's lease of a cache, at most once a day; ignore the store's errors."""
     node = platform.node() or "a machine"
     key = layout.lease_key(f"machine-{sha256_hex(node.encode())[:16]}")
     with suppress(LarderError):
@@ -77,12 +77,12 @@ def remove_caches(
 ) -> dict[str, Any]:
     """Remove the caches of a dataset's version, or of one split; return the JSON document.
 
-    ``force`` disregards the leases of machines. A cache stays if a process has a file of the cache
-    open, or a copy on this machine.
+    ``force`` disregards the leases of machines. A cache stays if a process has open a file of the
+    cache, or a copy on this machine.
 
     Raises:
-        ConfigError: ``cache.missing``; ``cache.in_use``: no cache is removed; or the storage
-            is a directory that cannot be written.
+        ConfigError: ``cache.missing``; ``cache.in_use``, and then no cache is removed; or the
+            storage is a directory that cannot be written.
         StoreError: The storage cannot be written.
     """
     root = storage_of(storage)
@@ -109,10 +109,10 @@ def remove_caches(
 
 
 def _documents(root: Place) -> Iterator[tuple[dict[str, Any], ObjectInfo]]:
-    """Yield each cache's document with the fields of its key.
+    """Yield the names in the key of each cache's document, and the document's object.
 
     Raises:
-        LarderError: ``store.missing``: the storage is a directory that does not exist.
+        StoreError: ``store.missing``: the storage is a directory that does not exist.
     """
     for info in chain.from_iterable(root.store().list()):
         if match := _DOCUMENT.fullmatch(info.key):

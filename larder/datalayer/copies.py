@@ -41,15 +41,15 @@ def limit_of(given: Any) -> int | None:
 
 
 def stamp_of(path: Path) -> Path:
-    """Return the stamp of a verified copy; its time is when the copy was last opened."""
+    """Return the path of a verified copy's stamp; its time is when the copy was last opened."""
     return path.with_suffix(".verified")
 
 
 def room_below(root: Path, limit_bytes: int | None) -> Room:
     """Return a function that makes room for one more copy.
 
-    The function raises ``store.full`` if open copies leave too little room, and removes the drafts
-    that killed processes left in the folder.
+    The function first removes the drafts that killed processes left in the folder, and raises
+    ``store.full`` if open copies leave too little room.
     """
 
     @contextmanager
@@ -65,7 +65,7 @@ def room_below(root: Path, limit_bytes: int | None) -> Room:
 
 
 def evict(root: Path, limit_bytes: int | None, size_bytes: int) -> None:
-    """Remove copies until another ``size_bytes`` fit within the limit."""
+    """Remove copies until ``size_bytes`` more fit within the limit, if any; else ``store.full``."""
     if limit_bytes is None:
         return
     with disk_errors(root):

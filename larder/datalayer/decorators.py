@@ -59,7 +59,7 @@ class Options(TypedDict, total=False):
             resume a trial.
         batch_size_per_rank: Elements of a rank's part of a batch, instead of ``batch_size``.
         on_change: Reaction to a changed function. ``warn`` logs the change and reads the cache,
-            unless the types or shapes of the elements differ; ``error`` refuses; ``rebuild``
+            unless the elements differ in structure, type or shape; ``error`` refuses; ``rebuild``
             replaces the cache.
         max_bytes: Most bytes of the cache, such as ``"20 GB"``; by default the free disk, less 5
             percent.
@@ -120,7 +120,7 @@ def cache_train_dataset(
             ``cache.changed``; ``config.path``: the storage cannot be written, or read.
         FatalError: ``run.endless``: the dataset does not end, or exceeds a limit;
             ``cache.schema``: a cache cannot hold the elements, or the cache holds elements of
-            other types or shapes; ``cache.format``: a cache of YogaDL.
+            another structure, type or shape; ``cache.format``: a cache of YogaDL.
         DamageError: The cache is damaged.
         StoreError: ``store.full``; or the store cannot be reached, or refuses.
     """

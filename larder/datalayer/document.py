@@ -106,7 +106,7 @@ class LayerCache:
 
 
 def file_place(name: str, number: int) -> str:
-    """Return the identity of a cache file: records of another file fail the check."""
+    """Return the identity of a cache file, by which records of another file fail the check."""
     return f"{name}/{number}"
 
 

@@ -123,7 +123,7 @@ def numpy_dtype(name: str) -> Any:
 
 
 def schema_of(leaves: Sequence[Leaf]) -> RecordSchema:
-    """Return the fields of a file; a dimension is open if the function does not give its length."""
+    """Return the schema of files; a dimension is open if the function does not give its length."""
     shapes = [(None,) * len(leaf.stored) if leaf.shape is None else leaf.shape for leaf in leaves]
     return RecordSchema(_fields(leaves, shapes))
 
@@ -161,7 +161,7 @@ def flattened(element: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
 
 
 def assembled(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> Any:
-    """Build an element of leaves in order: the reverse of `flattened`."""
+    """Build an element from its leaves in order: the reverse of `flattened`."""
     if len(paths) == 1 and not paths[0]:
         return values[0]
     groups: dict[str, list[int]] = {}

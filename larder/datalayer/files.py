@@ -71,12 +71,12 @@ class LayerFiles:
             self._file(home).read_into(columns, places[some], numbers)
 
     def open_all(self, *, is_new: bool) -> None:
-        """Open every file. A file that this process has built is not compared with its digest."""
+        """Open every file; ``is_new``: this process built them, so no digest is compared."""
         for number in range(len(self._readers)):
             self._opened(number, is_new=is_new)
 
     def open_ahead(self, order: Order, position: int) -> None:
-        """Open the file of the record at a position; a thread opens the files that follow."""
+        """Open the file at a position of an order; a thread opens the files that follow."""
         if None not in self._readers:
             return
         first, *others = self._needed(order, position)
@@ -155,7 +155,7 @@ def _end(thread: threading.Thread, interrupt: Interrupt) -> None:
 
 @contextmanager
 def alone(folder: Path, lock: str) -> Iterator[None]:
-    """Hold a lock in a folder, for one thread of one process on this machine."""
+    """Wait for a lock in a folder, and hold it: no other thread or process of this machine can."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / lock):
@@ -189,8 +189,8 @@ def _held(path: Path) -> Iterator[None]:
 def _check(path: Path, facts: CacheFileFacts, stamp: Path) -> None:
     """Compare a file with its digest, unless the stamp shows that the file has not changed since.
 
-    The stamp has the file's times. A file written a moment ago gets no stamp, because the times
-    may not show another write.
+    The stamp has the file's device, inode and times. A file written a moment ago gets no
+    stamp, because the times may not show another write.
     """
     status = path.stat()
     facts.compare(status.st_size, None, str(path))

@@ -24,7 +24,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), PurePath)
 def digests(
     function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return digests by their name in messages; a changed digest means a changed function."""
+    """Return digests by name in messages; a changed digest means a possibly changed function."""
     parts = {f"argument {number}": repr(value) for number, value in _plain(enumerate(arguments))}
     parts |= {f"argument {name}": repr(value) for name, value in _plain(named.items())}
     plain = inspect.unwrap(function)

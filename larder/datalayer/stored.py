@@ -137,7 +137,7 @@ class Caching:
         return self.on_change == "rebuild" and bool(changes(cache.function, self.function))
 
     def _report(self, cache: LayerCache, changed: list[str]) -> None:
-        """Report a changed function; refuse the function if its elements differ in type or shape.
+        """Report a changed function; refuse elements of another structure, type or shape.
 
         Call the function only if its source differs: then it may be another function.
         """
@@ -248,7 +248,7 @@ class Caching:
             encode = codec.encode_rows if source.is_stacked else codec.encode_each
             most_bytes = self.file_bytes
             if self.place.folder is None and self.place.limit_bytes is not None:
-                # A larger file would exceed the limit of copies when it is complete.
+                # A file of this many bytes would be refused at its end: the limit leaves no more.
                 most_bytes = min(most_bytes, max(1, self.place.limit_bytes - _bytes_of(files)))
             records = self._limited(encode(_until(values, most_bytes)), numbers)
             first = next(records, None)

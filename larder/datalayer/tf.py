@@ -112,7 +112,7 @@ def dataset_of(
     count = division.elements_of(loader.rank)
     position = divmod(offset, max(1, count))
     paths = [leaf.path for leaf in leaves]
-    # TensorFlow 2.21 crashes when it unbatches arrays that have no elements.
+    # TensorFlow 2.21 ends the process when it unbatches arrays that have no elements.
     stacked = not any({None, 0} & {*leaf.stored} for leaf in leaves)
     passes, block = _Passes(position), loader.batch_size // loader.world
     specs = [_spec(leaf, rows=stacked) for leaf in leaves]

@@ -5,7 +5,7 @@ key begins with the key of the container and a slash. The etag locates the bytes
 
 - ``@OFFSET+LENGTH/CHARACTERS:ETAG``: ``LENGTH`` bytes from ``OFFSET`` of an object of the source,
   while the object has the etag ``ETAG``. The first ``CHARACTERS`` characters (Unicode code points)
-  of the key are the object's key.
+  of the key are the key of the object of the source.
 - ``@OFFSET+LENGTH=NAME``: bytes of Larder's own container ``NAME``, which is below the dataset's
   root and never changes.
 
@@ -25,8 +25,8 @@ class Extent(NamedTuple):
     """The place of a derived object's bytes.
 
     Attributes:
-        key_chars: Length of the container's key, which begins the object's key; 0 for Larder's own
-            container.
+        key_chars: Number of characters of the container's key, which begins the object's key; 0 for
+            Larder's own container.
         etag: The container's etag; empty if there is no condition.
         name: Name of Larder's own container; empty if the container is an object of the source.
     """

@@ -103,7 +103,7 @@ class ManifestWriter:
             if error is None:
                 self._finish()
         finally:
-            with suppress(Exception):  # such as a full disk: the first error is relevant
+            with suppress(Exception):  # such as a full disk: the first error is the one to report
                 self._parquet.close()
             self._temporary.unlink(missing_ok=True)
 
@@ -173,7 +173,7 @@ def _batch(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
 
 
 BATCH_ROWS = 16_384
-"""Maximum number of rows of a batch."""
+"""Maximum number of rows of a batch that is read."""
 
 _BUFFER_BYTES = 1 << 16
 
@@ -230,7 +230,7 @@ def read_manifest(
             if begin < end:
                 wanted = batch.select(names).slice(begin, end - begin)
                 wanted.validate(full=True)
-                if {"split", "name"} <= set(schema.names):  # sources have names, too
+                if {"split", "name"} <= set(schema.names):  # manifests of sources have names, too
                     _check_files(path, wanted)
                 missing -= wanted.num_rows
                 yield wanted

@@ -52,7 +52,7 @@ def check_footer(file: BinaryIO) -> None:
 def check_pages(file: BinaryIO, groups: Iterable[int]) -> None:
     """Refuse row groups whose values take more memory than a file of this length may take.
 
-    The footer is not read by pyarrow, which crashes if a column has no metadata.
+    The footer is not read by pyarrow, which ends the process if a column has no metadata.
     """
     size_bytes = file.seek(0, 2)
     most_bytes = PARQUET_LEAST_BYTES + PARQUET_EXPANSION * size_bytes

@@ -2,8 +2,8 @@
 
 DuckDB runs the statement in the caller's thread, and spills to a private folder. Strings are
 compared by their UTF-8 bytes. A statement reads only the given rows: no files, no network, no
-extensions. Joins are executed as written: DuckDB keeps the right side in memory. So put the side
-with fewer or shorter rows on the right.
+extensions. Joins are executed as written: DuckDB keeps the right side, and streams the left side.
+So put the side with fewer or shorter rows on the right.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _SLICE_ROWS = 4_096
 
 
 class RowDigest:
-    """The sha256 of rows in order, for any grouping into calls."""
+    """The sha256 of rows in order; the grouping into calls does not matter."""
 
     def __init__(self) -> None:
         self._hasher = hashlib.sha256()
@@ -76,7 +76,7 @@ def encode_rows(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def _fields(column: pa.Array) -> list[pa.Array | bytes]:
-    """Return the columns to concatenate for each row, concatenated only when the row is."""
+    """Return the pieces of a column's fields, to concatenate only with the whole row."""
     values = _values(column)
     if not column.null_count:
         return values
@@ -84,7 +84,7 @@ def _fields(column: pa.Array) -> list[pa.Array | bytes]:
 
 
 def _values(column: pa.Array) -> list[pa.Array | bytes]:
-    """Return the columns to concatenate for rows that are not null."""
+    """Return the pieces of the fields that are not null."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return [_digits(pc.binary_length(column)), b":", column.cast(pa.binary())]

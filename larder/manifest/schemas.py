@@ -63,7 +63,7 @@ OBJECTS = table(
 ``etag`` is the source's etag. ``checksum``, if known, is ``crc32c:`` and eight hex digits, or the
 checksum in the source's listing. The last two columns are null in an inventory; they are the etag
 and the verification (``md5``, ``crc32c``, ``size``) of the copy in the mirror. In a receipt, and in
-the manifest of a copy, ``modified`` is the time of the copy.
+the manifest of a copy, ``modified`` is the modification time of the copy.
 """
 
 DUE = pa.schema([OBJECTS.field(name) for name in ("key", "size_bytes", "etag")])
@@ -145,6 +145,7 @@ SKIPPED = table(
 )
 """One row per sample that was planned and left out as bad, in the order of the plan.
 
-``parts`` are the source objects, as in `SAMPLE_ORDER`. ``check`` is the kind of check, and
-``message`` the reason. The sample need not be read again until the parts or the check change.
+``parts`` are the source objects, as in `SAMPLE_ORDER`. ``check`` tells how the sample was
+checked, and ``message`` why it is bad. The sample need not be read again until the parts or the
+check change.
 """

@@ -217,7 +217,7 @@ def _read(path: Path) -> Iterator[pa.RecordBatch]:
 def aligned(
     left: Stream, right: Stream, by: Sequence[str]
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Yield pairs of pieces of two streams; rows with equal keys are always in the same pair.
+    """Yield pairs of pieces of two streams; rows with equal keys are in the same pair.
 
     Both streams must be sorted by the columns ``by``, without nulls: numbers by value, strings by
     their UTF-8 bytes. At least one piece of a pair has rows. Memory holds one batch of each stream.
