@@ -1,4 +1,4 @@
-"""Builds one cache file: an LMDB file of records in order, in groups.
+"""Build one cache file: an LMDB file of records in order, in groups.
 
 The same records give the same bytes in every process on a machine. The file depends on the page
 size of the machine, so the content has a separate digest.
@@ -33,7 +33,7 @@ from larder.errors import FatalError, StoreError
 from larder.units import format_bytes
 
 TRANSACTION_BYTES: Final = 1_000_000
-"""So few that what is written is in the cache of the processor, and its memory is used again."""
+"""Few enough that the written bytes stay in the processor's cache, and memory is used again."""
 
 MAP_BYTES: Final = 1 << 30
 
@@ -54,14 +54,15 @@ def build_file(
     group_bytes: int = GROUP_BYTES,
     digest_type: type[ContentDigest] = ContentDigest,
 ) -> CacheFileFacts:
-    """Write records, as `Codec` encodes them, to an LMDB file that appears at ``path`` when it is
-    complete and durable.
+    """Write records from `Codec` to an LMDB file.
 
-    A dataset that does not end stops at ``limit_bytes`` (``run.endless``), of which other files
-    have ``used_bytes``, instead of filling the disk. ``reserve_bytes`` of the disk remain free;
-    that is checked after every transaction, so that files that are built at the same time share the
-    free space. ``map_bytes`` is the initial size of the memory map, which doubles when it is full.
-    It affects the bytes of the file, as ``group_bytes`` does, so do not change them.
+    The file appears at ``path`` when it is complete and durable.
+
+    An endless dataset stops at ``limit_bytes`` (``run.endless``) instead of filling the disk; other
+    files already use ``used_bytes`` of the limit. ``reserve_bytes`` of the disk remain free. The
+    reserve is checked after every transaction, because files that are built at the same time share
+    the free space. ``map_bytes`` is the initial size of the memory map, which doubles when full. Do
+    not change ``map_bytes`` or ``group_bytes``: both affect the bytes of the file.
 
     Memory is about twice ``transaction_bytes``. If the process is killed, ``path`` is unchanged.
     """
@@ -76,13 +77,13 @@ def build_file(
                 value = group_value(group, is_fixed=schema.is_fixed)
                 writer.add(group_key(len(ends)), value, len(group))
                 ends.append(writer.records)
-                del group, record, value  # they may be large, and the next one is made now
+                del group, record, value  # they may be large, and the next group is made now
             writer.add(GROUPS_KEY, groups_value(ends, place))
             writer.add(SCHEMA_KEY, schema.document(place=place, digest=digest.hexdigest()))
             writer.commit()
             with disk_errors(path), ThreadPoolExecutor(1, "larder-cache") as thread:
                 hashing = thread.submit(sha256_file, file.path)
-                writer.sync()  # which waits for the disk meanwhile
+                writer.sync()  # waits for the disk while the thread hashes
                 size_bytes, sha256 = file.path.stat().st_size, hashing.result()
         file.publish()
     return CacheFileFacts(size_bytes, sha256, digest.hexdigest(), writer.records, place)
@@ -122,7 +123,7 @@ class _Writer:
         self._env.close()
 
     def add(self, key: bytes, value: Buffer, records: int = 0) -> None:
-        """Add a value, which has so many records; values are written in batches."""
+        """Add a value with a number of records; values are written in batches."""
         if len(value) > _LARGEST_RECORD_BYTES:
             message = f"record {self.records} has {len(value)} bytes; LMDB takes less than 4 GiB"
             raise FatalError("cache.schema", message, where=self._where)
@@ -140,7 +141,7 @@ class _Writer:
             self._env.sync(True)
 
     def commit(self) -> None:
-        """Write what was added."""
+        """Write the added values."""
         with _lmdb_errors(self._where, self._pending_bytes):
             while not self._try_commit():
                 # A full map discards the whole transaction: write the batch again.

@@ -1,7 +1,7 @@
-"""Decodes images and other parts of records in threads, ahead of their use, in the records' order.
+"""Decode images and other parts of records in threads, ahead of their use, in the records' order.
 
-An image becomes an array of shape (height, width, channels), decoded by Pillow;
-`larder.samples.images` says what each kind of image decodes to.
+Pillow decodes an image to an array of shape (height, width, channels); `larder.samples.images`
+describes the array of each kind of image.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 HINT: Final = "fix or exclude it, or use a cache of encoded records"
-"""What to do about a part that cannot be decoded."""
+"""The hint for a part that cannot be decoded."""
 
 
 class OpenedImage:
     """An image whose header was read; decoding needs ``loading_bytes`` besides the array.
 
-    With a ``shape``, it becomes one of that shape.
+    With a ``shape``, the image is fitted to this shape.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class OpenedImage:
             self.form = fitted_form(self.form, shape, mask=mask)
 
     def array(self, channels: int | None = None) -> Array:
-        """Decode the image to shape (height, width, channels), in C order. May be called only once,
-        in any thread.
+        """Decode the image to shape (height, width, channels), in C order.
 
-        With 3 ``channels``, 8-bit grey values are repeated as red, green and blue; None keeps grey.
+        May be called only once, in any thread. With 3 ``channels``, 8-bit grey values are repeated
+        as red, green and blue; None keeps grey.
         """
-        image, self._image = self._image, None  # it is as large as the array
+        image, self._image = self._image, None  # the image is as large as the array
         assert image is not None, "an image is decoded once"
         with decoding(self._where, HINT), discarding(image):
             load(image)
@@ -75,7 +75,7 @@ def open_picture(
     mask: bool = False,
     shape: ImageShape | None = None,
 ) -> OpenedImage:
-    """Read the header of an image; ``sample.undecodable`` if it cannot become an array."""
+    """Read the header of an image; raise ``sample.undecodable`` if it cannot become an array."""
     with decoding(where, HINT):
         image = open_image(data, max_pixels)
         return OpenedImage(image, where, mask=mask, shape=shape)
@@ -85,9 +85,12 @@ _AHEAD = 4
 
 
 class ToDecode(NamedTuple):
-    """A part of a record: what makes its arrays by field, and the memory that takes, with these.
+    """A part of a record to decode.
 
-    ``where`` is its shard and sample, for errors.
+    Attributes:
+        where: Shard and sample, for errors.
+        needed_bytes: Memory for decoding, including the arrays.
+        decode: Makes the arrays by field.
     """
 
     where: str
@@ -106,7 +109,7 @@ class Making:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes in memory until the record is written, with those that decoding needs."""
+        """Bytes in memory until the record is written, including memory for decoding."""
         return self.source_bytes + sum(part.needed_bytes for part in self.parts)
 
     @property
@@ -117,7 +120,7 @@ class Making:
         self._decoded = [pool.submit(part.decode) for part in self.parts]
 
     def decoded(self) -> Iterator[tuple[str, Array, str]]:
-        """Field, array and place of each, once; waits for them, and does not keep them."""
+        """Wait for each array; yield field, array and place once, without keeping them."""
         decoded, self._decoded = self._decoded, []
         for part, arrays in zip(self.parts, decoded, strict=True):
             for name, array in arrays.result().items():
@@ -125,12 +128,11 @@ class Making:
 
 
 def in_order(records: Iterable[Making], threads: int, budget: ByteBudget) -> Generator[Making]:
-    """The records in order, started ahead of the consumer, within a budget; a larger record is
-    processed alone.
+    """Yield records in order, started ahead of the consumer, within a budget.
 
-    A record's bytes count from before it is started until the consumer requests the next one.
-    Nothing waits for bytes while holding some, so files that are built at once cannot block each
-    other for ever.
+    A record larger than the budget is processed alone. A record's bytes count from before its start
+    until the consumer requests the next record. No build waits for bytes while holding some, so
+    files that are built at once cannot block each other for ever.
     """
     pool = ThreadPoolExecutor(threads, thread_name_prefix="larder-decode")
     waiting: deque[tuple[Making, int]] = deque()
@@ -151,7 +153,7 @@ def in_order(records: Iterable[Making], threads: int, budget: ByteBudget) -> Gen
 
 
 def _take(budget: ByteBudget, size_bytes: int, *, waiting: bool) -> int | None:
-    """Bytes acquired for one more record, or None if a waiting one has to be consumed first."""
+    """Acquire bytes for one more record; None if a waiting record must be consumed first."""
     return budget.try_acquire(size_bytes) if waiting else budget.acquire(size_bytes)
 
 

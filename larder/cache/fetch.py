@@ -15,16 +15,16 @@ VARIABLE = "LARDER_CACHE_DIR"
 
 
 def cache_directory(given: str | Path | None = None) -> Path:
-    """The download directory: ``given``, ``$LARDER_CACHE_DIR`` or ``~/.cache/larder``."""
+    """Return the download directory: ``given``, ``$LARDER_CACHE_DIR`` or ``~/.cache/larder``."""
     return Path(given or os.environ.get(VARIABLE) or "~/.cache/larder").expanduser()
 
 
 def fetch_file(store: Store, key: str, facts: CacheFileFacts, directory: Path) -> Path:
-    """The path of a cache file on a local disk; downloaded, unless the store is a directory.
+    """Return the local path of a cache file; download it unless the store is a directory.
 
-    A downloaded file is named by its sha256 and appears after it was verified, so it is never
-    downloaded again, whichever version uses it. Processes on one machine that need the same file
-    wait for the one that downloads it.
+    A downloaded file is named by its sha256 and appears after its verification, so no version
+    downloads it again. Processes on the machine that need the same file wait for the downloading
+    process.
     """
     if store.features.local_path:
         return local_path(store, key)

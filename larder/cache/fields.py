@@ -1,4 +1,4 @@
-"""Which fields the records of a split have, and how samples fill them.
+"""Fields of a split's records, and the parts that fill them.
 
 ============================  =============================================================
 field                         from
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Kind = Literal["encoded", "decoded"]
-"""Whether images are kept as the bytes of their files or as arrays."""
+"""Form of images in records: the bytes of their files, or arrays."""
 
 LABEL = "label"
 
@@ -60,7 +60,7 @@ def field_name(ext: str, kind: Kind, decoders: Decoders = IMAGES_ONLY) -> str:
 
 
 def field_names(ext: str, kind: Kind, decoders: Decoders = IMAGES_ONLY) -> tuple[str, ...]:
-    """All fields for a part with this extension: one, except of a decoder that has several."""
+    """Return all fields of a part with this extension: one, unless its decoder has several."""
     name = field_name(ext, kind, decoders)
     decoder = decoders.of(ext) if kind == "decoded" else None
     return decoder.names(name) if decoder else (name,)
@@ -69,10 +69,10 @@ def field_names(ext: str, kind: Kind, decoders: Decoders = IMAGES_ONLY) -> tuple
 def sample_schema(
     batches: Iterable[pa.RecordBatch], kind: Kind, decoders: Decoders = IMAGES_ONLY
 ) -> RecordSchema:
-    """The fields of a split's records, as far as the index says.
+    """Return the fields of a split's records that follow from the index.
 
-    Fields of images and decoders have a shape that nothing fits; `widened` and `widened_by` extend
-    it for each image and array.
+    Fields of images and decoders begin with a shape that nothing fits; `widened` extends the shape
+    for each image and array.
     """
     samples = labels = 0
     exts: Counter[str] = Counter()
@@ -115,11 +115,13 @@ def widened(
     *,
     decoded: bool = True,
 ) -> RecordSchema:
-    """The narrowest schema that also accepts such an array in field ``name``.
+    """Return the narrowest schema that also accepts this array in field ``name``.
 
-    ``cache.schema``: the previous arrays have another dtype or number of dimensions. If they were
-    ``decoded``, images have as many channels as those before, or else these get as many: see
+    If arrays were ``decoded``, all images of a field get the same number of channels; see
     `image_shape`.
+
+    Raises:
+        FatalError: ``cache.schema``: earlier arrays have another dtype or number of dimensions.
     """
     (field,) = schema.select([name])
     wider = replace(field, dtype=dtype, shape=shape)
@@ -137,7 +139,7 @@ def widened(
 
 
 def image_shape(form: Form, field: Field) -> tuple[int, int, int]:
-    """The shape of an image in a field: 8-bit grey becomes colour where others have that."""
+    """Return the shape of an image in a field: 8-bit grey becomes colour in a colour field."""
     channels = field.shape[2]
     assert channels is not None, "an image has 1 or 3 channels"
     return form.height, form.width, max(form.channels, channels)

@@ -1,9 +1,9 @@
-"""Reads one cache file: records by number, one or a batch at a time.
+"""Read one cache file: records by number, one or a batch at a time.
 
 LMDB refuses to open a file twice in a process, under any name. So the readers of a file share one
-`_SharedFile`, with one read transaction for all threads: nothing in it is locked, the file does not
-change, and nobody removes it. A forked child reads on with it. It must never close it: LMDB would
-wait for reads of threads that the child does not have.
+`_SharedFile`, with one read transaction for all threads: the transaction locks nothing, and no
+process changes or removes the file. A forked child continues with the same `_SharedFile`. The child
+must never close it: LMDB would wait for reads of threads that the child does not have.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class _SharedFile:
         self.begin()
 
     def begin(self) -> None:
-        """Begin a transaction, the first one or after an error, which ends one."""
+        """Begin the first transaction, or a new transaction after an error has ended it."""
         self.transaction: Any = self.environment.begin(buffers=True)
 
 
 def acquire(path: Path) -> _SharedFile:
-    """The file at ``path``, opened if this process does not have it open yet."""
+    """Return the file at ``path``, opened if this process does not have it open yet."""
     with disk_errors(path, reading=True):
         status = path.stat()
     identity = status.st_dev, status.st_ino
@@ -81,7 +81,7 @@ def acquire(path: Path) -> _SharedFile:
 
 
 def release(file: _SharedFile) -> None:
-    """Release what `acquire` returned; the last release closes the file, but for its parent's."""
+    """Release a file of `acquire`; the last release closes it, unless a parent opened it."""
     with _LOCK:
         file.users -= 1
         if not file.users and file.pid == os.getpid():
@@ -122,9 +122,9 @@ def open_file(
 ) -> CacheFileReader:
     """Open a cache file on a local disk, which must not change while it is open.
 
-    With ``verify``, the whole file is read first and its sha256 compared. Without it, damage to a
-    record is found when it is read (``check_records`` compares CRC-32Cs), but damage to LMDB's own
-    pages may kill the process.
+    With ``verify``, the whole file is read first and its sha256 compared. Otherwise damage to a
+    record is found when the record is read (``check_records`` compares CRC-32Cs), but damage to
+    LMDB's own pages may kill the process.
 
     The length is checked before LMDB maps the file, because reading beyond the end of a truncated
     file kills the process.
@@ -143,9 +143,9 @@ def open_file(
 
 
 class CacheFileReader:
-    """The records of one cache file; created by `open_file`.
+    """Records of one cache file; created by `open_file`.
 
-    It may be used by many threads and after a fork. It is pickled as the path and the facts.
+    A reader may be used by many threads and after a fork. A pickle has the path and the facts.
     """
 
     def __init__(self, path: Path, facts: CacheFileFacts, *, check_records: bool = True) -> None:
@@ -156,7 +156,7 @@ class CacheFileReader:
         self.close = weakref.finalize(self, release, self._file)
         self.schema, ends, first = self._read_schema()
         self._codec = Codec(self.schema, facts.place)
-        # LMDB does not say where its map begins: not all of these bytes are in that.
+        # LMDB does not tell the beginning of its map, so some of these bytes are outside the map.
         memory, look_up = _bytes_at(first, 2 * facts.bytes), partial(_look_up, self._file, first)
         self._groups = Groups(ends, memory, look_up, self._codec.record_bytes)
 
@@ -164,7 +164,7 @@ class CacheFileReader:
         return self._facts.records
 
     def __getitem__(self, index: int) -> dict[str, Array]:
-        """The arrays of one record by field, without the fields that the record does not have."""
+        """Return the arrays of one record by field, without fields that the record lacks."""
         records = self._facts.records
         if not -records <= index < records:
             raise IndexError(f"record {index} of {records}")
@@ -181,8 +181,9 @@ class CacheFileReader:
         rows: Sequence[int] | Array,
         indices: Sequence[int] | Array,
     ) -> None:
-        """Read several records, which may be repeated, into existing columns, such as those of a
-        shared buffer: into ``rows`` of what `larder.cache.record.empty_columns` makes.
+        """Read records, which may repeat, into ``rows`` of existing columns.
+
+        `larder.cache.record.empty_columns` makes the columns, such as in a shared buffer.
 
         Raises:
             IndexError: The record does not exist.
@@ -240,8 +241,9 @@ class CacheFileReader:
             release(self._file)
 
     def _read_schema(self) -> tuple[RecordSchema, Array, int]:
-        """With the numbers of records up to the end of each group, and an address before which
-        nothing of the file is mapped.
+        """Return the schema, the record counts up to each group's end, and an address.
+
+        No byte of the file is mapped before the address.
         """
         facts, where, transaction = self._facts, str(self.path), self._file.transaction
         try:
@@ -266,7 +268,7 @@ class CacheFileReader:
 
 
 def _look_up(file: _SharedFile, first: int, group: int, number: int) -> tuple[int, int]:
-    """Look up a group: the place of its value, counted from an address, and the length."""
+    """Return the place of a group's value, counted from an address, and its length."""
     try:
         value = file.transaction.get(group_key(group))
     except lmdb.Error as error:
@@ -282,7 +284,7 @@ def _address(value: Buffer) -> int:
 
 
 def _bytes_at(address: int, size_bytes: int) -> memoryview:
-    """View memory from an address on; the view does not keep it."""
+    """View memory from an address on; the view does not keep the memory alive."""
     place = {"data": (address, True), "shape": (size_bytes,), "typestr": "|u1", "version": 3}
     return np.asarray(SimpleNamespace(__array_interface__=place)).data
 

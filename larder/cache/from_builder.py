@@ -1,7 +1,7 @@
-"""Makes the records of a cache of what a function of the user's yields for samples.
+"""Make the records of a cache from a user's function, which yields an element for each sample.
 
-An element of the function becomes a record: a dictionary has a field for each key, a tuple for each
-place, anything else the field ``value``; and ``key`` is that of the sample.
+An element becomes a record: a dictionary has a field for each key, a tuple for each place, any
+other element the field ``value``. The field ``key`` is the key of the sample.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VALUE: Final = "value"
 
 
 def built_schema(samples: CacheInput, builder: Builder) -> RecordSchema:
-    """The fields of the first record."""
+    """Return the fields of the first record."""
     with closing(_built(samples, builder, (0, 1))) as built:
         _, values = next(built)
     fields = [Field(name, array.dtype.name, array.shape) for name, array in values.items()]
@@ -44,9 +44,9 @@ def built_records(
     first_number: int = 0,
     shard: tuple[int, int] = (0, 1),
 ) -> Generator[EncodedRecord]:
-    """The record of every sample, in order; `Misfit` if one does not fit the schema.
+    """Yield the record of every sample, in order; raise `Misfit` if one does not fit the schema.
 
-    ``shard`` says which of how many shards of the split the samples are.
+    ``shard`` is the number of the samples' shard, and the number of shards in the split.
     """
     codec, fields = Codec(schema, place), {field.name: field for field in schema.fields}
     with closing(_built(samples, builder, shard)) as built:
@@ -65,7 +65,7 @@ def built_records(
 def _built(
     samples: CacheInput, builder: Builder, shard: tuple[int, int]
 ) -> Generator[tuple[IndexedSample, dict[str, Array]]]:
-    """Each sample with the arrays of its element."""
+    """Yield each sample with the arrays of its element."""
     what = f"{builder.name} fails"
     where = builder.name
     with decoding(where, _HINT, what):

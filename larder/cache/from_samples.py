@@ -1,10 +1,10 @@
-"""Makes the records of a cache from the samples of shards.
+"""Make the records of a cache from the samples of shards.
 
-Every shard is read once, from front to back, in the order of the samples. Parts are decoded by a
-few threads, within a bound on the bytes that wait. The shape of a split's images and other arrays
-is known only when all have been read. So the shape of the first is assumed, and the build starts
-again with a wider one if one does not fit: with mixed sizes this happens at the second or third,
-and with a single size the parts are read once.
+Every shard is read once, from front to back, in the order of the samples. A few threads decode the
+parts, within a bound on the waiting bytes. The shape of a split's images and other arrays is known
+only when all have been read. So the build assumes the shape of the first array, and starts again
+with a wider shape if an array does not fit. With mixed sizes this happens at the second or third
+array; with a single size the parts are read once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WINDOW_BYTES: Final = 64 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class CacheInput:
-    """The samples of one split, and how they become records.
+    """Samples of one split, and the options for making records.
 
     ``rows`` returns batches of `larder.versions.rows.INDEXED`, from the beginning at every call.
     """
@@ -69,14 +69,14 @@ class CacheInput:
 
 
 class EncodedRecord(NamedTuple):
-    """A record, and the bytes of the parts that it was made from."""
+    """A record, and the size of the parts that it was made from."""
 
     record: Buffer
     source_bytes: int
 
 
 Encode = Callable[[RecordSchema], Generator[EncodedRecord]]
-"""Makes the records of a split by a schema, like `encoded_records`."""
+"""A function that makes the records of a split by a schema, like `encoded_records`."""
 
 
 class Misfit(Exception):  # noqa: N818 - not an error: the build starts again
@@ -100,16 +100,17 @@ def build_samples(
     encode: Encode | None = None,
     progress: Progress | None = None,
 ) -> CacheFileFacts:
-    """Build the cache file of one split. Memory is that of ``budget`` and of `build_file`.
+    """Build the cache file of one split, with the memory of ``budget`` and of `build_file`.
 
     ``budget`` bounds the bytes of parts in progress, encoded and decoded, over all files that share
-    it; a larger part is decoded alone. 64 MiB for this file if None. ``threads`` is the number of
-    parts decoded at once; one per core if None. ``encode`` makes the records elsewhere, ``schema``
-    is what it begins with. The caller, who knows all splits, starts and finishes stage `STAGE`.
+    the budget; a larger part is decoded alone. None means 64 MiB for this file. ``threads`` is the
+    number of parts decoded at once; one per core if None. ``encode`` makes the records elsewhere.
+    The build begins with ``schema``, if given. The caller starts and finishes stage `STAGE`,
+    because only the caller knows all splits.
 
     Errors: ``sample.undecodable`` names shard and sample; ``run.endless``: the file would exceed
-    ``limit_bytes``; ``cache.schema``: two parts of one sample would become the same field, or those
-    of a split differ in dtype or, if they are no images, in the number of dimensions.
+    ``limit_bytes``. ``cache.schema``: two parts of one sample would become the same field, or
+    parts of a field differ in dtype or, except for images, in the number of dimensions.
     """
     reported = _Reported(progress or NullProgress())
     schema = schema or sample_schema(samples.rows(), samples.kind, samples.decoders)
@@ -143,7 +144,7 @@ def encoded_records(
     threads: int | None = None,
     budget: ByteBudget | None = None,
 ) -> Generator[EncodedRecord]:
-    """The record of every sample, in order; `Misfit` if one does not fit the schema."""
+    """Yield the record of every sample, in order; raise `Misfit` if one does not fit the schema."""
     codec = Codec(schema, place)
     bound = budget or ByteBudget(WINDOW_BYTES)
     fields = {field.name: field for field in schema.fields}
@@ -220,7 +221,7 @@ def _arrays(decoder: Bound, names: Sequence[str], data: bytes, where: str) -> Ma
 
 
 class _Reported:
-    """Progress that does not go back when a build starts again."""
+    """A progress that does not go back when a build starts again."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -228,7 +229,7 @@ class _Reported:
         self._count = 0
 
     def each(self, records: Iterable[EncodedRecord]) -> Iterator[Buffer]:
-        """The records, each reported unless an earlier build has."""
+        """Yield the records; report each record unless an earlier build has."""
         for record, source_bytes in records:
             self._count += 1
             if self._count > self._most:
@@ -238,5 +239,5 @@ class _Reported:
             del record
 
     def begin_again(self) -> None:
-        """Start counting again, without reporting anything twice."""
+        """Start counting again, without reporting a record twice."""
         self._count = 0

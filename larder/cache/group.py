@@ -1,13 +1,14 @@
-"""Groups: the values of a cache file's LMDB, each of which has several consecutive records.
+"""Groups: the values in a cache file's LMDB, each with several consecutive records.
 
-LMDB stores a value of more than half a page in pages of its own, of which the rest stays empty. So
-a group has at least 100,000 bytes: as many records as that takes, one after the other; but one that
-has as much itself is a group alone. If the records of a file differ in length, and a group has
-several, the places in the value where each begins follow, and where the last one ends (u32). The
-keys are the groups' numbers, from 0, eight bytes, big-endian.
+LMDB stores a value of more than half a page in its own pages, and leaves the rest of the last page
+empty. So a group ends when its consecutive records have 100,000 bytes or more; a record of this
+size is a group alone. In a file whose records differ in length, a group of several records ends
+with the place in the value of each record, and of the end of the last (u32). The keys are the
+groups' numbers, from 0, eight bytes, big-endian.
 
-The value of the key ``groups`` has, for every group, the number of records up to its end (i64), and
-a CRC-32C (u32), which continues from that of the file's place. All is little-endian but the keys.
+The value of the key ``groups`` has the number of records up to each group's end (i64). A CRC-32C
+(u32) follows, continued from the CRC-32C of the file's place. All numbers except the keys are
+little-endian.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def group_key(group: int) -> bytes:
 
 
 def grouped(records: Iterable[Buffer], group_bytes: int) -> Iterator[list[Buffer]]:
-    """The records of each group."""
+    """Yield the records of each group."""
     group: list[Buffer] = []
     size_bytes = 0
     for record in records:
@@ -44,7 +45,7 @@ def grouped(records: Iterable[Buffer], group_bytes: int) -> Iterator[list[Buffer
             group, size_bytes = [], 0
         group.append(record)
         size_bytes += len(record)
-        del record  # it may be large, and the next one is made now
+        del record  # it may be large, and the next record is made now
         if size_bytes >= group_bytes:
             yield group
             group, size_bytes = [], 0
@@ -53,7 +54,7 @@ def grouped(records: Iterable[Buffer], group_bytes: int) -> Iterator[list[Buffer
 
 
 def group_value(group: Sequence[Buffer], *, is_fixed: bool) -> Buffer:
-    """The value of a group of a file whose records have one length, or have not."""
+    """Return the value of a group; ``is_fixed``: all records of the file have one length."""
     if len(group) == 1:
         return group[0]
     bounds = np.cumsum([0, *map(len, group)]).astype("<u4")
@@ -61,13 +62,13 @@ def group_value(group: Sequence[Buffer], *, is_fixed: bool) -> Buffer:
 
 
 def groups_value(ends: Sequence[int], place: str) -> bytes:
-    """The value of `GROUPS_KEY`."""
+    """Return the value of `GROUPS_KEY`."""
     table = np.array(ends, "<i8").tobytes()
     return table + _checksum(table, place)
 
 
 def group_ends(value: Buffer, place: str) -> Array:
-    """What `groups_value` was made of."""
+    """Return the ``ends`` of `groups_value`, after checking the checksum."""
     table = np.frombuffer(value, np.uint8)[:-_CHECKSUM_BYTES]
     if value[len(table) :] == _checksum(table, place) and len(table) % 8 == 0:
         ends = table.copy().view("<i8")
@@ -77,14 +78,14 @@ def group_ends(value: Buffer, place: str) -> Array:
 
 
 class Groups:
-    """Finds the records of a file in its memory. May be used by many threads.
+    """A finder of a file's records in memory, for many threads.
 
     Args:
         ends: The numbers of records up to the end of each group.
-        memory: Bytes in which the values of the groups are.
-        look_up: Returns the place and the length of the value of a group. It is called once for
-            each group, and gets the number of a record for errors.
-        record_bytes: Of every record; None if they differ.
+        memory: Bytes with the values of the groups.
+        look_up: Returns the place and the length of a group's value. It is called once for each
+            group, and gets the number of a record for errors.
+        record_bytes: Length of every record; None if lengths differ.
     """
 
     def __init__(
@@ -97,12 +98,12 @@ class Groups:
         self._look_up = look_up
         self._record_bytes = record_bytes
         # By group: the place of its value, or 0; the length of all its records; and the length of
-        # each, or 0 if they differ.
+        # each record, or 0 if lengths differ.
         self._known = np.zeros((3, len(ends)), np.int64)
         self._begins, self._lengths, self._sizes = self._known
 
     def places(self, numbers: Array) -> Places:
-        """Find records; ``damage.record`` if one is not in its group."""
+        """Find records; raise ``damage.record`` if one is not in its group."""
         groups = np.searchsorted(self._ends, numbers, side="right")
         begins = self._begins[groups]
         if not begins.all():
@@ -123,7 +124,7 @@ class Groups:
         return places
 
     def record(self, number: int) -> memoryview:
-        """Find one record, in less time than several take."""
+        """Find one record, faster than with `places`."""
         group = int(self._ends.searchsorted(number, "right"))
         known = self._known[:, group]
         if not known[0]:
@@ -152,7 +153,7 @@ class Groups:
                 size = 0
         self._lengths[group] = length
         self._sizes[group] = length if size is None else size
-        self._begins[group] = begin  # the last, for other threads
+        self._begins[group] = begin  # set last: other threads test it
 
 
 def _checksum(table: bytes | Array, place: str) -> bytes:

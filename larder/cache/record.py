@@ -1,16 +1,16 @@
 """The bytes of one record of a cache file, and the digest of many.
 
 Records are in groups: see `larder.cache.group`. The schema is stored under the key ``schema``,
-which sorts after all others, so that a file is written from front to back. A record is its fields
-in the order of the schema, then a CRC-32C (u32)::
+which sorts after all other keys, so that a file is written from front to back. A record is its
+fields in the order of the schema, then a CRC-32C (u32)::
 
     [presence: u8, 0 or 1]   if the field is optional; nothing follows a 0
     [dimension: u32] ...     one per open dimension of the schema
     elements                 in C order
 
 All numbers are little-endian; nothing is padded or aligned. The CRC-32C of the fields continues
-from that of the file's place, xor the record's number from 0 on: so another record never passes for
-this one.
+from the CRC-32C of the file's place, xor the record's number from 0 on. So another record never
+passes for this record.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ SCHEMA_KEY: Final = b"schema"
 
 @dataclass(frozen=True, slots=True)
 class CacheFileFacts:
-    """The published facts of a cache file, which are checked when it is read.
+    """Published facts of a cache file, which are checked when the file is read.
 
     Attributes:
         sha256: Digest of the file; depends on the page size of the machine that built it.
         digest: Digest of the schema and the ordered records; see
             `larder.cache.record.ContentDigest`.
-        place: Which file of which cache it is; see `larder.versions.layout.cache_place`.
+        place: Identity of the file and its cache; see `larder.versions.layout.cache_place`.
     """
 
     bytes: int
@@ -50,7 +50,7 @@ class CacheFileFacts:
     place: str = ""
 
     def compare(self, size_bytes: int, sha256: str | None, where: str) -> None:
-        """Refuse a file that is not the published one; its digest may be left out."""
+        """Refuse a file that differs from the published file; its digest may be left out."""
         if size_bytes != self.bytes:
             message = f"the file has {size_bytes} bytes instead of {self.bytes}"
             raise DamageError("damage.size", message, where=where)
@@ -67,7 +67,7 @@ Buffer = bytes | bytearray | memoryview
 
 _extend: Final = google_crc32c.extend
 _CHECKSUM = struct.Struct("<I")
-# The CRC-32C of any bytes followed by their own CRC-32C, little-endian; wherever it began.
+# The CRC-32C of any bytes followed by their own CRC-32C, little-endian, for any initial value.
 _RESIDUE: Final = 0x48674BC7
 _DIFFERS: Final = "the checksum does not match"
 _ODD: Final = "the bytes are not a record of the schema"
@@ -76,15 +76,15 @@ _GATHERED_BYTES: Final = 4 << 10
 """Longer values are copied one by one."""
 
 _PIECE_BYTES: Final = 64 << 10
-"""Larger pieces of memory come from the system, which takes longer than to fill them."""
+"""Larger pieces of memory come from the system, which takes longer than filling them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
     """A field, prepared for encoding and decoding.
 
-    ``closed`` and ``bytes`` are its shape and length if no dimension is open; else ``dims`` reads
-    the open dimensions.
+    ``closed`` and ``bytes`` are the shape and the length if no dimension is open; else ``dims``
+    reads the open dimensions.
     """
 
     name: str
@@ -105,15 +105,15 @@ class _Slot:
         return cls(field.name, dtype, field.shape, closed, field.optional, dims, size_bytes)
 
     def fill(self, dims: Iterable[int]) -> tuple[int, ...]:
-        """The shape, with the open dimensions taken from ``dims``."""
+        """Return the shape, with the open dimensions taken from ``dims``."""
         given = iter(dims)
         return tuple(next(given) if size is None else size for size in self.shape)
 
 
 class Places(NamedTuple):
-    """Records in a memory: their numbers, and the places where each begins and ends.
+    """Records in a memory: their numbers, starts and stops.
 
-    The memory is no array: what shows a variable, as for a traceback, would read one.
+    The memory is not an array: a tool that shows variables, as in a traceback, would read an array.
     """
 
     memory: memoryview
@@ -128,18 +128,18 @@ class Places(NamedTuple):
             yield number, self.memory[start:stop]
 
     def check(self, wrong: Array, message: str) -> None:
-        """Refuse the first record of which something is wrong."""
+        """Refuse the first record for which ``wrong`` is true."""
         if wrong.any():
             raise damage(message, int(self.numbers[wrong.argmax()]))
 
 
 class _Span(NamedTuple):
-    """A field that is in the same place of every record.
+    """A field that has the same place in every record.
 
     Attributes:
-        dims: The open dimensions, which stand before the elements.
+        dims: The open dimensions, before the elements.
         begin: The place of the first element.
-        end: The place after the last one.
+        end: The place after the last element.
         rows: The bytes of each row of the column.
     """
 
@@ -149,7 +149,7 @@ class _Span(NamedTuple):
     rows: Array
 
     def fill(self, rows: Array, memory: memoryview, starts: Array) -> None:
-        """Copy the elements of records, which start at these bytes of a memory, into some rows."""
+        """Copy the elements of records at ``starts`` in a memory into rows of the column."""
         width, starts = self.end - self.begin, starts + self.begin
         if width <= _GATHERED_BYTES:
             most = _PIECE_BYTES // max(1, width)
@@ -159,19 +159,19 @@ class _Span(NamedTuple):
             return
         out: Any = self.rows.reshape(-1)
         if width < _PIECE_BYTES:
-            out = out.data  # which costs a third, but other threads wait while it is copied
+            out = out.data  # takes a third of the time, but other threads wait during the copy
         for to, start in zip((rows * width).tolist(), starts.tolist(), strict=True):
             out[to : to + width] = memory[start : start + width]
 
 
 def gathered(memory: memoryview, starts: Array, width: int) -> Array:
-    """Copy the bytes from each of some places on, to a row each."""
+    """Copy ``width`` bytes from each start to a row."""
     every: Array = np.ndarray((len(memory) - width + 1, width), np.uint8, memory, 0, (1, 1))
     return every[starts]
 
 
 class Codec:
-    """Turns the values of a file's records into bytes and back. May be used by many threads."""
+    """A codec between the values of a file's records and bytes, for many threads."""
 
     def __init__(self, schema: RecordSchema, place: str = "") -> None:
         self.schema = schema
@@ -181,14 +181,17 @@ class Codec:
         self.record_bytes = (
             _CHECKSUM.size + sum(slot.bytes for slot in self._slots) if schema.is_fixed else None
         )
-        """Of every record; None if they differ."""
+        """Length of every record; None if lengths differ."""
 
     def encode(self, values: Mapping[str, Value], number: int = 0) -> bytes:
-        """The record of these values, by field, as the one with that number.
+        """Encode values, by field, as the record with this number.
 
-        Arrays have the field's dtype (in any byte order) and shape; bytes are those of a
-        one-dimensional ``uint8`` field; None or no value is that of an optional field.
-        ``cache.schema``: a dimension is too large.
+        Arrays have the field's dtype (in any byte order) and shape. Bytes fill a one-dimensional
+        ``uint8`` field. An optional field may be None or missing.
+
+        Raises:
+            FatalError: ``cache.schema``: a dimension is too large, or a value has another dtype or
+                number of dimensions than its field.
         """
         assert values.keys() <= self._names, "all fields are in the schema"
         pieces: list[Any] = []
@@ -201,14 +204,15 @@ class Codec:
         return b"".join(pieces)
 
     def encode_each(self, records: Iterable[Mapping[str, Value]]) -> Iterator[Buffer]:
-        """The records of a file from its first on."""
+        """Yield the records of a file from its first on."""
         for number, values in enumerate(records):
             yield self.encode(values, number)
-            del values  # they may be large, and the next ones are made now
+            del values  # they may be large, and the next values are made now
 
     def encode_rows(self, blocks: Iterable[Mapping[str, Array]]) -> Iterator[Buffer]:
-        """The same, given the values of many records at once, in the rows of arrays; no field is
-        optional, and no dimension is open.
+        """Like `encode_each`, for blocks of many records, in the rows of arrays.
+
+        The schema must have no optional field and no open dimension.
         """
         numbers = count()
         for columns in blocks:
@@ -221,16 +225,16 @@ class Codec:
                 yield record.data
 
     def decode(self, record: Buffer, number: int = 0) -> dict[str, Array]:
-        """The values of a record as new arrays, without the fields that it does not have.
+        """Return the values of a record as new arrays, without fields that the record lacks.
 
-        Does not verify the checksum; see `check`.
+        The checksum is not verified; see `check`.
         """
         columns: dict[str, list[Array | None]] = {name: [None] for name in self.schema.names}
         self._read(columns, False, record, number, 0)
         return {name: value for name, (value,) in columns.items() if value is not None}
 
     def read_rows(self, columns: Columns, rows: Array, places: Places, *, check: bool) -> None:
-        """Read records into rows of an array or list per field, as `empty_columns` makes them.
+        """Read records into rows of the columns from `empty_columns`, an array or list per field.
 
         Fields without a column are skipped. With ``check``, records are compared with their
         checksums.
@@ -249,7 +253,7 @@ class Codec:
                 dims = gathered(memory, starts + (span.begin - size), size)
                 places.check((dims != np.frombuffer(span.dims, np.uint8)).any(axis=1), _ODD)
             span.fill(rows, memory, starts)
-        if check:  # what was copied
+        if check:  # check the copies, not the file
             checksums = gathered(memory, starts + spans[-1].end, _CHECKSUM.size)
             wanted = checksums.view(_CHECKSUM.format)[:, 0].tolist()
             for row, number, checksum in zip(rows.tolist(), numbers.tolist(), wanted, strict=True):
@@ -260,7 +264,7 @@ class Codec:
                     raise damage(_DIFFERS, number)
 
     def _same_spans(self, columns: Columns) -> list[_Span] | None:
-        """Find the fields of every record; None if their places may differ."""
+        """Find the common places of fields; None if the places may differ between records."""
         spans: list[_Span] = []
         end = 0
         for slot in self._slots:
@@ -290,7 +294,7 @@ class Codec:
             del view  # a traceback would keep it for longer than the file is open
 
     def check(self, record: Buffer, number: int = 0) -> None:
-        """Compare a record with its checksum (``damage.record``), as the one with that number."""
+        """Raise ``damage.record`` unless the checksum matches the record and its number."""
         # The checksum's C code does not accept a memoryview, only an array over one.
         if len(record) < _CHECKSUM.size or (
             _extend(self._place_crc ^ number, np.frombuffer(record, np.uint8)) != _RESIDUE
@@ -298,7 +302,7 @@ class Codec:
             raise damage(_DIFFERS, number)
 
     def _spans(self, record: Buffer, number: int) -> Sequence[tuple[int, tuple[int, ...]] | None]:
-        """Find the place and the shape of each field; None where there is none."""
+        """Find the place and the shape of each field; None for a field that the record lacks."""
         spans: list[tuple[int, tuple[int, ...]] | None] = []
         offset, end = 0, len(record) - _CHECKSUM.size
         try:
@@ -342,12 +346,12 @@ def _encode(slot: _Slot, value: Value, pieces: list[Any]) -> None:
 
 
 def _rows(array: Array) -> Array:
-    """The bytes of each of its rows."""
+    """Return the bytes of each row of an array."""
     return array.reshape(len(array), math.prod(array.shape[1:])).view(np.uint8)
 
 
 def _open_dims(slot: _Slot, shape: Sequence[int]) -> bytes:
-    """Those of an array's shape that are open, as they are in a record."""
+    """Encode the open dimensions of an array's shape."""
     sizes = [size for size, want in zip(shape, slot.shape, strict=True) if want is None]
     if max(sizes, default=0) >= 1 << 32:
         message = f"field {slot.name!r} cannot have a dimension of {max(sizes)}"
@@ -356,7 +360,10 @@ def _open_dims(slot: _Slot, shape: Sequence[int]) -> bytes:
 
 
 def _array(slot: _Slot, value: Value) -> Array:
-    """The value as an array; the bytes of a part may be in a field that a decoder fills, too."""
+    """Return the value as an array; raise ``cache.schema`` if its type is not the field's.
+
+    The bytes of a part may be in a field that a decoder fills, too.
+    """
     if isinstance(value, bytes | bytearray | memoryview):
         array = np.frombuffer(value, np.uint8)
     else:
@@ -370,7 +377,7 @@ def _array(slot: _Slot, value: Value) -> Array:
 def empty_columns(
     fields: Iterable[Field], rows: int, empty: Callable[..., Array] = np.empty
 ) -> dict[str, Column]:
-    """Columns for `Codec.read_rows`: an array if values can be stacked, else a list of None."""
+    """Make columns for `Codec.read_rows`: an array if values can be stacked, else a list."""
     return {
         field.name: empty((rows, *field.shape), field.dtype) if field.stackable else [None] * rows
         for field in fields
@@ -380,9 +387,9 @@ def empty_columns(
 class ContentDigest:
     """The digest of a cache's content: its schema and its records in order.
 
-    It is the sha256 of `RecordSchema.content`, followed by each record without its checksum, each
-    preceded by its length (u64, little-endian). It depends on neither the page size nor LMDB, nor
-    on where the file is.
+    The digest is the sha256 of `RecordSchema.content` and of each record without its checksum, each
+    preceded by its length (u64, little-endian). The digest does not depend on the page size, on
+    LMDB, or on the place of the file.
     """
 
     def __init__(self, schema: RecordSchema) -> None:
@@ -401,7 +408,7 @@ class ContentDigest:
 
 
 class ChecksumDigest(ContentDigest):
-    """The same of the records' checksums in place of the records, so that these are hashed once."""
+    """A content digest of checksums instead of records, so that records are hashed only once."""
 
     def add(self, record: Buffer) -> None:
         self._hash.update(memoryview(record)[-_CHECKSUM.size :])

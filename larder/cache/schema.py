@@ -6,8 +6,8 @@ A schema is kept once per LMDB file as canonical JSON (sorted keys, no white spa
      "format":"larder-cache-3","lmdb":"0.9","place":"segments/SEG/caches/CACHE/SPLIT"}
 
 A dimension that differs between records is null. ``lmdb`` is the release line of LMDB that defines
-the file format. It, the place of the file and the digest of its content belong to the file, not to
-the content, so content digests do not cover them.
+the file format. ``lmdb``, ``place`` and ``digest`` belong to the file, not to the content, so
+content digests do not cover them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Field:
     Attributes:
         name: Unique within the schema.
         dtype: One of `DTYPES`.
-        shape: A dimension is None if it differs between records; ``()`` is a scalar.
-        optional: Whether some records do not have it.
+        shape: Dimensions; None for a dimension that differs between records, ``()`` for a scalar.
+        optional: Whether some records lack the field.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Field:
 
     @property
     def kind(self) -> str:
-        """Type and number of dimensions, such as ``uint8[3]``: the same in files read as one."""
+        """Type and number of dimensions, such as ``uint8[3]``: equal in files read as one."""
         return f"{self.dtype}[{len(self.shape)}]"
 
     @property
@@ -78,7 +78,7 @@ class Field:
 
     @property
     def least_bytes(self) -> int:
-        """The bytes that every record has of it: none if it differs between records."""
+        """Bytes of the field in every record; 0 if they differ between records."""
         size = math.prod(size for size in self.shape if size is not None)
         return size * np.dtype(self.dtype).itemsize if self.stackable else 0
 
@@ -108,20 +108,20 @@ class RecordSchema:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether all records have as many bytes."""
+        """Whether all records have the same length."""
         return all(field.stackable for field in self.fields)
 
     def select(self, names: Sequence[str] | None) -> tuple[Field, ...]:
-        """The fields with these names, in the order of ``names``; all if None."""
+        """Return the fields with these names, in the order of ``names``; all if None."""
         by_name = {field.name: field for field in self.fields}
         return self.fields if names is None else tuple(by_name[name] for name in names)
 
     def content(self) -> bytes:
-        """Canonical JSON of format and fields: what the content digest covers."""
+        """Return canonical JSON of format and fields, for the content digest."""
         return canonical_json(self._plain())
 
     def document(self, **file: str) -> bytes:
-        """Canonical JSON as it is stored in the file, with what is said of that."""
+        """Return the canonical JSON stored in the file, with facts about the file."""
         return canonical_json({**self._plain(), "lmdb": LMDB_LINE, **file})
 
     def _plain(self) -> dict[str, Any]:
@@ -138,8 +138,11 @@ class RecordSchema:
 
     @classmethod
     def parse(cls, data: bytes, where: str, **file: str) -> RecordSchema:
-        """The schema whose `document` this is; ``cache.format`` for another format or LMDB,
-        ``damage.digest`` if it is that of another file.
+        """Parse a `document`.
+
+        Raises:
+            FatalError: ``cache.format``: another format or release line of LMDB.
+            DamageError: ``damage.digest``: the document is of another file.
         """
         try:
             plain = parse_bounded(data)
@@ -165,7 +168,7 @@ def _field(plain: Mapping[str, Any]) -> Field:
 
 
 def check_room(fields: Iterable[Field], records: int, size_bytes: int) -> None:
-    """Raise ValueError if a file of a length cannot have this many records with these fields."""
+    """Raise ValueError if a file of ``size_bytes`` is too small for its records and fields."""
     least_bytes = records * sum(field.least_bytes for field in fields)
     if least_bytes > size_bytes:
         message = f"{records:,} records take {least_bytes:,} bytes or more"

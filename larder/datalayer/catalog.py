@@ -1,12 +1,12 @@
-"""The caches of a storage: what there is, what is in use, and how one is removed.
+"""Caches of a storage: list them, find their users, remove them.
 
-A cache in a directory is in use while a process has its file open, which the system knows. One that
-is read from copies has a lease of every machine that has opened it: a small object beside it, whose
-time is that of the store's clock. Whoever has copies of all files does not need the storage any
-more; the lease is for the others, and for trials that go on later.
+A cache in a directory is in use while a process has a file of the cache open; the operating system
+knows. A cache that is read from copies has a lease for each machine that has opened it: a small
+object with the time of the store's clock. A machine with copies of all files does not need the
+storage any more; the lease protects other machines, and trials that resume later.
 
-What publishes a cache is removed first. So whoever opens it at that moment has all of it, or builds
-it anew.
+A removal begins with cache.json. So a process that opens the cache at that moment has all of it, or
+builds the cache anew.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FILE: Final = re.compile(rf"{KEY}|[0-9a-f]{{64}}\.mdb|(?:leases|work)/[^/]+")
 
 
 def hold(store: Store) -> None:
-    """Say that this machine uses a cache, if it may: once a day."""
+    """Write this machine's lease of a cache, at most once a day; ignore the store's errors."""
     node = platform.node() or "a machine"
     key = layout.lease_key(f"machine-{sha256_hex(node.encode())[:16]}")
     with suppress(LarderError):
@@ -55,7 +55,7 @@ def hold(store: Store) -> None:
 
 
 def list_caches(storage: str | None) -> dict[str, Any]:
-    """The JSON document of ``larder cache ls``."""
+    """Return the JSON document of ``larder cache ls``."""
     root, now_us = storage_of(storage), time.time_ns() // 1_000
     caches = []
     for names, info in _documents(root):
@@ -75,14 +75,14 @@ def list_caches(storage: str | None) -> dict[str, Any]:
 def remove_caches(
     dataset_id: str, version: str, split: str | None, storage: str | None, force: bool = False
 ) -> dict[str, Any]:
-    """Remove the caches of a dataset's version, or one of them; returns the JSON document.
+    """Remove the caches of a dataset's version, or of one split; return the JSON document.
 
-    ``force`` disregards the leases of machines. A cache stays if a process has its file open, or
-    the copy on this machine.
+    ``force`` disregards the leases of machines. A cache stays if a process has open a file of the
+    cache, or a copy on this machine.
 
     Raises:
-        ConfigError: ``cache.missing``; ``cache.in_use``, and then none is removed; or the storage
-            is a directory that cannot be written.
+        ConfigError: ``cache.missing``; ``cache.in_use``, and then no cache is removed; or the
+            storage is a directory that cannot be written.
         StoreError: The storage cannot be written.
     """
     root = storage_of(storage)
@@ -109,8 +109,10 @@ def remove_caches(
 
 
 def _documents(root: Place) -> Iterator[tuple[dict[str, Any], ObjectInfo]]:
-    """The documents of all caches, with what their keys say; ``store.missing`` for a directory that
-    does not exist.
+    """Yield the names in the key of each cache's document, and the document's object.
+
+    Raises:
+        StoreError: ``store.missing``: the storage is a directory that does not exist.
     """
     for info in chain.from_iterable(root.store().list()):
         if match := _DOCUMENT.fullmatch(info.key):
@@ -118,9 +120,9 @@ def _documents(root: Place) -> Iterator[tuple[dict[str, Any], ObjectInfo]]:
 
 
 def _users(place: Place, now_us: int, stack: ExitStack, force: bool = False) -> list[str]:
-    """Users of a cache. Without any, no process can open it until the end of the stack.
+    """Return users of a cache. If there are none, no process can open it until the stack ends.
 
-    ``force`` looks for processes here with an open copy, and disregards leases.
+    ``force`` disregards leases, and looks for processes on this machine with an open copy.
     """
     users = [
         f"{each.lease.holder} until {format_time(each.until_us)}"
@@ -143,7 +145,10 @@ def _remove(place: Place) -> list[ObjectInfo]:
         published = read_cache(store, place.name)
 
     def is_published(info: ObjectInfo) -> bool:
-        """Not a file of a builder, which comes after the document of before; times are inexact."""
+        """Whether an object is not a builder's file, which is newer than the published document.
+
+        Clocks are inexact, so the files that the document names always count as published.
+        """
         named = published is not None and info.key in _names(published)
         return named or info.modified_us <= published_us or not info.key.endswith(".mdb")
 
@@ -154,7 +159,7 @@ def _remove(place: Place) -> list[ObjectInfo]:
         remove_abandoned_below(place.directory, [place.directory])
     cache = read_cache(store, place.name)
     if cache and _names(cache) & {info.key for info in infos}:
-        store.delete(KEY)  # of a builder that found its files there: the next one builds them
+        store.delete(KEY)  # its builder reused files that are now deleted; the next builds them
     return infos
 
 

@@ -1,4 +1,4 @@
-"""Copies of caches on this machine: within a limit, those go first that were opened longest ago.
+"""Copies of caches on this machine; above a limit, the copies opened longest ago are removed first.
 
 A copy is never removed while a process has it open: see `larder.disk.open_shared`.
 """
@@ -26,14 +26,14 @@ from larder.store.download import Room, free_room, locked
 from larder.units import format_bytes
 
 VARIABLE: Final = "LARDER_CACHE_BYTES"
-"""Environment variable that says how many bytes all copies may have."""
+"""Environment variable for the most bytes of all copies."""
 
 _COPY: Final = re.compile(r"[0-9a-f]{64}\.mdb")
 _LOCK: Final = ".room.lock"
 
 
 def limit_of(given: Any) -> int | None:
-    """The limit that is given, or that of the variable; None without one."""
+    """Return the given limit, or the variable's; None without a limit."""
     if given is not None:
         return size_bytes(given, "cache_bytes")
     text = os.environ.get(VARIABLE)
@@ -41,14 +41,15 @@ def limit_of(given: Any) -> int | None:
 
 
 def stamp_of(path: Path) -> Path:
-    """The file that says that a copy was verified, and when it was last opened."""
+    """Return the path of a verified copy's stamp; its time is when the copy was last opened."""
     return path.with_suffix(".verified")
 
 
 def room_below(root: Path, limit_bytes: int | None) -> Room:
-    """Makes room for one more copy; ``store.full`` if those that are open leave too little.
+    """Return a function that makes room for one more copy.
 
-    What a killed process was fetching beside it is removed.
+    The function first removes the drafts that killed processes left in the folder, and raises
+    ``store.full`` if open copies leave too little room.
     """
 
     @contextmanager
@@ -64,7 +65,7 @@ def room_below(root: Path, limit_bytes: int | None) -> Room:
 
 
 def evict(root: Path, limit_bytes: int | None, size_bytes: int) -> None:
-    """Remove copies until one of so many bytes is within the limit, if there is one."""
+    """Remove copies until ``size_bytes`` more fit within the limit, if any; else ``store.full``."""
     if limit_bytes is None:
         return
     with disk_errors(root):
@@ -81,7 +82,7 @@ def evict(root: Path, limit_bytes: int | None, size_bytes: int) -> None:
 
 
 def check_fit(folder: Path, limit_bytes: int | None, size_bytes: int) -> None:
-    """Refuse a cache, to be copied to a folder, that will not fit there (``store.full``)."""
+    """Raise ``store.full`` if a cache will not fit into the folder for its copy."""
     if limit_bytes is None:
         check_room(folder, size_bytes, lambda: folder_bytes(folder))
     else:
@@ -103,7 +104,7 @@ class _Copy(NamedTuple):
 
 
 def _copies(root: Path) -> tuple[list[_Copy], int]:
-    """All copies, and their bytes, with those of the files that are being written."""
+    """Return all copies, and the bytes of copies and of drafts being written."""
     copies, writing_bytes = [], 0
     for path in root.rglob("*"):
         with suppress(FileNotFoundError):
@@ -118,6 +119,6 @@ def _copies(root: Path) -> tuple[list[_Copy], int]:
 
 
 def _is_gone(draft: Path) -> bool:
-    with suppress(OSError):  # another user's
+    with suppress(OSError):  # the draft of another user
         return removed_if_abandoned(draft)
     return False

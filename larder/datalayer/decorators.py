@@ -1,4 +1,4 @@
-"""The decorators of training code: what a function returns is cached, and read by every rank."""
+"""Decorators for training code: cache the elements that a function returns for all ranks."""
 
 from __future__ import annotations
 
@@ -41,29 +41,31 @@ _FILE_BYTES: Final = 4 * 10**9
 
 
 class Options(TypedDict, total=False):
-    """What both decorators take besides.
+    """Options of both decorators.
 
     Attributes:
-        storage: URL or path of the storage. By default ``$LARDER_CACHE``, or what the experiment's
-            config says in ``data.data_layer``, or ``data_layer``; else ``~/data/determined``.
-        cache_dir: Where a cache in a bucket is copied to; as of `larder.open`.
-        cache_bytes: Most bytes of all copies, such as ``"200 GB"``; by default
-            ``$LARDER_CACHE_BYTES``, or as many as fit on the disk. Those that were opened longest
-            ago are removed, never one that is open.
-        rank: Number of this process, from 0; and of ``world``, by default as its launcher says.
-        world: The number of all processes.
-        seed: Of the shuffle; by default that of the trial of Determined, or 0.
-        batch_size: Elements of a batch, of all ranks together; by default that of the experiment,
-            ``global_batch_size``. A tf.data.Dataset has no batches, and needs it only to go on
-            where a trial stopped.
-        batch_size_per_rank: Instead, elements of a rank's part of a batch.
-        on_change: What becomes of a cache if the function has changed since: ``warn`` logs that
-            and reads it, unless its elements are others; ``error`` refuses; ``rebuild`` replaces.
+        storage: URL or path of the storage. The default is ``$LARDER_CACHE``, then
+            ``data.data_layer`` or ``data_layer`` of the experiment's config, then
+            ``~/data/determined``.
+        cache_dir: Directory for copies of a cache in a bucket, as for `larder.open`.
+        cache_bytes: Most bytes of all copies, such as ``"200 GB"``. The default is
+            ``$LARDER_CACHE_BYTES``, or the free disk. The copies that were opened longest ago are
+            removed first; an open copy is never removed.
+        rank: Number of this process, from 0. The launcher gives the default of rank and world.
+        world: Number of processes.
+        seed: Seed of the shuffle; by default the seed of Determined's trial, or 0.
+        batch_size: Elements of a batch over all ranks; by default the experiment's
+            ``global_batch_size``. A tf.data.Dataset has no batches, and needs the size only to
+            resume a trial.
+        batch_size_per_rank: Elements of a rank's part of a batch, instead of ``batch_size``.
+        on_change: Reaction to a changed function. ``warn`` logs the change and reads the cache,
+            unless the elements differ in structure, type or shape; ``error`` refuses; ``rebuild``
+            replaces the cache.
         max_bytes: Most bytes of the cache, such as ``"20 GB"``; by default the free disk, less 5
             percent.
         max_records: Most elements.
-        file_bytes: After how many bytes of elements a build begins the next file, such as
-            ``"500 MB"``; by default 4 GB. Of a cache that is copied, files are fetched one by one.
+        file_bytes: Bytes of elements after which a build begins the next file, such as
+            ``"500 MB"``; by default 4 GB. Files of a copied cache are fetched one by one.
     """
 
     storage: str | Path | None
@@ -94,32 +96,31 @@ def cache_train_dataset(
     """Cache the training data that a function returns, and read each rank's part of it.
 
     The function returns a tf.data.Dataset, or an iterator of arrays, or of tuples or dictionaries
-    of them. It is called if its cache is not there yet. Arguments of the decorated function are
-    passed on, and are part of what is reported if it changes.
+    of arrays. Larder calls the function if no cache exists. Arguments of the decorated function are
+    passed on; a changed argument is reported like a changed function.
 
-    Instead of it, a tf.data.Dataset is returned with the same element_spec, to be batched; else a
-    `larder.readers.loader.Loader` of batches, or without a batch size of single elements. Every
-    iteration is an epoch. Rank r of w has every w-th element from the r-th on; what the ranks
-    cannot share evenly is left out.
+    The decorated function returns a tf.data.Dataset with the same element_spec, to be batched by
+    the caller. For other results it returns a `larder.readers.loader.Loader` of batches, or of
+    single elements if no batch size is known. Every iteration is an epoch. Rank r of w has every
+    w-th element from the r-th on; elements that the ranks cannot share evenly are left out.
 
     Args:
-        dataset_id: Name of the dataset: of a folder in the storage.
-        dataset_version: Name of its version, a string.
+        dataset_id: Name of the dataset, and of its folder in the storage.
+        dataset_version: Name of the dataset's version.
         shuffle: Shuffle all elements, in another order for each epoch.
         skip_shuffle_end_of_epoch: Keep the order of the first epoch.
-        skip_shuffle_at_epoch_end: The same; the name in the code of the data layer.
-        offset: How many elements the rank has trained with: batches times their size. By default
-            what Determined says of the trial.
-        state: Instead, for a loader, what its ``state_dict`` has returned, with any number of
-            ranks.
+        skip_shuffle_at_epoch_end: Alias of ``skip_shuffle_end_of_epoch``, as in the data layer.
+        offset: Elements that the rank has trained with: batches times their size. Determined's
+            trial gives the default.
+        state: A loader's ``state_dict()``, instead of ``offset``. The number of ranks may differ.
         options: See `Options`.
 
     Raises:
-        ConfigError: ``config.invalid_value``: a name, number or result that cannot be used;
+        ConfigError: ``config.invalid_value``: an unusable name, number or result;
             ``cache.changed``; ``config.path``: the storage cannot be written, or read.
         FatalError: ``run.endless``: the dataset does not end, or exceeds a limit;
-            ``cache.schema``: elements that a cache cannot hold, or others than those of the cache;
-            ``cache.format``: a cache of YogaDL.
+            ``cache.schema``: a cache cannot hold the elements, or the cache holds elements of
+            another structure, type or shape; ``cache.format``: a cache of YogaDL.
         DamageError: The cache is damaged.
         StoreError: ``store.full``; or the store cannot be reached, or refuses.
     """
@@ -138,17 +139,17 @@ def cache_train_dataset(
 def cache_validation_dataset(
     dataset_id: str, dataset_version: str, shuffle: bool = False, **options: Unpack[Options]
 ) -> Callable[[Callable[..., Any]], Decorated]:
-    """Cache validation data; as `cache_train_dataset`, which it may share id and version with.
+    """Cache validation data, like `cache_train_dataset`; both may have the same id and version.
 
-    All elements are used, so that some ranks may have one more. Each iteration begins with the
-    first one, in the same order.
+    All elements are used; some ranks may have one more than others. Each iteration begins with the
+    first element and keeps the order.
     """
     return _decorator(dataset_id, dataset_version, _Use("val", shuffle, True, 0, None), options)
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What a dataset is read for, and from where on."""
+    """The purpose of reading a dataset, and the element to begin with."""
 
     suffix: str
     shuffle: bool
@@ -193,7 +194,7 @@ def _decorator(
 
 
 def _read(caching: Caching, use: _Use, options: Options) -> Any:
-    # All that may be refused, before a build that may take long.
+    # Check all options before a build, which may take long.
     name, trial = caching.place.name, this_trial()
     rank = rank_of(options.get("rank"), options.get("world"))
     size = _batch_size(options, rank.world, trial)
@@ -212,7 +213,7 @@ def _dataset(
     offset: int,
     seed: int,
 ) -> Any:
-    """The part of a rank, from an offset on."""
+    """Return the rank's part of the dataset, from an offset on."""
     rank, world, said_by = ranked
     if use.suffix == "train" and cache.records < world:
         message = f"{cache.records} elements cannot be shared by {world} ranks"
@@ -274,7 +275,7 @@ def _schedule(cache: LayerCache, use: _Use, size: int, seed: int) -> LayerSchedu
 
 
 def _batch_size(options: Options, world: int, trial: Trial | None) -> int | None:
-    """Of all ranks together; None if nobody says it."""
+    """Return the batch size of all ranks together; None if neither options nor trial give it."""
     of_all, per_rank = options.get("batch_size"), options.get("batch_size_per_rank")
     if of_all is None and per_rank is None:
         if trial is None or trial.batch_size is None:
@@ -284,11 +285,11 @@ def _batch_size(options: Options, world: int, trial: Trial | None) -> int | None
 
 
 _trained: dict[str, str] = {}
-"""By trial, the cache that it trains with: what the platform says of its batches is of this one."""
+"""The training cache by trial: Determined's count of batches is valid for this cache only."""
 
 
 def _offset(name: str, use: _Use, per_rank: int | None, trial: Trial | None) -> int:
-    """After how many elements of the rank the dataset begins."""
+    """Return how many elements of the rank to skip."""
     if use.offset is not None or use.state is not None:
         return use.offset or 0
     if trial is None:

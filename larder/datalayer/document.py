@@ -1,12 +1,12 @@
-"""cache.json: the last write of a cache, which says what its elements are, and where.
+"""cache.json: the last write of a cache, with the description and the files of its elements.
 
 ::
 
     STORAGE/ID/VERSION/
-      SHA256.mdb ...         the records, in files that are named by their digests
+      SHA256.mdb ...         the records, in files named by their digests
       cache.json             the last write, created if absent
-      leases/                of machines that have a copy: see `larder.datalayer.catalog`
-      work/conditions.json   in a bucket: which conditional writes it keeps
+      leases/                leases of machines with a copy: see `larder.datalayer.catalog`
+      work/conditions.json   in a bucket: the conditional writes that the bucket honours
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ BUILD_AGAIN: Final = "remove it (larder cache rm), or use another version, and i
 
 @dataclass(frozen=True, slots=True)
 class LayerFile:
-    """A file of a cache, below the folder of the document.
+    """A file of a cache, in the folder of the document.
 
     Attributes:
-        digest: Of its schema and the checksums of its records.
+        digest: Digest of the schema and the checksums of the records.
     """
 
     bytes: int
@@ -52,21 +52,21 @@ class LayerFile:
         return f"{self.sha256}.mdb"
 
     def check(self) -> None:
-        """Called where a document is read."""
+        """Raise ValueError for impossible sizes; called when a document is read."""
         if not 0 < self.records <= self.bytes:
             raise ValueError(f"a file of {self.bytes} bytes has {self.records} records")
 
 
 @dataclass(frozen=True, slots=True)
 class LayerCache:
-    """A cache that is complete.
+    """A complete cache.
 
     Attributes:
         name: ``ID/VERSION``.
         kind: ``tensorflow`` if the function returned a tf.data.Dataset, else ``arrays``.
-        function: Digests of what it was, from `larder.datalayer.function`.
-        leaves: The arrays of its elements.
-        files: In the order of the records.
+        function: Digests from `larder.datalayer.function`.
+        leaves: The arrays of an element.
+        files: Files in the order of the records.
     """
 
     format: str
@@ -93,7 +93,7 @@ class LayerCache:
         return CacheFileFacts(file.bytes, file.sha256, file.digest, file.records, place)
 
     def check(self) -> None:
-        """Called where a document is read."""
+        """Raise ValueError for an invalid document; called when a document is read."""
         check_paths([leaf.path for leaf in self.leaves])
         if not self.files:
             raise ValueError("it has no files")
@@ -106,16 +106,16 @@ class LayerCache:
 
 
 def file_place(name: str, number: int) -> str:
-    """Which file of which cache it is: a record of another one never passes for one of its own."""
+    """Return the identity of a cache file, by which records of another file fail the check."""
     return f"{name}/{number}"
 
 
 def read_cache(store: Store, name: str) -> LayerCache | None:
-    """The document of a cache; None while there is none.
+    """Return the document of a cache; None if it does not exist.
 
     Raises:
-        DamageError: It is damaged.
-        FatalError: ``cache.format``: there is a cache of YogaDL.
+        DamageError: The document is damaged, or of another format.
+        FatalError: ``cache.format``: the document is of another cache.
     """
     where = object_url(store.url, KEY)
 

@@ -1,16 +1,17 @@
-"""What the elements of a dataset are made of, and how they fill the fields of records.
+"""Elements of a dataset, and their layout in the fields of records.
 
-An element is an array, or a tuple or dictionary of elements. Its arrays are its leaves, numbered in
-order; leaf N fills the field ``N``:
+An element is an array, or a tuple or dictionary of elements. The arrays of an element are its
+leaves, numbered in order; leaf N fills the field ``N``:
 
 =======================  =========================================================================
 numbers and booleans     as they are
 complex, bfloat16        their bytes, in one more dimension (`VIEWED`)
-strings                  the bytes of all of them; ``N.lengths`` has their lengths, in their shape
+strings                  the bytes of all strings; ``N.lengths`` has their lengths, in the shape
+                         of the array
 =======================  =========================================================================
 
-Nothing is pickled: a path of steps says where in an element a leaf is, ``.NAME`` in a dictionary
-and ``[N]`` in a tuple.
+Nothing is pickled: a path of steps locates a leaf in an element, ``.NAME`` in a dictionary and
+``[N]`` in a tuple.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from larder.packages import require_module
 Shape = tuple[int | None, ...]
 
 VIEWED: Final = {"bfloat16": 2, "complex128": 16, "complex64": 8}
-"""Types that a cache has no fields for, and their bytes."""
+"""Types that have no field type, and their size in bytes."""
 
 STRINGS: Final = ("bytes", "str")
 
@@ -44,9 +45,9 @@ class Leaf:
     """An array of every element.
 
     Attributes:
-        path: The steps to it; none if the element is this array.
-        dtype: numpy's name of its type; ``bytes`` or ``str`` for strings.
-        shape: As the function says it; None for an unknown number of dimensions.
+        path: Steps to the array; empty if the element is the array.
+        dtype: numpy's name of the type; ``bytes`` or ``str`` for strings.
+        shape: Shape from the function's specification; None for an unknown number of dimensions.
         stored: The narrowest shape of all elements.
     """
 
@@ -56,7 +57,7 @@ class Leaf:
     stored: Shape = ()
 
     def check(self) -> None:
-        """Called where a document is read."""
+        """Raise ValueError for an invalid leaf; called when a document is read."""
         if self.dtype not in (*DTYPES, *VIEWED, *STRINGS) or len(self.path) > _MOST_STEPS:
             raise ValueError(f"{self.name} is of {self.dtype}")
         if self.shape is not None and not _fits(self.stored, self.shape):
@@ -64,11 +65,11 @@ class Leaf:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The name shown in messages."""
         return "".join(self.path) or "element"
 
     def fields(self, number: int, shape: Shape) -> Iterator[Field]:
-        """The fields of leaf ``number`` if its values have this shape."""
+        """Yield the fields of leaf ``number`` for values of this shape."""
         if self.dtype in STRINGS:
             yield Field(f"{number}.lengths", "int64", shape)
             yield Field(f"{number}", "uint8", (None,))
@@ -78,7 +79,7 @@ class Leaf:
             yield Field(f"{number}", self.dtype, shape)
 
     def values(self, number: int, value: np.ndarray[Any, Any]) -> Iterator[tuple[str, Value]]:
-        """What a value puts into the fields."""
+        """Yield a value's entry for each field."""
         if self.dtype in STRINGS:
             strings = [_bytes(each) for each in value.reshape(-1).tolist()]
             yield f"{number}.lengths", np.array([*map(len, strings)], np.int64).reshape(value.shape)
@@ -90,7 +91,7 @@ class Leaf:
             yield f"{number}", value
 
     def column(self, number: int, batch: Mapping[str, Any]) -> Any:
-        """The values of a batch: one array if all have one shape, else a list of arrays."""
+        """Return the values of a batch: one array if all shapes agree, else a list of arrays."""
         column = batch[f"{number}"]
         if self.dtype in STRINGS:
             lengths = batch[f"{number}.lengths"]
@@ -103,7 +104,7 @@ class Leaf:
         return column.view(dtype)[..., 0] if one else [row.view(dtype)[..., 0] for row in column]
 
     def _strings(self, data: Any, lengths: Any) -> Any:
-        """The strings of one element: one, or an array of objects."""
+        """Return the string of one element, or its strings as an array of objects."""
         raw, start = data.tobytes(), 0
         strings = np.empty(lengths.size, object)
         for place, length in enumerate(lengths.reshape(-1).tolist()):
@@ -114,7 +115,7 @@ class Leaf:
 
 
 def numpy_dtype(name: str) -> Any:
-    """A type of numpy, or of the package ml_dtypes."""
+    """Return a type of numpy, or of the package ml_dtypes."""
     if name in DTYPES or name.startswith("complex"):
         return np.dtype(name)
     require_module("tensorflow", "ml_dtypes")
@@ -122,13 +123,13 @@ def numpy_dtype(name: str) -> Any:
 
 
 def schema_of(leaves: Sequence[Leaf]) -> RecordSchema:
-    """The fields of the file: a dimension is open if the function does not say how long it is."""
+    """Return the schema of files; a dimension is open if the function does not give its length."""
     shapes = [(None,) * len(leaf.stored) if leaf.shape is None else leaf.shape for leaf in leaves]
     return RecordSchema(_fields(leaves, shapes))
 
 
 def stored_fields(leaves: Sequence[Leaf]) -> tuple[Field, ...]:
-    """The same, of which a dimension is open only if it differs between elements."""
+    """Return the fields of a file; a dimension is open only if it differs between elements."""
     return _fields(leaves, [leaf.stored for leaf in leaves])
 
 
@@ -138,7 +139,7 @@ def _fields(leaves: Sequence[Leaf], shapes: Sequence[Shape]) -> tuple[Field, ...
 
 
 def flattened(element: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The leaves of an element, with their paths; ``cache.schema`` for other containers."""
+    """Yield each leaf with its path; raise ``cache.schema`` for other containers."""
     name = "".join(path) or "an element"
     if len(path) > _MOST_STEPS:
         raise refused(f"{name} is nested more than {_MOST_STEPS} deep")
@@ -160,7 +161,7 @@ def flattened(element: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
 
 
 def assembled(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> Any:
-    """The element of these leaves, in their order: the reverse of `flattened`."""
+    """Build an element from its leaves in order: the reverse of `flattened`."""
     if len(paths) == 1 and not paths[0]:
         return values[0]
     groups: dict[str, list[int]] = {}
@@ -176,7 +177,7 @@ def assembled(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> Any:
 
 
 def check_paths(paths: Sequence[tuple[str, ...]]) -> None:
-    """Raise ValueError if they are not those of an element."""
+    """Raise ValueError unless an element with exactly these paths exists."""
     try:
         same = [path for path, _ in flattened(assembled(paths, range(len(paths))))]
     except (LookupError, StopIteration, FatalError):
@@ -186,7 +187,7 @@ def check_paths(paths: Sequence[tuple[str, ...]]) -> None:
 
 
 def leaves_of(element: Any) -> tuple[Leaf, ...]:
-    """The leaves of an iterator's first element: their dimensions may differ in others."""
+    """Return the leaves of an iterator's first element; other elements may have other lengths."""
     leaves = []
     for path, value in flattened(element):
         name = "".join(path) or "an element"
@@ -196,7 +197,7 @@ def leaves_of(element: Any) -> tuple[Leaf, ...]:
 
 
 def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
-    """A value of numpy, Python, PyTorch or TensorFlow; strings as an array of objects."""
+    """Convert a value of numpy, Python, PyTorch or TensorFlow; strings become an object array."""
     if isinstance(value, bytes | str):
         array = np.empty((), object)
         array[()] = value
@@ -224,7 +225,7 @@ def dtype_of(array: np.ndarray[Any, Any], name: str) -> str:
 
 
 def _string_type(value: Any) -> type:
-    """The type of a value, for which numpy's strings are plain ones."""
+    """Return the type of a value; numpy's strings count as plain strings."""
     return next((kind for kind in (bytes, str) if isinstance(value, kind)), type(value))
 
 
@@ -234,7 +235,7 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 
 
 class Encoder:
-    """Turns elements into the values of records, and notes their shapes."""
+    """An encoder of elements as values of records, which also collects the shapes."""
 
     def __init__(self, leaves: Sequence[Leaf]) -> None:
         self._leaves = tuple(leaves)
@@ -244,12 +245,12 @@ class Encoder:
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """With the shapes of all elements so far."""
+        """The leaves, with shapes that cover the elements seen so far."""
         shapes = zip(self._leaves, self._shapes, strict=True)
         return tuple(replace(leaf, stored=shape or ()) for leaf, shape in shapes)
 
     def values(self, element: Any) -> dict[str, Value]:
-        """The values by field; ``cache.schema`` names an element that differs from the first."""
+        """Return the values by field; raise ``cache.schema`` for an element unlike the first."""
         values: dict[str, Value] = {}
         pairs = list(flattened(element))
         if [path for path, _ in pairs] != self._paths:
@@ -265,7 +266,7 @@ class Encoder:
         return values
 
     def rows(self, elements: Any) -> dict[str, Any]:
-        """The same of several elements at once, which are known to be of one shape."""
+        """Return the values by field of several elements that are known to have one shape."""
         arrays = [value for _, value in flattened(elements)]
         self._shapes = [array.shape[1:] for array in arrays]
         leaves = enumerate(self._leaves)
@@ -288,7 +289,7 @@ class Encoder:
 
 
 def _fits(shape: Shape, wanted: Shape) -> bool:
-    """Whether a shape is as wanted, where None takes any length."""
+    """Whether a shape matches the wanted shape, where None takes any length."""
     return len(shape) == len(wanted) and all(
         size in (None, length) for size, length in zip(wanted, shape, strict=True)
     )

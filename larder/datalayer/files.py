@@ -1,10 +1,10 @@
-"""The files of a cache on this machine, read as one sequence of records.
+"""Cache files on this machine, read as one sequence of records.
 
-Files in a directory are mapped where they are. Others are read from copies, and training begins
-with the one that it reads first: a thread fetches the rest, in the order in which they are read.
-Whoever needs one before that opens it himself. A lock makes all of a machine wait for the one that
-fetches it, and another go on if that is killed. So nobody waits for the thread, which a forked
-child does not have.
+Files in a local directory are mapped in place. Other files are read from copies: training begins
+after the first file is copied, and a thread fetches the rest in reading order. A reader that needs
+a file earlier fetches the file itself. A lock makes other processes on the machine wait for the
+fetching process, and lets another continue if that process is killed. So no reader depends on the
+thread, which a forked child does not have.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ _ORDER_RECORDS: Final = 1 << 16
 
 
 class LayerFiles:
-    """The records of a cache. May be used by many threads and after a fork, and is pickled with the
-    paths of the files that are open.
+    """Records of a cache, for many threads and after a fork.
+
+    A pickle has the paths of the open files.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class LayerFiles:
     def read_into(
         self, columns: Mapping[str, Column], rows: Sequence[int], indices: Numbers
     ) -> None:
-        """As `larder.cache.file.CacheFileReader.read_into`."""
+        """Read records into columns; see `larder.cache.file.CacheFileReader.read_into`."""
         if len(self._readers) == 1:
             self._file(0).read_into(columns, rows, indices)
             return
@@ -70,14 +71,12 @@ class LayerFiles:
             self._file(home).read_into(columns, places[some], numbers)
 
     def open_all(self, *, is_new: bool) -> None:
-        """Open every file; of one that this process has built, nothing is compared."""
+        """Open every file; ``is_new``: this process built them, so no digest is compared."""
         for number in range(len(self._readers)):
             self._opened(number, is_new=is_new)
 
     def open_ahead(self, order: Order, position: int) -> None:
-        """Open the file with the record at a position of an order, and have a thread open those
-        that come after it.
-        """
+        """Open the file at a position of an order; a thread opens the files that follow."""
         if None not in self._readers:
             return
         first, *others = self._needed(order, position)
@@ -91,7 +90,7 @@ class LayerFiles:
             atexit.register(_end, thread, interrupt)
 
     def _needed(self, order: Order, position: int) -> list[int]:
-        """The files in the order in which an epoch needs them, from a position on."""
+        """Return the file numbers in the order in which the epoch needs them from a position on."""
         needed: dict[int, None] = {}
         for start in range(position, self._starts[-1], _ORDER_RECORDS):
             if len(needed) == len(self._readers):
@@ -109,7 +108,7 @@ class LayerFiles:
                 with interrupt.active():
                     interrupt.check()
                     self._file(number)
-            except BaseException as error:  # noqa: BLE001 - who needs the file tries again
+            except BaseException as error:  # noqa: BLE001 - a reader that needs the file tries again
                 if not interrupt.stopped:
                     _LOG.warning("%s", error)
                 return
@@ -122,17 +121,17 @@ class LayerFiles:
         name, facts = self._cache.files[number].name, self._cache.facts(number)
         path, stamp = (folder or local) / name, stamp_of(local / name)
         with _hinting(), nullcontext() if folder else alone(local, f".{name}.lock"):
-            if opened := self._readers[number]:  # by another thread, meanwhile
+            if opened := self._readers[number]:  # opened by another thread meanwhile
                 return opened
             while True:
                 try:
                     with _held(path):
                         if not is_new:
                             _check(path, facts, stamp)
-                        # The digest says that all is as it was built; a record is not checked.
+                        # The file's digest covers all records, so no record is checked again.
                         reader = open_file(path, facts, check_records=False)
                     break
-                except DamageError:  # or there is no copy
+                except DamageError:  # also raised if there is no copy
                     if folder or (is_new and path.exists()):
                         raise
                     path.unlink(missing_ok=True)
@@ -149,14 +148,14 @@ class LayerFiles:
 
 
 def _end(thread: threading.Thread, interrupt: Interrupt) -> None:
-    """At the end of the program, have a thread remove what it has fetched half of."""
+    """Let the thread remove its half-fetched file at the end of the program."""
     interrupt.stop()
     thread.join(_END_SECONDS)
 
 
 @contextmanager
 def alone(folder: Path, lock: str) -> Iterator[None]:
-    """Wait until no other process of this machine, or thread, has a lock in a folder."""
+    """Wait for a lock in a folder, and hold it: no other thread or process of this machine can."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / lock):
@@ -165,7 +164,7 @@ def alone(folder: Path, lock: str) -> Iterator[None]:
 
 @contextmanager
 def _hinting() -> Iterator[None]:
-    """Say what to do about a file that is missing, or is not the one that was published."""
+    """Add a hint to the error about a missing or damaged file."""
     try:
         yield
     except (DamageError, NotFoundError) as error:
@@ -188,9 +187,10 @@ def _held(path: Path) -> Iterator[None]:
 
 
 def _check(path: Path, facts: CacheFileFacts, stamp: Path) -> None:
-    """Compare a file with its digest, unless that was done and it has not been written since.
+    """Compare a file with its digest, unless the stamp shows that the file has not changed since.
 
-    The system's times of the file say that; what was written a moment ago is compared again.
+    The stamp has the file's device, inode and times. A file written a moment ago gets no
+    stamp, because the times may not show another write.
     """
     status = path.stat()
     facts.compare(status.st_size, None, str(path))

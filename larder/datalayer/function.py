@@ -1,8 +1,7 @@
-"""What the elements of a function follow from, as digests: its source, constants and arguments.
+"""Digests of a function's inputs: its source, constants and arguments.
 
-The source counts without comments, line breaks and decorators. Of what the function reads around
-it, plain values count: those of its closure and of its module. Digests alone are kept, as a value
-may be a secret.
+Comments, line breaks and decorators of the source do not count. Plain values that the function
+reads from its closure and its module count. Only digests are kept, because a value may be a secret.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), PurePath)
 def digests(
     function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
 ) -> dict[str, str]:
-    """By what is called in messages: digests that differ if the function may have changed."""
+    """Return digests by name in messages; a changed digest means a possibly changed function."""
     parts = {f"argument {number}": repr(value) for number, value in _plain(enumerate(arguments))}
     parts |= {f"argument {name}": repr(value) for name, value in _plain(named.items())}
     plain = inspect.unwrap(function)
-    plain = getattr(plain, "__func__", plain)  # of a method
+    plain = getattr(plain, "__func__", plain)  # the function of a method
     if inspect.isfunction(plain):
         if source := _source(plain):
             parts["source"] = source
@@ -41,7 +40,7 @@ def digests(
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What differs."""
+    """Return the names whose digests differ."""
     return sorted(name for name in before.keys() | now if before.get(name) != now.get(name))
 
 
@@ -58,12 +57,12 @@ def _is_plain(value: Any) -> bool:
 
 
 def _around(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """The variables of its module and of its closure that a function, or one inside, names."""
+    """Yield variables of module and closure that a function, or a function inside, names."""
     for name in _names(function.__code__):
         if name in function.__globals__:
             yield name, function.__globals__[name]
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # it is not set yet
+        with suppress(ValueError):  # the cell is not set yet
             yield name, cell.cell_contents
 
 
@@ -75,7 +74,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _source(function: Any) -> str:
-    """As Python writes it; empty if it is not known, as of what was typed into a shell."""
+    """Return the normalized source; empty if unknown, such as of a function typed into a shell."""
     try:
         source = textwrap.dedent(inspect.getsource(function))
         with parsing:

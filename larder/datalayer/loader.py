@@ -1,4 +1,4 @@
-"""The loaders of cached datasets: of batches, or of single elements as the function gave them."""
+"""Loaders of cached datasets: for batches, or for single elements as the function gave them."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
 from larder.readers.sources import Read
 
 _BLOCK_BYTES: Final = 16 << 20
-"""Memory of more than 4 MiB is had in large pages, which takes much less time."""
+"""The system allocates more than 4 MiB in large pages, which is much faster."""
 
 _MOST_ELEMENTS: Final = 2_048
 
 
 def block_elements(cache: LayerCache) -> int:
-    """How many elements are read at once where there are no batches."""
+    """Return the number of elements to read at once if there are no batches."""
     return max(1, min(_MOST_ELEMENTS, _BLOCK_BYTES * cache.records // cache.bytes))
 
 
 class Records:
-    """Reads records in the narrowest shape of all."""
+    """A reader of records in the narrowest shape that fits all elements."""
 
     is_decoded = True
 
@@ -60,17 +60,17 @@ class Records:
 
 
 def columns_of(leaves: Sequence[Leaf], batch: Batch, *_: Any) -> Any:
-    """The values of the leaves, in a list; nothing is random, and nothing is skipped."""
+    """Return the values of the leaves as a list; nothing is random, and nothing is skipped."""
     return [leaf.column(number, batch) for number, leaf in enumerate(leaves)]
 
 
 def batch_of(leaves: Sequence[Leaf], batch: Batch, *_: Any) -> Any:
-    """The values of the leaves, in the form of an element."""
+    """Return the values of the leaves in the form of an element."""
     return assembled([leaf.path for leaf in leaves], columns_of(leaves, batch))
 
 
 class LayerLoader(Loader):
-    """The batches that one rank has of a cached dataset; see `larder.readers.loader.Loader`."""
+    """A rank's batches of a cached dataset; see `larder.readers.loader.Loader`."""
 
     cache: LayerCache
 
@@ -78,18 +78,18 @@ class LayerLoader(Loader):
         return self._division.batches_of(self.rank)
 
     def in_batches(self, size: int) -> LayerLoader:
-        """Copy the loader, for the same order of elements in batches of another size."""
+        """Copy the loader, with the same order of elements and another batch size."""
         loader, schedule = copy(self), self._schedule
         assert isinstance(schedule, LayerSchedule), "the schedule is that of a cached dataset"
         loader._schedule = replace(schedule, batch_size=size)
         return loader
 
     def order(self, epoch: int) -> Order:
-        """Of all ranks."""
+        """Return the order of an epoch, for all ranks together."""
         return self._order(epoch)
 
     def read(self, numbers: range, epoch: int | None = None) -> Generator[Any]:
-        """Read as all loaders do; but one thread makes all batches, as two copy no faster."""
+        """Read like all loaders, but make all batches in one thread: two copy no faster."""
         return made_ahead(self._read_each(numbers, self.epoch if epoch is None else epoch))
 
     def _read_each(self, numbers: range, epoch: int) -> Generator[Any]:
@@ -115,7 +115,7 @@ class LayerLoader(Loader):
 
 
 class ElementLoader(LayerLoader):
-    """Single elements in place of batches, of which several are read at once."""
+    """A loader of single elements, which reads several at once."""
 
     def read(self, numbers: range, epoch: int | None = None) -> Generator[Any]:
         epoch, block = self.epoch if epoch is None else epoch, block_elements(self.cache)

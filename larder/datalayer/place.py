@@ -1,8 +1,8 @@
-"""Where a cache is: below STORAGE/ID/VERSION/, and where this machine keeps its copy.
+"""Locations of a cache: STORAGE/ID/VERSION/, and this machine's copy.
 
-The storage is the one that is given, that of ``LARDER_CACHE``, or the one of the experiment, in a
-section with the names of Determined's data layer. Training and validation data have one id and
-version, and lie apart: ``_train`` and ``_val`` are appended to the version.
+The storage is the argument, ``LARDER_CACHE``, or the section of the experiment's config with the
+field names of Determined's data layer. Training and validation data share an id and a version;
+``_train`` or ``_val`` is appended to the version.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VARIABLE: Final = "LARDER_CACHE"
 
 _LOCAL: Final = "yogadl_local_cache"
 _DEFAULT: Final = "~/data/determined"
-"""As of the data layer without a path."""
+"""The default path of Determined's data layer."""
 
 _TYPES: Final = {"shared_fs": "", "s3": "s3", "gcs": "gs"}
 _SECRETS: Final = ("access_key", "secret_key")
@@ -45,13 +45,13 @@ _MOST_BYTES: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a cache is.
+    """The location of a cache.
 
     Attributes:
         name: ``ID/VERSION``.
         root: URL or path of the storage.
-        copies: Where files of all caches are copied to.
-        limit_bytes: Most bytes of all copies; None for as many as fit on the disk.
+        copies: Directory for copies of all caches.
+        limit_bytes: Most bytes of all copies; None if only the disk limits them.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Place:
 
     @property
     def local(self) -> Path:
-        """Where files of this cache are copied to."""
+        """Directory for copies of this cache."""
         return self.copies / self.name
 
     @property
@@ -70,7 +70,7 @@ class Place:
         return f"{self.root.rstrip('/')}/{self.name}".rstrip("/")
 
     def store(self) -> Store:
-        """The store of this cache alone."""
+        """Open a store that is limited to this cache."""
         return open_store(self.url, endpoint=self.endpoint)
 
     @property
@@ -81,8 +81,9 @@ class Place:
 
     @property
     def folder(self) -> Path | None:
-        """The directory, if files can be built and mapped there; None for a network file system,
-        too, whose files LMDB reads from a copy.
+        """The directory of the cache, if files can be built and mapped there.
+
+        None also on a network file system: LMDB reads such files from a copy.
         """
         directory = self.directory
         return None if directory is None or is_on_network(directory) else directory
@@ -96,13 +97,13 @@ def place_of(
     cache_dir: Any = None,
     cache_bytes: Any = None,
 ) -> Place:
-    """Where a cache is; ``config.invalid_value`` for a name that is no folder's."""
+    """Return the place of a cache; raise ``config.invalid_value`` for an unusable folder name."""
     name = f"{_checked(dataset_id, 'dataset_id')}/{_checked(version, 'dataset_version')}{suffix}"
     return replace(storage_of(storage, cache_dir, cache_bytes), name=name)
 
 
 def storage_of(storage: str | Path | None, cache_dir: Any = None, cache_bytes: Any = None) -> Place:
-    """The storage: a place without the name of a cache."""
+    """Return the storage as a place without the name of a cache."""
     root = str(storage) if storage is not None else os.environ.get(VARIABLE, "")
     section = {} if root else storage_section()
     local = cache_dir or section.get("local_cache_container_path")

@@ -1,8 +1,8 @@
-"""How a cached dataset is divided among ranks, and in which order: as YogaDL does.
+"""Division of a cached dataset among ranks, and the order of its elements, as in YogaDL.
 
 Rank r of w has every w-th element of the order from the r-th on. So a batch of all ranks is the
-next elements of the order, whatever the number of ranks and however they batch. Training leaves
-out what the ranks cannot share evenly; of validation some ranks have one element more.
+next elements of the order, for any number of ranks and any batch size. Training leaves out the
+elements that the ranks cannot share evenly; in validation some ranks have one element more.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from larder.readers.schedule import Schedule, WindowIndex
 
 
 class LayerDivision(Division):
-    """With ``even="drop"`` every rank has equally many elements; with ``pad`` all are used."""
+    """Division by stride; ``even="drop"`` gives ranks equal counts, ``pad`` uses all elements."""
 
     @property
     def used(self) -> int:
-        """The number of elements of an epoch, of all ranks."""
+        """Number of elements of an epoch over all ranks."""
         return self.samples - self.dropped
 
     @property
@@ -28,11 +28,11 @@ class LayerDivision(Division):
         return -(-self.used // self.batch_size)
 
     def elements_of(self, rank: int) -> int:
-        """How many elements of an epoch a rank has."""
+        """Return the number of elements that a rank has in an epoch."""
         return max(0, -(-(self.used - rank) // self.world))
 
     def batches_of(self, rank: int) -> int:
-        """How many batches a rank has: one fewer than others, if it has no element of the last."""
+        """Return a rank's number of batches: one fewer if the last batch has no element for it."""
         return -(-self.elements_of(rank) // (self.batch_size // self.world))
 
     def shares(self, order: Order, start: int, stop: int, rank: int) -> list[Numbers]:
@@ -50,7 +50,7 @@ class LayerSchedule(Schedule):
 
 
 class OnceShuffled(LayerSchedule):
-    """The same order in every epoch."""
+    """A schedule with one order for all epochs."""
 
     def order(self, epoch: int, index: WindowIndex) -> Order:
         del epoch

@@ -1,4 +1,4 @@
-"""What a decorated function returned: an iterator of elements, or a tf.data.Dataset."""
+"""Sources of elements: the iterator or tf.data.Dataset that a decorated function returned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from larder.errors import ConfigError
 
 
 class ArraySource:
-    """An iterator of arrays, or tuples or dictionaries of them."""
+    """An iterator of arrays, or of tuples or dictionaries of arrays."""
 
     kind = "arrays"
     need_bytes = 0
@@ -38,7 +38,7 @@ class ArraySource:
 
 
 def source_of(result: Any) -> Source:
-    """The dataset that was returned; ``config.invalid_value`` if it is none."""
+    """Return the source for a function's result; raise ``config.invalid_value`` if unusable."""
     if result is None:
         raise _refused("it returned None")
     tensorflow: Any = sys.modules.get("tensorflow")

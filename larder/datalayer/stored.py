@@ -1,9 +1,9 @@
-"""A cache that is there, or is built: by one process of a machine, and for all machines once.
+"""Open a cached dataset, building the cache first if needed.
 
-Whoever comes first builds. Processes of a machine wait for the one that does; the system releases
-its lock when it ends, however it ends. Machines do not wait for each other: of two that build, the
-one that creates cache.json first has built the cache, and the other one reads it. Until then
-nothing is there but files that nobody names.
+The first process builds the cache; other processes on the machine wait for it. The operating system
+releases the builder's lock even if the builder is killed. Machines do not wait for each other: if
+two build, the first to create cache.json publishes its cache, and the other reads that cache. The
+cache does not exist until cache.json is created.
 """
 
 from __future__ import annotations
@@ -76,26 +76,24 @@ class Source(Protocol):
     kind: str
     leaves: tuple[Leaf, ...]
     need_bytes: int
-    """What its elements take at least; 0 if that is not known."""
+    """Least number of bytes that the elements take; 0 if unknown."""
     is_stacked: bool
-    """Whether it gives several elements at once, of one shape."""
+    """Whether iteration yields stacks of several elements of one shape."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Caching:
-    """A function, and how it is cached.
+    """A function, and how to cache its elements.
 
     Attributes:
-        place: Where.
-        store: That of the place.
-        function: Digests of what is decorated.
-        make: Calls that.
-        on_change: What becomes of a cache that was built by another function.
-        max_bytes: Of a build; None for the free disk.
-        max_records: None for as many as come.
-        file_bytes: After so many bytes of elements a file ends.
+        function: Digests of the decorated function.
+        make: Calls the decorated function.
+        on_change: Reaction to a cache that was built by another function.
+        max_bytes: Most bytes of a build; None for the free disk.
+        max_records: Most elements; None for no limit.
+        file_bytes: Bytes of elements after which a file ends.
     """
 
     place: Place
@@ -108,10 +106,10 @@ class Caching:
     file_bytes: int
 
     def open(self, begin: Callable[[LayerCache, LayerFiles], T]) -> T:
-        """What a function makes of the cache, which is built if there is none."""
+        """Return ``begin(cache, files)``, after building the cache if none exists."""
         for folder in (self.place.local, self.place.directory):
             if folder and next(folder.glob(f"{TEMPORARY_PREFIX}*-*"), None):
-                remove_abandoned_below(folder, [folder])  # of builders that were killed
+                remove_abandoned_below(folder, [folder])  # left by killed builders
         while True:
             cache, is_new = read_cache(self.store, self.place.name), False
             if cache is None or self._replaces(cache):
@@ -129,7 +127,7 @@ class Caching:
                 return begin(cache, files)
             except LarderError:
                 if read_cache(self.store, self.place.name) == cache:
-                    raise  # else somebody has removed or replaced it meanwhile
+                    raise  # else the cache was removed or replaced meanwhile
 
     @property
     def _where(self) -> str:
@@ -139,9 +137,9 @@ class Caching:
         return self.on_change == "rebuild" and bool(changes(cache.function, self.function))
 
     def _report(self, cache: LayerCache, changed: list[str]) -> None:
-        """Say that a function changed; refuse it if its elements are others now.
+        """Report a changed function; refuse elements of another structure, type or shape.
 
-        The function is called only if its source differs: then it may be another function.
+        Call the function only if its source differs: then it may be another function.
         """
         message = f"the function has changed since the cache was built: {format_names(changed, 5)}"
         hint = "use another version, or on_change='rebuild'"
@@ -162,15 +160,15 @@ class Caching:
             raise FatalError("cache.schema", message, where=self._where, hint=BUILD_AGAIN)
 
     def _built(self) -> tuple[LayerCache, bool]:
-        """The cache that is there afterwards, and whether this process has built it."""
+        """Return the published cache, and whether this process has built it."""
         home = self.place.folder or self.place.local
         with alone(home, _LOCK):
             before = read_cache(self.store, self.place.name)
             if before is not None and not self._replaces(before):
-                return before, False  # by the process that had the lock
+                return before, False  # built by the process that held the lock before
             if before is None:
                 _refuse_yogadl(self.store)
-            # Before the work, as it also shows whether the storage may be written.
+            # Probe before the build: the probe also shows whether the storage can be written.
             is_bucket = not self.store.features.local_path
             conditions = probe_conditions(self.store) if is_bucket else KEPT
             source = self.make()
@@ -228,8 +226,10 @@ class Caching:
         return cache
 
     def _make_room(self, size_bytes: int) -> None:
-        """Remove copies of other caches for a build of this size, which becomes a copy itself;
-        ``store.full`` if the limit of copies leaves too little.
+        """Remove copies of other caches, because the build becomes a copy itself.
+
+        Raises:
+            StoreError: ``store.full``: the limit of copies leaves too little room.
         """
         if self.place.folder is None:
             evict(self.place.copies, self.place.limit_bytes, size_bytes)
@@ -237,8 +237,9 @@ class Caching:
     def _divided(
         self, source: Source, encoder: Encoder, schema: RecordSchema, files: list[LayerFile]
     ) -> Iterator[Iterator[Buffer]]:
-        """The records of each file, which are to be used up before the next ones; ``files`` grows
-        with each file that was built.
+        """Yield the records of each file; the caller exhausts them before the next file.
+
+        The caller appends each finished file to ``files``.
         """
         values = map(encoder.rows if source.is_stacked else encoder.values, source)
         numbers = count()
@@ -247,7 +248,7 @@ class Caching:
             encode = codec.encode_rows if source.is_stacked else codec.encode_each
             most_bytes = self.file_bytes
             if self.place.folder is None and self.place.limit_bytes is not None:
-                # A file that is as large as what the limit leaves is refused when it ends.
+                # A file of this many bytes would be refused at its end: the limit leaves no more.
                 most_bytes = min(most_bytes, max(1, self.place.limit_bytes - _bytes_of(files)))
             records = self._limited(encode(_until(values, most_bytes)), numbers)
             first = next(records, None)
@@ -265,7 +266,7 @@ class Caching:
             yield record
 
     def _check_kept(self, cache: LayerCache) -> None:
-        """Refuse to publish what a bucket has acknowledged and does not list."""
+        """Refuse to publish a file that the bucket acknowledged but does not list in full."""
         sizes = {info.key: info.size_bytes for page in self.store.list() for info in page}
         for file in cache.files:
             if sizes.get(file.name) != file.bytes:
@@ -275,7 +276,7 @@ class Caching:
     def _publish(
         self, cache: LayerCache, before: LayerCache | None, conditions: Conditions
     ) -> LayerCache:
-        """Write cache.json unless somebody else has meanwhile; returns the one that is there."""
+        """Write cache.json unless another builder has meanwhile; return the published cache."""
         data, options = seal(cache), WriteOptions(if_absent=conditions.if_absent)
         with published_file_errors(), suppress(PreconditionError):
             if before is not None:
@@ -294,7 +295,7 @@ def _bytes_of(files: Iterable[LayerFile]) -> int:
 
 
 def _until(values: Iterator[Mapping[str, Any]], size_bytes: int) -> Iterator[Mapping[str, Any]]:
-    """The next values, until they have so many bytes."""
+    """Yield values until their total size reaches ``size_bytes``."""
     for some in values:
         yield some
         size_bytes -= sum(getattr(value, "nbytes", None) or len(value) for value in some.values())

@@ -29,7 +29,7 @@ _FUNCTION = "the decorated function"
 
 
 class TensorSource:
-    """A tf.data.Dataset, whose elements are known without making one."""
+    """A tf.data.Dataset, whose element_spec gives the leaves."""
 
     kind = "tensorflow"
 
@@ -75,23 +75,23 @@ def _leaf(path: tuple[str, ...], spec: Any) -> Leaf:
 
 
 def _ranked(leaf: Leaf, first: tuple[tuple[str, ...], Any]) -> Leaf:
-    """With as many dimensions as the first element has."""
+    """Give the leaf the number of dimensions of the first element."""
     return replace(leaf, stored=as_array(first[1], leaf.name).shape)
 
 
 def _is_fixed(leaf: Leaf) -> bool:
-    """Whether all values have as many bytes."""
+    """Whether all values have the same size in bytes."""
     return leaf.dtype != "bytes" and leaf.shape is not None and None not in leaf.shape
 
 
 def _bytes(leaf: Leaf) -> int:
-    """Of a value, at least."""
+    """Return the size of a value in bytes; 0 if sizes differ."""
     sizes = [size for size in leaf.shape or () if size is not None]
     return math.prod(sizes) * int(numpy_dtype(leaf.dtype).itemsize) if _is_fixed(leaf) else 0
 
 
 def _inputs(dataset: Any) -> Iterator[Any]:
-    """A dataset, and all that it is made of; not what is taken apart again."""
+    """Yield a dataset and its inputs, except the inputs of an unbatch."""
     yield dataset
     if "Unbatch" not in type(dataset).__name__:
         for each in getattr(dataset, "_inputs", list)():
@@ -101,18 +101,18 @@ def _inputs(dataset: Any) -> Iterator[Any]:
 def dataset_of(
     loader: LayerLoader, leaves: Sequence[Leaf], offset: int, division: LayerDivision
 ) -> Any:
-    """The elements of a loader's rank, one by one, as a tf.data.Dataset with their element_spec.
+    """Return the single elements of a loader's rank as a tf.data.Dataset with their element_spec.
 
     Args:
-        loader: Gives the values of the leaves of many elements at once, a block.
-        leaves: What they are.
-        offset: After how many elements of the rank it begins.
-        division: Of the loader.
+        loader: Gives the values of the leaves for a block of elements at once.
+        leaves: The leaves of an element.
+        offset: Number of the rank's elements to skip.
+        division: Division of the loader.
     """
     count = division.elements_of(loader.rank)
     position = divmod(offset, max(1, count))
     paths = [leaf.path for leaf in leaves]
-    # TensorFlow 2.21 ends the process where a batch of arrays without an element is taken apart.
+    # TensorFlow 2.21 ends the process when it unbatches arrays that have no elements.
     stacked = not any({None, 0} & {*leaf.stored} for leaf in leaves)
     passes, block = _Passes(position), loader.batch_size // loader.world
     specs = [_spec(leaf, rows=stacked) for leaf in leaves]
@@ -129,7 +129,7 @@ def dataset_of(
 
         return tf.data.Dataset.from_generator(elements, output_signature=assembled(paths, specs))
 
-    options = tf.data.Options()  # a strategy would divide among ranks what is divided
+    options = tf.data.Options()  # a strategy would divide the rank's part once more
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
 
     def finished(dataset: Any, count: int) -> Any:
@@ -138,12 +138,12 @@ def dataset_of(
         return dataset.with_options(options)
 
     def batch(batch_size: Any, drop_remainder: bool = False, *_: Any, **__: Any) -> Any:
-        """As of the dataset, without taking apart what was read together."""
+        """Batch like ``Dataset.batch``, but without unbatching the blocks that were read."""
         size = index(batch_size)
         if size <= 0:
-            return type(dataset).batch(dataset, size)  # which refuses it
+            return type(dataset).batch(dataset, size)  # TensorFlow's own error
         batches = count if drop_remainder else count + size - 1
-        blocks = read(block // size * size or block)  # whole batches, which are not copied again
+        blocks = read(block // size * size or block)  # whole batches are not copied again
         return finished(blocks.rebatch(size, drop_remainder), batches // size)
 
     dataset = finished(read(block).unbatch() if stacked else read(block), count)
@@ -159,9 +159,10 @@ def _spec(leaf: Leaf, *, rows: bool) -> Any:
 
 
 class _Passes:
-    """The epochs of a dataset: each iteration is one, from its first element on.
+    """Epochs of a dataset: each iteration is one epoch, from its first element on.
 
-    One that ends early is begun again. Several may be under way, each with a loader of its own.
+    An epoch that ended early is begun again. Several iterations may run at once, each with its own
+    loader.
     """
 
     def __init__(self, position: tuple[int, int]) -> None:

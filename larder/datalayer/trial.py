@@ -1,4 +1,4 @@
-"""What Determined says about the trial that this process trains."""
+"""Facts from Determined about the trial that this process trains."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ class Trial:
     """A trial of Determined.
 
     Attributes:
-        seed: Its own.
-        batches: How many it has been trained with.
-        batch_size: Of all ranks together; None if the experiment does not say.
+        batches: Number of batches trained with so far.
+        batch_size: Batch size of all ranks together; None if the experiment has none.
     """
 
     id: str
@@ -31,9 +30,9 @@ class Trial:
 
 
 def this_trial() -> Trial | None:
-    """The trial, from the variables that the master sets; None elsewhere.
+    """Return the trial from the variables that the master sets; None outside Determined.
 
-    Source: ``TrialInfo`` in harness/determined/_info.py, and master/pkg/tasks/task_trial.go.
+    Determined's code: ``TrialInfo`` in harness/determined/_info.py, master/pkg/tasks/task_trial.go.
     """
     name = os.environ.get("DET_TRIAL_ID")
     if not name:
@@ -48,8 +47,9 @@ def this_trial() -> Trial | None:
 
 
 def storage_section() -> Mapping[str, Any]:
-    """Where the experiment keeps caches: ``data.data_layer`` of its config, or ``data_layer``,
-    which only releases before 0.19.10 have; empty if it has neither.
+    """Return the experiment's ``data.data_layer``, or ``data_layer``; empty without either.
+
+    Only releases before 0.19.10 have ``data_layer``.
     """
     config = _mapping(CONFIG)
     data = config.get("data")
@@ -61,7 +61,7 @@ def storage_section() -> Mapping[str, Any]:
 
 
 def _number(*names: str) -> int:
-    """The number in the first of these variables that is set, or 0."""
+    """Return the number in the first variable that is set, or 0."""
     for name in names:
         if text := os.environ.get(name):
             if not text.isdecimal():

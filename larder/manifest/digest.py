@@ -14,7 +14,7 @@ _BYTE = 1 << 23  # x**8
 
 
 def canonical_json(value: Any) -> bytes:
-    """JSON with sorted keys, no white space, UTF-8, no NaN: a unique form of every value."""
+    """Return JSON with sorted keys, no white space, UTF-8, no NaN: a unique form of every value."""
     text = json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -26,16 +26,16 @@ def sha256_hex(data: bytes | bytearray | memoryview) -> str:
 
 
 def format_crc32c(value: int) -> str:
-    """``crc32c:`` and eight hex digits."""
+    """Return ``crc32c:`` and eight hex digits."""
     return f"crc32c:{value:08x}"
 
 
 def combined_crc32c(parts: Iterable[tuple[int, int]]) -> int:
-    """The CRC32C of parts in order, given the CRC32C and the length in bytes of each.
+    """Combine the CRC32C of parts in order, given the CRC32C and the length in bytes of each.
 
-    With polynomials over GF(2), the CRC of AB is that of A, multiplied by x to the power of the
-    number of bits of B, plus that of B. The method is that of zlib's ``crc32_combine``; the
-    polynomial is Castagnoli's (RFC 3720, appendix B.4).
+    With polynomials over GF(2), CRC(AB) is CRC(A) times x to the power of the number of bits of B,
+    plus CRC(B). zlib's ``crc32_combine`` uses the same method; the polynomial is Castagnoli's (RFC
+    3720, appendix B.4).
     """
     crc = 0
     for part_crc, size_bytes in parts:
@@ -45,7 +45,7 @@ def combined_crc32c(parts: Iterable[tuple[int, int]]) -> int:
 
 @lru_cache(maxsize=1024)
 def _shift(size_bytes: int) -> int:
-    """X to the power of 8 times a number of bytes, modulo the polynomial."""
+    """Return x to the power of 8 times a number of bytes, modulo the polynomial."""
     power, result = _BYTE, _ONE
     while size_bytes:
         if size_bytes & 1:
@@ -56,7 +56,7 @@ def _shift(size_bytes: int) -> int:
 
 
 def _times(one: int, other: int) -> int:
-    """The product modulo the polynomial; the highest bit is the coefficient of 1."""
+    """Multiply modulo the polynomial; the highest bit is the coefficient of 1."""
     product = 0
     for place in range(31, -1, -1):
         if one >> place & 1:

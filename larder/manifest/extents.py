@@ -1,16 +1,16 @@
-"""Derived objects: byte ranges that are listed as objects of their own, and the etags that say so.
+"""Derived objects: byte ranges that are listed as objects, and their etags.
 
-A member of an archive, a line of a text file or an entry of a table is listed like an object, with
-a key that begins with that of its container and a slash. Its etag is all that is needed to read it:
+A member of an archive, a line of a text file or an entry of a table is listed like an object. The
+key begins with the key of the container and a slash. The etag locates the bytes.
 
 - ``@OFFSET+LENGTH/CHARACTERS:ETAG``: ``LENGTH`` bytes from ``OFFSET`` of an object of the source,
-  as long as that has the etag ``ETAG``. Its key is the first ``CHARACTERS`` characters (Unicode
-  code points) of the key.
-- ``@OFFSET+LENGTH=NAME``: bytes of a container of Larder's own, which has that name below the
-  dataset's root and is never changed.
+  while the object has the etag ``ETAG``. The first ``CHARACTERS`` characters (Unicode code points)
+  of the key are the key of the object of the source.
+- ``@OFFSET+LENGTH=NAME``: bytes of Larder's own container ``NAME``, which is below the dataset's
+  root and never changes.
 
-This module makes and parses these etags, and `larder.manifest.extent_columns` columns of them.
-`larder.store.derived` reads what they describe.
+This module makes and parses these etags; `larder.manifest.extent_columns` makes columns of etags.
+`larder.store.derived` reads the ranges.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _EXTENT = re.compile(r"@(\d{1,19})\+(\d{1,19})(?:/(\d{1,9}):(.*)|=([^/]+))", re.
 
 
 class Extent(NamedTuple):
-    """Where the bytes of a derived object are.
+    """The place of a derived object's bytes.
 
     Attributes:
-        key_chars: How many characters of the key are that of the container; 0 in one of Larder's
-            own.
+        key_chars: Number of characters of the container's key, which begins the object's key; 0 for
+            Larder's own container.
         etag: The container's etag; empty if there is no condition.
-        name: Name of a container of Larder's own; empty if it is an object of the source.
+        name: Name of Larder's own container; empty if the container is an object of the source.
     """
 
     offset: int
@@ -38,12 +38,12 @@ class Extent(NamedTuple):
     name: str
 
     def container(self, key: str) -> str:
-        """Key of the container in the source, or its name among Larder's own."""
+        """Return the container's key in the source, or the name of Larder's own container."""
         return self.name or key[: self.key_chars]
 
 
 def parse_extent(etag: str | None) -> Extent | None:
-    """What an etag says; None if it is not that of a derived object."""
+    """Parse the etag of a derived object; None for other etags."""
     if etag is None or not etag.startswith("@"):
         return None
     match = _EXTENT.fullmatch(etag)
@@ -54,11 +54,11 @@ def parse_extent(etag: str | None) -> Extent | None:
 
 
 def in_object(key: str, etag: str) -> str:
-    """The end of the etags of what an object of the source contains."""
+    """Return the end of the etags of ranges in an object of the source."""
     return f"/{len(key)}:{etag}"
 
 
 def in_own(name: str) -> str:
-    """The same for a container of Larder's own, whose name has no slash."""
+    """Return the end of the etags of ranges in Larder's own container; its name has no slash."""
     assert "/" not in name, "it is one segment of a key"
     return f"={name}"

@@ -1,7 +1,8 @@
 """Manifests as Parquet files: written as a stream, read by ranges of rows.
 
-Rows are divided into row groups of a fixed length, however they arrive, so that the same rows give
-the same bytes with the same pyarrow. Every page has a checksum, which is verified when it is read.
+Row groups have a fixed length, independent of the batches that arrive. So the same rows give the
+same bytes with the same pyarrow. Every page has a checksum, which is verified when the page is
+read.
 """
 
 from __future__ import annotations
@@ -42,11 +43,10 @@ class ManifestFile:
 
 
 class ManifestWriter:
-    """Writes a manifest incrementally; the file is invisible until it is complete.
+    """A context manager that writes a manifest incrementally.
 
-    Use it as a context manager. The file gets its name when the block ends without an error, and
-    ``file`` describes it from then on; otherwise nothing is left behind. At most ``row_group_rows``
-    rows are held in memory.
+    The file gets its name when the block ends without an error; from then on ``file`` describes it.
+    After an error nothing is left behind. At most ``row_group_rows`` rows are held in memory.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class ManifestWriter:
             if error is None:
                 self._finish()
         finally:
-            with suppress(Exception):  # such as a full disk: the first error is the relevant one
+            with suppress(Exception):  # such as a full disk: the first error is the one to report
                 self._parquet.close()
             self._temporary.unlink(missing_ok=True)
 
@@ -152,7 +152,7 @@ class ManifestWriter:
 
 
 def _joined(chunks: list[pa.Array]) -> pa.Array:
-    """One array of the chunks of a column, which are dropped."""
+    """Join the chunks of a column into one array, and drop the chunks."""
     joined = pa.concat_arrays(chunks)
     chunks.clear()
     return joined
@@ -206,8 +206,11 @@ def read_manifest(
 ) -> Iterator[pa.RecordBatch]:
     """Read a manifest, or a range of its rows, as a stream of batches.
 
-    Only the row groups with these rows are read, one at a time. A file that is missing, damaged, or
-    has other columns or too few rows is refused with ``damage.manifest``.
+    Only the row groups with these rows are read, one at a time.
+
+    Raises:
+        DamageError: ``damage.manifest``: the file is missing or damaged, or has other columns or
+            too few rows.
     """
     with _damage(path), open(path, "rb") as raw, _opened(path, raw) as file:
         _check_schema(path, file.schema_arrow, schema)
@@ -218,7 +221,7 @@ def read_manifest(
         names = list(columns) if columns is not None else schema.names
         row = skipped
         missing = last_row - first_row
-        # In this thread: the memory that others free is not given back.
+        # In this thread: memory that other threads free is not returned to the system.
         for batch in file.iter_batches(
             batch_size=batch_rows, row_groups=groups, columns=names, use_threads=False
         ):
@@ -227,7 +230,7 @@ def read_manifest(
             if begin < end:
                 wanted = batch.select(names).slice(begin, end - begin)
                 wanted.validate(full=True)
-                if {"split", "name"} <= set(schema.names):  # those of sources have names, too
+                if {"split", "name"} <= set(schema.names):  # manifests of sources have names, too
                     _check_files(path, wanted)
                 missing -= wanted.num_rows
                 yield wanted
@@ -238,7 +241,7 @@ def read_manifest(
 
 
 def _check_files(path: Path, batch: pa.RecordBatch) -> None:
-    """Refuse names and numbers that cannot be of files, in rows that describe them."""
+    """Refuse invalid names and numbers in rows that describe files."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in RULES:
             right = pc.match_substring_regex(column, f"^(?:{RULES[name].regex})$")
@@ -252,7 +255,7 @@ def _check_files(path: Path, batch: pa.RecordBatch) -> None:
 
 def _opened(path: Path, raw: BinaryIO) -> pq.ParquetFile:
     check_footer(raw)
-    # Prebuffering is meant for remote stores, and would keep everything in memory until the end.
+    # Prebuffering is meant for remote stores, and would keep all bytes in memory until the end.
     # With a buffer, the columns of a row group are read in pieces.
     return pq.ParquetFile(
         path, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES
@@ -291,7 +294,7 @@ def _group_lengths(path: Path, metadata: Any) -> list[int]:
 
 
 def _row_groups(lengths: Sequence[int], first_row: int, last_row: int) -> tuple[list[int], int]:
-    """The row groups with the wanted rows, and the number of rows before the first of them."""
+    """Return the row groups with the wanted rows, and the number of rows before them."""
     groups: list[int] = []
     skipped = row = 0
     for index, length in enumerate(lengths):

@@ -1,8 +1,8 @@
-"""The memory that the pages of a Parquet file take once they are read, from their headers.
+"""Memory that the pages of a Parquet file take when they are read, computed from their headers.
 
-pyarrow allocates the length that the header of a page gives, and repeats a value of a dictionary
-for each row that refers to it. So a file of 20 kB may take any memory. The metadata at the end of
-the file need not agree with the pages.
+pyarrow allocates the length in the header of a page, and repeats a dictionary value for each row
+that refers to it. So a file of 20 kB may take any memory. The metadata at the end of the file need
+not agree with the pages.
 
 Headers are in Thrift's compact protocol:
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
@@ -21,14 +21,14 @@ import pyarrow as pa
 from larder.bounds import PARQUET_EXPANSION, PARQUET_LEAST_BYTES, BoundError
 
 _HEADER_BYTES = 64 << 10
-"""More than a header with the four longest statistics, of 4 KiB each, has."""
+"""More than the length of a header with four statistics of the maximum length, 4 KiB each."""
 
 _FOOTER_BYTES = 1 << 20
 _MOST_DEPTH = 8
 _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 3, 4, 5, 6, 7, 8, 9, 10, 12
 _DICTIONARY = 2
 _DESCRIBED = {0: (5, 2), 2: (7, 2), 3: (8, 4)}
-"""By type of page, the field that describes the page, and in there the field of the encoding."""
+"""The field that describes a page, and in it the field of the encoding, by type of page."""
 
 _PLAIN, _REFERRING = {0, 3, 4, 5, 6, 9}, {2, 8}
 """Encodings whose values take the page and a few bytes each, and encodings of a dictionary."""
@@ -50,9 +50,9 @@ def check_footer(file: BinaryIO) -> None:
 
 
 def check_pages(file: BinaryIO, groups: Iterable[int]) -> None:
-    """Refuse row groups whose values take more memory than a file of this length may have.
+    """Refuse row groups whose values take more memory than a file of this length may take.
 
-    The footer is not read by pyarrow, which ends the process where a column has no metadata.
+    The footer is not read by pyarrow, which ends the process if a column has no metadata.
     """
     size_bytes = file.seek(0, 2)
     most_bytes = PARQUET_LEAST_BYTES + PARQUET_EXPANSION * size_bytes
@@ -81,7 +81,7 @@ def _decoded(file: BinaryIO, chunk: _Fields) -> Iterator[int]:
     start, left, longest = chunk[9, _I64], chunk[5, _I64], 0
     end = start + chunk[7, _I64]
     dictionary = chunk.get((11, _I64), 0)
-    if 0 < dictionary < start:  # as pyarrow does
+    if 0 < dictionary < start:  # the same rule as in pyarrow
         start, end = dictionary, end - start + dictionary
     while start < end and left > 0:
         file.seek(start)
@@ -108,7 +108,7 @@ def _decoded(file: BinaryIO, chunk: _Fields) -> Iterator[int]:
 
 
 def _longest(data: bytes) -> int:
-    """The length of the longest value of a dictionary, in which a length precedes each value."""
+    """Return the length of a dictionary's longest value; a length precedes each value."""
     at = longest = 0
     while at < len(data):
         length = int.from_bytes(data[at : at + 4], "little")
@@ -122,7 +122,7 @@ def _longest(data: bytes) -> int:
 
 
 def _fields(data: bytes, at: int = 0, depth: int = 0) -> tuple[_Fields, int]:
-    """Read a struct, and find where it ends; LookupError if it is none, or repeats a field."""
+    """Read a struct, and return its end; LookupError if it is invalid, or repeats a field."""
     fields: _Fields = {}
     number = 0
     while head := data[at]:

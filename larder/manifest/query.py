@@ -1,9 +1,9 @@
 """Joins and sorts of manifests: one SQL statement over streams of rows, in bounded memory.
 
-DuckDB runs it in the caller's thread and writes what does not fit into memory to a private folder.
-Strings are compared by their UTF-8 bytes. A statement reads only the rows that it is given: no
-files, no network, no extensions. It is executed as it is written: of two sides of a join, the
-right one is kept, so that has to be the shorter one, or the one of shorter rows.
+DuckDB runs the statement in the caller's thread, and spills to a private folder. Strings are
+compared by their UTF-8 bytes. A statement reads only the given rows: no files, no network, no
+extensions. Joins are executed as written: DuckDB keeps the right side, and streams the left side.
+So put the side with fewer or shorter rows on the right.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _Batches = Generator[pa.RecordBatch]
 
 
 class Stream(NamedTuple):
-    """An input of a statement; a stream that a statement can read only once."""
+    """An input of a statement, which can read the stream only once."""
 
     schema: pa.Schema
     batches: Iterable[pa.RecordBatch]
 
 
 class _Database:
-    """A database without tables, made when it is first used, in a folder for what it spills."""
+    """A database without tables, made at its first use, with a folder for spilling."""
 
     def __init__(self, work_dir: Path, memory_bytes: int) -> None:
         self.work_dir = work_dir
@@ -49,7 +49,7 @@ class _Database:
         self._connection: duckdb.DuckDBPyConnection | None = None
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """A connection for one statement; it shares the memory with others of this database."""
+        """Open a connection for one statement; all connections of a database share its memory."""
         with self._lock:
             if self._connection is None:
                 with disk_errors(self.work_dir):
@@ -74,7 +74,7 @@ class _Database:
                 "temp_directory": str(spill),
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
-                # They guess: nobody knows how long a stream is.
+                # These optimizers would guess: the length of a stream is unknown.
                 "disabled_optimizers": "join_order,build_side_probe_side",
             },
         )
@@ -88,7 +88,7 @@ _databases: dict[Path, _Database] = {}
 
 @contextmanager
 def tables_in(folder: Path, memory_bytes: int = TABLES_BYTES) -> Iterator[None]:
-    """Have all statements that run in a folder or below share this memory."""
+    """Let all statements that run in a folder or below share this memory."""
     database = _databases[folder] = _Database(folder, memory_bytes)
     try:
         yield
@@ -113,13 +113,13 @@ def query(
 ) -> _Batches:
     """Run one statement, starting when the first batch is requested.
 
-    The ``SELECT`` has the columns of ``schema``, in order. Where the order of the rows matters, its
-    ``ORDER BY`` is total, or `larder.manifest.sort.sorted_query` sorts them. A few batches come on
-    top of the memory of `tables_in`; beyond it, the disk is used. Nothing remains in ``work_dir``.
+    The ``SELECT`` has the columns of ``schema``, in order. If the order of the rows matters, use a
+    total ``ORDER BY``, or `larder.manifest.sort.sorted_query`. Memory is the limit of `tables_in`
+    and a few batches; beyond the limit, the disk is used. Nothing remains in ``work_dir``.
 
     Raises:
         StoreError: ``store.full``: no space is left in ``work_dir``.
-        ConfigError: ``config.invalid_value``: the memory does not suffice, whatever is on the disk.
+        ConfigError: ``config.invalid_value``: the memory does not suffice, even with the disk.
         FatalError: ``run.internal``: DuckDB cannot run the statement, or its result is not of
             ``schema``.
         LarderError: Any error of reading an input.
@@ -138,7 +138,7 @@ def query(
 
 
 class _Inputs:
-    """What was read of the inputs: bytes, and the error, of which DuckDB keeps the text alone."""
+    """The bytes and the error of reading the inputs; DuckDB keeps only the error's text."""
 
     def __init__(self) -> None:
         self.size_bytes = 0

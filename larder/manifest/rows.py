@@ -1,6 +1,6 @@
 """The digest of rows, the same on every machine.
 
-`RowDigest` hashes the fields of a row, one after the other, followed by a ``;``:
+`RowDigest` hashes the fields of a row in order, followed by a ``;``:
 
 ======  =====================================================================
 text    length of its UTF-8 in decimal digits, ``:``, its UTF-8
@@ -11,8 +11,8 @@ list    ``[``, its items, ``]``
 struct  ``(``, its fields, ``)``
 ======  =====================================================================
 
-When the bytes are read from the front, it is always known what comes next and how long it is, so
-two different lists of rows never give the same bytes.
+Two different lists of rows never give the same bytes: read from the front, the bytes always
+determine the kind and the length of the next item.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _SLICE_ROWS = 4_096
-"""Rows encoded at once: enough to be fast, few enough for the processor's cache."""
+"""Rows to encode at once: enough to be fast, few enough for the processor's cache."""
 
 
 class RowDigest:
-    """The sha256 of rows in order, regardless of how they are grouped into calls."""
+    """The sha256 of rows in order; the grouping into calls does not matter."""
 
     def __init__(self) -> None:
         self._hasher = hashlib.sha256()
@@ -41,7 +41,7 @@ class RowDigest:
         self._hasher.update(b"".join([encode_field(field) for field in fields]) + b";")
 
     def update_batch(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of a batch; the same as `update` for each row, but column by column."""
+        """Add the rows of a batch, like `update` for each row, but column by column."""
         for data in encode_rows(batch):
             self._hasher.update(data)
 
@@ -50,7 +50,7 @@ class RowDigest:
 
 
 def encode_field(value: Any) -> bytes:
-    """The bytes of one field of a row, according to the table at the top."""
+    """Encode one field of a row by the table at the top."""
     if isinstance(value, str):
         data = value.encode()
         return b"%d:%b" % (len(data), data)
@@ -68,7 +68,7 @@ def encode_field(value: Any) -> bytes:
 
 
 def encode_rows(batch: pa.RecordBatch) -> Iterator[bytes]:
-    """The bytes of a batch's rows, in pieces."""
+    """Yield the bytes of a batch's rows in pieces."""
     for start in range(0, batch.num_rows, _SLICE_ROWS):
         rows = batch.slice(start, _SLICE_ROWS)
         encoded = _concat(*chain.from_iterable(map(_fields, rows.columns)), b";")
@@ -76,7 +76,7 @@ def encode_rows(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def _fields(column: pa.Array) -> list[pa.Array | bytes]:
-    """What has to be concatenated for each row: nothing is, before the row is."""
+    """Return the pieces of a column's fields, to concatenate only with the whole row."""
     values = _values(column)
     if not column.null_count:
         return values
@@ -84,7 +84,7 @@ def _fields(column: pa.Array) -> list[pa.Array | bytes]:
 
 
 def _values(column: pa.Array) -> list[pa.Array | bytes]:
-    """The same for rows that are not null."""
+    """Return the pieces of the fields that are not null."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return [_digits(pc.binary_length(column)), b":", column.cast(pa.binary())]
@@ -102,7 +102,7 @@ def _values(column: pa.Array) -> list[pa.Array | bytes]:
 
 
 def _joined(values: pa.Array, offsets: list[int]) -> pa.Array:
-    """One value per pair of adjacent offsets: the values between them, concatenated."""
+    """Concatenate the values between each pair of adjacent offsets."""
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values), b"")
 
 

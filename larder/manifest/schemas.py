@@ -15,13 +15,13 @@ from larder.names import FILE, SPLIT
 FORMAT = 1
 
 RULES = {"split": SPLIT, "name": FILE}
-"""What may stand in the columns of manifests that become parts of paths."""
+"""Rules for the values of manifest columns that become parts of paths."""
 
 _TYPES = {"time": pa.timestamp("us", tz="UTC")}
 
 
 def columns(**types: str | pa.DataType) -> list[pa.Field]:
-    """Columns by name: Arrow's name of the type, or ``time``; with ``?``, there may be nulls."""
+    """Make columns by name: Arrow's name of the type, or ``time``; ``?`` allows nulls."""
     fields = []
     for name, kind in types.items():
         plain = kind.removesuffix("?") if isinstance(kind, str) else kind
@@ -31,19 +31,19 @@ def columns(**types: str | pa.DataType) -> list[pa.Field]:
 
 
 def table(**types: str | pa.DataType) -> pa.Schema:
-    """The schema of such columns."""
+    """Make the schema of columns given as for `columns`."""
     return pa.schema(columns(**types))
 
 
 def parts_of(**types: str) -> pa.ListType:
-    """The type of a column with the parts of each sample, given the columns of a part."""
+    """Return the type of a column with the parts of each sample, given the columns of a part."""
     return pa.list_(pa.field("part", pa.struct(columns(**types)), nullable=False))
 
 
 def lists_of(
     kind: pa.ListType, column: Callable[[str], pa.Array], offsets: npt.ArrayLike
 ) -> pa.ListArray:
-    """Lists of structs, given the column of each field, and where lists begin and end, from 0."""
+    """Make lists of structs, given each field's column, and the offsets of the lists from 0."""
     fields = list(kind.value_type)
     structs = pa.StructArray.from_arrays([column(field.name) for field in fields], fields=fields)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs, type=kind)
@@ -60,10 +60,10 @@ OBJECTS = table(
 )
 """One row per object: of an inventory, ordered by key, or of a receipt of copies.
 
-``etag`` is that of the source. ``checksum``, if known, is ``crc32c:`` and eight hex digits, or what
-the source's listing says. The last two columns describe the copy in the mirror and are null in an
-inventory: its etag, and how it was verified (``md5``, ``crc32c``, ``size``). In a receipt, and in
-the manifest of a copy, ``modified`` is that of the copy.
+``etag`` is the source's etag. ``checksum``, if known, is ``crc32c:`` and eight hex digits, or the
+checksum in the source's listing. The last two columns are null in an inventory; they are the etag
+and the verification (``md5``, ``crc32c``, ``size``) of the copy in the mirror. In a receipt, and in
+the manifest of a copy, ``modified`` is the modification time of the copy.
 """
 
 DUE = pa.schema([OBJECTS.field(name) for name in ("key", "size_bytes", "etag")])
@@ -76,7 +76,7 @@ FAILURES = table(key="string", code="string", message="string", attempts="int64"
 """
 
 INDEXED_PARTS = parts_of(ext="string", offset="int64?", length="int64", crc32c="uint32")
-"""The parts of a sample in a shard, as the index of a segment has them."""
+"""The parts of a sample in a shard, from the index of a segment."""
 
 _PACKED = pa.struct(
     [
@@ -107,21 +107,21 @@ SAMPLE_ORDER = pa.schema(
 )
 """One row per planned sample, in the order of the shards: splits one after the other.
 
-``parts`` are sorted by ``ext`` and list the source objects; the label becomes a part ``cls`` when
-it is written. ``checksum`` is what the inventory says. The samples are followed, with an empty
-``split``, by the objects that are mirrored but are not parts of samples.
+``parts`` are sorted by ``ext`` and list the source objects; the writer of a shard adds the label as
+a part ``cls``. ``checksum`` is the checksum in the inventory. Rows with an empty ``split`` follow
+the samples; they are objects that are mirrored but are not parts of samples.
 
-``packed`` is the place of a sample in a shard of the previous version, if it is read from there and
-not from its objects, as in the index of its segment, without the label's part. The split may
-differ from that of the row. Its fields are null only where it is null itself. ``bad`` is what an
-earlier run said of a sample that it left out as bad: the sample is planned for, and left out again
-without being read.
+``packed`` is the place of a sample in a shard of the previous version, if the sample is read from
+the shard. The place comes from the index of the segment, without the label's part. The split may
+differ from the row's split. Fields of ``packed`` are null only if ``packed`` is null. ``bad`` is
+the message of an earlier run that left the sample out as bad. Such a sample is planned, and left
+out again without being read.
 """
 
 COPIES = table(copies=parts_of(mirror_etag="string?", checksum="string?"))
-"""One row per row of `SAMPLE_ORDER`: what the record of the mirror says of each of its parts.
+"""One row per row of `SAMPLE_ORDER`: facts of the mirror's record about each part.
 
-``mirror_etag`` is null if it is the etag of the source.
+``mirror_etag`` is null if it equals the source's etag.
 """
 
 SOURCES = table(
@@ -129,11 +129,11 @@ SOURCES = table(
     label="int32?",
     parts=parts_of(ext="string", source="string", etag="string", length="int64", crc32c="uint32"),
 )
-"""One row per sample of a segment, in the order of its index: what it was packed from.
+"""One row per sample of a segment, in the order of the index: the objects it was packed from.
 
-``parts`` are those that were read from objects, so without the label's. ``source`` is the key of
-the object, and ``etag`` is that object's; ``length`` and ``crc32c`` are of what was stored, which
-of a transformed image are not those of the object.
+``parts`` are the parts that were read from objects, without the label. ``source`` and ``etag`` are
+the object's key and etag. ``length`` and ``crc32c`` are of the stored content; for a transformed
+image they differ from the object's.
 """
 
 SKIPPED = table(
@@ -143,9 +143,9 @@ SKIPPED = table(
     check="string",
     message="string",
 )
-"""One row per sample that was planned and left out as bad, in the order in which it was planned.
+"""One row per sample that was planned and left out as bad, in the order of the plan.
 
-``parts`` are its source objects, as in `SAMPLE_ORDER`. ``check`` says how it was checked, and
-``message`` why it is bad. As long as neither the parts nor the check change, it need not be read
-again.
+``parts`` are the source objects, as in `SAMPLE_ORDER`. ``check`` tells how the sample was
+checked, and ``message`` why it is bad. The sample need not be read again until the parts or the
+check change.
 """

@@ -1,14 +1,13 @@
 """Documents: dataclasses as canonical JSON that contains its own digest.
 
-They are canonical JSON (sorted keys, no white space, UTF-8) with the sha256 of themselves under
-``self_sha256``, computed without that key.
+Documents are canonical JSON (sorted keys, no white space, UTF-8) with their sha256 under
+``self_sha256``, computed without this key.
 
-A document whose digest is right was written so by somebody: another program, a later release, or a
-person who may write to the bucket. What it says is checked against the types of the fields
-(`from_plain`), so that nothing behind this meets a string for a number, or a path that leads
-elsewhere (`larder.names`).
+A document with a correct digest may still come from another program, a later release, or a person
+with write access to the bucket. So `from_plain` checks the values against the types of the fields.
+No later code meets a string for a number, or a path that leads elsewhere (`larder.names`).
 
-A `StoredFile` is what they have of another file, and what steps pass on of a manifest.
+Documents refer to other files by `StoredFile`; steps also pass manifests on as `StoredFile`.
 """
 
 from __future__ import annotations
@@ -30,26 +29,26 @@ from larder.names import Digest, PlainName, StoredPath
 Value = TypeVar("Value")
 
 Reader = Callable[[Any], Any]
-"""Reads a value of plain JSON."""
+"""A function that reads a value of plain JSON."""
 
 
 _MAX = 2**63 - 1
 
 
 _SIGNED = ("shuffle_seed",)
-"""Numbers that may be negative, or of any length; others count something."""
+"""Fields with numbers that may be negative, or of any length; other numbers are counts."""
 
 
 _SHOWN_CHARACTERS = 60
-"""So much of a name that nobody knows is in messages."""
+"""Most characters of an unknown name to show in messages."""
 
 
 SPARSE = {"sparse": True}
-"""Metadata of a field that is left out at its default, as are the fields of a dataclass in it."""
+"""Metadata of a field that is left out at its default, like the fields of a dataclass in it."""
 
 
 def to_plain(value: Any, *, sparse: bool = False) -> Any:
-    """A dataclass, or a value of its fields, as plain JSON; ``sparse`` leaves out defaults."""
+    """Convert a dataclass, or a value of its fields, to plain JSON; ``sparse`` omits defaults."""
     if hasattr(value, "__dataclass_fields__"):
         plain = {}
         for item in fields(value):
@@ -65,13 +64,15 @@ def to_plain(value: Any, *, sparse: bool = False) -> Any:
 
 
 def from_plain(kind: type[Value], plain: Any) -> Value:
-    """A dataclass of plain JSON, with all that is in it; ValueError if a field is missing, is not
-    known, has another type, or is not what its type allows.
+    """Read a dataclass, with all nested values, from plain JSON.
 
     Fields are strings, whole numbers that are not negative, dataclasses, mappings from strings,
-    tuples, or one of these or None; those with a default may be missing in ``plain``. Strings may
-    have a `larder.names.Rule`, as may the names of mappings. A dataclass with a method
-    ``check`` compares its fields with each other there, and raises ValueError.
+    tuples, or one of these or None. Fields with a default may be missing in ``plain``. Strings and
+    the names of mappings may have a `larder.names.Rule`. A method ``check`` of a dataclass compares
+    fields with each other, and raises ValueError.
+
+    Raises:
+        ValueError: A field is missing, unknown, of another type, or invalid for its type.
     """
     value: Value = _dataclass(kind, plain)
     return value
@@ -85,16 +86,16 @@ class _InvalidError(ValueError):
         self.message, self.path = message, path
 
     def below(self, name: str) -> _InvalidError:
-        """The error of what the value is in, where it has a name or a place."""
+        """Return the error with the name or place of the value in its container."""
         dot = "." if self.path[:1] not in ("", "[", ":") else ""
         return _InvalidError(self.message, f"{name[:_SHOWN_CHARACTERS]}{dot}{self.path}")
 
 
 @cache
 def _reader(kind: Any, is_signed: bool = False) -> Reader:
-    """The reader of a type.
+    """Return the reader of a type.
 
-    Types are looked at once: a command may read thousands of documents.
+    Readers are cached, because a command may read thousands of documents.
     """
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -136,7 +137,7 @@ def _count(plain: Any) -> int:
 
 
 def _each(names: Iterable[str | int], readers: Iterable[Reader], items: Iterable[Any]) -> list[Any]:
-    """Read values with the reader of each; an error says the name or place of its value."""
+    """Read values with the reader of each; an error has the name or place of the value."""
     values = []
     for name, read, plain in zip(names, readers, items, strict=False):
         try:
@@ -197,11 +198,11 @@ def _required(kind: Any) -> frozenset[str]:
 
 _OLDER = "use the release that wrote it, or prepare into an empty storage"
 MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
-"""The hint for damage to any file except source objects: all can be made again from the source."""
+"""The hint for damage to files that can be made again from the source: all but source objects."""
 
 
 def seal(document: Any) -> bytes:
-    """The bytes of a document (dataclass or mapping), including its own digest."""
+    """Return the bytes of a document (dataclass or mapping), including its own digest."""
     return _sealed(to_plain(document))
 
 
@@ -211,8 +212,11 @@ def _sealed(plain: Mapping[str, Any]) -> bytes:
 
 
 def unseal(data: bytes, where: str) -> dict[str, Any]:
-    """The mapping that was sealed; ``damage.manifest`` if it is not such a document,
-    ``damage.digest`` if its bytes are not those that were written.
+    """Return the mapping in a sealed document.
+
+    Raises:
+        DamageError: ``damage.manifest``: the bytes are not a sealed document; ``damage.digest``:
+            the bytes have changed.
     """
     try:
         plain = parse_bounded(data)
@@ -236,7 +240,7 @@ def read_sealed(
     hint: str = MAKE_AGAIN,
     older: str = _OLDER,
 ) -> Value:
-    """The document that was sealed, of the ``expected`` format; errors as in `unseal`."""
+    """Read a sealed document of the ``expected`` format; raise the errors of `unseal`."""
     try:
         plain = unseal(data, where)
     except DamageError as error:
@@ -257,10 +261,10 @@ def read_sealed(
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file that Larder has stored: its path below the root, length and digest, and what it is.
+    """A file that Larder has stored: its path below the root, length, digest and role.
 
-    In documents, ``role`` is one of `larder.versions.documents.ROLES`; of a shard it is ``shard``,
-    of its index for another reader the kind of that.
+    In documents, ``role`` is one of `larder.versions.documents.ROLES`. For a shard the role is
+    ``shard``; for an index for another reader it is the kind of the index.
     """
 
     path: StoredPath

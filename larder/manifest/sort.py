@@ -1,9 +1,9 @@
-"""Streams of rows: sorted, and two or more cut at the same places, to be joined piece by piece.
+"""Streams of rows: sort them, and cut two or more at the same places to join them piece by piece.
 
-What comes in order, as a listing does, is passed through a file instead of being sorted. Sorting a
-million rows takes DuckDB two seconds of CPU, and comparing neighbours takes a tenth of that. So
-rows are written to a file for as long as they come in order, and sorted from the first row that
-does not. A few rows are sorted by Arrow, in less time than it takes to load DuckDB.
+Rows in order, such as a listing, are passed through a file instead of being sorted. Sorting a
+million rows takes DuckDB two seconds of CPU; comparing neighbours takes a tenth. So rows are
+written to a file while they come in order, and all are sorted if a batch is out of order. Arrow
+sorts a few rows in less time than loading DuckDB takes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from larder.manifest.query import Stream, query
 from larder.manifest.spool import row_range
 
 _FEW_BYTES = 8 << 20
-"""Up to this size, rows are sorted in memory."""
+"""Most bytes of rows to sort in memory."""
 
 
 def sort(
@@ -33,10 +33,10 @@ def sort(
 ) -> Generator[pa.RecordBatch]:
     """Sort rows, within the memory of `larder.manifest.query.tables_in`.
 
-    All rows are read before the first one is returned. The columns ``by`` have no nulls: numbers
-    are sorted by value, strings by their UTF-8 bytes. Where two rows may have the same ``by``,
-    ``ties`` are further columns to sort by, with a minus before the name in descending order; null
-    is less than everything. Nothing remains in ``work_dir``.
+    All rows are read before the first row is returned. The columns ``by`` have no nulls: numbers
+    are sorted by value, strings by their UTF-8 bytes. ``ties`` are further columns for rows with
+    equal ``by``; a minus before the name means descending order, and null is less than all values.
+    Nothing remains in ``work_dir``.
     """
     with work_folder(work_dir) as folder:
         path = folder / "rows.arrow"
@@ -51,7 +51,7 @@ def sort(
 
 
 def sort_to_file(rows: Stream, by: Sequence[str], path: Path) -> SortedFile:
-    """Sort rows as `sort` does, into a file of which any range of rows can be read.
+    """Sort rows like `sort`, into a file from which any range of rows can be read.
 
     No two rows may have the same ``by``. Temporary files are written next to ``path``.
     """
@@ -71,7 +71,7 @@ def sort_to_file(rows: Stream, by: Sequence[str], path: Path) -> SortedFile:
 
 
 def write_rows(rows: Stream, path: Path) -> SortedFile:
-    """Write rows, in the order in which they come, to a file of which any range can be read."""
+    """Write rows in their order to a file from which any range can be read."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with _writer(path, rows.schema) as writer:
@@ -88,10 +88,10 @@ def sorted_query(
     *,
     work_dir: Path,
 ) -> Generator[pa.RecordBatch]:
-    """The rows of a statement, sorted by columns ``by``, of which no two rows have the same.
+    """Yield the rows of a statement, sorted by columns ``by``; no two rows may have equal ``by``.
 
-    They are sorted after the statement has ended: joining takes all of the memory, and so does
-    sorting.
+    The rows are sorted after the statement has ended, because joining and sorting each take all of
+    the memory.
     """
     with work_folder(work_dir) as folder:
         with closing(query(statement, inputs, schema, work_dir=folder)) as batches:
@@ -110,14 +110,15 @@ class SortedFile:
         self.rows = self._starts[-1]
 
     def read(self, first_row: int = 0, stop_row: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows from ``first_row`` up to ``stop_row``, or to the end."""
+        """Yield the rows from ``first_row`` up to ``stop_row``, or to the end."""
         stop = self.rows if stop_row is None else stop_row
         return row_range(self._starts, self._batch, first_row, stop)
 
     def _batch(self, place: int) -> pa.RecordBatch:
-        """A batch, mapped, so that only the columns that are used are read.
+        """Map a batch, so that only the used columns are read.
 
-        Each has a map of its own, which ends with it: what was read of a map stays in memory.
+        Each batch has its own map, which ends with the batch, because pages that were read stay in
+        memory as long as their map.
         """
         with pa.memory_map(str(self._path)) as file, pa.ipc.open_file(file) as reader:
             return reader.get_batch(place)
@@ -125,7 +126,7 @@ class SortedFile:
 
 @contextmanager
 def work_folder(work_dir: Path) -> Iterator[Path]:
-    """A private directory below ``work_dir``, removed at the end."""
+    """Make a private directory below ``work_dir``, and remove it at the end."""
     with disk_errors(work_dir):
         work_dir.mkdir(parents=True, exist_ok=True)
         folder = tempfile.TemporaryDirectory(dir=work_dir, prefix="sort-")
@@ -181,7 +182,7 @@ def _sorted_few(rows: pa.Table, columns: Sequence[tuple[str, bool]]) -> Generato
 def _spool(
     batches: Iterator[pa.RecordBatch], schema: pa.Schema, by: Sequence[str], path: Path
 ) -> pa.RecordBatch | None:
-    """Write batches to a file while they are in order; the first one that is not, if any."""
+    """Write batches to a file while they are in order; return the first batch that is not."""
     last: list[pa.RecordBatch] = []
     with _writer(path, schema) as writer:
         for batch in batches:
@@ -196,7 +197,7 @@ def _spool(
 
 
 def _ascending(keys: pa.RecordBatch) -> bool:
-    """Whether every row is above the one before it, compared column by column."""
+    """Whether every row is above the previous row, compared column by column."""
     above, equal = (pa.repeat(value, keys.num_rows - 1) for value in (False, True))
     for column in keys.columns:
         before, after = column[:-1], column[1:]
@@ -216,12 +217,12 @@ def _read(path: Path) -> Iterator[pa.RecordBatch]:
 def aligned(
     left: Stream, right: Stream, by: Sequence[str]
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Pairs of pieces of two streams: rows with equal keys are always in the same pair.
+    """Yield pairs of pieces of two streams; rows with equal keys are in the same pair.
 
-    Both have to be sorted by the columns ``by``, without nulls: numbers by value, strings by their
-    UTF-8 bytes. At least one piece of a pair has rows. Memory is that of one batch of each; so of a
-    key that a stream repeats from one batch to the next, only the rows of the first batch are sure
-    to be in the same pair as others.
+    Both streams must be sorted by the columns ``by``, without nulls: numbers by value, strings by
+    their UTF-8 bytes. At least one piece of a pair has rows. Memory holds one batch of each stream.
+    So if a stream repeats a key in the next batch, only the first batch's rows of this key are sure
+    to be paired with the other stream's rows.
     """
     for one, other in aligned_all((left, right), by):  # noqa: UP028 - pairs, for mypy
         yield one, other
@@ -230,7 +231,7 @@ def aligned(
 def aligned_all(
     streams: Sequence[Stream], by: Sequence[str]
 ) -> Iterator[tuple[pa.RecordBatch, ...]]:
-    """The same for any number of streams. ``damage.manifest``: rows are out of order."""
+    """Like `aligned`, for any number of streams; ``damage.manifest``: rows are out of order."""
     sides = [_Side(rows, by) for rows in streams]
     while True:
         ends = [end for end in (side.last() for side in sides) if end is not None]
@@ -246,9 +247,9 @@ def aligned_all(
 
 
 def whole_keys(batches: Iterable[pa.RecordBatch], key: str) -> Iterator[pa.RecordBatch]:
-    """The same rows, in batches of which none ends within the rows of a key, for `aligned`.
+    """Divide rows into batches that end at the last row of a key, for `aligned`.
 
-    Memory is that of one batch and of the rows with one key.
+    Memory holds one batch and the rows with one key.
     """
     tail: list[pa.RecordBatch] = []
     for batch in batches:
@@ -263,7 +264,7 @@ def whole_keys(batches: Iterable[pa.RecordBatch], key: str) -> Iterator[pa.Recor
 
 
 class _Side:
-    """One of the streams, with the batch that is being cut."""
+    """One of the streams, with the batch being cut."""
 
     def __init__(self, rows: Stream, by: Sequence[str]) -> None:
         self._batches = iter(rows.batches)
@@ -272,7 +273,7 @@ class _Side:
         self._batch = self._empty
 
     def last(self) -> tuple[Any, ...] | None:
-        """The key of the last row of the current batch; None at the end of the stream."""
+        """Return the key of the last row of the current batch; None at the end of the stream."""
         while not self._batch.num_rows:
             batch = next(self._batches, None)
             if batch is None:
@@ -281,7 +282,7 @@ class _Side:
         return self._key(self._batch.num_rows - 1)
 
     def take(self, bound: tuple[Any, ...]) -> pa.RecordBatch:
-        """The rows of the current batch up to a key, and nothing of later batches."""
+        """Take the rows of the current batch up to a key, and nothing of later batches."""
         first, end = 0, self._batch.num_rows
         while first < end:
             middle = (first + end) // 2

@@ -1,6 +1,6 @@
-"""Rows that are kept for a while: a few in memory, many in a file of the system's temporary folder.
+"""Rows kept for a while: a few in memory, many in a file of the system's temporary folder.
 
-The file has no name, so it is gone with the process that made it.
+The file has no name, so it disappears with its process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HELD_BYTES = 1 << 20
 def row_range(
     starts: Sequence[int], batch_at: Callable[[int], pa.RecordBatch], first_row: int, stop_row: int
 ) -> Iterator[pa.RecordBatch]:
-    """Some rows of batches, given the first row of each and the number of all."""
+    """Yield a range of rows; ``starts`` has the first row of each batch, and the number of rows."""
     place = max(0, bisect_right(starts, first_row) - 1)
     while place + 1 < len(starts) and max(first_row, starts[place]) < stop_row:
         first = max(0, first_row - starts[place])
@@ -32,10 +32,9 @@ def row_range(
 
 
 class Spool:
-    """Rows of one schema, of which any range can be read while others are still added.
+    """Rows of one schema; any range can be read while rows are still added.
 
-    Memory does not depend on their number: up to 1 MiB is held, and 16 bytes for each batch. May be
-    used by one thread at a time.
+    Memory is up to 1 MiB, and 16 bytes for each batch. A spool may be used by one thread at a time.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -67,12 +66,12 @@ class Spool:
             self._rows.append(self.num_rows + batch.num_rows)
 
     def read(self, first_row: int = 0, rows: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Rows in the batches in which they were added, of which one is in memory at a time."""
+        """Yield rows in the batches in which they were added, one batch in memory at a time."""
         stop = self.num_rows if rows is None else first_row + rows
         return row_range(self._rows, self._batch, first_row, stop)
 
     def __eq__(self, other: object) -> bool:
-        """Whether the rows are the same, however they are divided into batches."""
+        """Whether the rows are equal, in any division into batches."""
         if not isinstance(other, Spool):
             return NotImplemented
         if self.schema != other.schema or self.num_rows != other.num_rows:

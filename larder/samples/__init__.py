@@ -1,6 +1,6 @@
-"""From objects to samples in the order in which they are written.
+"""From objects to samples, in the order in which samples are written.
 
-`order` does it: `parts` says which sample each object belongs to, `grouping` joins them, and each
-gets its split (`splits`, `strata`) and label (`labels`). `indexed` are samples as a version's index
-has them; `decoders` and `images` say what parts decode to.
+Start with `order`: `parts` assigns objects to samples, `grouping` joins the parts, and each sample
+gets its split (`splits`, `strata`) and label (`labels`). `indexed` describes samples in a version's
+index; `decoders` and `images` turn parts into arrays.
 """

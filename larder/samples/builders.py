@@ -1,4 +1,4 @@
-"""Functions of the user's that make the records of a cache: ``cache.builder``."""
+"""User functions that make the records of a cache: ``cache.builder``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Builder:
     """A function that yields an element for each sample.
 
     Attributes:
-        is_divided: Whether it may be called for some of the samples alone: it takes
-            ``shard_index`` and ``shards``.
-        digest: Of the source of its module.
+        is_divided: Whether the function may be called for some of the samples alone, because it
+            takes ``shard_index`` and ``shards``.
+        digest: Digest of the source of the function's module.
     """
 
     name: str
@@ -38,15 +38,15 @@ class Builder:
     digest: str = ""
 
     def elements(self, samples: Iterator[Sample], shard: tuple[int, int]) -> Iterator[Any]:
-        """The elements of one of several shards; raises whatever the function does."""
+        """Iterate over the elements of one of several shards; raise any error of the function."""
         division = dict(zip(_DIVIDED, shard, strict=True)) if self.is_divided else {}
         result = self.function(samples, **self.inputs, **division)
-        as_numpy = getattr(result, "as_numpy_iterator", None)  # of a tf.data.Dataset
+        as_numpy = getattr(result, "as_numpy_iterator", None)  # a method of tf.data.Dataset
         return iter(as_numpy() if as_numpy else result)
 
 
 def resolved_builder(use: BuilderUse) -> BuilderUse:
-    """The same with the digest of the module's source."""
+    """Return the builder's use with the digest of the module's source."""
     return replace(use, digest=builder_of(use).digest)
 
 

@@ -1,6 +1,6 @@
-"""Arrow columns as Python values.
+"""Arrow columns as Python values, by way of numpy.
 
-Through numpy: ``to_pylist`` creates an Arrow scalar for every value and is ten times slower.
+``to_pylist`` creates an Arrow scalar for every value and is ten times slower.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def column_flags(column: pa.Array) -> Flags:
-    """The values of a column of booleans without nulls."""
+    """Return the values of a boolean column without nulls."""
     flags: Flags = column.to_numpy(zero_copy_only=False)
     return flags
 
@@ -34,14 +34,14 @@ def column_texts(column: pa.Array) -> list[str]:
 
 
 def repeated_texts(column: pa.Array) -> list[str]:
-    """The strings of a column without nulls; equal ones are one object, which takes less memory."""
+    """Return the strings of a column without nulls; equal strings share one object, for memory."""
     encoded = column.dictionary_encode()
     texts = column_texts(encoded.dictionary)
     return [texts[index] for index in encoded.indices.to_numpy().tolist()]
 
 
 def column_values(column: pa.Array) -> list[Any]:
-    """The values of a column; quickly if there are no nulls."""
+    """Return the values of a column; fast for a column without nulls."""
     if column.null_count:
         return list(column.to_pylist())
     values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
@@ -49,9 +49,9 @@ def column_values(column: pa.Array) -> list[Any]:
 
 
 def named_tuples(kind: type[Struct], *columns: Iterable[Any]) -> Iterator[Struct]:
-    """The named tuples with these columns, of all their fields, up to the end of the shortest.
+    """Yield named tuples from a column for each field, up to the end of the shortest column.
 
-    The same as ``map(kind, *columns)``, which calls a function written in Python for each.
+    ``map(kind, *columns)`` has the same result, but calls a Python function for each tuple.
     """
     return map(partial(tuple.__new__, kind), zip(*columns, strict=False))
 
@@ -59,11 +59,11 @@ def named_tuples(kind: type[Struct], *columns: Iterable[Any]) -> Iterator[Struct
 def column_structs(
     lists: pa.Array, names: tuple[str, ...], kind: type[Struct]
 ) -> Iterator[tuple[Struct, ...]]:
-    """The lists of structs of a column without nulls, each as a tuple."""
+    """Return each list of structs in a column without nulls as a tuple."""
     structs = lists.flatten()
     made = tuple(named_tuples(kind, *(column_values(structs.field(name)) for name in names)))
     offsets = lists.offsets.to_numpy()
     places = offsets - offsets[0]
-    if np.array_equal(places, np.arange(len(made) + 1)):  # one in each list, as most samples have
+    if np.array_equal(places, np.arange(len(made) + 1)):  # one in each list, as in most samples
         return zip(made, strict=True)
     return (made[start:stop] for start, stop in pairwise(places.tolist()))

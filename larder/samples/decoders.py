@@ -1,8 +1,8 @@
-"""What decodes the parts of samples: decoders by name, and functions of the user's.
+"""Decoders of the parts of samples: built-in decoders by name, and user functions.
 
-A decoder is a function from the bytes of a part to arrays. Images are decoded by
-`larder.samples.images`, under the name ``image``, unless the dataset file names another decoder for
-their extension. Other parts are kept as they are, unless it names one.
+A decoder is a function from the bytes of a part to arrays. `larder.samples.images` decodes images,
+under the name ``image``, unless the dataset file names another decoder for their extension. Other
+parts are kept unchanged, unless the dataset file names a decoder.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ Arrays = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """What decodes a kind of part.
+    """A decoder for a kind of part.
 
     Attributes:
-        decode: Makes an array of the bytes of a part, or arrays by the names of ``fields``. Raises
-            any exception for bytes that it cannot decode. Called by several threads at once.
-        version: Changes whenever its results do: caches are built again.
-        fields: What follows the name of the part's field, for each of its arrays: nothing, or a
-            name after a dot.
-        expands: Bytes of memory that it needs for a byte of the part, its arrays included.
+        decode: Makes an array of a part's bytes, or arrays by the names of ``fields``. It raises
+            any exception for bytes that it cannot decode. Several threads call it at once.
+        version: Version of the results; a change makes caches be built again.
+        fields: Name of each array, after the part's field and a dot; empty for the field itself.
+        expands: Bytes of memory needed for a byte of the part, including the arrays.
     """
 
     name: str
@@ -58,16 +57,19 @@ class Bound:
     use: DecoderUse
 
     def names(self, field: str) -> tuple[str, ...]:
-        """The fields of a cache that it fills, if the part itself is ``field``."""
+        """Return the cache fields that the decoder fills, if the part itself is ``field``."""
         return tuple(f"{field}.{name}" if name else field for name in self.decoder.fields)
 
     def needed_bytes(self, length: int) -> int:
         return int(length * self.decoder.expands)
 
     def decode(self, data: bytes, where: str, hint: str) -> dict[str, Array]:
-        """Decode a part: an array for each of the decoder's ``fields``.
+        """Decode a part to an array for each of the decoder's ``fields``.
 
-        A decoder that does not return arrays is ``cache.schema``.
+        Raises:
+            ObjectError: ``sample.undecodable``: the decoder refuses the part, no cache can hold the
+                elements, or the shape is not as configured.
+            FatalError: ``cache.schema``: the decoder does not return arrays, or not its ``fields``.
         """
         parameters = json.loads(self.use.parameters) if self.use.parameters else {}
         what = f"{self.decoder.name} cannot decode it"
@@ -105,7 +107,7 @@ class Bound:
 
 
 def kind_of(arrays: Arrays) -> str:
-    """Types and numbers of dimensions, such as ``int16[2] and int64[0]``: alike in one cache."""
+    """Return types and numbers of dimensions, equal in one cache: ``int16[2] and int64[0]``."""
     return " and ".join(f"{array.dtype.name}[{array.ndim}]" for array in arrays.values())
 
 
@@ -119,8 +121,9 @@ def _shape(shape: tuple[int | None, ...]) -> str:
 
 
 def _npy(data: bytes) -> Array:
-    """Only the header is left to numpy: it allocates what a header claims before it looks for the
-    elements.
+    """Decode an array; only the header is left to numpy.
+
+    numpy allocates the size in the header before it looks for the elements.
     """
     file = io.BytesIO(data)
     shape, by_columns, dtype = read_header(file)
@@ -134,7 +137,7 @@ def _npy(data: bytes) -> Array:
 
 
 NPY = Decoder("npy", _npy, expands=2)
-"""The array, of any shape."""
+"""An array of any shape."""
 
 
 def _raw(data: bytes) -> Array:
@@ -142,7 +145,7 @@ def _raw(data: bytes) -> Array:
 
 
 BYTES = Decoder("bytes", _raw, expands=1)
-"""uint8 of shape (bytes,). For images that a decoded cache is to keep as files."""
+"""uint8 of shape (bytes,), for images that a decoded cache keeps as files."""
 
 
 def _text(data: bytes) -> Array:
@@ -151,7 +154,7 @@ def _text(data: bytes) -> Array:
 
 
 TEXT = Decoder("text", _text, expands=5)
-"""uint8 of shape (bytes,): the text in UTF-8, as it is."""
+"""uint8 of shape (bytes,): the unchanged text, which must be UTF-8."""
 
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
@@ -169,11 +172,11 @@ _OTHER_LENGTH: Final = "its header says {} bytes of audio, and {} are there"
 
 
 def _wav(data: bytes) -> dict[str, Array]:
-    """Uncompressed audio in a RIFF file.
+    """Decode uncompressed audio in a RIFF file.
 
-    The chunks are those of Microsoft's and IBM's "Multimedia Programming Interface and Data
-    Specifications 1.0" and of WAVEFORMATEXTENSIBLE. Not the module ``wave``: Python 3.11's refuses
-    files that 3.12's accepts, none reads floating point, and a file cut short is not told.
+    Chunks follow Microsoft's and IBM's "Multimedia Programming Interface and Data Specifications
+    1.0" and WAVEFORMATEXTENSIBLE. The module ``wave`` is not used. Python 3.11's refuses files that
+    3.12's accepts, neither reads floating point, and neither detects a file cut short.
     """
     head, body = _wav_chunks(data)
     if len(head) < _FMT.size:
@@ -193,10 +196,10 @@ def _wav(data: bytes) -> dict[str, Array]:
 
 
 def _wav_chunks(data: bytes) -> tuple[bytes, memoryview]:
-    """The contents of the chunks ``fmt`` and ``data``.
+    """Return the contents of the chunks ``fmt`` and ``data``.
 
-    Writers that cannot go back to the header, as of a pipe, leave 0 or the largest number there for
-    the length. Such a file is refused, as nothing tells whether it is whole.
+    Writers that cannot seek back to the header, such as in a pipe, leave 0 or the largest number
+    for the length. Such a file is refused, because it may be incomplete.
     """
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise ValueError("it is no WAV file of the kind RIFF (nor are RF64, RIFX and Wave64)")
@@ -227,25 +230,25 @@ def _of_24_bits(values: Array) -> Array:
 
 
 WAV = Decoder("wav", _wav, fields=("", "rate"), expands=4)
-"""(frames, channels), of uint8, int16, int32, float32 or float64 as in the file; 24 bits become
-int32 with the same values. The second field, ``rate``, has the frames per second: int64."""
+"""(frames, channels), of the file's uint8, int16, int32, float32 or float64; 24 bits become int32
+with the same values. The second field, ``rate``, has the frames per second: int64."""
 
 
 DECODERS: Final = {decoder.name: decoder for decoder in (BYTES, NPY, TEXT, WAV)}
-"""By name, what decodes parts that are not images."""
+"""Decoders of parts that are not images, by name."""
 
 IMAGE: Final = "image"
 """The decoder of images."""
 
 MASK: Final = "mask"
-"""That of images whose pixels are numbers, not colours: they keep their values."""
+"""The decoder of images whose pixels are numbers, not colours; pixels keep their values."""
 
 IMAGES: Final = (IMAGE, MASK)
 
 _FIELD: Final = re.compile("[A-Za-z0-9_]{0,63}")
 
 _EXPANDS: Final = 16.0
-"""What a function of the user's is taken to need, unless it says."""
+"""Assumed ``expands`` of a user function without this attribute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +264,7 @@ class Decoders:
         return use is not None and use.use == MASK
 
     def of(self, ext: str) -> Bound | None:
-        """What else decodes parts with this extension; None if nothing does."""
+        """Return the decoder for an extension; None for images, or if no decoder is named."""
         use = use_of(self.uses, ext) if self.uses else None
         return None if use is None or use.use in IMAGES else Bound(_decoder(use), use)
 
@@ -270,11 +273,11 @@ class Decoders:
 
 
 IMAGES_ONLY: Final = Decoders()
-"""Images are decoded, other parts are not."""
+"""Default decoders, for images alone."""
 
 
 def resolved(uses: tuple[DecoderUse, ...]) -> tuple[DecoderUse, ...]:
-    """The same with the versions of the decoders."""
+    """Return the lines of ``decoding`` with the versions of their decoders."""
     return tuple(
         replace(use, version="1" if use.use in IMAGES else _decoder(use).version) for use in uses
     )
@@ -287,14 +290,14 @@ def _decoder(use: DecoderUse) -> Decoder:
 
 
 def function_of(where: str, name: str) -> Any:
-    """The function ``module:function``, imported; ``config.invalid_value`` if there is none."""
+    """Import the function ``module:function``; raise ``config.invalid_value`` on failure."""
     module, _, attribute = name.partition(":")
     try:
         function: Any = import_module(module)
         for part in attribute.split("."):
             function = getattr(function, part)
     except Exception as error:
-        # Any exception: the module is anybody's.
+        # Any exception: the module is the user's.
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         hint = "install its package, or name its folder in PYTHONPATH"
         raise _refused(where, f"{name} cannot be imported: {reason}", hint) from error

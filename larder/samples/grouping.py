@@ -1,4 +1,4 @@
-"""Groups sorted parts into samples: adjacent parts with the same sample key.
+"""Group sorted parts into samples: adjacent parts with the same sample key.
 
 Samples that lack a part of ``samples.join`` are refused, left out or kept.
 """
@@ -33,7 +33,7 @@ class Grouped:
         self._starts = starts
 
     def first(self, column: str) -> pa.Array:
-        """A column that is the same for all parts of a sample, one value per sample."""
+        """Return one value per sample of a column that is equal for all parts of a sample."""
         return self.rows.column(column).take(pa.array(self._starts))
 
     def parts(self, fields: Sequence[pa.Field] = tuple(_PARTS.value_type)) -> pa.Array:
@@ -65,10 +65,13 @@ def group_parts(
 def without_duplicates(
     grouped: Grouped, split_names: Sequence[str], bad_keys: Failures
 ) -> tuple[Grouped, pa.RecordBatch]:
-    """Keep one part per extension and sample; returns what is kept, and the rows that are left out.
+    """Keep one part per extension and sample; return the kept parts, and the rows left out.
 
-    If there are several, the first by key is kept; the others are bad keys. The rows are ordered by
-    sample, extension and key. A sample with parts in two splits is ``config.unmatched_split``.
+    The first part by key is kept; the others are bad keys. Rows must be ordered by sample,
+    extension and key.
+
+    Raises:
+        ConfigError: ``config.unmatched_split``: a sample has parts in two splits.
     """
     rows = grouped.rows
     duplicate = _same_as_before(rows, ("sample", "ext"))
@@ -97,7 +100,7 @@ def _same(before: pa.RecordBatch, after: pa.RecordBatch, by: Sequence[str]) -> b
 
 
 def _same_as_before(rows: pa.RecordBatch, by: Sequence[str]) -> Flags:
-    """Whether each row equals the previous one in these columns; false for the first."""
+    """Flag rows that equal the previous row in these columns; false for the first row."""
     same = np.ones(rows.num_rows, np.bool_)
     same[:1] = False
     for name in by:
@@ -122,10 +125,11 @@ def _check_splits(rows: pa.RecordBatch, same: Flags, split_names: Sequence[str])
 
 
 class Complete:
-    """Divides samples into those with a part of each pattern, and the others.
+    """A filter of samples with a part of each pattern.
 
-    Only ``missing: keep`` lets the others pass; what does not pass is counted in ``incomplete``.
-    Annotations count as one more pattern, after the named ones; ``names`` is empty without joins.
+    Only ``missing: keep`` lets incomplete samples pass; ``incomplete`` counts the samples that do
+    not pass. Annotations count as one more pattern, after the named patterns; ``names`` is empty
+    without joins.
     """
 
     def __init__(self, names: Sequence[str], annotated: bool, missing: Missing) -> None:
@@ -137,7 +141,7 @@ class Complete:
         self._keep = missing == "keep"
 
     def divide(self, grouped: Grouped) -> tuple[Grouped, pa.RecordBatch]:
-        """The samples that pass, and the objects of the others."""
+        """Return the samples that pass, and the objects of the other samples."""
         if len(self._names) == 1:
             return grouped, grouped.rows.slice(0, 0)
         patterns = _found(grouped)
@@ -169,7 +173,7 @@ class Complete:
 
 
 def _found(grouped: Grouped) -> npt.NDArray[np.int64]:
-    """The patterns of the parts of each sample, one bit for each; shape (samples,)."""
+    """Return the patterns of each sample's parts, one bit for each; shape (samples,)."""
     bits = np.left_shift(1, grouped.rows.column("pattern").to_numpy().astype(np.int64))
     starts = np.cumsum(grouped.lengths) - grouped.lengths
     patterns: npt.NDArray[np.int64] = (

@@ -1,9 +1,9 @@
-"""Which parts of a sample are images, what they decode to, and the memory that takes.
+"""Image parts of a sample: their roles, the forms of their arrays, and the memory for decoding.
 
-`larder.samples.pixels` makes their pixels.
+`larder.samples.pixels` makes the pixels.
 
-docs/reference/images.md has a table of what every kind of image decodes to. An image that Pillow
-decodes to other values than the file has is refused.
+docs/reference/images.md has a table with the array of every kind of image. An image is refused if
+Pillow decodes it to other values than in the file.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 FORMATS: Final = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
-"""The formats that are tried, whatever the extension: ImageNet itself has a PNG named .JPEG. A
-closed list, because other plugins of Pillow start programs."""
+"""Formats to try for any extension: ImageNet itself has a PNG named .JPEG. The list is closed,
+because other plugins of Pillow start programs."""
 
 EXTENSIONS: Final = frozenset(
     {"jpg", "jpeg", "jpe", "jfif", "jp2", "j2k", "png", "gif", "bmp", "dib", "webp"}
 ) | frozenset({"tif", "tiff", "pbm", "pgm", "ppm", "pnm"})
-"""The parts that are images, by the last component of their extension."""
+"""Last components of the extensions of images."""
 
 
 def is_image(ext: str) -> bool:
@@ -51,13 +51,13 @@ class Role(NamedTuple):
 
 
 def role(ext: str) -> Role:
-    """``jpg`` and ``png`` have the same role, ``seg.png`` another, ``json`` a third."""
+    """Return the role: equal for ``jpg`` and ``png``, different for ``seg.png`` and ``json``."""
     return Role(ext.rpartition(".")[0], True) if is_image(ext) else Role(ext, False)
 
 
 Array = np.ndarray[Any, Any]
 
-# How Pillow's modes other than colour are kept: the mode to convert to, and the dtype.
+# For Pillow's modes without colour: the mode to convert to, and the dtype.
 _GREY: Final = {
     "1": ("L", "uint8"),
     "L": ("L", "uint8"),
@@ -79,15 +79,15 @@ _PHOTOMETRIC, _BITS, _SAMPLE_FORMAT = 262, 258, 339  # tags of TIFF 6.0
 
 
 class BadImageError(Exception):
-    """An image that is refused; the message says why, as a clause about "it"."""
+    """An image that is refused; the message is a reason, as a clause about "it"."""
 
 
 class NotStoredError(BadImageError):
-    """An image that can be decoded, but not be stored in the format that is asked for."""
+    """An image that can be decoded, but not be stored in the requested format."""
 
 
 _SAYING: Final = (BadImageError, OSError, SyntaxError, ValueError)
-"""Errors whose texts say without their names what is wrong; Pillow raises them."""
+"""Errors of Pillow whose texts are clear without the names of the errors."""
 
 _SHOWN_CHARACTERS: Final = 300
 
@@ -108,7 +108,7 @@ class Form:
 
 @contextmanager
 def decoding(where: str, hint: str, what: str = "the image cannot be decoded") -> Iterator[None]:
-    """Turn what a decoder raises on bad data into ``sample.undecodable``: ``what``, and the reason.
+    """Turn a decoder's errors into ``sample.undecodable``, with ``what`` and the reason.
 
     Errors of stores pass.
     """
@@ -135,7 +135,7 @@ def open_image(data: bytes | IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.I
         raise BadImageError("the file is empty")
     _silence()
     if Image.MAX_IMAGE_PIXELS is not None and max_pixels > 2 * Image.MAX_IMAGE_PIXELS:
-        Image.MAX_IMAGE_PIXELS = max_pixels  # of Larder's copy, and never lowered
+        Image.MAX_IMAGE_PIXELS = max_pixels  # a setting of Larder's copy, never lowered
     try:
         file = io.BytesIO(data) if isinstance(data, bytes) else data
         image = Image.open(file, formats=FORMATS)
@@ -154,7 +154,7 @@ def check_pixels(size: tuple[int, int], max_pixels: int) -> None:
 
 
 def form_of(image: Image.Image, *, mask: bool = False) -> Form:
-    """Return the form of its array; a mask is refused where Pillow changes its elements."""
+    """Return the form of an image's array; refuse a mask if Pillow changes its elements."""
     mode, dtype = kept_mode(image.mode, mask=mask)
     if not mode:
         raise BadImageError(f"Pillow's mode {image.mode} has no array")
@@ -168,11 +168,11 @@ def form_of(image: Image.Image, *, mask: bool = False) -> Form:
 
 
 def loading_bytes(image: Image.Image) -> int:
-    """The memory that Pillow and its decoder need to load an image, measured for each format."""
+    """Return the memory that Pillow needs to load an image, measured for each format."""
     bands = len(image.getbands())
     bytes_per_pixel = 2 if image.mode.startswith("I;16") else 1 if image.mode in _BYTE_MODES else 4
     if image.format == "WEBP":
-        bytes_per_pixel += 12  # its canvas, that of the previous frame, and a copy
+        bytes_per_pixel += 12  # its canvas, the previous frame's canvas, and a copy
     elif image.format == "JPEG2000":
         bytes_per_pixel += -(-11 * bands // 2)
     elif image.info.get("progressive"):
@@ -190,7 +190,7 @@ def load(image: Image.Image) -> None:
 
 @contextmanager
 def discarding(image: Image.Image) -> Iterator[None]:
-    """Free the memory of an image at the end of a ``with`` block, before anything else is loaded.
+    """Free the memory of an image at the end of a ``with`` block, before another load.
 
     Pillow allocates blocks of 16 MiB, which glibc would keep for the thread that freed them.
     """
@@ -204,7 +204,7 @@ def discarding(image: Image.Image) -> Iterator[None]:
 
 
 def kept_mode(mode: str, *, mask: bool) -> tuple[str, str]:
-    """Return the mode to convert to and the dtype; empty if there are none."""
+    """Return the mode to convert to and the dtype; both empty for an unsupported mode."""
     if mask and mode in ("1", "P"):
         return mode, "uint8"
     if mode.startswith("I;16"):
@@ -213,7 +213,7 @@ def kept_mode(mode: str, *, mask: bool) -> tuple[str, str]:
 
 
 def _mask_fault(image: Image.Image) -> str:
-    """Why the elements of a mask that is not loaded yet would become others."""
+    """Return the reason why loading would change a mask's elements; empty if it would not."""
     for codec, _, _, options in getattr(image, "tile", ()):
         stored, *more = options if isinstance(options, tuple) else (options,)
         scaled = codec.startswith("ppm") and more[-1] != (65_535 if image.mode == "I" else 255)
@@ -225,7 +225,7 @@ def _mask_fault(image: Image.Image) -> str:
 
 
 def _tiff_fault(image: Image.Image) -> str:
-    """Why the elements of a TIFF would become others; empty if they do not."""
+    """Return the reason why loading would change a TIFF's elements; empty if it would not."""
     bits, kind = _tiff_tag(image, _BITS, 1), _tiff_tag(image, _SAMPLE_FORMAT, 1)
     if bits == 8 and kind == 2:
         return "its elements are bytes with a sign"
@@ -235,7 +235,7 @@ def _tiff_fault(image: Image.Image) -> str:
 
 
 def _tiff_tag(image: Image.Image, tag: int, default: int) -> int:
-    """The first value of a tag; -1 if the image is not a TIFF."""
+    """Return the first value of a tag; -1 if the image is not a TIFF."""
     tags = getattr(image, "tag_v2", None)
     if image.format != "TIFF" or tags is None:
         return -1
@@ -250,7 +250,7 @@ def _too_many(max_pixels: int) -> BadImageError:
 def _silence() -> None:
     """Hide Pillow's warnings (about odd tags or many pixels) from the user.
 
-    Not with ``catch_warnings``, which restores the filters of all threads, in any order.
+    ``catch_warnings`` is not used, because it restores the filters of all threads, in any order.
     """
     front = warnings.filters[0] if warnings.filters else None
     if front is None or getattr(front[3], "pattern", None) != _SILENT:

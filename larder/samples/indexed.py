@@ -1,4 +1,4 @@
-"""Samples as the index of a version describes them, and the protocol for reading them back."""
+"""Samples in the index of a version, and the protocol for reading samples back."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ class IndexedPart(NamedTuple):
 
 
 class IndexedSample(NamedTuple):
-    """What is needed to read a sample: its key, its shard, and what `larder.shards.model.ROWS` has
-    of it.
-    """
+    """A sample in an index: its key, its shard, and the columns of `larder.shards.model.ROWS`."""
 
     key: str
     shard: str
@@ -44,8 +42,8 @@ class Sample(NamedTuple):
     """A sample.
 
     Attributes:
-        key: Its key.
-        label: The number of its class; None without labels.
+        key: The sample key.
+        label: The number of the class; None without labels.
         parts: The content of each part by extension, with the label as ``cls``.
     """
 
@@ -55,7 +53,7 @@ class Sample(NamedTuple):
 
 
 class SampleReader(Protocol):
-    """Reads samples back from one shard, in any format; a context manager."""
+    """A reader of samples from one shard, in any format; a context manager."""
 
     @property
     def url(self) -> str:
@@ -66,19 +64,19 @@ class SampleReader(Protocol):
     ) -> Mapping[str, bytes]:
         """Read parts of a sample; the label is the part ``cls``.
 
-        Samples have to be read in the order of the shard; any of them may be skipped.
+        Samples must be read in the order of the shard; any sample may be skipped.
 
         Args:
             sample: The sample.
-            parts: Which of ``sample.parts`` to read, in their order; all of them if None.
+            parts: Some of ``sample.parts``, in their order; all parts if None.
 
         Returns:
             The content of each part, by extension.
 
         Raises:
-            DamageError: ``damage.record``: a part's CRC-32C differs from that of the index;
+            DamageError: ``damage.record``: a part's CRC-32C differs from the index;
                 ``damage.size``: the shard ends too early; ``damage.manifest``: the samples are not
-                in order, or the index lists a part that the shard does not have.
+                in order, or the index lists a part that the shard lacks.
             LarderError: An error of the store.
         """
 
@@ -98,7 +96,7 @@ class SampleReader(Protocol):
 
 
 def check_part(part: IndexedPart, data: bytes, sample: IndexedSample, url: str) -> bytes:
-    """The content of a part, compared with its checksum: ``damage.record`` if it differs."""
+    """Return the content of a part; raise ``damage.record`` if its checksum differs."""
     if google_crc32c.value(data) != part.crc32c:
         where = part_place(url, sample, part.ext)
         raise DamageError("damage.record", "its CRC-32C differs from the index", where=where)
@@ -106,12 +104,12 @@ def check_part(part: IndexedPart, data: bytes, sample: IndexedSample, url: str) 
 
 
 def part_place(url: str, sample: IndexedSample, ext: str) -> str:
-    """Where a part is, for errors: the URL of the shard and the name of the part."""
+    """Return a part's place for errors: the URL of the shard and the name of the part."""
     return f"{url}: {sample.key}.{ext}"
 
 
 def read_index(batches: Iterable[pa.RecordBatch]) -> Iterator[IndexedSample]:
-    """The samples of record batches of `larder.versions.rows.INDEXED`, in their order."""
+    """Yield the samples of record batches of `larder.versions.rows.INDEXED`, in order."""
     for batch in batches:
         heads = [column_values(batch.column(name)) for name in IndexedSample._fields[:-1]]
         parts = column_structs(batch.column("parts"), IndexedPart._fields, IndexedPart)

@@ -1,7 +1,7 @@
 """Users' regular expressions, searched for in sample keys in bounded time.
 
-``(a+)+$`` takes longer than the universe has existed to find that it does not match forty letters.
-The package ``regex`` reads expressions as Python's ``re`` does, and gives up after a while.
+``(a+)+$`` takes longer than the age of the universe to fail to match forty letters. The package
+``regex`` reads expressions like Python's ``re``, and has a timeout.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import regex
 from larder.errors import ConfigError
 
 SECONDS = 5.0
-"""How long one sample key may take; others take microseconds."""
+"""Time limit for one sample key; most keys take microseconds."""
 
 
 class KeyPattern:
-    """A valid regular expression whose first group says something about a sample."""
+    """A valid regular expression whose first group tells something about a sample."""
 
     def __init__(self, text: str, option: str) -> None:
         self._search = regex.compile(text).search
         self._option = option
 
     def groups(self, sample_keys: Sequence[str]) -> list[str | None]:
-        """What the first group is in each key; None where it does not match."""
+        """Return the first group in each key; None for a key that does not match."""
         groups: list[str | None] = []
         for sample_key in sample_keys:
             try:

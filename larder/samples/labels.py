@@ -1,6 +1,6 @@
 """The label of a sample: from its folder, its key, a column, or a label file for its split.
 
-Classes are collected as they occur, and numbered when all are known.
+Classes are collected as they occur, and numbered when all classes are known.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from larder.units import format_count, format_names
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 _NUMBER = re.compile(r"\+?(-?)0*([0-9]+?)(?:\.0*)?")
 CLASS_LOOKS = "case, Unicode form, space or the notation of a number"
-"""What the names of twins may differ by."""
+"""Differences between class names that look alike."""
 
 _INVISIBLE = str.maketrans("", "", "\u200b\u2060\ufeff")
 
 _Given = tuple[str, str]
-"""A label file, empty for a folder, a key or a column; and a text of the file."""
+"""A label file and a text of the file; the file is empty for a folder, a key or a column."""
 
 
 def class_numbers(
@@ -54,9 +54,9 @@ def class_numbers(
     some names            order of UTF-8 bytes, whole numbers among them
     ===================== ==========================================================
 
-    A whole number is written as `str` writes it: ``007``, ``+1`` and ``1.0`` are names. If no class
-    is a whole number, an origin that has nothing but whole numbers has places, from 0: a label file
-    beside folders, keys or a column, and any origin beside pinned classes.
+    A whole number has the form that `str` gives: ``007``, ``+1`` and ``1.0`` are names. If no class
+    is a whole number, an origin with only whole numbers has places, from 0: a label file beside
+    folders, keys or a column, and any origin beside pinned classes.
 
     Args:
         texts: Texts by label file; texts of folders, keys or a column are under "".
@@ -116,10 +116,10 @@ class Numbering:
 
 
 class ClassTable:
-    """Assigns a code to every class that occurs; `number` then gives their meaning.
+    """A table that assigns a code to every class that occurs; `number` turns codes into labels.
 
-    Memory is proportional to the number of classes. Messages name ``origin``, which gives a sample
-    its class unless that is a label file.
+    Memory is proportional to the number of classes. Messages name ``origin``, the source of classes
+    other than label files.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class ClassTable:
         return code
 
     def number(self) -> Numbering:
-        """Number the classes; ``config.label``: a text that is no class."""
+        """Number the classes; raise ``config.label`` for a text that is not a class."""
         texts: dict[str, list[str]] = {}
         for file, text in self._codes:
             texts.setdefault(file, []).append(text)
@@ -175,7 +175,7 @@ _SHOWN = 3
 _Codes = npt.NDArray[np.int32]
 
 _Refusal = tuple[str, str]
-"""What is wrong with a sample without a label, and what helps."""
+"""The reason why a sample has no label, and the hint."""
 
 _WITHOUT_FOLDER = (
     "no folder to take the label from",
@@ -188,15 +188,15 @@ _UNMATCHED = (
 
 
 class Labeller:
-    """Labels samples with codes; `number` gives their meaning when all samples are known.
+    """A labeller of samples by codes; `number` turns codes into labels when all samples are known.
 
-    The class of a sample is the name of its immediate parent folder (if that is an archive, without
-    ``.tar``), the first group of a regular expression in its key, or what a column of a table says.
-    In a split with a label file, the file is searched for, in this order: the key of a part, the
-    sample key, the base name of a part, the base name of the sample key. So a file names samples by
-    full keys or by base names, with or without extension. It is held in memory.
+    The class of a sample is the name of its immediate parent folder, the first group of a pattern
+    in its key, or a text from a table. If the folder is an archive, ``.tar`` is left out. In a
+    split with a label file, names are looked up in this order: the key of a part, the sample key,
+    the base name of a part, the base name of the sample key. So a label file names samples by full
+    keys or by base names, with or without extension. Label files are held in memory.
 
-    ``label_files`` has the bytes of ``labels.files`` by split; ``archives`` says whether folders
+    ``label_files`` has the bytes of ``labels.files`` by split; ``archives`` tells whether folders
     may be archives.
     """
 
@@ -231,10 +231,10 @@ class Labeller:
         parts: pa.Array,
         texts: pa.Array | None = None,
     ) -> _Codes:
-        """Label samples by code: those without a label with -1, until `number` refuses them.
+        """Label samples by code; samples without a label get -1, until `number` refuses them.
 
-        ``splits`` has shape (samples,), and the arrays have the same length: ``parts`` lists of
-        structs with a field ``key``, ``texts`` the classes or nulls, if labels come from a column.
+        ``splits`` has shape (samples,), and the arrays have the same length. ``parts`` has lists of
+        structs with a field ``key``. ``texts`` has classes or nulls, if labels come from a column.
         """
         codes = np.empty(len(splits), np.int32)
         for split in np.unique(splits).tolist():
@@ -285,7 +285,7 @@ class Labeller:
         *,
         file: str = "",
     ) -> _Codes:
-        """The code of the class that each sample is given; ``without`` is about null."""
+        """Return the code of each sample's class; ``without`` is the refusal for null."""
         self._unlabelled.add(without, *column_texts(sample_keys.filter(names.is_null())))
         encoded = names.dictionary_encode()
         indices = encoded.indices.fill_null(-1).to_numpy()
@@ -300,7 +300,7 @@ class Labeller:
 
 
 class _Unlabelled:
-    """The samples without a label: their number, the first of them, and what is wrong with it."""
+    """Samples without a label: their number, the first samples, and the error for the first."""
 
     def __init__(self) -> None:
         self._error: ConfigError | None = None
@@ -315,7 +315,7 @@ class _Unlabelled:
         self._keys += sample_keys[: _SHOWN + 1 - len(self._keys)]
 
     def refuse(self) -> None:
-        """Raise the error for the first, which counts all, if there are any."""
+        """Raise the error for the first sample, which counts all samples, if any exist."""
         if self._error is None:
             return
         if self._count > 1:
@@ -325,7 +325,7 @@ class _Unlabelled:
 
 
 class _LabelFile:
-    """The texts of a label file by name; a name fits one sample at most."""
+    """Texts of a label file by name; a name fits at most one sample."""
 
     def __init__(self, key: str, texts: Mapping[str, str]) -> None:
         self.key = key
@@ -346,7 +346,7 @@ class _LabelFile:
 
 
 def _names(sample_key: str, part_keys: Sequence[str]) -> Iterator[str]:
-    """The names that a label file may use for a sample, the most specific first."""
+    """Yield the names that a label file may use for a sample, the most specific first."""
     yield from part_keys
     yield sample_key
     for part_key in part_keys:
@@ -358,7 +358,7 @@ _BOXES = re.compile(r"(\S+)(?:\s+-?\d+){4}(?:\s+\S+(?:\s+-?\d+){4})*")
 
 
 def parse_label_file(data: bytes, where: str) -> dict[str, str]:
-    """The class, or its number in decimal digits, by name. A byte order mark is allowed."""
+    """Return the class, or its number in decimal digits, by name; allow a byte order mark."""
     labels: dict[str, str] = {}
     for line, fields in _lines(_text(data, where), where):
         name, label = _name_and_label(fields, f"{where}, line {line}")

@@ -1,8 +1,8 @@
-"""Finds the samples that the entries of annotation files are of, in bounded memory.
+"""Match entries of annotation files with samples, in bounded memory.
 
-An entry names an object by its key, or by the end of its key from a slash on: ``1.jpg`` or
-``cats/1.jpg`` for ``train/cats/1.jpg``; a name without a dot behind its last slash names a sample
-in the same way. Where several samples fit, the one with exactly this key counts.
+An entry names an object by its key, or by the end of its key after a slash: ``1.jpg`` or
+``cats/1.jpg`` for ``train/cats/1.jpg``. A name without a dot after its last slash names a sample in
+the same way. If several samples fit, the sample with exactly this key counts.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ENTRIES = table(
     checksum="string?",
     label="string?",
 )
-"""One row per part of an entry: the name of the entry, the part as an object, and the class that it
-gives its sample, or null."""
+"""One row per part of an entry: the name of the entry, the part as an object, and the class for the
+sample, or null."""
 
 MATCHED = pa.schema(
     [
@@ -57,7 +57,7 @@ _MATCH = """
         row_number() OVER (PARTITION BY name ORDER BY entries.key, etag) = 1 AS is_first
     FROM entries LEFT JOIN fitting USING (name)
 """
-"""Each entry with the sample that it fits; where a whole key fits, no other does."""
+"""Each entry with its fitting sample; if a whole key fits, partial keys do not count."""
 
 _FITTED = pa.schema(
     [
@@ -72,9 +72,9 @@ _Stream = Callable[[], Iterable[pa.RecordBatch]]
 
 
 class Matching:
-    """Matches entries, rows of `ENTRIES` in any order, with objects' ``sample`` and ``key``.
+    """A matching of entries, rows of `ENTRIES` in any order, with objects' ``sample`` and ``key``.
 
-    ``unfit`` are the names of entries that fit no object, after `rows`.
+    After `rows`, ``unfit`` has the names of entries that fit no object.
     """
 
     def __init__(self, entries: _Stream, objects: Iterable[pa.RecordBatch], work_dir: Path) -> None:
@@ -105,7 +105,7 @@ class Matching:
 
 
 def _depths(entries: Iterable[pa.RecordBatch]) -> tuple[list[int], list[int]]:
-    """The numbers of segments of the names of objects, and of samples."""
+    """Return the numbers of path segments in names of objects, and in names of samples."""
     depths: tuple[set[int], set[int]] = (set(), set())
     for batch in entries:
         names = batch.column("name")
@@ -117,7 +117,7 @@ def _depths(entries: Iterable[pa.RecordBatch]) -> tuple[list[int], list[int]]:
 
 
 def _named(batch: pa.RecordBatch, depths: tuple[Sequence[int], Sequence[int]]) -> pa.RecordBatch:
-    """What entries may call objects: rows of `_OBJECTS`."""
+    """Return the possible names of objects in entries, as rows of `_OBJECTS`."""
     samples, keys = batch.column("sample"), batch.column("key")
     rows = []
     for texts, wanted in ((keys, depths[0]), (samples, depths[1])):

@@ -1,7 +1,7 @@
-"""How the key of an object names its sample: WebDataset's rule, and keys that readers mistake.
+"""Sample names in the keys of objects: WebDataset's rule, and keys that readers mistake.
 
 The rule is ``base_plus_ext`` of webdataset 1.0.2 (``webdataset/tariterators.py``): the sample key
-is the directory and the base name up to its first dot, the extension is everything after it.
+is the directory and the base name up to its first dot, the extension is the text after the dot.
 Readers convert extensions to lower case; here ``jpeg`` also becomes ``jpg``, even between dots
 (``seg.jpeg`` becomes ``seg.jpg``).
 """
@@ -15,10 +15,10 @@ from larder.bounds import MAX_KEY_BYTES
 from larder.errors import Failure
 
 LABEL_EXT = "cls"
-"""Extension of the part with the label, as WebDataset readers expect it."""
+"""Extension of the part with the label, for WebDataset readers."""
 
 LEFT_BY_MACOS = "macOS has left it beside a file or in a folder"
-"""Why an object has no content of a dataset, as a clause."""
+"""The reason why an object is not content of a dataset, as a clause."""
 
 _MACOS = re.compile(r"(?:^|/)(?:\._[^/]*|\.DS_Store|__MACOSX/.*)$")
 _MACOS_GLOBS = '["**/._*", "**/.DS_Store", "**/__MACOSX/**"]'
@@ -28,17 +28,17 @@ _META = re.compile(r"__[^/]*__(?:/|$)")
 
 
 def normalise_ext(ext: str) -> str:
-    """The extension in lower case, with ``jpg`` instead of every component ``jpeg``."""
+    """Return the extension in lower case, with ``jpg`` instead of every component ``jpeg``."""
     return ".".join("jpg" if part == "jpeg" else part for part in ext.lower().split("."))
 
 
 def is_left_by_macos(key: str) -> bool:
-    """Tell whether Finder or an archiver of macOS has written an object of its own accord."""
+    """Whether Finder or an archiver of macOS has written an object unasked."""
     return _MACOS.search(key) is not None
 
 
 def bad_key_hint(failures: Iterable[Failure]) -> str:
-    """Return what helps against bad keys, with globs if macOS has left any of the objects."""
+    """Return the hint for bad keys, with globs if macOS has left any of the objects."""
     macos = any(is_left_by_macos(failure.key) for failure in failures)
     globs = f"exclude what macOS leaves, with source.exclude: {_MACOS_GLOBS}; or " if macos else ""
     return f"{globs}rename or exclude them, or set on_bad_key: skip"
@@ -55,12 +55,12 @@ def may_be_part(key: str, size_bytes: int) -> bool:
 
 
 def bad_key_reason(key: str) -> str | None:
-    """Why a part of a sample cannot have this key, as a clause; None if it can."""
+    """Return the reason why a part of a sample cannot have this key, as a clause, or None."""
     return bad_path_reason(key) or _bad_name(key)
 
 
 def bad_path_reason(key: str) -> str | None:
-    """Why no part can have this key, whatever its name means, as a clause; None if one can."""
+    """Return the reason why no part can have this path, as a clause, or None."""
     try:
         size_bytes = len(key.encode())
     except UnicodeEncodeError:
@@ -72,7 +72,7 @@ def bad_path_reason(key: str) -> str | None:
 
 
 def path_fault(path: str) -> str:
-    """Why a string is not the path of an object, as a verb with its object; empty if it is."""
+    """Return the reason why a string is not an object's path, as a verb phrase; empty if valid."""
     if _CONTROL.search(path):
         return "contains a control character"
     if path.startswith("/"):
@@ -87,11 +87,12 @@ def path_fault(path: str) -> str:
 
 
 def _bad_name(key: str) -> str | None:
-    """Names that ``base_plus_ext``, ``tar_file_iterator`` and ``group_by_keys`` do not handle.
+    """Return the reason why WebDataset does not handle a name, as a clause, or None.
 
-    Names without an extension are skipped. Hidden files are skipped, or become parts of one sample
-    ``DIRECTORY/``. A first segment ``__x__`` is treated as metadata and skipped; an extension
-    ``__key__`` would replace what readers store under that name.
+    ``base_plus_ext``, ``tar_file_iterator`` and ``group_by_keys`` skip names without an extension.
+    Hidden files are skipped, or become parts of one sample ``DIRECTORY/``. A first segment
+    ``__x__`` is treated as metadata and skipped. An extension ``__key__`` would replace the entry
+    of this name that readers store.
     """
     basename = key.rpartition("/")[2]
     stem, dot, ext = basename.partition(".")

@@ -21,8 +21,10 @@ _HEADERS = {
 def read_header(
     file: BinaryIO, versions: Collection[tuple[int, int]] = _HEADERS.keys()
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """The shape, whether the order is by columns, and the dtype. ValueError, TypeError or
-    RecursionError if it is no header, or of another version of the format.
+    """Return the shape, whether the order is by columns, and the dtype.
+
+    Raises:
+        ValueError, TypeError, RecursionError: The header is invalid, or of another version.
     """
     version = np.lib.format.read_magic(file)
     if version not in versions:

@@ -1,6 +1,6 @@
 """The sample order: all samples, in the order in which they go into shards.
 
-A `Planner` applies the dataset file to each sample: its split, its position, its label.
+A `Planner` gives each sample its split, position and label by the dataset file.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ SPLIT_RULES: Mapping[str, Callable[[Any], SplitRule]] = {
     "hash": HashRule,
     "strata": StrataRule,
 }
-"""The registry of split rules, by ``rule`` of the model that each is made from."""
+"""Split rules by ``rule`` of the configuration that each is made from."""
 
 _Orders = npt.NDArray[np.uint64]
 
 
 class Planner:
-    """Adds to each sample what the dataset file says about it.
+    """A planner that adds split, order and label to each sample by the dataset file.
 
-    ``label_files`` has the bytes of ``labels.files`` by split; the classes known keep their
-    numbers, in order, and new ones follow.
+    ``label_files`` has the bytes of ``labels.files`` by split. Known classes keep their numbers, in
+    order, and new classes follow.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Planner:
         self._seed = dataset.shards.shuffle_seed
 
     def orders(self, sample_keys: pa.Array) -> _Orders:
-        """The hash by which samples are ordered within their split, or 0."""
+        """Return the hash that orders samples in their split, or 0."""
         if self._seed is None:
             return np.zeros(len(sample_keys), np.uint64)
         return seeded_hashes(self._seed, b"larder shuffle", column_texts(sample_keys))
@@ -107,7 +107,7 @@ class Planner:
 
 
 def _texts(grouped: Grouped) -> pa.Array:
-    """The class that a table gives each sample; null if none does."""
+    """Return each sample's class from a table; null without a class."""
     texts = grouped.rows.column("class_name")
     rows = np.flatnonzero(column_flags(texts.is_valid()))
     owners = np.repeat(np.arange(len(grouped.lengths)), grouped.lengths)[rows]
@@ -149,15 +149,15 @@ class SampleOrder:
     """The samples of a dataset in the order of the shards.
 
     Attributes:
-        file: Manifest of schema SAMPLE_ORDER, of which samples are the first rows.
-        splits: For every split of the dataset, in order, even if it is empty.
+        file: Manifest of schema SAMPLE_ORDER; the first rows are the samples.
+        splits: Counts of every split of the dataset, in order, even of an empty split.
         bad_keys: The first 1,000 objects that cannot be part of a sample.
         incomplete: The first samples without all parts, and entries of annotation files without a
-            sample, at most 1,000 of each; none if they are kept.
+            sample, at most 1,000 of each; none if such samples are kept.
         ignored_count: Number of directory markers and label files, which are not samples either.
         digest: sha256 hex over the ordered samples: split, key, label, and each part's extension,
             key, size and etag.
-        split_classes: By split, the number of samples of each class.
+        split_classes: Number of samples of each class, by split.
         unfit: The first entries of annotation files without a sample that are not ``incomplete``,
             because samples without all parts are kept.
         empty: Rows of tables that became no sample.
@@ -208,24 +208,24 @@ def order_samples(
 ) -> SampleOrder:
     """Group objects into samples, give each its split and label, and sort them.
 
-    The order is that of the splits in the dataset file; within a split by the UTF-8 of the sample
-    key or, with ``shards.shuffle_seed``, by a seeded hash of it. It depends only on the objects and
-    the dataset, not on the batches or on the available memory.
+    Samples are in the order of their splits in the dataset file. Within a split, they are in the
+    order of the sample key's UTF-8 or, with ``shards.shuffle_seed``, of the key's seeded hash. The
+    order depends only on the objects and the dataset, not on the batches or the available memory.
 
-    Bad keys are left out and reported, whatever ``on_bad_key`` says: the caller decides whether
-    they stop the run. Memory is that of two concurrent calls of `larder.manifest.sort.sort`, plus
-    the classes, the label files and the parts of a single sample.
+    Bad keys are left out and reported for any ``on_bad_key``: the caller decides whether they stop
+    the run. Memory holds two concurrent calls of `larder.manifest.sort.sort`, the classes, the
+    label files and the parts of a single sample.
 
     Args:
         objects: Batches of schema OBJECTS, ordered by key, of any length.
-        dataset: As configured.
-        label_files: By split, the bytes of the files that ``labels.files`` names.
+        dataset: The configured dataset.
+        label_files: Bytes of the files in ``labels.files``, by split.
         out: The manifest to write.
-        work_dir: Directory for what does not fit into memory; nothing remains in it.
-        known_classes: Classes that keep their numbers, in order; new ones follow.
+        work_dir: Directory for spilled rows; nothing remains in it.
+        known_classes: Classes that keep their numbers, in order; new classes follow.
         published: If classes are divided: the samples that keep their splits, as rows of
             `larder.samples.strata.PUBLISHED`, each sample once.
-        annotated: The entries of annotation files, if there are any.
+        annotated: The entries of annotation files, if any exist.
     """
     bad_keys = Failures()
     planner = Planner(dataset, label_files, known_classes)
@@ -286,13 +286,13 @@ def order_samples(
 
 
 def from_objects(batch: pa.RecordBatch) -> Flags:
-    """Which rows of SAMPLE_ORDER are read from objects: not packed before, and not bad."""
+    """Flag rows of SAMPLE_ORDER that are read from objects: not packed before, and not bad."""
     packed, bad = (column_flags(batch.column(name).is_null()) for name in FROM_PREVIOUS)
     return packed & bad
 
 
 def objects_of(order: Path, rows: int | None = None) -> Iterator[pa.RecordBatch]:
-    """The objects in the source that the first rows of an order are read from, as their parts."""
+    """Yield the source objects from which the first rows of an order are read, as parts."""
     columns = ("parts", *FROM_PREVIOUS)
     for batch in read_manifest(order, SAMPLE_ORDER, columns=columns, rows=rows):
         parts = batch.filter(pa.array(from_objects(batch))).column("parts").flatten()
@@ -301,21 +301,21 @@ def objects_of(order: Path, rows: int | None = None) -> Iterator[pa.RecordBatch]
 
 
 def ignored_keys(dataset: Dataset) -> list[str]:
-    """The keys of files that say something about samples and are not parts of any."""
+    """Return the keys of label and annotation files, which are not parts of samples."""
     labels = list(dataset.labels.files.values()) if dataset.labels else []
     annotations = dataset.samples.annotations
     return labels + list(annotations.files if annotations else ())
 
 
 def identity_parts(lists: pa.Array) -> pa.Array:
-    """Parts as in the schema SKIPPED: without checksums."""
+    """Convert parts to the schema SKIPPED, which has no checksums."""
     kind = SKIPPED.field("parts").type
     parts, offsets = lists.flatten(), lists.offsets.to_numpy()
     return lists_of(kind, parts.field, offsets - offsets[0])
 
 
 class _OrderTally:
-    """Turns sorted parts into rows of the sample order, and counts them."""
+    """A converter of sorted parts to rows of the sample order, which also counts them."""
 
     def __init__(self, planner: Planner) -> None:
         self.objects = self.image_objects = 0
@@ -330,7 +330,7 @@ class _OrderTally:
     def rows(self, in_order: Iterable[Grouped]) -> Iterator[pa.RecordBatch]:
         numbers: pa.Array | None = None
         for grouped in in_order:
-            # Only now: the sort returns no row before every sample has been labelled.
+            # Number classes only now: the sort returns no row before every sample is labelled.
             if numbers is None:
                 numbers = self._numbers()
             splits = np.minimum(grouped.first("split").to_numpy(), len(self._names) - 1)

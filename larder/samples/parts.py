@@ -1,7 +1,7 @@
-"""Turns objects into parts of samples, one record batch at a time.
+"""Turn objects into parts of samples, one record batch at a time.
 
-Which sample a key belongs to follows from WebDataset's rule, or from patterns, for samples whose
-objects are in several places, such as images and their masks.
+WebDataset's rule assigns a key to its sample. Patterns assign keys if the objects of a sample are
+in several places, such as images and their masks.
 """
 
 from __future__ import annotations
@@ -43,15 +43,14 @@ PARTS = table(
 """One row per part, with the fields of parts in `larder.manifest.schemas.SAMPLE_ORDER`.
 
 ``split`` is an index into the dataset's splits, or `NO_SAMPLE` for an object that is mirrored but
-is not part of a sample. `larder.samples.order` adds what depends on the sample: the split if
-sample keys are hashed; ``order``, a hash if samples are shuffled, else 0; and ``label``, a code of
-`larder.samples.labels.ClassTable`. ``pattern`` is the number of the pattern of ``samples.join``
-that its key matches, or 0. ``class_name`` is the class that an entry
-of a table gives the sample.
+is not part of a sample. `larder.samples.order` adds the columns that depend on the sample: the
+split if sample keys are hashed; ``order``, a hash if samples are shuffled, else 0; and ``label``, a
+code of `larder.samples.labels.ClassTable`. ``pattern`` is the number of the key's matching pattern
+in ``samples.join``, or 0. ``class_name`` is the sample's class from an entry of a table.
 """
 
 NO_SAMPLE = 2**15 - 1
-"""Sorted after all splits."""
+"""Number in place of a split for objects of no sample, sorted after all splits."""
 
 
 # WebDataset's rule for good keys. Keys that do not match are bad; keys that match but
@@ -61,9 +60,9 @@ _SUSPECT = r"(?:^|/)\.\.?/|^__|\.__|[\x00-\x1f\x7f-\x{9f}]"
 
 
 class Intake:
-    """Turns objects into parts, and counts those that do not become parts (``ignored``).
+    """A converter of objects to parts; ``ignored`` counts directory markers and label files.
 
-    ``label_files`` are the rows of `PARTS` for the label files that are mirrored.
+    ``label_files`` has rows of `PARTS` for mirrored label files.
     """
 
     def __init__(
@@ -83,9 +82,10 @@ class Intake:
         self._first_unmatched = ""
 
     def parts(self, objects: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of schema `PARTS` for batches of schema OBJECTS.
+        """Yield rows of schema `PARTS` for batches of schema OBJECTS.
 
-        ``config.unmatched_split``, after the last object: some match no split.
+        Raises:
+            ConfigError: ``config.unmatched_split``, after the last object: some match no split.
         """
         for batch in objects:
             yield self._parts(self._without_ignored(batch))
@@ -116,7 +116,7 @@ class Intake:
         return _rows(batch, names, self._splits(batch.column("key")))
 
     def _good(self, keys: pa.Array, names: pa.RecordBatch) -> pa.Array:
-        """Which objects are parts: their keys are checked and, of patterns, the names they make."""
+        """Flag objects that are parts, by their keys and by the names that patterns make."""
         shown = pc.binary_join_element_wise(names.column("sample"), names.column("ext"), ".")
         suspect = names.column("sample").is_null()
         for texts in (keys, pc.fill_null(shown, "")) if self._joins else (keys,):
@@ -151,7 +151,7 @@ class Intake:
 
 
 def _joined_reason(key: str, name: str | None) -> str | None:
-    """Why an object cannot be a part under the name that a pattern makes of its key."""
+    """Return the reason why an object cannot be a part under a pattern's name, or None."""
     reason = bad_path_reason(key)
     if reason is None and name is None:
         dotted = key.rpartition("/")[2].count(".") > 1
@@ -163,7 +163,7 @@ def _joined_reason(key: str, name: str | None) -> str | None:
 
 
 def of_no_sample(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of schema `PARTS` for objects that are mirrored but are not parts of samples."""
+    """Mark rows of schema `PARTS` as mirrored objects that are not parts of samples."""
     place = PARTS.get_field_index("split")
     splits = pa.array(np.full(len(rows), NO_SAMPLE, np.int16))
     return rows.set_column(place, PARTS.field(place), splits)
@@ -172,7 +172,7 @@ def of_no_sample(rows: pa.RecordBatch) -> pa.RecordBatch:
 def named_objects(
     objects: Iterable[pa.RecordBatch], ignored: Collection[str], joins: Joins | None
 ) -> Iterator[pa.RecordBatch]:
-    """The ``sample`` that each object would be a part of, whether or not its ``key`` is good."""
+    """Yield each object's possible ``sample`` and its ``key``, even for a bad key."""
     others = pa.array(sorted(ignored), pa.string())
     for batch in objects:
         keys = batch.column("key").filter(pc.invert(pc.is_in(batch.column("key"), others)))
@@ -184,7 +184,7 @@ def named_objects(
 def annotation_parts(
     matched: Iterable[pa.RecordBatch], rule: SplitRule, pattern: int
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of `PARTS` for entries of annotation files, from those of `MATCHED`."""
+    """Yield rows of `PARTS` for entries of annotation files, from rows of `MATCHED`."""
     for batch in matched:
         count = batch.num_rows
         objects = batch.column("object")
@@ -202,7 +202,7 @@ def annotation_parts(
 
 
 def _by_rule(keys: pa.Array) -> pa.RecordBatch:
-    """Rows of `larder.samples.parts.NAMES` by WebDataset's rule; null where it does not apply."""
+    """Return rows of `NAMES` by WebDataset's rule; null if the rule does not apply."""
     names = pc.extract_regex(keys, _NAME)
     pattern = pa.array(np.zeros(len(keys), np.int16))
     columns = [*(pc.struct_field(names, name) for name in ("sample", "ext")), pattern]
@@ -227,7 +227,7 @@ def _rows(batch: pa.RecordBatch, names: pa.RecordBatch, splits: Splits) -> pa.Re
 def with_labels(
     objects: Iterable[pa.RecordBatch], labels: Iterable[pa.RecordBatch], work_dir: Path
 ) -> Iterator[pa.RecordBatch]:
-    """Objects with a further column ``class_name``, which a row of a table gives the sample.
+    """Add a column ``class_name`` to objects, from rows of a table.
 
     Objects are in the order of their keys; ``labels`` has the columns ``key`` and ``class_name``.
     """
@@ -245,7 +245,7 @@ def _class_names(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _mapped(exts: pa.Array, function: Callable[[str], str]) -> pa.Array:
-    # There are few distinct ones, so the function is called once for each.
+    # Few extensions are distinct, so the function is called once for each.
     encoded = exts.dictionary_encode()
     return pa.array(map(function, encoded.dictionary.to_pylist()), pa.string()).take(
         encoded.indices
@@ -256,7 +256,7 @@ _EXTS = {"jpeg": "jpg", "png": "png"}
 
 
 def stored_ext(ext: str, transform: Transform) -> str:
-    """The extension of a part in shards: that of the format if images get one."""
+    """Return the extension of a part in shards; images may get the extension of a format."""
     part_role = role(ext)
     kind = "png" if part_role.name in transform.masks else transform.format
     if not part_role.image or kind == "keep":
@@ -267,7 +267,7 @@ def stored_ext(ext: str, transform: Transform) -> str:
 def with_stored_exts(
     batches: Iterable[pa.RecordBatch], transform: Transform | None
 ) -> Iterator[pa.RecordBatch]:
-    """Parts, rows with a column ``ext``, with the extensions that they have in shards."""
+    """Replace the column ``ext`` of parts by the extensions in shards."""
     for batch in batches:
         if transform is None:
             yield batch
@@ -280,16 +280,16 @@ def with_stored_exts(
 NAMES = pa.schema(
     [pa.field("sample", pa.string()), pa.field("ext", pa.string()), pa.field("pattern", pa.int16())]
 )
-"""The sample key, the extension and the number of the pattern of each object; null without one."""
+"""The sample key, extension and pattern number of each object; null without a match."""
 
 _NONE = -1
 
 
 class Joins:
-    """The patterns of ``samples.join``. The first one that matches a key counts.
+    """Patterns of ``samples.join``. The first pattern that matches a key counts.
 
-    Extensions of parts begin with the names of the patterns, if these have any; ``names`` is what
-    each pattern is called in messages.
+    Extensions of parts begin with the names of named patterns; ``names`` has the patterns' names
+    for messages.
     """
 
     def __init__(self, join: Mapping[str, str] | Sequence[str]) -> None:
@@ -298,7 +298,7 @@ class Joins:
         self._patterns = [(name, part_pattern(text)) for name, text in named]
 
     def split(self, keys: pa.Array) -> pa.RecordBatch:
-        """Rows of `NAMES`, one for each key; extensions are not normalised."""
+        """Return rows of `NAMES`, one for each key; extensions are not normalised."""
         pattern = np.full(len(keys), _NONE, np.int16)
         names: list[tuple[pa.Array, pa.Array]] = []
         rows: list[np.typing.NDArray[np.intp]] = []
@@ -317,7 +317,7 @@ class Joins:
 
 
 def _exts(name: str, pattern: PartPattern, groups: pa.StructArray) -> pa.Array:
-    """The name, what the wildcards stand for and the extension, joined by dots."""
+    """Join the pattern's name, the texts of the wildcards and the extension by dots."""
     exts = groups.field("ext")
     for number in reversed(range(pattern.wildcards)):
         text = groups.field(f"w{number}")
@@ -331,7 +331,7 @@ def _in_place(
     names: Sequence[tuple[pa.Array, pa.Array]],
     pattern: np.typing.NDArray[np.int16],
 ) -> pa.RecordBatch:
-    """The findings of all patterns in the order of the keys, with nulls for the others."""
+    """Return the matches of all patterns in the order of the keys, with nulls for other keys."""
     places = np.zeros(len(pattern), np.int64)
     matched = pattern != _NONE
     if rows:

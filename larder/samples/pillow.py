@@ -1,8 +1,8 @@
 """A second copy of Pillow's Python modules, imported as ``larder.samples.pillow.Image`` and so on.
 
-Pillow keeps settings in its modules, such as ``ImageFile.LOAD_TRUNCATED_IMAGES``, which any library
-of the process may change at any time. Settings of the copy are Larder's alone, in every thread.
-The copy shares Pillow's compiled code and its files.
+Pillow keeps settings in its modules, such as ``ImageFile.LOAD_TRUNCATED_IMAGES``, and any library
+of the process may change them at any time. Only Larder changes the settings of the copy, in every
+thread. The copy shares Pillow's compiled code and its files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Makes the pixels of a loaded image: converts and resizes them, for every caller alike.
+"""Pixels of a loaded image: conversion and resizing, equal for all callers.
 
-Packing, caches, loaders and cards call it. docs/reference/images.md says what each kind of image
-becomes.
+Callers are packing, caches, loaders and cards. docs/reference/images.md describes the array of each
+kind of image.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def plain(
     With 3 ``channels``, 8-bit grey becomes colour. A mask keeps the numbers of its palette.
     """
     mode = "RGB" if channels == 3 and not mask else kept_mode(image.mode, mask=mask)[0]
-    if mode.startswith("I;16"):  # Pillow converts one byte order to the other by way of 8 bits
+    if mode.startswith("I;16"):  # Pillow converts between byte orders by way of 8 bits
         return image if mode == "I;16" else image_of(np.asarray(image).astype("<u2"))
     clear = "transparency" in image.info and not mask
     if alpha and mode in ("L", "RGB") and (clear or image.mode in _WITH_ALPHA):
@@ -51,10 +51,10 @@ def resized(
     bicubic: bool = False,
     box: Box | None = None,
 ) -> Image.Image:
-    """Resize a plain image, or the piece in ``box``; of a mask, take the nearest pixels.
+    """Resize a plain image, or the piece in ``box``; for a mask, take the nearest pixels.
 
-    Colours are resized without regard to alpha, which training drops: Pillow would multiply them
-    by it, so that what is transparent becomes black.
+    Colours are resized without regard to alpha, which training drops. Pillow would multiply colours
+    by alpha, so that transparent pixels become black.
     """
     from larder.samples.pillow import Image
 
@@ -71,7 +71,7 @@ def resized(
 def decoded(image: Image.Image, channels: int | None = None, *, mask: bool = False) -> Array:
     """Make the array of a loaded image, (height, width, channels), in C order.
 
-    It takes the arguments of `plain`. Memory beyond the array is a few MiB.
+    The arguments are the same as for `plain`. Memory beyond the array is a few MiB.
     """
     form = form_of(image, mask=mask)
     array = np.empty((form.height, form.width, channels or form.channels), form.dtype)
@@ -85,7 +85,7 @@ def decoded(image: Image.Image, channels: int | None = None, *, mask: bool = Fal
 
 
 def fitted_form(form: Form, shape: ImageShape, *, mask: bool) -> Form:
-    """Return the form of the array of `fitted`; only masks may have other elements than bytes."""
+    """Return the form of the array of `fitted`; only masks may have elements other than bytes."""
     if mask:
         return Form(shape.height, shape.width, form.channels, form.dtype)
     if form.dtype != "uint8":
@@ -94,7 +94,7 @@ def fitted_form(form: Form, shape: ImageShape, *, mask: bool) -> Form:
 
 
 def fitted(image: Image.Image, shape: ImageShape, *, mask: bool = False) -> Array:
-    """Scale the middle of a loaded image, in the proportions of a shape, to an array of it."""
+    """Scale the middle of a loaded image, cut in the proportions of a shape, to this shape."""
     box = middle(image.size, shape)
     piece = image if box[2:] == image.size else image.crop(box)
     piece = plain(piece, mask=mask)

@@ -45,16 +45,17 @@ Splits = npt.NDArray[np.int16]
 
 
 class SplitRule:
-    """How samples get their splits: numbers, in the order in which the dataset file names them."""
+    """A rule for the splits of samples: numbers, in the order of the dataset file."""
 
     def of_objects(self, keys: pa.Array) -> Splits:
-        """The split of each object key, or `NO_SPLIT`; 0 if the sample decides."""
+        """Return the split of each object key, or `NO_SPLIT`; 0 if the sample decides."""
         return np.zeros(len(keys), np.int16)
 
     def of_samples(self, sample_keys: pa.Array, of_objects: Splits) -> Splits:
-        """The split of each sample, given that of its objects; 0 if all samples together decide.
+        """Return each sample's split, given its objects' split; 0 if all samples together decide.
 
-        ``config.unmatched_split``: the rule does not apply to a sample key.
+        Raises:
+            ConfigError: ``config.unmatched_split``: the rule does not apply to a sample key.
         """
         return of_objects
 
@@ -65,7 +66,7 @@ class SplitRule:
         published: Iterable[pa.RecordBatch],
         folder: Path,
     ) -> Iterable[pa.RecordBatch]:
-        """The same parts, each with the split of its sample, if all samples together decide."""
+        """Set the split of each part's sample, if all samples together decide."""
         return parts
 
 
@@ -92,8 +93,8 @@ class GlobRule(SplitRule):
 class HashRule(SplitRule):
     """Splits by a seeded hash of the sample key, or of the first group of a pattern in it.
 
-    The hash is a number from 0 to 1, and the fractions divide that range. The split of a sample
-    depends only on the rule and its own key, so it stays the same as the dataset grows.
+    The hash is a number from 0 to 1, and the fractions divide this range. The split of a sample
+    depends only on the rule and the sample's key, so it does not change as the dataset grows.
     """
 
     def __init__(self, splits: HashSplits) -> None:
@@ -117,7 +118,7 @@ class KeyHashes:
         self._group = None if splits.group is None else KeyPattern(splits.group, "splits.group")
 
     def of(self, sample_keys: Sequence[str]) -> npt.NDArray[np.uint64]:
-        """The hash of each; ``config.unmatched_split`` where the pattern is not found."""
+        """Return the hash of each key; raise ``config.unmatched_split`` without a match."""
         groups = sample_keys if self._group is None else self._group.groups(sample_keys)
         for key, group in zip(sample_keys, groups, strict=True):
             if group is None:

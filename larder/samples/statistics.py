@@ -1,8 +1,8 @@
 """Statistics of the samples of a dataset, for the plan.
 
 Two anomalies are detected. Objects *merge* if one sample has several of the same kind, such as
-``img.v1.jpg`` and ``img.v2.jpg``: they were probably meant to be two samples. They *clash* if they
-have the same role, such as ``img.jpg`` and ``img.png``: a cache of decoded records cannot hold
+``img.v1.jpg`` and ``img.v2.jpg``: they were probably meant to be two samples. Objects *clash* if
+they have the same role, such as ``img.jpg`` and ``img.png``: a cache of decoded records cannot hold
 both.
 """
 
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from larder.samples.images import Role, role
 
 MOST_EXTENSIONS = 1_000
-"""Maximum number of extensions; the parts of all others are counted together."""
+"""Maximum number of extensions; parts with other extensions are counted together."""
 
 _EXAMPLES = 3
 _SHOWN_CLASHES = 1_000
@@ -37,7 +37,7 @@ class PartCount:
 
 @dataclass(frozen=True, slots=True)
 class RoleCount:
-    """The samples with a part of one role, and its extensions."""
+    """The number of samples with a part of one role, and the role's extensions."""
 
     exts: tuple[str, ...]
     samples: int
@@ -45,7 +45,7 @@ class RoleCount:
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """Samples with an anomaly: their number, and the first ones with the parts concerned."""
+    """The number of samples with an anomaly, and the first samples with the parts concerned."""
 
     samples: int = 0
     examples: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -56,13 +56,13 @@ class SampleStatistics:
     """Statistics of the samples.
 
     Attributes:
-        parts: By extension, the most frequent first; at most `MOST_EXTENSIONS`.
+        parts: Counts by extension, the most frequent first; at most `MOST_EXTENSIONS`.
         roles: Samples by role, the most frequent first; none if there are other extensions.
         merged: Samples with several parts of one kind.
-        clashing: Samples with several parts of one role; up to 1,000 of them by name.
-        empty_images: Images of zero bytes: objects, up to 1,000 of them by their keys.
-        composed: The first sample key with accents as Unicode's NFC has them, or empty.
-        decomposed: The first that has any in another form, as files of macOS do, or empty.
+        clashing: Samples with several parts of one role; up to 1,000 by name.
+        empty_images: Images of zero bytes; up to 1,000 by the keys of objects.
+        composed: The first sample key with accents in Unicode's form NFC, or empty.
+        decomposed: The first sample key with accents in another form, as on macOS, or empty.
     """
 
     parts: tuple[PartCount, ...] = ()
@@ -77,7 +77,7 @@ class SampleStatistics:
 
 
 class SampleTally:
-    """Counts samples. Memory is bounded, whatever the samples are."""
+    """A counter of samples, in bounded memory."""
 
     def __init__(self) -> None:
         self._parts: dict[str, PartCount] = {}
@@ -114,7 +114,7 @@ class SampleTally:
         )
 
     def _note_forms(self, keys: pa.Array) -> None:
-        """Note the first keys of either Unicode form; those in ASCII have only one."""
+        """Note the first key of either Unicode form; ASCII keys have only one form."""
         keys = keys.filter(pc.not_equal(pc.utf8_length(keys), pc.binary_length(keys)))
         nfc, nfd = (pc.utf8_normalize(keys, form) for form in ("NFC", "NFD"))
         composed = keys.filter(pc.and_(pc.equal(keys, nfc), pc.not_equal(keys, nfd)))
@@ -181,7 +181,7 @@ class _SampleColumns:
         return dict(zip(distinct, counts, strict=True))
 
     def sharing(self, values: Sequence[object]) -> _Numbers:
-        """The samples with two parts that have the same of ``values``, which are per extension."""
+        """Return the samples with two parts of equal value; ``values`` has one per extension."""
         distinct = list(dict.fromkeys(values))
         if len(distinct) == len(self.exts):
             return np.empty(0, np.int64)
@@ -189,14 +189,14 @@ class _SampleColumns:
         return np.unique(pairs[1:][pairs[1:] == pairs[:-1]] // len(distinct))
 
     def _pairs(self, values: Sequence[object], distinct: Sequence[object]) -> _Numbers:
-        """A number for the sample and the value of each part."""
+        """Return a number for each part that combines its sample and its value."""
         place = {value: at for at, value in enumerate(distinct)}
         places = np.array([place[value] for value in values], np.int64)
         owners = np.repeat(np.arange(len(self.lengths)), self.lengths)
         return owners * len(distinct) + places[self.codes]
 
     def with_empty_images(self, before: Anomaly) -> Anomaly:
-        """The previous findings, and the images of zero bytes."""
+        """Add the images of zero bytes to the previous findings."""
         empty = np.flatnonzero(self.sizes == 0)
         if not len(empty):
             return before

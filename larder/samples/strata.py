@@ -1,17 +1,17 @@
 """Splits by class: every class is divided by the fractions, in bounded memory.
 
-Samples that must stay together, a *unit*, are those with the same group, or a sample by itself. A
-unit of several classes counts for the one that most of its samples have. What the previous version
-has stays in its split, and new samples of its groups follow it; the others fill up what the splits
-lack. So a first build depends on the samples alone, and growth moves nothing.
+Samples of one group stay together as a *unit*; a sample without a group is a unit by itself. A unit
+of several classes counts for the class of most of its samples. Samples of the previous version stay
+in their splits, and new samples of their groups follow. Other new samples fill the splits that lack
+samples. So a first build depends on the samples alone, and growth moves no sample.
 
-The units of a class stand in the order of a seeded hash, and each split takes a range of them. A
-split gets its fraction of the class, rounded up or down so that the counts add up. Which of the two
-follows from a seeded number for the class, so that classes that are too small to be divided, such
-as a thousand classes of two samples, are spread over the splits in the right proportion.
+The units of a class are in the order of a seeded hash, and each split takes a range of units. A
+split gets its fraction of the class, rounded up or down so that the counts add up. A seeded number
+for each class decides between up and down. So small classes, such as a thousand classes of two
+samples, are spread over the splits in the right proportion.
 
 Parts are written to a file when their samples are labelled, because a class can be divided only
-when all of it is known.
+when all its samples are known.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _DIVIDED = """
     FROM strata
     GROUP BY unit
 """
-"""The units, with the class that most of their samples have; new ones have no split."""
+"""The units, with the class of most of their samples; new units have no split."""
 
 _PLACED = """
     SELECT parts.* EXCLUDE (unit) REPLACE (coalesce(decided.split, parts.split) AS split)
@@ -79,7 +79,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class StrataRule(SplitRule):
-    """Splits of classes. Labels are the same for all splits, so any will do until all are known."""
+    """Splits by class. Labels do not depend on splits, so samples have split 0 until divided."""
 
     def __init__(self, splits: HashSplits) -> None:
         self._splits = splits
@@ -95,7 +95,7 @@ class StrataRule(SplitRule):
         published: Iterable[pa.RecordBatch],
         folder: Path,
     ) -> Iterator[pa.RecordBatch]:
-        """The same parts, each with the split of its sample, in any order.
+        """Set the split of each part's sample; yield the parts in any order.
 
         ``published`` has rows of `PUBLISHED`, each sample once.
         """
@@ -119,7 +119,7 @@ class StrataRule(SplitRule):
         yield from query(_PLACED, inputs, PARTS, work_dir=folder)
 
     def _with_units(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Parts with a further column ``unit``: the hash of their sample or its group."""
+        """Add a column ``unit`` to parts: the hash of their sample or its group."""
         real = pc.not_equal(rows.column("split"), NO_SAMPLE)
         samples = pc.if_else(real, rows.column("sample"), None).dictionary_encode()
         hashes = pa.array(self._hashes.of(column_texts(samples.dictionary)))
@@ -129,7 +129,7 @@ class StrataRule(SplitRule):
 def _decided(
     units: SortedFile, rule: HashSplits, classes: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """The split of each unit, given all of them in their order."""
+    """Yield the split of each unit, given all units in their order."""
     totals = np.zeros(len(classes), np.int64)
     kept = np.zeros((len(classes), len(rule.fractions)), np.int64)
     for batch in units.read():
@@ -151,13 +151,13 @@ def _decided(
 
 
 _DIGITS = 6
-"""Boundaries are rounded to so many decimals, so that 10 times 0.7 + 0.2 is 9."""
+"""Decimals to which boundaries are rounded, so that 10 times 0.7 + 0.2 is 9."""
 
 _Fractions = npt.NDArray[np.float64]
 
 
 def targets(totals: _Numbers, fractions: Sequence[float], offsets: _Fractions) -> _Numbers:
-    """How many samples of each class each split gets: its fraction, rounded up or down.
+    """Compute each split's number of samples of each class: its fraction, rounded up or down.
 
     ``offsets`` has a number from 0 to 1, without 1, for each class. The result has shape (classes,
     splits); each row adds up to the total of the class.
@@ -167,11 +167,12 @@ def targets(totals: _Numbers, fractions: Sequence[float], offsets: _Fractions) -
 
 
 def needs(wanted: _Numbers, kept: _Numbers, offsets: _Fractions) -> _Numbers:
-    """How many of the new samples of each class each split gets.
+    """Compute each split's number of new samples of each class.
 
-    What a split lacks; where another has more than it should, in proportion to what each lacks. The
-    arrays have shape (classes, splits): ``wanted`` are the `targets` of all samples, ``kept`` the
-    samples that stay in their splits. Each row of the result adds up to the number of new samples.
+    A split gets the number that it lacks. If another split has too many samples, the new samples
+    are divided in proportion to the numbers lacking. The arrays have shape (classes, splits):
+    ``wanted`` are the `targets` of all samples, ``kept`` the samples that stay in their splits.
+    Each row of the result adds up to the number of new samples.
     """
     new = wanted.sum(axis=1) - kept.sum(axis=1)
     lacking = np.maximum(wanted - kept, 0)
@@ -181,21 +182,21 @@ def needs(wanted: _Numbers, kept: _Numbers, offsets: _Fractions) -> _Numbers:
 def _divided(totals: _Numbers, shares: _Fractions, offsets: _Fractions) -> _Numbers:
     ends = np.round(totals[:, None] * np.cumsum(shares, axis=1), _DIGITS)
     bounds = np.floor(ends + offsets[:, None]).astype(np.int64)
-    bounds[:, -1] = totals  # whatever the fractions add up to
+    bounds[:, -1] = totals  # even if the fractions do not add up to 1
     return np.diff(np.minimum(bounds, totals[:, None]), axis=1, prepend=0)
 
 
 class Divider:
-    """Gives the new samples of each class to splits, in the order in which they come."""
+    """A divider that gives the new samples of each class to splits, in their order."""
 
     def __init__(self, needed: _Numbers) -> None:
         self._bounds = np.cumsum(needed, axis=1)[:, :-1]
         self._given = np.zeros(len(needed), np.int64)
 
     def splits(self, classes: _Numbers, weights: _Numbers) -> npt.NDArray[np.int16]:
-        """The split of the samples or groups that come next.
+        """Return the splits of the next samples or groups.
 
-        Each has a class and, as its weight, a number of samples; a group is where its middle is.
+        Each has a class and, as its weight, a number of samples; the middle of a group decides.
         """
         by_class = np.argsort(classes, kind="stable")
         sorted_classes, sorted_weights = classes[by_class], weights[by_class]

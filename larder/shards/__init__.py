@@ -1,7 +1,7 @@
 """Packs samples into shards.
 
-`sizes` says what samples take, `packing` which go into a shard together, and `build` writes one:
-`reading` gets the contents of samples from their objects, or `old_shards` from the shards that they
-were packed into before; `images` checks and transforms images; one of `formats` makes the bytes and
-`index_rows`, from which the `indexes` of other readers are made.
+`sizes` computes the bytes of samples, `packing` plans the shards, and `build` writes a shard.
+`reading` fetches samples from their objects, `old_shards` from the shards of earlier segments.
+`images` checks and transforms images. `formats` make the bytes and the `index_rows`, from which
+`indexes` makes index files for other readers.
 """

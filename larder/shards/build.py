@@ -35,15 +35,15 @@ _REPORT_SAMPLES = 256
 _REPORT_BYTES = 4 << 20
 
 _LEAST_TOGETHER = 24
-"""From so many on, samples are appended faster together than one by one."""
+"""The least number of samples that are appended faster together than one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardBuild:
-    """What the shards of a batch are made from, and how.
+    """Inputs and rules for building the shards of a batch.
 
-    ``old_shards`` may be None if no sample is packed. The caller, who knows all shards, starts and
-    finishes ``progress``.
+    ``old_shards`` may be None if no sample is packed. The caller starts and finishes ``progress``,
+    because only the caller knows all shards.
     """
 
     source: Readable
@@ -63,13 +63,13 @@ def build_shard(
 ) -> ShardResult:
     """Write one shard, of the first ``plan.rows`` samples, and commit it only if it is complete.
 
-    The bytes depend on the samples alone, not on the limits, nor on where the samples are read.
-    Every object is read, so that all failures are reported at once; after the first failure nothing
-    more is written and the writers are aborted, as they are if all samples were left out.
+    The bytes depend on the samples alone, not on the limits or the places of the samples. Every
+    object is read, so that all failures are reported at once. After the first failure, or if all
+    samples were left out, nothing more is written and the writers are aborted.
 
-    Memory: the budget of ``reads`` (without threads: an eighth of it), for each file three blocks
-    of 1 MiB (one without ``hash_beside``), some thousand rows of the index, and what the format and
-    the writers hold. Never raises `ObjectError`.
+    Memory: the budget of ``reads`` (without threads: an eighth), some thousand rows of the index,
+    and the memory of format and writers. Each file takes three blocks of 1 MiB (one without
+    ``hash_beside``). Never raises `ObjectError`.
     """
     names = shard_format.file_names(plan.name)
     with ExitStack() as stack:
@@ -103,13 +103,13 @@ def build_shard(
         if building.sizes_known and not skipped.count and sum(sizes) != plan.bytes:
             message = f"the shard has {sum(sizes):,} bytes, and not {plan.bytes:,} as planned"
             raise FatalError("run.internal", message, where=plan.name)
-        # The first file last, so that the others are there if it is.
+        # Commit the first file last: if it exists, so do the others.
         etags = [writer.commit().etag for writer in reversed(writers)][::-1]
     return result(tuple(map(WrittenFile, names, sizes, sums, etags)), rows)
 
 
 class _Building:
-    """One shard being built: what was added, what was left out, what failed."""
+    """A shard being built, with its samples, skipped samples and failures."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class _Building:
         if failures:
             self._note(sample, failures)
         else:
-            # Images are decoded by now, other parts are not.
+            # The transform has decoded images, but no other parts.
             done = rules if rules.decoders.uses else replace(rules, validate="none")
             self._add_streamed(stored, source, done, planned=sample)
 
@@ -212,7 +212,7 @@ class _Building:
         rules: ImageRules,
         planned: PlannedSample | None = None,
     ) -> None:
-        """Add a sample; ``planned`` is how it was planned, if it was transformed since."""
+        """Add a sample; ``planned`` is the plan of a sample that was transformed since."""
         checked = check_streamed(source, sample, rules)
         if checked.failures:
             self._note(planned or sample, checked.failures)
@@ -237,7 +237,7 @@ class _Building:
                 output.discards = True
 
     def _report(self, tried: int) -> None:
-        # Where sizes are estimates, progress adds up to what was planned.
+        # If sizes are estimates, progress adds up to the planned bytes.
         size_bytes = self._plan.bytes * tried // self._plan.rows
         if self.sizes_known:
             size_bytes = sum(output.bytes for output in self._outputs)

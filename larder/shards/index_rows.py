@@ -1,4 +1,4 @@
-"""The rows of a shard's index, collected while it is written."""
+"""The rows of a shard's index, collected while the shard is written."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class IndexRows:
         sizes: Iterable[int],
         checksums: Iterable[int],
     ) -> None:
-        """Add a sample whose label is not stored as a part; ``place`` is its offset and length."""
+        """Add a sample whose label is not stored as a part; ``place`` is offset and length."""
         values = zip(sample.parts, offsets, sizes, checksums, strict=True)
         rows: list[PartRow] = [
             (ext, key, etag, offset, size_bytes, crc32c)
@@ -100,7 +100,7 @@ def _columns(values: Iterable[object], fields: Sequence[pa.Field]) -> dict[str, 
 
 
 class SkippedRows:
-    """The samples of a shard that are left out as bad, as rows of `RECEIPT_ROWS`."""
+    """Samples left out of a shard as bad, as rows of `RECEIPT_ROWS`."""
 
     def __init__(self) -> None:
         self._spool = Spool(RECEIPT_ROWS)
@@ -132,7 +132,7 @@ class SkippedRows:
 
 
 def receipt_rows(result: ShardResult) -> Iterator[pa.RecordBatch]:
-    """Rows of `RECEIPT_ROWS`: the samples of a shard, then those that were left out as bad."""
+    """Yield rows of `RECEIPT_ROWS`: the samples of a shard, then the samples left out as bad."""
     for rows in result.samples.read():
         columns = [*rows.columns, pa.nulls(rows.num_rows, pa.string())]
         yield pa.RecordBatch.from_arrays(columns, schema=RECEIPT_ROWS)

@@ -1,9 +1,9 @@
-"""Index files that readers other than Larder's need to find samples in a shard, or all shards.
+"""Index files for readers other than Larder's, to find samples in a shard, or all shards.
 
-A format lists the kinds that it has (`larder.shards.formats.base.ShardFormat.indexes`). There is
-one file of each kind for every shard. It is made of the shard's own index rows, as soon as the
-shard is written: nothing is read again, and nothing is sorted. The indexes of a whole split belong
-to a version, because only a version says which shards a split has.
+A format lists its kinds (`larder.shards.formats.base.ShardFormat.indexes`). Every shard has one
+file of each kind. The file is made of the shard's own index rows as soon as the shard is written:
+nothing is read again or sorted. The indexes of a whole split belong to a version, because only a
+version defines the shards of a split.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class ReaderIndex(Protocol):
 
     @property
     def kind(self) -> str:
-        """The folder of these files, such as ``dali``; unique among those of a format."""
+        """The folder of these files, such as ``dali``; unique in a format."""
 
     def file_name(self, shard: str) -> str:
-        """The name of the file for a shard with this name."""
+        """Return the name of the index file for a shard."""
 
     def content(self, rows: Spool) -> Iterator[bytes] | None:
-        """The content of the file, in pieces; joined, they depend on nothing but the rows.
+        """Yield the content in pieces; the joined content must depend on the rows alone.
 
-        Has to work on columns, and on some thousand samples at a time: a shard may have a million.
-        None if readers could not make sense of it, so that there is no such file.
+        Work on columns, and on some thousand samples at a time: a shard may have a million. Return
+        None if readers could not use the file; then no file is written.
         """
 
 
@@ -49,7 +49,7 @@ class IndexFile:
 
 
 class IndexContent(NamedTuple):
-    """An index file that is being made; its pieces are read once."""
+    """An index file being made; the pieces can be read once."""
 
     kind: str
     name: str
@@ -59,7 +59,7 @@ class IndexContent(NamedTuple):
 def index_contents(
     indexes: Sequence[ReaderIndex], shard: str, rows: Spool
 ) -> Iterator[IndexContent]:
-    """The index files of one shard, one after the other; none if it was not written."""
+    """Yield the index files of one shard; nothing if the shard was not written."""
     for index in indexes if rows.num_rows else ():
         pieces = index.content(rows)
         if pieces is not None:
@@ -69,14 +69,14 @@ def index_contents(
 def index_files(
     indexes: Sequence[ReaderIndex], shard: str, rows: Spool
 ) -> Iterator[tuple[IndexFile, bytes]]:
-    """The same with what describes them and their whole content, of which each is in memory."""
+    """Like `index_contents`, but yield each description with its full content, held in memory."""
     for kind, name, pieces in index_contents(indexes, shard, rows):
         data = b"".join(pieces)
         yield IndexFile(kind, name, len(data), hashlib.sha256(data).hexdigest()), data
 
 
 class SplitShard(NamedTuple):
-    """A shard of a split; ``key`` is that of its first file below the dataset's root."""
+    """A shard of a split; ``key`` is the key of the first file below the dataset's root."""
 
     key: str
     bytes: int
@@ -84,7 +84,7 @@ class SplitShard(NamedTuple):
 
 
 class Split(NamedTuple):
-    """A split of a version, all samples of whose shards belong to it.
+    """A split of a version; all samples of its shards belong to the split.
 
     ``to_root`` leads from the folder of the index file to the dataset's root: ``../../..``.
     """
@@ -100,7 +100,7 @@ class SplitIndex(Protocol):
 
     @property
     def kind(self) -> str:
-        """The folder of these files, such as ``wids``; unique among those of a format."""
+        """The folder of these files, such as ``wids``; unique in a format."""
 
     def content(self, split: Split) -> bytes:
-        """The content of the file, which is JSON; has to depend on nothing but the split."""
+        """Return the file's JSON, which must depend on the split alone."""

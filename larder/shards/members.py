@@ -29,7 +29,7 @@ Column = TypeVar("Column")
 
 
 class MemberColumns(NamedTuple):
-    """The members of some samples, in their order: what a `Member` has of each, in columns."""
+    """The members of some samples in order: the fields of `Member`, in columns."""
 
     exts: list[str]
     keys: list[str | None]
@@ -44,7 +44,7 @@ _ext_of = attrgetter("ext")
 
 
 def members(sample: PlannedSample, bodies: Sequence[Body]) -> list[Member]:
-    """The members of a sample; ``bodies`` are the contents of its parts, in the same order."""
+    """Return the members of a sample; ``bodies`` are the contents of its parts, in order."""
     all_members: list[Member] = [
         (part.ext, part.key, part.etag, body)
         for part, body in zip(sample.parts, bodies, strict=True)
@@ -60,7 +60,7 @@ def all_members(samples: Sequence[PlannedSample], contents: Contents) -> MemberC
     counts = np.array([len(sample.parts) for sample in samples], np.int64)
     parts = list(chain.from_iterable([sample.parts for sample in samples]))
     exts, keys, _, etags = zip(*parts, strict=True) if parts else ((),) * 4
-    # A label comes after the parts with smaller extensions, as they are sorted.
+    # Parts are sorted, so a label comes after the parts with smaller extensions.
     smaller = np.concatenate(([0], np.cumsum([ext < LABEL_EXT for ext in exts])))
     stops = np.cumsum(counts)
     places = (stops - counts + smaller[stops] - smaller[stops - counts])[labelled]
@@ -86,7 +86,7 @@ def all_members(samples: Sequence[PlannedSample], contents: Contents) -> MemberC
 
 
 def streamed_members(sample: PlannedSample, source: Readable) -> list[StreamedMember]:
-    """The members of a sample; nothing is read before their contents are iterated over."""
+    """Return the members of a sample; iterating over a content reads it."""
     all_members: list[StreamedMember] = [
         (part.ext, part.key, part.etag, part.size_bytes, stream(source, part))
         for part in sample.parts
@@ -98,7 +98,7 @@ def streamed_members(sample: PlannedSample, source: Readable) -> list[StreamedMe
 
 
 def label_place(sample: PlannedSample) -> int:
-    """Before which of its parts a sample's label comes."""
+    """Return the number of parts that come before a sample's label."""
     parts = sample.parts
     if len(parts) == 1:  # most samples
         return int(parts[0].ext < LABEL_EXT)

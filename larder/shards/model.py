@@ -1,4 +1,4 @@
-"""What shards are made of, what is planned, and the result."""
+"""Samples, plans and results of shards."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ ROWS = pa.schema(
         ),
     )
 )
-"""One row per sample of a shard, in its order.
+"""One row per sample of a shard, in the shard's order.
 
-``offset`` and ``length`` of a sample are its place in the shard's first file: in bytes, with all
-that belongs to it, such as headers and padding; in a columnar format the number of its row, and 1.
-Those of a part are the place of its content, of which ``crc32c`` is the checksum; the offset is
-null if the format stores the content in another form. ``source`` is the key of the object that the
-part was read from, ``etag`` is that object's etag; both are null for a label. A label is the part
-``cls``, in ASCII decimal digits, in whatever form the format stores it.
+``offset`` and ``length`` of a sample are its place in the shard's first file, in bytes, including
+headers and padding; in a columnar format they are the row number and 1. ``offset`` and ``length``
+of a part are the place of its content, with the checksum ``crc32c``; the offset is null if the
+format stores the content in another form. ``source`` is the key of the part's object, ``etag`` the
+object's etag; both are null for a label. A label is the part ``cls`` in ASCII decimal digits, in
+any form that the format stores.
 """
 
 NO_ROWS = Spool(ROWS)
@@ -55,10 +55,10 @@ RECEIPT_ROWS = pa.schema(
         *columns(bad="string?"),
     ]
 )
-"""One row per sample that was planned for a shard: the columns of `ROWS`, and why it was left out.
+"""One row per sample planned for a shard: the columns of `ROWS`, and the reason for leaving it out.
 
-A sample that was left out as bad has no place, and its parts have the lengths of their objects and
-no checksum (0).
+A sample that was left out as bad has no place; its parts have the lengths of their objects and the
+checksum 0.
 """
 
 
@@ -69,8 +69,8 @@ _AT_A_TIME = 1_024
 class Part(NamedTuple):
     """One source object of a sample: a row's entry of `larder.manifest.schemas.SAMPLE_ORDER`.
 
-    ``ext`` is without the first dot, such as ``jpg`` or ``seg.png``; the size and the etag are
-    those of the listing. With an empty etag the object is read regardless of its etag.
+    ``ext`` is without the first dot, such as ``jpg`` or ``seg.png``; size and etag come from the
+    listing. An object with an empty etag is read regardless of its etag.
     """
 
     ext: str
@@ -80,9 +80,9 @@ class Part(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Where a sample is in a shard of the previous version, in which it may have another split.
+    """The place of a sample in a shard of the previous version, perhaps in another split.
 
-    The parts are those with source objects: there is none for the label, which is not known here.
+    Only parts with source objects are listed, not the label, which is not known here.
     """
 
     segment: str
@@ -91,7 +91,7 @@ class Packed(NamedTuple):
 
     @property
     def in_ranges(self) -> bool:
-        """Whether all parts are ranges of the shard; else only its format's reader has them."""
+        """Whether all parts are ranges of the shard; else the format's reader is needed."""
         return None not in [part.offset for part in self.sample.parts]
 
 
@@ -99,9 +99,9 @@ class PlannedSample(NamedTuple):
     """One planned sample: a row of `larder.manifest.schemas.SAMPLE_ORDER`.
 
     Attributes:
-        parts: Its objects, sorted by ``ext``.
-        packed: Where it is read, if not from its objects.
-        bad: Why it is left out without being read; None if it is not.
+        parts: The objects, sorted by ``ext``.
+        packed: The place in an old shard, if the sample is not read from its objects.
+        bad: The reason for leaving the sample out without reading it; None for other samples.
     """
 
     split: str
@@ -117,10 +117,10 @@ class ShardPlan:
     """One shard to write.
 
     Attributes:
-        index: Its number within the split, which goes on from segment to segment.
-        name: Its file name, such as ``imagenet-train-000000.tar``; the first if it has several.
-        first_row: Row of its first sample in the sample order, counted over all splits.
-        bytes: Length of its files if no sample is left out; an estimate if the format does not know
+        index: Number in the split, counted on from segment to segment.
+        name: Name of the shard's first file, such as ``imagenet-train-000000.tar``.
+        first_row: Row of the first sample in the sample order, counted over all splits.
+        bytes: Length of the files if no sample is left out; an estimate if the format does not know
             sizes in advance.
     """
 
@@ -141,7 +141,7 @@ class ShardBatch:
 
     @property
     def name(self) -> str:
-        """The first shard, for people."""
+        """The name of the first shard, for messages."""
         return self.shards[0].name
 
     @property
@@ -159,9 +159,10 @@ class ShardBatch:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file of a shard. In most formats a shard has one.
+    """A file of a shard. In most formats a shard has one file.
 
-    The etag is empty if unknown. It is not compared: it depends on the store, not on the content.
+    The etag is empty if unknown. Etags are not compared, because they depend on the store, not on
+    the content.
     """
 
     name: FileName
@@ -172,11 +173,10 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """The result of one `ShardPlan`: its samples (by `ROWS`), those left out as bad (by
-    `RECEIPT_ROWS`), and the first failures.
+    """The result of one `ShardPlan`: written samples, skipped samples and the first failures.
 
-    There are no files and no samples if it was not written. ``forms`` are what its images decode
-    to, if that was asked for.
+    ``samples`` has rows of `ROWS`, ``skipped`` rows of `RECEIPT_ROWS`. A shard that was not written
+    has no files and no samples. ``forms`` are the types of decoded arrays, if requested.
     """
 
     split: str
@@ -190,19 +190,19 @@ class ShardResult:
 
     @property
     def bytes(self) -> int:
-        """Of all its files; 0 if it was not written."""
+        """Bytes of all files; 0 if the shard was not written."""
         return sum(file.bytes for file in self.files)
 
 
 def label_bytes(label: int) -> bytes:
-    """The content of a label's part: ASCII decimal digits."""
+    """Return the content of a label's part: ASCII decimal digits."""
     return b"%d" % label
 
 
 def read_samples(batches: Iterable[pa.RecordBatch]) -> Generator[PlannedSample]:
-    """The samples of record batches of `larder.manifest.schemas.SAMPLE_ORDER`, in their order."""
+    """Yield the samples of record batches of `larder.manifest.schemas.SAMPLE_ORDER`, in order."""
     for batch in batches:
-        # Few at a time: the garbage collector looks at all that exist again and again.
+        # Few at a time: the garbage collector visits all existing samples again and again.
         for start in range(0, len(batch), _AT_A_TIME):
             yield from _samples_of(batch.slice(start, _AT_A_TIME))
 

@@ -1,11 +1,11 @@
-"""Reads samples from the shards of earlier segments, so that they can be packed again.
+"""Read samples from the shards of earlier segments, to pack them again.
 
-Every part is compared with the checksum of the index. So what is packed again is what was packed
-before, and images are validated again only if they were checked more weakly then.
+Every part is compared with the checksum of the index. So the packed contents stay the same, and
+images are validated again only if they were checked more weakly before.
 
-Parts that are ranges of a shard are read as such, whatever its format: neighbours with one request,
-by any number of threads, and a large sample in buffers. Others are read by the format's reader,
-into memory; what is too large for that was planned to be read from its objects.
+Parts that are ranges of a shard are read as ranges in every format: neighbours with one request, by
+any number of threads, and a large sample in buffers. The format's reader reads other parts into
+memory. A sample too large for this is planned to be read from its objects.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from larder.store.base import Buffer, Closing, Features, ObjectInfo, Readable, R
 from larder.store.delegate import DelegatingReader
 
 _MOST_OPEN = 16
-"""Samples of as many segments may alternate in the order of a new one."""
+"""Most open shards: samples of this many segments may alternate in a new segment's order."""
 
 
 class OldShards(Closing):
     """The shards of the previous version's segments.
 
-    Holds what the readers do of up to 16 open shards whose parts are no ranges. ``formats`` are by
-    segment; ``shard_key`` gives the key of a shard's first file by segment, split and name; images
-    of the segments ``weaker`` were checked more weakly than they are now.
+    Memory is that used by the readers of up to 16 open shards, for parts that are not ranges.
+    ``formats`` are by segment. ``shard_key`` gives the key of a shard's first file by segment,
+    split and name. Images of the segments ``weaker`` were checked more weakly than now.
     """
 
     def __init__(
@@ -61,10 +61,9 @@ class OldShards(Closing):
         samples: Sequence[PlannedSample],
         rules: ImageRules = PLAIN,
     ) -> list[Fetched]:
-        """Read samples into memory whose parts are ranges; may be called by many threads.
+        """Read into memory samples whose parts are ranges; many threads may call this method.
 
-        Only images that are bad are returned as failures. A damaged or missing shard is a
-        `DamageError`.
+        Only bad images are returned as failures. A damaged or missing shard raises `DamageError`.
         """
         by_shard: dict[str, list[int]] = defaultdict(list)
         for number, sample in enumerate(samples):
@@ -81,7 +80,7 @@ class OldShards(Closing):
         ]
 
     def read(self, sample: PlannedSample, rules: ImageRules = PLAIN) -> Fetched:
-        """The same for one sample whose parts are no ranges; for one thread at a time."""
+        """Read one sample whose parts are not ranges; may be called by one thread at a time."""
         packed = _packed(sample)
         key = self._key(packed)
         with old_shard_errors(object_url(self._store.url, key)):
@@ -90,11 +89,11 @@ class OldShards(Closing):
         return _fetched(sample, contents, self.rules_for(sample, rules))
 
     def parts(self, sample: PlannedSample) -> PackedParts:
-        """The objects of a large sample whose parts are ranges, to be read in buffers."""
+        """Return the objects of a large sample whose parts are ranges, to be read in buffers."""
         return PackedParts(self._store, self._key(_packed(sample)), sample)
 
     def rules_for(self, sample: PlannedSample, rules: ImageRules) -> ImageRules:
-        """The rules for a sample, considering how its images were checked."""
+        """Return the rules for a sample: validate images only if checked more weakly before."""
         weaker = _packed(sample).segment in self._weaker
         return rules if weaker else replace(rules, validate="none")
 
@@ -104,7 +103,7 @@ class OldShards(Closing):
         self._open.clear()
 
     def _reader(self, packed: Packed, key: str) -> SampleReader:
-        """A reader of a shard that is where a sample begins, or before."""
+        """Return a reader of a shard whose position is not after the sample's beginning."""
         end, reader = self._open.pop(key, (0, None))
         if reader is None or packed.sample.offset < end:
             if reader is not None:
@@ -126,7 +125,7 @@ def _packed(sample: PlannedSample) -> Packed:
 
 
 def _indexed_parts(sample: PlannedSample) -> list[IndexedPart]:
-    """The parts of a sample in its old shard, in the order of its objects."""
+    """Return the parts of a sample in its old shard, in the order of its objects."""
     packed = _packed(sample)
     by_ext = {part.ext: part for part in packed.sample.parts}
     try:
@@ -158,7 +157,7 @@ _HINT = (
 
 @contextmanager
 def old_shard_errors(url: str) -> Iterator[None]:
-    """Errors of reading a published shard: none of them is about an object of the source."""
+    """Convert errors of reading a published shard, which are not about objects of the source."""
     try:
         yield
     except DamageError as error:
@@ -173,10 +172,10 @@ def old_shard_errors(url: str) -> Iterator[None]:
 
 
 class PackedParts(Readable):
-    """The objects of one sample, under the keys and etags that they have now.
+    """The objects of one sample, under their current keys and etags.
 
-    An object that is read completely is compared with the checksum of the index. Conditions on
-    etags have been met: the run was planned with them. ``sample`` has the lengths in the shard:
+    An object that is read completely is compared with the checksum of the index. Etags are not
+    compared again: the run was planned with them. ``sample`` has the lengths in the shard, because
     images may have been transformed.
     """
 
@@ -195,7 +194,7 @@ class PackedParts(Readable):
 
     @property
     def features(self) -> Features:
-        """The features of the store, except that etags are those of the source."""
+        """The features of the store, except that etags come from the source."""
         return replace(self._store.features, etag_is_md5=False)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
@@ -211,7 +210,7 @@ class PackedParts(Readable):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """Content that differs from the index is noticed after the last byte of an object."""
+        """Open an object; after its last byte, content that differs from the index is refused."""
         _, part = self._parts[key]
         assert part.offset is not None, "the format stores parts as they are"
         left = max(0, part.length - offset)
@@ -230,7 +229,7 @@ class PackedParts(Readable):
 
 
 class _PartReader(DelegatingReader):
-    """Reads one part, and checks its length and, if it is complete, its checksum."""
+    """A reader of one part that checks the length and, if the part is complete, the checksum."""
 
     def __init__(
         self, inner: Reader, info: ObjectInfo, part: IndexedPart, wanted: int, url: str, place: str

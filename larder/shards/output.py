@@ -17,21 +17,22 @@ _BLOCK_BYTES = 1 << 20
 _BLOCKS = 3
 
 _UnderWay = tuple[io.BytesIO, Future[None], Future[None]]
-"""A block, and when it is hashed and written."""
+"""A block, with the futures of its hashing and its writing."""
 
 
 class HashedOutput(Closing):
-    """Joins pieces into blocks that are hashed and written in order.
+    """An output that joins pieces into blocks, and hashes and writes the blocks in order.
 
-    Holds up to three blocks of 1 MiB. As a context manager, it ends its threads; it neither commits
-    nor aborts the writer. With ``beside``, one thread hashes and another writes, so that the caller
-    can read the next pieces in the meantime; where all cores are busy, the caller does both faster.
+    The output holds up to three blocks of 1 MiB. As a context manager, the output ends its threads
+    but neither commits nor aborts the writer. With ``beside``, one thread hashes and another
+    writes, while the caller reads the next pieces. If all cores are busy, the caller does both
+    faster.
     """
 
     def __init__(self, writer: Writer, *, beside: bool = True) -> None:
         self.bytes = 0
         self.discards = False
-        """Whether what is appended is only counted: the shard is not written any more."""
+        """Whether pieces are only counted, because the shard is not written any more."""
         self._writer = writer
         self._digest = hashlib.sha256()
         self._block = io.BytesIO(bytes(_BLOCK_BYTES))
@@ -40,7 +41,7 @@ class HashedOutput(Closing):
         self._threads = _Threads.start() if beside else None
 
     def append(self, pieces: Sequence[Buffer], size_bytes: int) -> None:
-        """Append pieces with a total length of ``size_bytes``; raises errors of earlier blocks."""
+        """Append pieces with a total length of ``size_bytes``; raise errors of earlier blocks."""
         self.bytes += size_bytes
         if self.discards:
             return
@@ -84,7 +85,7 @@ class HashedOutput(Closing):
             self._block = self._done()
 
     def _submit(self) -> None:
-        """Hash and write the block, or have it done."""
+        """Hash and write the block, or hand it to the threads."""
         block = self._block
         if self._threads is None:
             self._hash(block)
@@ -95,7 +96,7 @@ class HashedOutput(Closing):
         self._under_way.append((block, hashed, written))
 
     def _done(self) -> io.BytesIO:
-        """The oldest block under way, empty, as soon as it is hashed and written."""
+        """Wait until the oldest block is hashed and written, and return it emptied."""
         block, hashed, written = self._under_way.popleft()
         written.result()
         hashed.result()
@@ -122,6 +123,6 @@ class _Threads(NamedTuple):
 
     @classmethod
     def start(cls) -> _Threads:
-        """They start with their first block."""
+        """Return both executors; their threads start with the first block."""
         names = "larder-hash", "larder-write"
         return cls(*(ThreadPoolExecutor(1, thread_name_prefix=name) for name in names))

@@ -1,9 +1,9 @@
-"""Assigns samples to shards: pure arithmetic on sizes.
+"""Assignment of samples to shards: pure arithmetic on sizes.
 
-Shards are filled in the order of the samples, up to a target size, so that the position of a sample
-depends only on the sizes before it in its split. They are filled from `RunningTotals`, with a
-binary search in a file for each shard: memory does not grow with the number of samples, and where a
-dataset is to have a minimum number of shards, some 27 targets are tried in almost no time.
+Shards are filled in the order of the samples, up to a target size. So the position of a sample
+depends only on the sizes before it in its split. Each shard takes one binary search in a file of
+`running_totals`: memory does not grow with the number of samples. For a minimum number of shards,
+some 27 targets are tried in almost no time.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ def plan_shards(
 ) -> Iterator[ShardPlan]:
     """Fill shards with samples, in order.
 
-    A shard ends before the sample that would make it longer than ``target_bytes``; unless it is
-    shorter than 0.95 of that then, and closer to it with the sample. So if no sample is longer than
-    a tenth of ``target_bytes``, all shards but the last of a split have between 0.95 and 1.05 of
-    it. A split without samples gets no shard.
+    A shard ends before the sample that would make it longer than ``target_bytes``. But a shard
+    below 0.95 of the target takes the sample if the shard is then closer to the target. So if no
+    sample exceeds a tenth of the target, all shards except the last of a split have 0.95 to 1.05 of
+    the target. A split without samples gets no shard.
 
     Args:
-        ends: By split, one after the other, what its samples take in a shard.
+        ends: Running totals of the samples' bytes by split, in the order of the rows.
         target_bytes: Total length that the files of a shard should have.
         dataset: The beginning of the shards' names.
-        shard_format: Their format.
-        targets: Replaces ``target_bytes`` for some splits; from `target_for`.
-        first_shards: By split, the number of the first shard, unless it is 0.
-        samples_per_shard: Fill shards with so many samples instead, whatever their size.
+        shard_format: The format of the shards.
+        targets: Targets for some splits instead of ``target_bytes``; from `target_for`.
+        first_shards: Number of the first shard by split, unless it is 0.
+        samples_per_shard: Fill shards with this number of samples instead, of any size.
     """
     row = 0
     for split, of_split in ends.items():
@@ -79,9 +79,9 @@ def batch_shards(
 ) -> list[ShardBatch]:
     """Group neighbouring shards into batches of about ``batch_bytes``.
 
-    No batch is larger, or has more than ``batch_rows`` samples, unless its only shard is or has. A
-    batch may contain shards of several splits, but its rows are contiguous: a new batch begins
-    after shards that do not have to be built.
+    A batch exceeds ``batch_bytes`` or ``batch_rows`` only if it has a single shard. A batch may
+    contain shards of several splits, but its rows are contiguous: a new batch begins after shards
+    that need not be built.
     """
     batches: list[ShardBatch] = []
     shards: list[ShardPlan] = []
@@ -100,11 +100,12 @@ def batch_shards(
 
 
 def brace_patterns(names: Sequence[str]) -> tuple[str, ...]:
-    """Patterns that a shell or WebDataset expands to the shards of a split of a segment, in order.
+    """Return patterns that expand, in order, to the shards of a segment's split.
 
-    ``digits-train-{000000..000003}.tar``: each has one numeric range, or is a plain name. There are
-    several where numbers are missing, because every sample of a shard was left out. The names are
-    in the order of their numbers; those that differ in more than a number stay as they are.
+    A shell or WebDataset expands them. Each pattern has one numeric range, such as
+    ``digits-train-{000000..000003}.tar``, or is a plain name. Several patterns are needed if a
+    shard is missing because all its samples were left out. Names must be in the order of their
+    numbers; names that differ in more than a number stay unchanged.
     """
     if len(names) < 2:
         return tuple(names)
@@ -119,7 +120,7 @@ def brace_patterns(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _filled(ends: Ends, target_bytes: int, empty_bytes: int) -> Iterator[int]:
-    """Where each shard stops: the row after its last sample."""
+    """Yield the stop of each shard: the row after its last sample."""
     room = target_bytes - empty_bytes
     row = before = 0
     while row < len(ends):
@@ -134,7 +135,7 @@ def _filled(ends: Ends, target_bytes: int, empty_bytes: int) -> Iterator[int]:
 
 
 def stretches(total_bytes: int, size_bytes: int, target_bytes: int) -> bool:
-    """Whether a shard takes a sample of ``size_bytes`` that makes it longer than it should be."""
+    """Whether a shard takes a sample of ``size_bytes`` that makes it longer than the target."""
     missing_bytes = target_bytes - total_bytes
     return 20 * total_bytes < 19 * target_bytes and size_bytes < 2 * missing_bytes
 
@@ -144,7 +145,7 @@ def _counted_off(ends: Ends, rows: int) -> Iterator[int]:
 
 
 def _runs(numbers: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """First and last of every run of consecutive numbers with the same number of digits."""
+    """Yield first and last number of each run of consecutive numbers with equally many digits."""
     for _, pairs in groupby(
         enumerate(numbers), key=lambda pair: (int(pair[1]) - pair[0], len(pair[1]))
     ):
@@ -159,9 +160,9 @@ def _braced(first: str, last: str) -> str:
 def running_totals(
     sizes: Iterable[tuple[str, npt.NDArray[np.int64]]], path: Path
 ) -> dict[str, Ends]:
-    """The running totals of each split, in a file at ``path``.
+    """Write the running totals of each split to a file at ``path``, and map them.
 
-    ``sizes`` are pairs of a split and the bytes that some of its samples take in shards, from
+    ``sizes`` are pairs of a split and the bytes of some of its samples, from
     `larder.shards.sizes.split_sizes`; a split's pairs follow each other.
     """
     rows: dict[str, int] = {}
@@ -184,15 +185,15 @@ def running_totals(
 
 
 def target_for(ends: Ends, target_bytes: int, count_min: int, empty_bytes: int) -> int:
-    """The target, at most ``target_bytes``, that gives a split enough shards of similar sizes.
+    """Return a target of at most ``target_bytes`` that gives enough shards of similar sizes.
 
-    Enough means ``count_min``, or one per sample if there are fewer samples. If ``target_bytes``
-    gives enough, it is returned, so that nothing is packed again. A smaller target never gives
-    fewer shards, so no target gives a number between ``count_min`` and that of the largest
-    sufficient target. That number is chosen; it is less than twice ``count_min``, because a shard
-    that is one byte too long becomes two. Of the targets that give it, the smallest is returned: a
-    larger one would leave less for the last shard, down to a single sample. ``ends`` are the
-    running totals of the samples' sizes.
+    Enough means ``count_min``, or one shard per sample if there are fewer samples. If
+    ``target_bytes`` gives enough, it is returned, so that nothing is packed again. A smaller target
+    never gives fewer shards. So the largest sufficient target gives the least sufficient number of
+    shards, which is chosen. The number is less than twice ``count_min``, because a shard that is
+    one byte too long becomes two. Several targets may give this number; the smallest is returned,
+    because a larger target leaves less for the last shard, down to a single sample. ``ends`` are
+    the running totals of the samples' sizes.
     """
     wanted = min(count_min, len(ends))
 
@@ -208,10 +209,10 @@ def target_for(ends: Ends, target_bytes: int, count_min: int, empty_bytes: int) 
 
 
 def _smallest(most: int, holds: Callable[[int], bool]) -> int:
-    """The smallest target from 1 to ``most`` for which ``holds``, given that it is monotonic."""
+    """Return the smallest target from 1 to ``most`` for which the monotonic ``holds`` is true."""
     return bisect_left(range(1, most), True, key=holds) + 1
 
 
 def count_shards(ends: Ends, target_bytes: int, most: int, empty_bytes: int) -> int:
-    """Number of shards that `plan_shards` fills; counted up to ``most``."""
+    """Count the shards that `plan_shards` would fill, up to ``most``."""
     return sum(1 for _ in islice(_filled(ends, target_bytes, empty_bytes), most))

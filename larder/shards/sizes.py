@@ -1,8 +1,8 @@
-"""What samples take in shards, and the parts that all samples of a segment have.
+"""Sizes of samples in shards, and the common parts of a segment's samples.
 
-Everything works on the columns of a sample order, one record batch at a time. The size of an image
-that will be transformed is estimated from the object's size and the options alone, so that shards
-have the same borders wherever and whenever they are planned, and after a compaction.
+All functions work on the columns of a sample order, one record batch at a time. The size of an
+image to transform is estimated from the object's size and the options alone. So shards have the
+same borders in every plan, and after a compaction.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Sizes = npt.NDArray[np.int64]
 def split_sizes(
     batches: Iterable[pa.RecordBatch], sample_sizes: Callable[[pa.RecordBatch], Sizes]
 ) -> Iterator[tuple[str, Sizes]]:
-    """The sizes for `larder.shards.packing.running_totals`, from record batches in order."""
+    """Yield the sizes for `larder.shards.packing.running_totals`, from record batches in order."""
     for batch in batches:
         sizes = sample_sizes(batch)
         runs = pc.run_end_encode(batch.column("split"))
@@ -46,7 +46,7 @@ def sum_members(
     *,
     labels: bool = True,
 ) -> Sizes:
-    """Bytes that each sample takes: the sum over its parts, and its label as part ``cls``.
+    """Return the bytes of each sample: the sum over its parts, and its label as part ``cls``.
 
     ``member_sizes`` gets the samples' keys, the extensions and the lengths of the contents.
     """
@@ -69,7 +69,7 @@ def sum_members(
 
 _JPEG_MILLIBITS: Final = ((1, 250), (30, 800), (50, 1_100), (75, 1_700), (85, 2_200), (90, 2_800))
 _BEST_MILLIBITS: Final = ((95, 4_200), (100, 8_000))
-"""Thousandths of a bit that a pixel of a small photograph takes, by quality."""
+"""Thousandths of a bit per pixel of a small photograph, by quality."""
 
 _PNG_MILLIBITS: Final = 14_000
 _MASK_MILLIBITS: Final = 500
@@ -100,10 +100,11 @@ def with_estimates(batch: pa.RecordBatch, transform: Transform | None) -> pa.Rec
 
 
 def expected_bytes(ext: str, sizes: Sizes, transform: Transform) -> Sizes:
-    """The bytes that images are expected to take.
+    """Return the expected bytes of transformed images.
 
-    Those of a photograph of 4 x 3 with the shorter side that is asked for, but no more than the
-    object has unless images become larger; as many as the object has if the size is kept.
+    The estimate is the size of a 4 x 3 photograph with the requested shorter side. Unless images
+    are enlarged, the estimate is at most the object's size. Without ``resize``, the estimate is the
+    object's size.
     """
     if transform.resize is None:
         return sizes
@@ -127,7 +128,7 @@ def _millibits(ext: str, transform: Transform) -> int:
 
 
 def survey_parts(batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-    """The extensions that parts have, and whether there are labels; ``before`` is kept."""
+    """Return the extensions of parts, and whether labels exist; ``before`` is kept."""
     exts = set(before.parts) if before else set()
     labelled = before.labelled if before else False
     for batch in batches:
@@ -137,7 +138,7 @@ def survey_parts(batches: Iterable[pa.RecordBatch], before: Layout | None) -> La
 
 
 def survey_sizes(batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-    """The parts that every sample has, with their lengths; ``before`` has to hold too."""
+    """Return the parts of every sample, with their lengths; ``before`` must hold too."""
     layout = before
     for batch in batches:
         if len(batch):
@@ -153,7 +154,10 @@ def _of_the_first(batch: pa.RecordBatch) -> Layout:
 
 
 def _compare(batch: pa.RecordBatch, layout: Layout) -> None:
-    """Parts are sorted by extension, so all samples have to have the same two columns of them."""
+    """Refuse a batch whose samples differ from the layout.
+
+    Parts are sorted by extension, so the extensions and sizes of all samples must be equal.
+    """
     lists = batch.column("parts")
     parts = lists.flatten()
     counts = pc.list_value_length(lists).to_numpy()
@@ -191,7 +195,7 @@ def _refusal(where: str, message: str) -> ConfigError:
 
 
 def refuse_names(layout: Layout, names: Collection[str], what: str) -> None:
-    """``config.invalid_value`` if a part has one of these names, which ``what`` has already."""
+    """Raise ``config.invalid_value`` if a part has one of these names, which ``what`` uses."""
     if clash := min(layout.parts.keys() & set(names), default=None):
         message = f"{what} already has {clash!r}, so no part can be called so"
         hint = f"rename the objects with the extension {clash}, or choose another format"

@@ -16,7 +16,7 @@ __all__ = ["FORMATS", "shard_format"]
 
 
 def _imported(module: str, name: str) -> Callable[[FormatOptions], ShardFormat]:
-    """A format that is imported when it is used: pyarrow alone takes a fifth of a second."""
+    """Import a format only when it is used: pyarrow alone takes a fifth of a second."""
     return lambda options: getattr(import_module(f"{__name__}.{module}"), name)(options)
 
 
@@ -28,7 +28,7 @@ FORMATS: dict[str, Callable[[FormatOptions], ShardFormat]] = {
     "records": _imported("records", "Records"),
     "batches": _imported("batches", "Batches"),
 }
-"""Every format under its name in ``shards.format``: makes a `ShardFormat` from its options."""
+"""Factories of `ShardFormat` from options, by the format's name in ``shards.format``."""
 
 
 def shard_format(name: str, options: FormatOptions = DEFAULTS) -> ShardFormat:

@@ -1,15 +1,15 @@
 """A batch of samples in one object: an ``.npz`` that ``numpy.load`` reads.
 
-For every extension EXT that any sample of the segment has there are two arrays: ``EXT``, uint8, the
-contents of all samples one after the other, and ``EXT.offsets``, int64: sample i has the items from
-``offsets[i]`` up to ``offsets[i + 1]``. A part that a sample lacks has no items. ``key`` and
-``key.offsets`` are the same for the keys, in UTF-8. ``label``, if the dataset has labels, has an
-int64 for each sample, -1 for one without.
+Every extension EXT of the segment has two arrays: ``EXT``, uint8, the contents of all samples in
+order, and ``EXT.offsets``, int64: sample i has the items from ``offsets[i]`` up to
+``offsets[i + 1]``. A part that a sample lacks has no items. ``key`` and ``key.offsets`` hold the
+keys in the same way, in UTF-8. ``label``, if the dataset has labels, has an int64 for each sample,
+-1 for a sample without a label.
 
 The file is an uncompressed ZIP archive (APPNOTE.TXT 6.3) of files in numpy's format, version 1.0.
-Unlike those of ``numpy.savez``, they have no times, and the header of every array takes 128 bytes,
-whatever its length: so the bytes depend on the arrays alone, and their number on their lengths. A
-batch is in memory while it is written, and while samples are read back.
+Unlike in files of ``numpy.savez``, members have no times, and every array's header takes 128 bytes.
+So the bytes depend on the arrays alone, and the size on their lengths alone. A batch is in memory
+while it is written, and while samples are read back.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NO_LABEL = -1
 
 
 class Batches(ShardFormat):
-    """``shards.format: batches``; the layout says which arrays there are."""
+    """``shards.format: batches``; the layout lists the arrays."""
 
     suffix = ".npz"
     surveys = True
@@ -56,7 +56,7 @@ class Batches(ShardFormat):
     def __init__(self, options: FormatOptions) -> None:
         self._layout = options.layout or Layout({}, labelled=False)
         self.split_indexes = (BatchesIndex(),)
-        # Headers, the first of the offsets of each column, and the end of the archive.
+        # Headers, each column's first offset, and the end of the archive.
         names = _names(self._layout)
         offsets = _NUMBER_BYTES * sum(name.endswith(_OFFSETS) for name in names)
         self.empty_bytes = sum(map(array_bytes, names)) + offsets + END_BYTES
@@ -69,7 +69,7 @@ class Batches(ShardFormat):
         return layout
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Bytes of the contents and the key, of their offsets, and of the label."""
+        """Return the bytes of contents, key, offsets and label of each sample."""
         sizes = sum_members(batch, lambda keys, exts, sizes: sizes, labels=False)
         sizes += pc.binary_length(batch.column("key")).to_numpy()
         columns = len(self._layout.parts) + 1 + self._layout.labelled
@@ -98,7 +98,7 @@ class BatchesIndex:
 
 
 class BatchWriter(ShardWriter):
-    """Holds a batch; one that is too long for a ZIP file is refused by `finish`."""
+    """A writer that holds the batch in memory; a plan too long for a ZIP file is refused."""
 
     def __init__(self, output: HashedOutput, layout: Layout, plan: ShardPlan) -> None:
         if plan.bytes > MAX_BYTES:
@@ -135,7 +135,7 @@ class BatchWriter(ShardWriter):
     def _put_texts(
         self, name: str, values: list[bytes], entries: list[tuple[Array, int, int]]
     ) -> list[int]:
-        """Write contents and their offsets, and return where each begins in the object."""
+        """Write contents and their offsets, and return each content's place in the object."""
         ends = list(accumulate(map(len, values), initial=0))
         start = self._put_array(name, "|u1", ends[-1], values, entries)
         self._put_array(f"{name}{_OFFSETS}", "<i8", len(ends), [_numbers(ends)], entries)
@@ -194,13 +194,13 @@ class BatchReader(Closing):
         try:
             with zipfile.ZipFile(io.BytesIO(self._data)) as archive:
                 info = archive.getinfo(f"{_LABEL}.npy")
-                if info.compress_type != zipfile.ZIP_STORED:  # which could grow a thousandfold
+                if info.compress_type != zipfile.ZIP_STORED:  # it could grow a thousandfold
                     raise ValueError("an array is compressed")
                 data = archive.read(info)
             (label,) = struct.unpack_from("<q", data, HEADER_BYTES + _NUMBER_BYTES * row)
         except (
             *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, OSError),
-            *(ValueError, RuntimeError),  # a flag says that it is encrypted
+            *(ValueError, RuntimeError),  # a flag marks it as encrypted
         ) as error:
             message = f"the batch cannot be read: {str(error) or 'it ends too early'}"
             raise DamageError("damage.record", message, where=self.url) from error
@@ -225,7 +225,7 @@ END_BYTES = 22
 """The end of an archive."""
 
 MAX_BYTES = 2**32 - 1
-"""The maximum length of an archive: a longer one needs another form of ZIP."""
+"""The maximum length of an archive: longer archives need another form of ZIP."""
 
 _MAGIC = b"\x93NUMPY\x01\x00"
 _LOCAL = struct.Struct("<4sHHHHHLLLHH")
@@ -249,7 +249,7 @@ class Array(NamedTuple):
 
     @property
     def header(self) -> bytes:
-        """What precedes the items."""
+        """The header in numpy's format, before the items."""
         text = f"{{'descr': '{self.kind}', 'fortran_order': False, 'shape': ({self.length},), }}"
         rest = HEADER_BYTES - len(_MAGIC) - 2
         return _MAGIC + struct.pack("<H", rest) + text.encode().ljust(rest - 1) + b"\n"
@@ -259,7 +259,7 @@ class Array(NamedTuple):
         return HEADER_BYTES + self.size_bytes
 
     def crc32(self, pieces: Sequence[bytes]) -> int:
-        """The checksum of its file, whose items are in these pieces."""
+        """Compute the checksum of the array's file, with the items in pieces."""
         checksum = zlib.crc32(self.header)
         for piece in pieces:
             checksum = zlib.crc32(piece, checksum)
@@ -267,20 +267,20 @@ class Array(NamedTuple):
 
 
 def array_bytes(name: str) -> int:
-    """What an array takes in an archive besides its items."""
+    """Return how many bytes an array takes in an archive besides its items."""
     length = len(f"{name}.npy".encode())
     return _LOCAL.size + _CENTRAL.size + 2 * length + HEADER_BYTES
 
 
 def entry_header(array: Array, crc32: int) -> bytes:
-    """What precedes the items of an array in an archive."""
+    """Return the headers before the items of an array in an archive."""
     head = (b"PK\x03\x04", _VERSION, _flags(array), _STORED, _MIDNIGHT, _FIRST_DAY, crc32)
     sizes = (array.stored_bytes, array.stored_bytes, len(array.file), 0)
     return _LOCAL.pack(*head, *sizes) + array.file + array.header
 
 
 def directory(arrays: Sequence[tuple[Array, int, int]]) -> bytes:
-    """The end of an archive, from arrays, their checksums and where their `entry_header` begins."""
+    """Return the end of an archive, from arrays, checksums and offsets of each `entry_header`."""
     entries = b"".join(
         _CENTRAL.pack(
             *(b"PK\x01\x02", _VERSION, _VERSION, _flags(array), _STORED, _MIDNIGHT, _FIRST_DAY),

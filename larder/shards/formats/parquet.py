@@ -1,10 +1,9 @@
 """Samples as rows of a Parquet file, as Hugging Face ``datasets``, DuckDB or Spark read them.
 
-Columns: ``key``, a string; ``label``, an int64, if the dataset has labels; and one for every
-extension that any sample of the segment has, its name, with the content of the part as it is, null
-where a sample lacks it. No compression, no dictionaries: images are compressed already, and so the
-size of a shard is known well enough to plan it. Row groups of about 8 MiB are what a reader holds
-at once. Every page has a checksum.
+Columns: ``key``, a string; ``label``, an int64, if the dataset has labels; and a column for every
+extension in the segment, under its name, with the part's content, null if a sample lacks the part.
+Nothing is compressed and there are no dictionaries: images are compressed already, and sizes can be
+planned. A reader holds one row group of about 8 MiB at once. Every page has a checksum.
 
 The bytes depend on the release of pyarrow, which is part of the format's version.
 """
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROW_GROUP_BYTES = 8 << 20
-"""Parts of the samples of a row group; more if there is only one."""
+"""Most bytes of parts in a row group, unless a single sample has more."""
 
 VALUE_BYTES = 2**31 - 2**20
 """Maximum length of a part: pyarrow counts the bytes of a page in 31 bits."""
@@ -63,14 +62,14 @@ _PACKED_SAMPLES = 2_048
 _Content = bytes | mmap.mmap
 
 _one_large = threading.Lock()
-"""Held by the shard of this process that has a large row group in memory.
+"""The lock of the shard in this process that has a large row group in memory.
 
-That is until its next row group is written: pyarrow keeps the page.
+The shard holds the lock until its next row group is written, because pyarrow keeps the page.
 """
 
 
 def _format_version() -> int:
-    """1, and the release of pyarrow in three groups of three digits: 1026000001 for 26.0.1."""
+    """Return 1 and three digits for each number of pyarrow's release: 1026000001 for 26.0.1."""
     numbers = [int(text) for text in pa.__version__.split(".")[:3] if text.isdigit()]
     return 10**9 + sum(
         number * scale for number, scale in zip(numbers, (10**6, 10**3, 1), strict=False)
@@ -78,7 +77,7 @@ def _format_version() -> int:
 
 
 class ParquetFormat(ShardFormat):
-    """``shards.format: parquet``; the layout says which columns there are."""
+    """``shards.format: parquet``; the layout lists the columns."""
 
     suffix = ".parquet"
     counted = True
@@ -97,7 +96,7 @@ class ParquetFormat(ShardFormat):
         return layout
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Bytes of the values, and of the lengths in front of those of variable length."""
+        """Return the bytes of each sample's values, and of the lengths before variable values."""
         _refuse_long(batch.column("parts").flatten())
         sizes = sum_members(batch, lambda keys, exts, sizes: sizes + _LENGTH_BYTES, labels=False)
         sizes += pc.binary_length(batch.column("key")).to_numpy() + _LENGTH_BYTES
@@ -113,11 +112,10 @@ class ParquetFormat(ShardFormat):
 
 
 class ParquetRows(ShardWriter):
-    """A shard being written.
+    """A writer of a shard, by way of a temporary file.
 
-    Holds the samples of a row group, and while it is written two copies of them, which pyarrow
-    makes; of a streamed sample only these two. It writes to a temporary file, from which the row
-    group goes to the output.
+    The writer holds the samples of a row group. While the row group is written, pyarrow makes two
+    copies; of a streamed sample, only these copies are in memory.
     """
 
     def __init__(self, output: HashedOutput, layout: Layout) -> None:
@@ -137,7 +135,7 @@ class ParquetRows(ShardWriter):
         self._append(sample, bodies)
 
     def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
-        """Through a temporary file if the sample is large."""
+        """Append a sample; if it is large, through a temporary file."""
         bodies = []
         large = sum(part.size_bytes for part in sample.parts) > ROW_GROUP_BYTES
         for part in sample.parts:
@@ -175,13 +173,13 @@ class ParquetRows(ShardWriter):
         offsets = [None] * len(data)
         self._rows.add_parts(sample, (self._count, 1), offsets, map(len, data), checksums)
         self._count += 1
-        if self._group_bytes > ROW_GROUP_BYTES:  # whatever comes next begins another row group
+        if self._group_bytes > ROW_GROUP_BYTES:  # the next sample begins another row group
             self._flush()
         elif len(self._samples) == _PACKED_SAMPLES:
             self._pack()
 
     def _pack(self) -> None:
-        """Turn the samples that are held into columns, which take a fraction of the memory."""
+        """Turn held samples into columns, which take a fraction of the memory."""
         columns = [pa.array([sample.key for sample, _ in self._samples], pa.string())]
         if self._labelled:
             columns.append(pa.array([sample.label for sample, _ in self._samples], pa.int64()))
@@ -213,9 +211,9 @@ class ParquetRows(ShardWriter):
 
 
 class ParquetReader(Closing):
-    """Reads samples back, one row group at a time.
+    """A reader of samples, one row group at a time.
 
-    Keeps the columns that it has read of the last row group, unless that is a single sample.
+    The reader keeps the columns of the last row group, unless the row group is a single sample.
     """
 
     def __init__(self, store: Readable, key: str) -> None:
@@ -235,7 +233,7 @@ class ParquetReader(Closing):
     def read(
         self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
     ) -> dict[str, bytes]:
-        """Read parts of a sample, and with the first of a row group those of all others in it."""
+        """Read parts of a sample; the first sample of a row group loads the columns for all."""
         group, row = self._place(sample)
         if group != self._group:
             self._group, self._columns = group, {}
@@ -275,7 +273,7 @@ class ParquetReader(Closing):
             if column.type != kind or len(column) != rows:
                 message = f"the shard's column {name!r} has not {rows:,} values of type {kind}"
                 raise DamageError("damage.record", message, where=self.url)
-            if rows == 1:  # nobody asks for it again, and it may be large
+            if rows == 1:  # no caller asks for it again, and it may be large
                 return column
             self._columns[name] = column
         return self._columns[name]
@@ -292,7 +290,7 @@ class ParquetReader(Closing):
 
 
 def _binary(values: list[_Content | None]) -> pa.Array:
-    """An array of these values; of a single one without a copy, as it may be large."""
+    """Return an array of values. A single value is not copied, because it may be large."""
     if len(values) != 1 or values[0] is None:
         return pa.array(values, pa.binary())
     ends = pa.array([0, len(values[0])], pa.int32()).buffers()[1]
@@ -300,9 +298,9 @@ def _binary(values: list[_Content | None]) -> pa.Array:
 
 
 class _SinkFile:
-    """A file without a name to which pyarrow writes, and which is emptied into an output.
+    """A file without a name: pyarrow writes to it, and `empty` moves the content to an output.
 
-    A file object of Python would get a copy of everything that is written, in one piece.
+    A file object of Python would get a copy of everything written, in one piece.
     """
 
     def __init__(self, output: HashedOutput) -> None:
@@ -318,7 +316,7 @@ class _SinkFile:
                 os.unlink(name)
 
     def empty(self) -> None:
-        """Pass on what was written, and give its space on the disk back."""
+        """Move the written bytes to the output, and release their space on the disk."""
         end = self.sink.tell()
         while self._emptied < end:
             with disk_errors(self.folder, reading=True):

@@ -1,14 +1,14 @@
 """Samples as image records of RecordIO, as Apache MXNet and GluonCV read them.
 
-A shard is a file of records, ``.rec``, with two files of text: ``.idx`` says where each record is,
-``.lst`` what it is. The data of a record are a header with the label, which is ``IRHeader`` of
+A shard is a file of records, ``.rec``, with two text files: ``.idx`` has the offset of each record,
+``.lst`` its label and name. The data of a record are a header with the label, ``IRHeader`` of
 ``python/mxnet/recordio.py``, and one part of a sample.
 
 A record is a magic number, a word with its length and a flag, the data, and padding to four bytes.
-Data that contains the magic number at a multiple of four bytes is cut there: the number is left
-out, and the pieces are parts of one record, whose flags say first, middle and last. So whoever
-looks for the magic number finds the beginning of a record or of a part of one. Format:
-``include/dmlc/recordio.h`` and ``src/recordio.cc`` of dmlc-core. All numbers are little-endian.
+Data that contains the magic number at a multiple of four bytes is cut there. The number is left
+out, and the pieces become parts of one record, with flags for first, middle and last. So the magic
+number always marks the beginning of a record or of a part. Format: ``include/dmlc/recordio.h`` and
+``src/recordio.cc`` of dmlc-core. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from larder.shards.sizes import Sizes
 from larder.store.base import Buffer, Readable
 
 _LINE_BYTES = 32
-"""About what the numbers of a sample take in the files of text."""
+"""Estimate of the bytes that a sample's numbers take in the text files."""
 
 _MAX_LABEL = 1 << 24
-"""Whole numbers up to this one are float32 without being rounded."""
+"""The largest absolute value of a label: whole numbers up to this limit are exact as float32."""
 
 
 class RecordIO(ShardFormat):
@@ -51,7 +51,7 @@ class RecordIO(ShardFormat):
         self._first_record = options.first_record
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Bytes of the samples' records and their lines of text, nearly."""
+        """Estimate the bytes of each sample's record and lines of text."""
         parts = batch.column("parts")
         counts = pc.list_value_length(parts).to_numpy()
         _refuse(batch, counts != 1, "has several parts, of which a record has one")
@@ -67,7 +67,7 @@ class RecordIO(ShardFormat):
         return totals
 
     def file_names(self, name: str) -> Sequence[str]:
-        """The records, where they are, and what they are."""
+        """Return the names of the records, their offsets (``.idx``) and their list (``.lst``)."""
         stem = name.removesuffix(".rec")
         return name, f"{stem}.idx", f"{stem}.lst"
 
@@ -98,8 +98,10 @@ def _refuse(batch: pa.RecordBatch, wrong: np.ndarray, reason: str) -> None:
 
 
 class ImageRecordWriter(ShardWriter):
-    """``places`` gets the lines of ``.idx``: the number of a record, a tab, its offset; ``names``
-    those of ``.lst``: the number of a record, its label and its name.
+    """A writer of records and two text files.
+
+    ``places`` gets the lines of ``.idx``: number and offset of a record. ``names`` gets the lines
+    of ``.lst``: number, label and name of a record.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class ImageRecordWriter(ShardWriter):
         self._append(sample, body.data, body.crc32c)
 
     def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
-        """Through a file: how the record begins depends on all of it."""
+        """Append a sample through a file: the head of a record depends on the whole content."""
         (part,) = sample.parts
         try:
             data, crc32c = mapped_content(stream(source, part), part.size_bytes)
@@ -152,7 +154,7 @@ class ImageRecordWriter(ShardWriter):
             self._output.append(pieces, HEAD_BYTES + size + -size % 4)
             return 1
         view = memoryview(content)
-        # The header's length is a multiple of four, so the number cannot be across its end.
+        # The header's length is a multiple of four, so no magic number spans its end.
         cut_at = chain(cuts(header), (first + at for at in cuts(content)))
         count = 0
         for start, stop in parts_of(size, cut_at):
@@ -165,10 +167,10 @@ class ImageRecordWriter(ShardWriter):
 
 
 class ImageRecordReader(PartReader):
-    """Reads samples from a file of records.
+    """A reader of samples in a file of records.
 
-    A label is that of the index, after comparing it with the record's header. A sample that is read
-    with all its parts has a record as it was written, except that its number may be any.
+    The index gives the label, which is compared with the record's header. If all parts of a sample
+    are read, the whole record is compared, except its number.
     """
 
     def read(
@@ -206,7 +208,7 @@ class ImageRecordReader(PartReader):
 
 
 def _lines(number: int, start: int, label: int | None, name: str) -> tuple[bytes, bytes]:
-    """The lines of a record in ``.idx`` and ``.lst``."""
+    """Return the lines of a record in ``.idx`` and ``.lst``."""
     shown = int(NO_LABEL) if label is None else label
     return b"%d\t%d\n" % (number, start), f"{number}\t{shown}\t{name}\n".encode()
 
@@ -216,12 +218,12 @@ def _header(label: int | None, number: int) -> bytes:
 
 
 def _known(header: bytes) -> tuple[bytes, bytes]:
-    """What follows from the index: all of a header but the number of the record."""
+    """Return the parts of a header that the index determines: all except the record's number."""
     return header[:8], header[16:]
 
 
 def _header_and_content(record: bytes) -> tuple[bytes, bytes]:
-    """Header and content of a record; raises ValueError if it is none."""
+    """Return header and content; raise ValueError unless the bytes are a record."""
     header, content = b"", io.BytesIO()
     for piece in record_data(record):
         missing = IMAGE_HEADER.size - len(header)
@@ -233,16 +235,16 @@ def _header_and_content(record: bytes) -> tuple[bytes, bytes]:
 MAGIC = struct.pack("<I", 0xCED7_230A)
 
 HEAD_BYTES = 8
-"""What precedes each part of a record."""
+"""Bytes of the head before each part of a record."""
 
 MAX_BYTES = (1 << 29) - 1
-"""Maximum length of the data of a record: the word has 29 bits for it."""
+"""Maximum length of a record's data: the word has 29 bits for the length."""
 
 IMAGE_HEADER = struct.Struct("<IfQQ")
-"""Flag (0: one label), label as float32, number of the record, and another number, which is 0."""
+"""Flag (0: one label), label as float32, number of the record, and an unused number, always 0."""
 
 NO_LABEL = -1.0
-"""The label of a sample without one."""
+"""The label in the record of a sample without a label."""
 
 _WINDOW_BYTES = 1 << 20
 
@@ -251,7 +253,7 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 
 
 def cuts(data: bytes | mmap.mmap) -> Iterator[int]:
-    """Where data is cut: the offsets of the magic number that are multiples of four."""
+    """Yield the cuts of data: offsets of the magic number that are multiples of four."""
     for first in range(0, len(data), _WINDOW_BYTES):
         window = data[first : first + _WINDOW_BYTES + len(MAGIC) - 1]  # bytes are searched faster
         at = window.find(MAGIC)
@@ -262,7 +264,7 @@ def cuts(data: bytes | mmap.mmap) -> Iterator[int]:
 
 
 def parts_of(size_bytes: int, cut_at: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Where the parts of a record begin and end in its data, given where it is cut."""
+    """Yield start and stop of each part in a record's data, given the cuts."""
     start = 0
     for at in cut_at:
         yield start, at
@@ -271,13 +273,13 @@ def parts_of(size_bytes: int, cut_at: Iterable[int]) -> Iterator[tuple[int, int]
 
 
 def part_head(start: int, stop: int, size_bytes: int) -> bytes:
-    """What precedes a part of a record, given where it begins and ends in the record's data."""
+    """Return the head of a part, given the part's start and stop in the record's data."""
     flag = _flag(first=start == 0, last=stop == size_bytes)
     return MAGIC + _WORD.pack(flag << 29 | stop - start)
 
 
 def record_data(record: bytes) -> Iterator[bytes | memoryview]:
-    """The data of a record in pieces, without a copy."""
+    """Yield the data of a record in pieces, without a copy."""
     view, at = memoryview(record), 0
     while at < len(view) or not at:
         if view[at : at + 4] != MAGIC or len(view) < at + HEAD_BYTES:

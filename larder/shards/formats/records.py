@@ -1,9 +1,9 @@
 """Samples as records of a fixed size: record i of a shard is its bytes from i times the size on.
 
-A record is the content of the parts one after the other, sorted by extension, and then, if the
-dataset has labels, the number of its class as an int64, little-endian. Nothing else is in a shard.
-So all samples have to have the same parts with the same lengths: sensor data, decoded arrays.
-An index of each split says how long a record is and what is where in it.
+A record is the contents of the parts, sorted by extension, and the label as a little-endian int64
+if the dataset has labels. A shard contains nothing else. So all samples must have the same parts
+with the same lengths, such as sensor data or decoded arrays. An index of each split gives the
+length and the fields of a record.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LABEL = struct.Struct("<q")
 
 
 class Records(ShardFormat):
-    """``shards.format: records``; the layout says what a record is made of."""
+    """``shards.format: records``; the layout lists the fields of a record."""
 
     suffix = ".bin"
     surveys = True
@@ -86,7 +86,7 @@ class RecordsIndex:
 
 
 class _RecordLayout:
-    """Where each part is in a record."""
+    """The place of each part in a record."""
 
     def __init__(self, layout: Layout) -> None:
         sizes = [size_bytes or 0 for size_bytes in layout.parts.values()]

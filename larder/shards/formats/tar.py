@@ -1,9 +1,9 @@
 """The bytes of a tar archive: the same for the same members, on any machine.
 
-POSIX ustar (IEEE Std 1003.1, ``pax`` utility, "ustar Interchange Format") for every member whose
-name and size it supports, and one PAX extended header before the others: names that are not ASCII
-or too long for the name and prefix fields, and members of 8 GiB or more. Mode 0644, ids,
-times and device numbers 0, no user or group names.
+Members are in POSIX ustar (IEEE Std 1003.1, ``pax`` utility, "ustar Interchange Format") if
+possible. One PAX extended header precedes other members: names that are not ASCII or too long for
+the name and prefix fields, and members of 8 GiB or more. Mode is 0644; ids, times and device
+numbers are 0; there are no user or group names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME_BYTES = 100
 """An ASCII name up to this length only needs a plain header."""
 
 OCTAL_LIMIT = 8**11
-"""From this size on, 8 GiB, a member needs a PAX header."""
+"""The size, 8 GiB, from which on a member needs a PAX header."""
 
 _PREFIX_BYTES = 155
 
@@ -39,7 +39,7 @@ _Kind = tuple[bytes, int]
 
 
 def _kind(flag: bytes) -> _Kind:
-    """The bytes from the checksum to the prefix, and the sum of all constant bytes."""
+    """Return the bytes from the checksum to the prefix, and the sum of all constant bytes."""
     tail = b"\0 " + flag + _AFTER_KIND
     # The digits of the checksum itself count as blanks, as does the zero byte after them.
     return tail, sum(_OWNER) + sum(_TIME) + sum(tail) + 7 * ord(" ")
@@ -51,11 +51,11 @@ _PAX = _kind(b"x")
 _PADDINGS = tuple(bytes(-size % BLOCK_BYTES) for size in range(BLOCK_BYTES))
 
 _SIZE_DIGITS, _SUM_DIGITS = slice(124, 135), slice(148, 154)
-"""Where a header has the digits of a size and of a checksum."""
+"""Places of the digits of size and checksum in a header."""
 
 
 def padding(size_bytes: int) -> bytes:
-    """The zero bytes that follow ``size_bytes`` of data, up to the next block."""
+    """Return the zero bytes after ``size_bytes`` of data, up to the next block."""
     return _PADDINGS[size_bytes % BLOCK_BYTES]
 
 
@@ -64,10 +64,10 @@ def paddings(sizes: npt.NDArray[np.int64]) -> list[bytes]:
 
 
 def member_header(name: str, size_bytes: int) -> bytes:
-    """Everything before the data of a member: one block, or three or more with a PAX header.
+    """Return the header of a member: one block, or three or more with a PAX header.
 
-    ``object.bad_key``: the name is empty, ends in ``/`` or contains a zero byte, which a tar
-    archive cannot represent.
+    Raises:
+        ObjectError: ``object.bad_key``: the name is empty, ends in ``/`` or contains a zero byte.
     """
     raw = name.encode()
     if not raw or b"\0" in raw or raw.endswith(b"/"):
@@ -78,7 +78,7 @@ def member_header(name: str, size_bytes: int) -> bytes:
 
 
 def member_headers(names: Sequence[str], sizes: npt.NDArray[np.int64]) -> list[bytes]:
-    """`member_header` of several members, at a tenth of the time: there are millions."""
+    """Return `member_header` of several members in a tenth of the time: there are millions."""
     if not _are_plain(names) or sizes.max(initial=0) >= OCTAL_LIMIT:
         return [member_header(*pair) for pair in zip(names, sizes.tolist(), strict=True)]
     raw = np.array(names, f"S{NAME_BYTES}").view(np.uint8).reshape(-1, NAME_BYTES)
@@ -138,7 +138,7 @@ def _are_plain(names: Sequence[str]) -> bool:
 def _octal(
     numbers: npt.NDArray[np.int64] | npt.NDArray[np.uint32], place: slice
 ) -> npt.NDArray[np.uint8]:
-    """The ASCII digits of numbers, as many as belong into a place."""
+    """Return the octal ASCII digits of numbers, as many as the place has."""
     shifts = np.arange(3 * (place.stop - place.start - 1), -1, -3)
     return (numbers[:, None] >> shifts & 7).astype(np.uint8) + np.uint8(ord("0"))
 
@@ -156,14 +156,14 @@ def _unusual_header(raw: bytes, size_bytes: int) -> bytes:
 
 
 def _split(raw: bytes) -> tuple[bytes, bytes] | None:
-    """A long ASCII path as prefix and name, for the two fields, or None if it does not fit."""
-    # The leftmost slash that leaves a name that fits: so the prefix is as short as possible.
+    """Split a long ASCII path into the prefix and name fields; None if the path does not fit."""
+    # Take the leftmost slash after which the name fits, for the shortest prefix.
     slash = raw.find(b"/", len(raw) - NAME_BYTES - 1)
     return (raw[:slash], raw[slash + 1 :]) if 0 < slash <= _PREFIX_BYTES else None
 
 
 def _record(keyword: bytes, value: bytes) -> bytes:
-    """One PAX record: its length (including its own digits), ``keyword=value``, a newline."""
+    """Return a PAX record: its length with the length's own digits, ``keyword=value``, newline."""
     rest = len(keyword) + len(value) + 3
     length = rest + len(str(rest))
     length = rest + len(str(length))
@@ -171,5 +171,5 @@ def _record(keyword: bytes, value: bytes) -> bytes:
 
 
 def _cut(raw: bytes) -> bytes:
-    """The name field next to a PAX path, for readers without PAX; cut between characters."""
+    """Return the name field next to a PAX path, for readers without PAX, cut between characters."""
     return raw[:NAME_BYTES].decode(errors="ignore").encode()

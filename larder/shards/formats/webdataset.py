@@ -1,8 +1,8 @@
-"""Samples as members of a tar archive, as WebDataset readers expect them.
+"""Samples as members of a tar archive, for WebDataset readers.
 
-A part is a member ``KEY.EXT``; a label is the member ``KEY.cls``, its ASCII decimal digits.
-The members of a sample are consecutive, sorted by extension. Format: "The WebDataset Format", in
-the library's documentation; the bytes of the archive come from `larder.shards.formats.tar`.
+A part is a member ``KEY.EXT``; a label is the member ``KEY.cls`` in ASCII decimal digits. The
+members of a sample are consecutive, sorted by extension. Format: "The WebDataset Format" in the
+library's documentation; the bytes of the archive come from `larder.shards.formats.tar`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DaliTarIndex:
         return f"{shard.removesuffix('.tar')}.idx"
 
     def content(self, rows: Spool) -> Iterator[bytes] | None:
-        """The text; None if an extension contains a space, for which DALI has no notation."""
+        """Return the text; None if an extension has a space, which DALI cannot express."""
         named = True
         for batch in rows.read():
             if _spaced(batch.column("parts").flatten().field("ext")):
@@ -68,17 +68,17 @@ def _lines(rows: pa.RecordBatch, *, named: bool) -> bytes:
 
 
 def _spaced(texts: pa.Array) -> bool:
-    """Whether any contains a space: keys contain no other character that ends a word."""
+    """Whether any text contains a space: keys contain no other character that ends a word."""
     return bool(pc.any(pc.match_substring(texts, " ")).as_py())
 
 
 class WidsIndex:
-    """The shard index that ``wids`` of webdataset reads, version 1; URLs are relative to it."""
+    """The shard index of webdataset's ``wids``, version 1; URLs are relative to the index."""
 
     kind = "wids"
 
     def content(self, split: Split) -> bytes:
-        """The JSON document. It has no MD5 sums, which wids does not need."""
+        """Return the JSON document, without MD5 sums, which wids does not need."""
         shards = [
             {
                 "url": f"{split.to_root}/{shard.key}",
@@ -106,7 +106,7 @@ class WebDataset(ShardFormat):
     framed = True
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Bytes of the samples' members: headers, data and padding, including labels."""
+        """Return the bytes of each sample's members: headers, data and padding, with the label."""
         return sum_members(batch, _member_sizes)
 
     def heads(self, names: Sequence[str], sizes: Sizes) -> tuple[Sequence[bytes], Sizes]:
@@ -187,7 +187,7 @@ class TarWriter(ShardWriter):
 
 
 def _member_sizes(keys: pa.Array, exts: pa.Array, sizes: Sizes) -> Sizes:
-    """`larder.shards.formats.tar.member_size` of many members, from the sizes of their data."""
+    """Return `larder.shards.formats.tar.member_size` of many members, from their data sizes."""
     names = pc.binary_join_element_wise(keys, exts, ".")
     plain = pc.and_(
         pc.and_(pc.string_is_ascii(names), pc.less_equal(pc.binary_length(names), tar.NAME_BYTES)),

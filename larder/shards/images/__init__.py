@@ -1,4 +1,4 @@
-"""Images on their way into shards: checked, and resized and encoded again if that is asked for.
+"""Images on their way into shards: checked, and on request resized and encoded again.
 
-`check` is what a build calls; `transform` makes the bytes, in the processes of `pool`.
+Start with `check`, which builds call; `transform` makes the bytes, in the processes of `pool`.
 """

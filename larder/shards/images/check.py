@@ -1,6 +1,6 @@
-"""Checks whether images and other parts can be decoded, before they go into a shard.
+"""Check that images and other parts can be decoded, before they go into a shard.
 
-What they decode to goes into the shard's receipt, in a few notes.
+A few notes in the shard's receipt describe the types of the decoded arrays.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from larder.samples.images import (
 from larder.shards.images.transform import encode_again, transform_bytes
 
 Validation = Literal["none", "header", "decode"]
-"""How images are checked: not at all, by format and size, or by decoding them. Other parts are only
-decoded."""
+"""Checks of images: none, of format and size, or by decoding. Other parts are only checked by
+decoding."""
 
 _STRENGTHS: tuple[str, ...] = get_args(Validation)
-"""From the weakest."""
+"""Checks from the weakest to the strongest."""
 
 _HINT: Final = "fix or exclude it, or set on_bad_sample: skip"
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRules:
-    """What images have to be like, and how they are stored.
+    """Rules for checking and storing images.
 
     Attributes:
         skip: Whether samples that cannot be decoded are left out, so that no hint is needed.
-        forms: Whether to say what they decode to, which needs their headers.
-        budget: Maximum bytes of decoded images in memory, over all threads that share it; a larger
-            image is decoded alone. None for no maximum.
-        pool: Processes that transform them; None to do it in the calling thread.
+        forms: Whether to return the types of decoded arrays, which needs the headers.
+        budget: Maximum bytes of decoded images in memory, over all threads that share the budget; a
+            larger image is decoded alone. None for no maximum.
+        pool: Processes that transform images; None for the calling thread.
     """
 
     validate: Validation = "header"
@@ -60,11 +60,11 @@ class ImageRules:
 
 
 PLAIN: Final = ImageRules()
-"""The rules by default."""
+"""The default rules."""
 
 
 def is_weaker(before: str, now: str) -> bool:
-    """Whether images that were checked as ``before`` have to be checked again."""
+    """Whether images that passed the check ``before`` must be checked again."""
     return _STRENGTHS.index(before) < _STRENGTHS.index(now)
 
 
@@ -76,13 +76,13 @@ def check_image(
     where: str,
     rules: ImageRules = PLAIN,
 ) -> Form | None:
-    """Check a part of a sample; a part that is no image is accepted.
+    """Check an image of a sample; accept parts that are not images.
 
     ``header`` finds files that are not images, and images truncated within the header. ``decode``
     decodes the first frame, and finds truncated images and others that training could not decode,
-    or that Pillow decodes to other values. Images with too many pixels are refused in both ways,
-    before they are decoded. With ``rules.forms``, ``none`` reads the header too, and what the image
-    decodes to is returned.
+    or that Pillow decodes to other values. Both refuse images with too many pixels before decoding.
+    With ``rules.forms``, ``none`` reads the header too, and the form of the decoded image is
+    returned.
     """
     if (mode == "none" and not rules.forms) or not rules.decoders.is_image(ext):
         return None
@@ -106,11 +106,11 @@ def check_decodable(
     where: str,
     rules: ImageRules = PLAIN,
 ) -> Form | str | None:
-    """Check a part of a sample; one that is neither an image nor has a decoder is accepted.
+    """Check a part of a sample; accept a part that is not an image and has no decoder.
 
-    Of parts that are no images, ``decode`` finds those that their decoder does not decode;
-    ``header`` finds nothing. With ``rules.forms`` they are always decoded, and the form of an image
-    or the types of other arrays are returned.
+    Among parts that are not images, ``decode`` finds parts that their decoder refuses; ``header``
+    finds nothing. With ``rules.forms`` such parts are always decoded, and the form of an image or
+    the types of other arrays are returned.
     """
     if mode == "none" and not rules.forms:
         return None
@@ -132,9 +132,9 @@ def check_decodable(
 def stored_image(
     ext: str, data: bytes | IO[bytes], *, where: str, rules: ImageRules
 ) -> bytes | None:
-    """An image as ``rules.transform`` stores it, or None if the part is stored as it is.
+    """Transform an image by ``rules.transform``; None if the part is stored unchanged.
 
-    This also checks that it can be decoded.
+    The transform also checks that the image can be decoded.
     """
     transform, most = rules.transform, rules.max_pixels
     if transform is None or not is_image(ext):
@@ -154,13 +154,13 @@ def stored_image(
 
 @dataclass(frozen=True, slots=True)
 class FormNote:
-    """Images of one role that have the same type of elements, or other parts that are alike.
+    """A count of images with one role and one type of elements, or of other parts that are alike.
 
     Attributes:
-        role: Empty, or the name in ``NAME.png``; of parts that are no images, and of masks without
-            a name, a dot and their extension.
-        dtype: Of parts that are no images, their types and numbers of dimensions.
-        key: The object of the first one.
+        role: Empty, or the name in ``NAME.png``. For parts that are not images, and for masks
+            without a name: a dot and the extension.
+        dtype: Type of the elements; for parts that are not images, types and numbers of dimensions.
+        key: The object of the first image or part.
     """
 
     role: str
@@ -175,7 +175,7 @@ def note_role(ext: str, decoders: Decoders) -> str:
 
 
 class FormTally:
-    """Makes the notes of a shard. Memory does not grow with the number of images."""
+    """A collector of a shard's notes, whose memory does not grow with the number of images."""
 
     def __init__(self, decoders: Decoders = IMAGES_ONLY) -> None:
         self._decoders = decoders

@@ -1,7 +1,7 @@
-"""The transform of ``shards.images``: resizes an image and encodes it again.
+"""The transform of ``shards.images``: resize an image and encode it again.
 
-The bytes depend on the image, the options, and the libraries that decode and encode: so they are
-promised for the same versions of these only, which are part of segment IDs.
+The bytes depend on the image, the options and the codec libraries. So the bytes are reproducible
+only with the same versions of these libraries, which are part of segment IDs.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _HINT: Final = "fix or exclude it, or set on_bad_sample: skip"
 
 _ORIENTATION: Final = 0x0112
 _REDUCING_GAP: Final = 3
-"""A large JPEG is decoded at a half, a quarter or an eighth, to at least this many times the
-result's size: of that, resizing loses nothing that can be seen."""
+"""A large JPEG is decoded at a half, a quarter or an eighth of its size. The decoded image has at
+least this many times the result's size, so that resizing causes no visible loss."""
 
 _KEPT_FORMATS: Final = {"JPEG": "JPEG", "MPO": "JPEG", "PNG": "PNG"}
 _RULES: Final = "2"
-"""The version of how images are converted and resized: another one where other bytes come out."""
+"""The version of conversion and resizing: change it when the bytes change."""
 
 _JPEG_SIDE: Final = 65_500
-"""Pixels of a side that libjpeg can write."""
+"""Most pixels of a side that libjpeg can write."""
 
 _PIXEL_BYTES: Final = 12
 """Memory for a pixel of an enlarged image: the result, its half-resized form and its file."""
@@ -51,7 +51,7 @@ _PIXEL_BYTES: Final = 12
 
 @cache
 def codec_versions() -> Mapping[str, str]:
-    """Return the versions of all that decides about the bytes, by name."""
+    """Return the versions of all libraries and rules that affect the bytes, by name."""
     import PIL
     from PIL import features
 
@@ -67,7 +67,7 @@ def codec_versions() -> Mapping[str, str]:
 
 
 def target_size(size: tuple[int, int], transform: Transform) -> tuple[int, int]:
-    """Width and height of the result: its shorter side is that of ``transform.resize``."""
+    """Return width and height of the result; ``transform.resize`` gives the shorter side."""
     shorter, longer = min(size), max(size)
     wanted = transform.resize
     if wanted is None or wanted == shorter or (wanted > shorter and not transform.enlarge):
@@ -85,7 +85,7 @@ def encode_again(
     max_pixels: int,
     budget: ByteBudget | None = None,
 ) -> bytes:
-    """Resize an image and encode it again; the extension says whether it is a mask."""
+    """Resize an image and encode it again; the extension tells whether it is a mask."""
     with decoding(where, _HINT), open_image(data, max_pixels) as image:
         mask = role(ext).name in transform.masks
         form = form_of(image, mask=mask)
@@ -105,7 +105,7 @@ def encode_again(
 
 
 def transform_bytes(image: Image.Image, transform: Transform) -> int:
-    """The memory that it takes to transform an image."""
+    """Return the bytes of memory for transforming an image."""
     pixels, made = math.prod(image.size), math.prod(target_size(image.size, transform))
     return 2 * loading_bytes(image) + (_PIXEL_BYTES * made if made > pixels else 0)
 
@@ -113,7 +113,7 @@ def transform_bytes(image: Image.Image, transform: Transform) -> int:
 def _checked_size(
     size: tuple[int, int], transform: Transform, format_: str, max_pixels: int
 ) -> tuple[int, int]:
-    """The size of the result; refused if readers would refuse it, or the format cannot hold it."""
+    """Return the size of the result; refuse a size that readers or the format refuse."""
     width, height = target_size(size, transform)
     if width * height > max_pixels:
         limit = f"more than {max_pixels:,} pixels, the limit in images.max_pixels"
@@ -124,7 +124,7 @@ def _checked_size(
 
 
 def _format(image: Image.Image, transform: Transform, *, mask: bool) -> str:
-    """Pillow's name of it."""
+    """Return Pillow's name of the result's format."""
     if mask:
         return "PNG"
     if transform.format != "keep":
@@ -138,7 +138,7 @@ def _format(image: Image.Image, transform: Transform, *, mask: bool) -> str:
 
 
 def _kept_metadata(image: Image.Image) -> dict[str, Any]:
-    """The orientation, and a profile that still applies; Pillow applies that of a TIFF."""
+    """Return the orientation (not for TIFF: Pillow applies it) and a profile that still applies."""
     from larder.samples.pillow import Image
 
     metadata: dict[str, Any] = {}
@@ -156,7 +156,7 @@ def _kept_metadata(image: Image.Image) -> dict[str, Any]:
 def _orientation(image: Image.Image) -> int:
     try:
         orientation = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # noqa: BLE001 - of damaged EXIF data, Pillow raises whatever comes
+    except Exception:  # noqa: BLE001 - Pillow raises any error for damaged EXIF data
         return 1
     return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
 
@@ -164,7 +164,7 @@ def _orientation(image: Image.Image) -> int:
 def _encoded(
     result: Image.Image, format_: str, transform: Transform, kept: Mapping[str, Any]
 ) -> bytes:
-    """The file, with the metadata that are kept and nothing else."""
+    """Encode the result, with the kept metadata and nothing else."""
     options = dict(kept)
     if format_ == "JPEG":
         options |= {"quality": transform.quality, "subsampling": "4:2:0"}

@@ -1,4 +1,4 @@
-"""Reads samples into memory, and checks that their objects are as planned.
+"""Read samples into memory, and check that their objects are as planned.
 
 Derived objects that are near each other in their container are read with one request.
 """
@@ -39,19 +39,19 @@ class Fetched(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """The contents of some samples that were read without a failure, in columns."""
+    """Contents of samples that were read without a failure, in columns."""
 
     data: Sequence[bytes]
     checksums: Sequence[int]
 
     def of_each(self, samples: Sequence[PlannedSample]) -> list[Fetched]:
-        """The same as `fetch` returns for each of these samples."""
+        """Return the contents in the form of `fetch`, for each sample."""
         bodies = map(Body, self.data, self.checksums)
         return [Fetched(list(islice(bodies, len(each.parts))), [], {}) for each in samples]
 
 
 def sample_bytes(sample: PlannedSample) -> int:
-    """How much is read for a sample: its objects, or what an old shard has of them."""
+    """Return the bytes to read for a sample, from its objects or from its old shard."""
     if sample.packed is not None:
         return sum([part.length for part in sample.packed.sample.parts])
     parts = sample.parts  # mostly one; a list is faster than a generator
@@ -96,9 +96,9 @@ def fetch_all(
     samples: Sequence[PlannedSample],
     rules: ImageRules = PLAIN,
 ) -> Contents | list[Fetched]:
-    """Read samples into memory, which is faster than to `fetch` one after the other.
+    """Read samples into memory, faster than with `fetch` for each.
 
-    The result is a list if any sample failed, or if there is more to say than the contents.
+    The result is a list if any sample failed, or if forms or transforms are requested.
     """
     if rules.forms or rules.transform is not None:
         return [fetch(source, each, rules) for each in samples]
@@ -107,7 +107,7 @@ def fetch_all(
     try:
         data = list(source.get_each(objects))
         contents = Contents(data, checked_crc32cs(source, objects, data))
-    except ObjectError:  # there may be several, of which each is to be found
+    except ObjectError:  # more objects may fail: find each failure
         return [fetch(source, each, rules) for each in samples]
     bad = set()
     for part, content in zip(parts if rules.validate != "none" else (), data, strict=False):
@@ -130,13 +130,13 @@ def failure_of(part: Part, error: ObjectError, rules: ImageRules) -> Failure:
 
 
 def skipped_failure(sample: str, objects: Iterable[str], message: str) -> Failure:
-    """The failure of a sample that was left out as bad, under the object that its message names."""
+    """Return the failure of a sample left out as bad, under the object that the message names."""
     named = (key for key in objects if message.startswith(f"{printable(key)}: "))
     return Failure(key=next(named, sample), code=UNDECODABLE, message=message)
 
 
 def known_failure(sample: PlannedSample) -> Failure:
-    """The failure of a sample that an earlier run found bad, as that run reported it."""
+    """Return the failure of a sample found bad by an earlier run, as that run reported it."""
     assert sample.bad is not None, "it was found bad"
     return skipped_failure(sample.key, (part.key for part in sample.parts), sample.bad)
 
@@ -158,7 +158,7 @@ class _DerivedRange(NamedTuple):
 
 def has_derived(sample: PlannedSample) -> bool:
     """Whether some object of a sample is a derived object."""
-    # A loop, because it is faster than a generator, and this is called for every sample.
+    # A loop is faster than a generator here, and every sample needs it.
     for part in sample.parts:  # noqa: SIM110
         if part.etag.startswith("@"):
             return True
@@ -170,7 +170,7 @@ def fetch_together(
     samples: Sequence[PlannedSample],
     rules: ImageRules = PLAIN,
 ) -> Contents | list[Fetched]:
-    """The same as `fetch_all`, for samples with derived objects."""
+    """Like `fetch_all`, but read neighbouring derived objects with one request."""
     if any(map(has_derived, samples)):
         source = _PrefetchedStore(source, _read_derived(source, _derived_ranges(samples)))
     return fetch_all(source, samples, rules)
@@ -191,7 +191,7 @@ def _derived_ranges(samples: Iterable[PlannedSample]) -> Iterator[_DerivedRange]
 def _read_derived(
     source: Readable, ranges: Iterable[_DerivedRange]
 ) -> dict[tuple[str, str], bytes]:
-    """The contents by key and etag, without those that cannot be read."""
+    """Return the readable contents by key and etag."""
     contents = {}
     for _, group in groupby(sorted(ranges), key=lambda each: each[:2]):
         for span in spans(group):
@@ -200,7 +200,7 @@ def _read_derived(
             try:
                 data = source.get(span[0].key, if_match=etag)
             except ObjectError:
-                continue  # each of them is tried by itself, and its own error reported
+                continue  # each object is tried by itself later, and its own error reported
             for each in span:
                 at = each.offset - start
                 contents[each.key, each.etag] = data[at : at + each.length]
@@ -208,7 +208,7 @@ def _read_derived(
 
 
 class _PrefetchedStore(DelegatingReadable):
-    """A store of which some objects were read already."""
+    """A store with some objects that were read already."""
 
     def __init__(self, inner: Readable, contents: Mapping[tuple[str, str], bytes]) -> None:
         super().__init__(inner)
@@ -217,7 +217,7 @@ class _PrefetchedStore(DelegatingReadable):
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """What was read, if it is a whole object; else as in the store."""
+        """Return a whole object from memory if it was read already; else read from the store."""
         data = self._contents.get((key, if_match or "")) if not offset and length is None else None
         if data is not None:
             return data

@@ -1,6 +1,6 @@
 """Samples that are too large for memory: checked in ranges, streamed, or kept in a file.
 
-Images that are transformed are in memory one at a time, and then in the form that is stored.
+Images to transform are in memory one at a time, and afterwards in their stored form.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from larder.store.etags import StreamCheck, changed
 from larder.store.seekable import ObjectFile
 
 RANGE_BYTES = 1 << 20
-"""How much of a large object is read at a time."""
+"""Bytes of a large object to read at a time."""
 
 
 def check_streamed(
@@ -37,12 +37,12 @@ def check_streamed(
     sample: PlannedSample,
     rules: ImageRules = PLAIN,
 ) -> Fetched:
-    """Check a sample that is too large for memory, by reading the ranges that are needed."""
+    """Check a sample that is too large for memory, by reading only the needed ranges."""
     failures: list[Failure] = []
     forms: dict[str, Form | str] = {}
     for part in sample.parts:
         try:
-            if parse_extent(part.etag) is None:  # else it is checked as it is read
+            if parse_extent(part.etag) is None:  # a derived object is checked while it is read
                 info = source.head(part.key)
                 if info.size_bytes != part.size_bytes or part.etag not in ("", info.etag):
                     raise changed(part.key, part.size_bytes, info.size_bytes)
@@ -58,7 +58,7 @@ def check_streamed(
 
 
 def stream(source: Readable, part: Part) -> Iterator[bytes]:
-    """The content of a part, in buffers: exactly as many bytes as planned, or an `ObjectError`."""
+    """Yield the content of a part in buffers; raise `ObjectError` unless it is as planned."""
     content = StreamCheck(source, part.key, part.etag, part.size_bytes)
     with source.open(part.key, if_match=part.etag or None) as reader:
         for buffer in reader:
@@ -71,7 +71,7 @@ def stream(source: Readable, part: Part) -> Iterator[bytes]:
 
 
 def read_streamed(source: Readable, sample: PlannedSample) -> list[Body] | Failure:
-    """Read a complete sample that is to be streamed, for formats that need it in memory."""
+    """Stream a complete sample into memory, for formats that cannot write it in pieces."""
     bodies = []
     for part in sample.parts:
         try:
@@ -83,7 +83,7 @@ def read_streamed(source: Readable, sample: PlannedSample) -> list[Body] | Failu
 
 
 def part_file(source: Readable, part: Part) -> ObjectFile:
-    """A part as a seekable file: each read is one ranged request."""
+    """Open a part as a seekable file: each read is one ranged request."""
     return ObjectFile(source, part.key, part.size_bytes, part.etag)
 
 
@@ -92,8 +92,8 @@ def transformed_sample(
 ) -> tuple[PlannedSample, Readable, list[Failure]]:
     """Transform the images of a sample that is too large for memory.
 
-    Each object is read twice: from front to back, to compare it with the plan, and in ranges.
-    Returned are the sample with the sizes of what is stored, a store that has it, and the failures.
+    Each object is read twice: from front to back, to compare it with the plan, and in ranges. The
+    result is the sample with the stored sizes, a store with the transformed images, and failures.
     """
     contents: dict[str, bytes] = {}
     parts = list(sample.parts)
@@ -130,14 +130,14 @@ class _Transformed(Readable):
 
     @property
     def features(self) -> Features:
-        """Those of the store, except that etags are of other contents."""
+        """The features of the store, except that etags do not match the transformed contents."""
         return replace(self._inner.features, etag_is_md5=False)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         return self._inner.list(prefix, start_after=start_after)
 
     def head(self, key: str) -> ObjectInfo:
-        """The new size of an object, with its old etag."""
+        """Return the new size of an object, with its old etag."""
         data = self._contents.get(key)
         if data is None:
             return self._inner.head(key)
@@ -157,11 +157,11 @@ _LEAST_BYTES = 1 << 20
 """Shorter contents are not worth a file."""
 
 _GIVE_BACK_SECONDS = 0.002
-"""In this time a core copies a few MB."""
+"""A core copies a few MB in this time."""
 
 
 def mapped_content(pieces: Iterable[bytes], size_bytes: int) -> tuple[bytes | mmap.mmap, int]:
-    """The content of a part, in a mapped file without a name if it is large, and its CRC-32C."""
+    """Return a part's content and CRC-32C; a large content is in a mapped file without a name."""
     crc32c = 0
     if size_bytes < _LEAST_BYTES:
         data = b"".join(pieces)
@@ -181,7 +181,7 @@ def mapped_content(pieces: Iterable[bytes], size_bytes: int) -> tuple[bytes | mm
 
 @contextmanager
 def giving_back(contents: Iterable[object]) -> Iterator[None]:
-    """Give back the memory of mapped contents, again and again, while something reads them."""
+    """Release the memory of mapped contents again and again while the block reads them."""
     mapped = [each for each in contents if isinstance(each, mmap.mmap)]
     if not mapped:
         yield

@@ -1,4 +1,4 @@
-"""Reads ranges of an object, and parts of samples that are ranges of a shard."""
+"""Read ranges of an object, and parts of samples that are ranges of a shard."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from larder.store import object_url
 from larder.store.base import Closing, Readable, Reader
 
 _SKIP_BYTES = 8 << 20
-"""A gap up to this long is read and discarded; for a longer one the object is opened again."""
+"""A gap up to this length is read and discarded; at a longer gap the object is opened again."""
 
 
 class RangeReader(Closing):
-    """Reads ranges of an object from front to back; a context manager.
+    """A reader of an object's ranges from front to back; a context manager.
 
-    The object is opened where the first range begins, up to ``stop``, or to its end.
+    The object is opened from the first range up to ``stop``, or to its end.
     """
 
     def __init__(self, store: Readable, key: str, stop: int | None = None) -> None:
@@ -33,13 +33,15 @@ class RangeReader(Closing):
 
     @property
     def etag(self) -> str:
-        """That of the object; empty before the first range is read."""
+        """The object's etag; empty before the first range is read."""
         return self._reader.info.etag if self._reader is not None else ""
 
     def read_range(self, offset: int, length: int) -> bytes:
-        """Read a range that begins at or after the end of the previous one.
+        """Read a range that begins at or after the end of the previous range.
 
-        ``damage.size``: the object ends too early; ``damage.manifest``: the range begins earlier.
+        Raises:
+            DamageError: ``damage.size``: the object ends too early; ``damage.manifest``: the range
+                begins earlier.
         """
         if offset < self._position:
             message = f"the index goes back from byte {self._position} to {offset}"
@@ -50,7 +52,7 @@ class RangeReader(Closing):
             pass
         pieces = list(self._take(length))
         if len(pieces) == 1 and isinstance(whole := pieces[0].obj, bytes) and len(whole) == length:
-            return whole  # as it arrived: a copy would take as long as reading it
+            return whole  # not copied: a copy would take as long as the reading
         return b"".join(pieces)
 
     def _open(self, offset: int) -> None:
@@ -104,31 +106,31 @@ class PartReader(RangeReader):
 
 
 SPAN_BYTES = 1 << 20
-"""As much is read with one request where many shards are built at once."""
+"""Most bytes of one request, for many shards that are built at once."""
 
 _GAP_BYTES = 64 << 10
-"""A gap up to this long is read and discarded; after a longer one there is another request."""
+"""A gap up to this length is read and discarded; a longer gap begins another request."""
 
 
 class _Range(Protocol):
-    """A range of an object, bytes."""
+    """A range of an object, in bytes."""
 
     @property
     def offset(self) -> int:
-        """Where it begins."""
+        """First byte of the range."""
 
     @property
     def length(self) -> int:
-        """Its length."""
+        """Length of the range in bytes."""
 
 
 Range = TypeVar("Range", bound=_Range)
 
 
 def spans(ranges: Iterable[Range], span_bytes: int = SPAN_BYTES) -> Iterator[list[Range]]:
-    """Divide ranges, sorted by ``offset``, into those that one request returns.
+    """Divide ranges, sorted by ``offset``, into spans for one request each.
 
-    They have at most ``span_bytes``, unless a single range is larger.
+    A span has at most ``span_bytes``, unless a single range is larger.
     """
     span: list[Range] = []
     for each in ranges:
@@ -156,7 +158,7 @@ class _PartRange(NamedTuple):
 def read_parts(
     store: Readable, key: str, samples: Sequence[IndexedSample]
 ) -> Sequence[Mapping[str, bytes]]:
-    """The parts of samples of one shard, all of which are ranges of it, by extension.
+    """Return each sample's parts by extension; all parts must be ranges of the shard.
 
     Neighbours are read with one request.
     """

@@ -1,4 +1,4 @@
-"""Reads ahead of the consumer, in order, within a bound on the bytes in memory."""
+"""Read ahead of the consumer, in order, within a bound on the bytes in memory."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 WHOLE_SHARE = 8
-"""A sample is read whole if it has no more than this part of the memory: an eighth."""
+"""A sample is read whole if it takes at most this fraction of the memory: an eighth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """How to read; shared by all shards that a process builds concurrently.
+    """Settings for reading, shared by all shards that a process builds concurrently.
 
     Attributes:
         executor: Threads that read; None to read in the caller's thread.
-        window: Maximum number of reads of one shard that are in progress or waiting.
+        window: Maximum number of one shard's reads that are in progress or waiting.
         budget: Maximum bytes held by the reads of all shards.
-        together: Small samples are read faster together.
+        together: Whether small samples are read faster together.
     """
 
     executor: Executor | None
@@ -47,11 +47,11 @@ class Reads:
 
 
 def suited_concurrency(source: Readable, validate: Validation, concurrency: int) -> int:
-    """The best number of concurrent reads for a source, at most ``concurrency``.
+    """Return the best number of concurrent reads for a source, at most ``concurrency``.
 
-    Files in the page cache are read in the caller's thread, three times as fast (measured with 1
-    KB) as they are passed between threads; decoding them releases the interpreter lock, so that one
-    thread for each core is best.
+    Reading files in the page cache is three times as fast (measured with 1 KB) in the caller's
+    thread as passing them between threads. Decoding releases the interpreter lock, so one thread
+    for each core is best.
     """
     if not source.features.local_path:
         return concurrency
@@ -60,7 +60,7 @@ def suited_concurrency(source: Readable, validate: Validation, concurrency: int)
 
 @contextmanager
 def open_reads(concurrency: int, memory_bytes: int, *, together: bool = False) -> Iterator[Reads]:
-    """Threads, of which 1 is the caller's, and memory for what was read but not used."""
+    """Open threads for reading, and a budget of bytes read but not used; 1 means no threads."""
     budget = ByteBudget(memory_bytes)
     if concurrency == 1:
         yield Reads(None, 1, budget, together=True)
@@ -78,12 +78,12 @@ def read_ahead(
     size_bytes: Callable[[Item], int],
     reads: Reads,
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Every item with the result of ``read``, in order; exceptions are raised in their turn.
+    """Yield each item with the result of ``read``, in order; raise exceptions in their turn.
 
-    An item's bytes count from the time its read is submitted to a thread until the consumer
-    requests the next item. Nothing waits for bytes while holding some, so shards that share a
-    budget cannot block each other for ever. If the consumer stops early (by closing the generator),
-    reads that have not started are cancelled.
+    An item's bytes count from the submission of its read until the consumer requests the next item.
+    No shard waits for bytes while holding some, so shards that share a budget cannot block each
+    other for ever. If the consumer closes the generator early, reads that have not started are
+    cancelled.
     """
     if reads.executor is None:
         for item in items:
@@ -107,7 +107,7 @@ _Pending = tuple[Item, int, Future[Result]]
 
 
 def _take(reads: Reads, pending: int, size_bytes: int) -> int | None:
-    """Bytes acquired for one more read, or None if a pending read must be consumed first."""
+    """Acquire bytes for one more read; None if a pending read must be consumed first."""
     if pending == 0:
         return reads.budget.acquire(size_bytes)
     return reads.budget.try_acquire(size_bytes) if pending < reads.window else None
@@ -130,19 +130,19 @@ def _releasing(budget: ByteBudget, taken: int) -> Callable[[Future[Result]], Non
 
 
 _LOT_BYTES = 1 << 20
-"""Few enough for the processor's cache, and so many that a request is worth it."""
+"""Most bytes of a lot: they fit into the processor's cache, and are worth a request."""
 
 _MOST_SAMPLES = 1_000
 
 _TOGETHER_SAMPLES = 256
-"""As many as are appended fastest: the columns of more do not stay in the processor's cache."""
+"""The number of samples appended fastest: larger columns do not fit into the processor's cache."""
 
 
 class Lot(NamedTuple):
     """Consecutive samples that are read together.
 
-    ``held_bytes`` is None if the only sample is not read ahead: it is bad, too large, or one that
-    the reader of an old shard's format reads.
+    ``held_bytes`` is None if the only sample is not read ahead: it is bad, too large, or needs the
+    reader of an old shard's format.
     """
 
     samples: tuple[PlannedSample, ...]
@@ -154,7 +154,7 @@ def lots(
 ) -> Iterator[Lot]:
     """Divide samples into lots, without changing their order.
 
-    Samples larger than ``whole_bytes`` are not read ahead. ``together`` says that objects are read
+    Samples larger than ``whole_bytes`` are not read ahead. Set ``together`` if objects are read
     faster together.
     """
     rest = iter(samples)

@@ -1,5 +1,5 @@
 """Samples as records of ``tf.train.Example``.
 
-`features` says which features a sample has, `example` what their bytes are, `format` how records
-are framed, written and read.
+`features` chooses the features of a sample, `example` makes their bytes, and `format` frames,
+writes and reads records.
 """

@@ -1,10 +1,11 @@
-"""The bytes of ``tf.train.Example``: those of the deterministic serialization of C++'s protobuf.
+"""The bytes of ``tf.train.Example``, as C++'s protobuf makes them in deterministic serialization.
 
 An example is a map from names to features, each a list of bytes, of int64 or of float32
 (``tensorflow/core/example/example.proto`` and ``feature.proto``). Here every list of bytes has one
-value, and the entries of the map are sorted by the bytes of their names. So all but the contents of
-the parts is known before these are read: a skeleton says what is before, between and after them. A
-record is written in pieces, its length is known in advance, and a part is a range of it.
+value, and the entries of the map are sorted by the bytes of their names. So everything except the
+contents of the parts is known before the parts are read. A skeleton has the bytes before, between
+and after the contents. A record is written in pieces, its length is known in advance, and a part is
+a range of the record.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ _VALUE = b"\x12"
 """Field 2, with a length: the feature of an entry."""
 
 _VARINT_LIMITS = 1 << np.arange(7, 63, 7, dtype=np.int64)
-"""From these numbers on, a varint needs another byte."""
+"""Limits from which on a varint needs another byte."""
 
 _ONE_BYTE = tuple(bytes([value]) for value in range(128))
 
 
 def varint(value: int) -> bytes:
-    """A base-128 number; a negative one has ten bytes, as its two's complement has 64 bits."""
+    """Encode a base-128 number; a negative number takes ten bytes, as 64-bit two's complement."""
     if 0 <= value < 128:
         return _ONE_BYTE[value]
     value &= 0xFFFF_FFFF_FFFF_FFFF
@@ -54,7 +55,7 @@ def varint(value: int) -> bytes:
 
 @lru_cache(4096)
 def bytes_head(name: str, size_bytes: int) -> bytes:
-    """All of an entry before its only value: it is the last ``size_bytes`` bytes of the entry."""
+    """Return the bytes of an entry before its only value, which has ``size_bytes``."""
     values = _FIRST + varint(size_bytes)
     return _entry_head(name, _BYTES_LIST, values, size_bytes)
 
@@ -65,20 +66,20 @@ def _small_int64_entry(name: str, value: int) -> bytes:
 
 
 def int64_entry(name: str, values: Sequence[int]) -> bytes:
-    """An entry with a list of numbers, which are in the range of int64."""
+    """Encode an entry with a list of numbers, which must be in the range of int64."""
     if len(values) == 1:
         return _small_int64_entry(name, values[0])
     return _numbers(name, _INT64_LIST, b"".join(map(varint, values)))
 
 
 def float_entry(name: str, values: Sequence[float]) -> bytes:
-    """An entry with a list of numbers, rounded to float32."""
+    """Encode an entry with a list of numbers, rounded to float32."""
     return _numbers(name, _FLOAT_LIST, struct.pack(f"<{len(values)}f", *values))
 
 
 @lru_cache(4096)
 def example_head(entries_bytes: int) -> bytes:
-    """The beginning of an example, before entries with this total length."""
+    """Return the beginning of an example, before entries with this total length."""
     return _FIRST + varint(entries_bytes)
 
 
@@ -89,7 +90,7 @@ def _numbers(name: str, kind: bytes, packed: bytes) -> bytes:
 
 
 def _entry_head(name: str, kind: bytes, values: bytes, size_bytes: int) -> bytes:
-    """An entry of which the values, after ``values``, have another ``size_bytes``."""
+    """Return the beginning of an entry up to ``values``; ``size_bytes`` of values follow."""
     listed = len(values) + size_bytes
     feature = kind + varint(listed) + values
     feature_bytes = len(feature) + size_bytes
@@ -99,13 +100,13 @@ def _entry_head(name: str, kind: bytes, values: bytes, size_bytes: int) -> bytes
 
 
 def bytes_sizes(name_bytes: Sizes | int, sizes: Sizes) -> Sizes:
-    """Length of entries with one value, given the lengths of their names and values."""
+    """Return the lengths of entries with one value, given the lengths of names and values."""
     list_bytes = field_sizes(sizes)
     return field_sizes(field_sizes(name_bytes) + field_sizes(field_sizes(list_bytes)))
 
 
 def field_sizes(sizes: Sizes | int) -> Sizes:
-    """Length of fields with these contents: a tag, the length of the content, and the content."""
+    """Return the lengths of fields: a tag, the length of the content, and the content."""
     lengths: Sizes = 1 + _varint_sizes(sizes) + sizes
     return lengths
 
@@ -116,18 +117,18 @@ def _varint_sizes(values: Sizes | int) -> Sizes:
 
 
 _LAYOUTS = 1_024
-"""How many combinations of extensions are remembered; a dataset has a few."""
+"""Number of combinations of extensions to remember; a dataset has a few."""
 
 _LABELS = 65_536
-"""How many labels are remembered."""
+"""Number of labels to remember."""
 
 
 class Skeleton(NamedTuple):
     """An example without the contents of its sample's parts.
 
     Attributes:
-        pieces: What it consists of; a number stands for the content of that part of the sample.
-        offsets: Where the content of each part is in the example.
+        pieces: Pieces in order; a number stands for the content of the part with that number.
+        offsets: The place of each part's content in the example.
     """
 
     pieces: list[bytes | int]
@@ -144,14 +145,14 @@ class Skeletons:
 
     @property
     def sizes_known(self) -> bool:
-        """Whether no part becomes numbers, of which the size depends on its content."""
+        """Whether no part becomes numbers, whose size would depend on the content."""
         return not self._features.has_numbers
 
     def of(self, sample: PlannedSample, sizes: Sequence[int], texts: Sequence[bytes]) -> Skeleton:
-        """The skeleton of a sample, given the lengths and contents of its parts.
+        """Return the skeleton of a sample, given the lengths and contents of its parts.
 
-        Of the contents only `number_parts` are used, which are refused with ``sample.undecodable``
-        if they are not the numbers that they have to be.
+        Only the contents of `number_parts` are used; contents that are not the required numbers
+        raise ``sample.undecodable``.
         """
         pieces: list[bytes | int] = []
         offsets = [0] * len(sizes)
@@ -184,11 +185,11 @@ class Skeletons:
         samples: Sequence[PlannedSample],
         contents: Sequence[Sequence[bytes]],
     ) -> tuple[list[Sequence[bytes]], list[int]]:
-        """The examples of several samples with the same extensions, without parts that are numbers.
+        """Return the examples of several samples with the same extensions and no number parts.
 
-        ``contents`` has the contents of the parts for each extension. Returned is what the examples
-        consist of, piece by piece, each of them for all samples; every other one, from the second
-        on, is the content of a part; and which part that is.
+        ``contents`` has the contents of the parts for each extension. The result is the pieces of
+        the examples, each a column over all samples, and the numbers of the parts. Every other
+        piece, from the second on, is the content of a part.
         """
         columns: list[Sequence[bytes]] = []
         parts: list[int] = []
@@ -217,7 +218,7 @@ class Skeletons:
         return frozenset(place.part for place in places if place.source == "part")
 
     def sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Length of the examples of many samples; an estimate if sizes are not known."""
+        """Return the lengths of many examples; an estimate if sizes are not known."""
         entries = self._part_sizes(batch)
         for place in self._features.of_sample:
             if place.source == "key":
@@ -232,7 +233,7 @@ class Skeletons:
         return field_sizes(entries)
 
     def _part_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Total length of the features of all parts of each sample."""
+        """Return the total length of the features of each sample's parts."""
         parts = batch.column("parts")
         counts = pc.list_value_length(parts).to_numpy().astype(np.int64)
         flat = parts.flatten()
@@ -267,7 +268,7 @@ class Skeletons:
     def _label_entries(
         self, samples: Sequence[PlannedSample], name: str, source: str, kind: str
     ) -> list[bytes]:
-        """What the label of each sample adds to its example."""
+        """Return the entries that the labels add to the examples."""
         entry = self._label_entry
         labels = [sample.label for sample in samples]
         return [b"" if label is None else entry(name, source, kind, label) for label in labels]

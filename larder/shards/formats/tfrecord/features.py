@@ -1,7 +1,7 @@
-"""Which features a record has, and what they are made of: ``shards.features``.
+"""Features of a record and their sources: ``shards.features``.
 
-A part that no feature contains as bytes, also one that features contain as numbers, becomes another
-feature, of bytes: so every part can be read back as it was.
+A part that no feature contains as bytes becomes another feature of bytes, even if features contain
+the part as numbers. So every part can be read back unchanged.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ DEFAULT_FEATURES: Mapping[str, Feature] = {
 }
 
 MOST_TEXT_BYTES = 1 << 20
-"""The maximum length of a part that becomes numbers: they take many times as much memory."""
+"""The maximum length of a part that becomes numbers: numbers take many times as much memory."""
 
 _TEXT_SUFFIX = "/text"
-"""After the extension of a part that becomes numbers, the name of the feature with its bytes."""
+"""Suffix of a feature with the bytes of a part that becomes numbers, after the extension."""
 
 _IMAGE = Role("", True)
 _FLOAT32_END = 2**128 - 2**103
-"""From here on, a number is rounded to infinity: half a step above the largest float32."""
+"""The least number that is rounded to infinity: half a step above the largest float32."""
 
 _SHOWN = 40
 _INT64 = re.compile(rb"[+-]?[0-9]{1,19}")
@@ -38,8 +38,8 @@ _FLOAT = re.compile(rb"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]
 class RecordFeature(NamedTuple):
     """One feature of a record.
 
-    ``source`` is ``content`` of a part as it is, ``part`` for the numbers in one, ``label``,
-    ``class`` or ``key``; ``part`` is the number of the sample's part.
+    ``source`` is ``content`` for the bytes of a part, ``part`` for the numbers in a part,
+    ``label``, ``class`` or ``key``. ``part`` is the number of the sample's part.
     """
 
     name: str
@@ -87,10 +87,12 @@ class FeatureMap:
         return features
 
     def places(self, exts: Sequence[str]) -> tuple[RecordFeature, ...]:
-        """The features of a sample with these parts, in the order of their names.
+        """Return the features of a sample with these parts, sorted by name.
 
-        Those of the label and the class are among them, whether or not the sample has one.
-        ``config.invalid_value``: two features would have the same name.
+        Features of label and class are included even if the sample has no label.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: two features would have the same name.
         """
         features = list(self.of_sample)
         for number, ext in enumerate(exts):
@@ -102,7 +104,7 @@ class FeatureMap:
 
 
 def two_images(key: str) -> ConfigError:
-    """The error for a sample with two parts that become the features of the image."""
+    """Return the error for a sample with two parts that become the features of the image."""
     message = f"sample {key!r} has two parts that can be the image"
     return _features_error(message, "name the one in shards.features, such as image/encoded: .jpg")
 
@@ -112,9 +114,10 @@ def _features_error(message: str, hint: str) -> ConfigError:
 
 
 def numbers(data: bytes, kind: str, where: str) -> list[int] | list[float]:
-    """The numbers in a text: decimal, with white space between them.
+    """Parse decimal numbers separated by white space; ``float`` is float32.
 
-    ``float`` is float32. A text that is not numbers is ``sample.undecodable``.
+    Raises:
+        ObjectError: ``sample.undecodable``: the text is not numbers.
     """
     if len(data) > MOST_TEXT_BYTES:
         message = f"a text of more than {MOST_TEXT_BYTES:,} bytes is too long for a list of {kind}"

@@ -38,7 +38,7 @@ HEADER_BYTES = 12
 FOOTER_BYTES = 4
 
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
-"""What a record takes beside its data."""
+"""Bytes of a record besides its data."""
 
 _MASK = 0xA282_EAD8
 
@@ -53,7 +53,7 @@ def record_header(size_bytes: int) -> bytes:
 
 
 def masked(crc32c: int) -> bytes:
-    """A checksum as TFRecord files contain it."""
+    """Return a checksum in the masked form of TFRecord files."""
     rotated = crc32c >> 15 | crc32c << 17 & 0xFFFF_FFFF
     return _CHECKSUM.pack(rotated + _MASK & 0xFFFF_FFFF)
 
@@ -84,7 +84,7 @@ def _lines(rows: pa.RecordBatch) -> bytes:
 
 
 class TFRecord(ShardFormat):
-    """``shards.format: tfrecord``; ``classes`` are needed if a feature is the name of a class."""
+    """``shards.format: tfrecord``; a feature with class names needs ``classes``."""
 
     suffix = ".tfrecord"
     counted = True
@@ -106,7 +106,7 @@ class TFRecord(ShardFormat):
 
 
 class ExampleWriter(ShardWriter):
-    """A writer of records in which parts may become numbers, which not all contents are."""
+    """A writer of records in which parts may become numbers; not all contents are valid numbers."""
 
     def __init__(self, output: HashedOutput, skeletons: Skeletons) -> None:
         super().__init__(output)
@@ -129,7 +129,7 @@ class ExampleWriter(ShardWriter):
         return None
 
     def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
-        """One buffer at a time; only what becomes numbers is kept."""
+        """Append a sample buffer by buffer; only parts that become numbers are kept in memory."""
         parts = sample.parts
         sizes = [part.size_bytes for part in parts]
         try:
@@ -222,23 +222,23 @@ class PlainWriter(ExampleWriter):
 
 
 def _text(source: Readable, part: Part) -> bytes:
-    """A part that becomes numbers, or the beginning of one that is too long for that."""
+    """Read a part that becomes numbers, or the beginning of a part that is too long."""
     data = b""
     try:
         for buffer in stream(source, part):
             data += buffer
             if len(data) > MOST_TEXT_BYTES:
                 break
-    except ObjectError as error:  # whatever the store says where it is
+    except ObjectError as error:  # replace the place that the store names
         raise ObjectError(error.code, error.message, where=part.key, hint=error.hint) from error
     return data
 
 
 class ExampleReader(PartReader):
-    """Reads samples from a file of records.
+    """A reader of samples in a file of records.
 
     A sample that is read with all its parts, or with its label, is compared with both checksums of
-    its record, and with the record that its key, label, extensions and contents make.
+    its record. The reader also compares the record with the record that the writer would make.
     """
 
     def __init__(self, store: Readable, key: str, skeletons: Skeletons) -> None:
@@ -255,7 +255,7 @@ class ExampleReader(PartReader):
         return {part.ext: contents[part.ext] for part in wanted}
 
     def _read_record(self, sample: IndexedSample) -> dict[str, bytes]:
-        """All parts, after comparing the record with its checksums and with the label."""
+        """Read all parts, and compare the record with its checksums and with the label."""
         place = f"{self.url}: {sample.key}"
         start, end = sample.offset + HEADER_BYTES, sample.offset + sample.length - FOOTER_BYTES
         if start > end:
