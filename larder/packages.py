@@ -44,7 +44,7 @@ PREPARES = (3, 11)
 
 
 def install_hint(extra: str) -> str:
-    """How to install an extra: from a checkout, as long as the package index has no release."""
+    """Return the command for an extra: from a checkout, until the package index has a release."""
     return f"in a checkout of Larder: pip install '.[{extra}]'"
 
 
@@ -66,9 +66,9 @@ def require_module(extra: str, module: str) -> None:
 
 
 def missing_package(error: ImportError) -> ConfigError | None:
-    """The error for an import that failed; None if the reason is not a missing package.
+    """Return the error for a failed import; None if the reason is not a missing package.
 
-    The missing module may also be one that a package of an extra depends on.
+    The missing module may also be a dependency of an extra's package.
     """
     top = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or top in ("", "larder", "flows", "tasks"):

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 WIDTH = 80
-"""Columns of what people read."""
+"""Width of lines for people, in columns."""
 
 _NUMBER = re.compile(r"(?:[0-9.,]+(?: [kMGT]?B)?)?")
 _LAST_SECOND = 253_402_300_799
@@ -89,7 +89,7 @@ def format_classes(names: Sequence[str], total: int) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The one of ``names`` that may have been meant."""
+    """Return the most similar of ``names``, ignoring case; None if no name is similar."""
     folded: dict[str, str] = {}
     for candidate in names:
         folded.setdefault(candidate.lower(), candidate)

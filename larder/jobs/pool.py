@@ -1,4 +1,4 @@
-"""Processes that do parts of a batch, such as transforming an image, for the threads of this one.
+"""Processes that do parts of a batch, such as transforming an image, for threads of this process.
 
 Threads do not scale where the interpreter lock is held, as Pillow does while it writes a JPEG.
 """
@@ -31,10 +31,10 @@ class ProcessPool(Closing):
             self._idle.put(None)
 
     def call(self, function: Callable[..., Any], *arguments: Any, unit: str, **options: Any) -> Any:
-        """See `larder.jobs.processes.Process.call`; waits for a process that is idle.
+        """Call a function in an idle process; see `larder.jobs.processes.Process.call`.
 
-        If the process is killed, another one is called once more. ``run.failed``: that was killed,
-        too; ``unit`` is where.
+        If the process is killed, another process repeats the call once. If that process is killed,
+        too, raises ``run.failed`` with ``unit`` as its place.
         """
         with suppress(_LostError):
             return self._call(function, *arguments, **options)
@@ -60,7 +60,7 @@ class ProcessPool(Closing):
             self._idle.put(process)
 
     def close(self) -> None:
-        """End the processes; no thread may be waiting for one."""
+        """End the processes; no thread may be waiting for a process."""
         processes = [self._idle.get() for _ in range(self.count)]
         for process in filter(None, processes):
             process.leave()
