@@ -1,4 +1,4 @@
-"""What a model refuses, in plain words, with the position in the file."""
+"""Refusals of a model in plain words, with the position in the file."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ _BOUNDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a file may contain, and how --set and messages name it.
+    """The model of a file, and its names in --set and messages.
 
     Attributes:
         noun: ``dataset`` or ``cluster``.
-        prefix: What --set puts before its keys: ``cluster.`` or nothing.
+        prefix: The prefix of its keys in --set: ``cluster.`` or nothing.
     """
 
     model: type[BaseModel]
@@ -80,11 +80,11 @@ def refusals(
     document: Document,
     unfilled: Collection[KeyPath] = (),
 ) -> list[ConfigError]:
-    """What a model refused of a document, in the order of the file, unknown keys first.
+    """List the mistakes that a model found in a document: unknown keys first, then by line.
 
-    Values of environment variables are not repeated; the variable is named instead. Nor are
-    strings that were given by --set, or that may be credentials. Mistakes at the paths
-    ``unfilled``, whose variables are not set, or of what contains them, are only consequences.
+    Messages name the variable instead of a value from the environment. Strings that were given by
+    --set, or that may be credentials, are not repeated either. Mistakes at, in or around the paths
+    ``unfilled``, whose variables are not set, are left out as consequences.
     """
     messages = _Messages(schema, document)
     lines: list[tuple[bool, int, ConfigError]] = []
@@ -166,7 +166,7 @@ class _Messages:
         return f"{text}{self._instead(value, path)}", hint
 
     def _instead(self, value: Any, path: KeyPath) -> str:
-        """What a message says about the unexpected value: ``, not 'x'``, or nothing."""
+        """Return the end of a message about an unexpected value: ``, not 'x'``, or nothing."""
         variables = self.document.variables.get(path, ())
         if variables:
             return f", not the value of {' and '.join(variables)}"

@@ -1,6 +1,6 @@
-"""A file as text: YAML with the line of each value.
+"""Text of a file as YAML, with the line of each value.
 
-YAML is that of the core schema of YAML 1.2, and nothing that creates objects. Unlike in YAML 1.1,
+The YAML is the core schema of YAML 1.2; nothing creates objects. Unlike in YAML 1.1,
 ``1e-3`` is a number, ``no``, ``12:30`` and ``2026-11-21`` are strings, and ``010`` is ten. Keys are
 strings as written. Duplicate keys, aliases and tags are refused.
 """
@@ -102,7 +102,7 @@ class Build:
 
 
 def parse(text: str, name: str, kind: type[Build] = Build) -> Document:
-    """Parse one YAML document; errors call it ``name`` and have the line."""
+    """Parse a YAML document; errors have its ``name`` and the line."""
     build = kind(name, YAML(typ="safe", pure=True).parse(text))
     try:
         return Document(build.document(), build.places, {})
