@@ -26,10 +26,10 @@ def write_configs(
 ) -> tuple[Written, ...]:
     """Write each file whose bytes differ from the existing file, completely or not at all.
 
-    Those that belong into the storage are written to the dataset's ``root``, and are not returned.
+    Files that belong into the storage are written to the dataset's ``root``, and are not returned.
 
     Raises:
-        ConfigError: ``config.path``: a file of the user's own has a name of one of them.
+        ConfigError: ``config.path``: a file of the user has the name of a file to write.
     """
     output_dir = output_dir.absolute()
     store = open_store(str(output_dir))

@@ -1,8 +1,8 @@
-"""Croissant: what a version is, in the metadata format of MLCommons, release 1.0, as JSON-LD.
+"""Croissant: a version in the metadata format of MLCommons, release 1.0, as JSON-LD.
 
-Every shard is a file with its digest; in a bucket by https, which mlcroissant reads, without
-credentials. The classes are a record set; so is each split whose shards
-are tar archives, with the members as records. https://docs.mlcommons.org/croissant/docs/croissant-spec.html
+Every shard is a file with its digest. URLs in a bucket are https, which mlcroissant reads, without
+credentials. The classes are a record set; so is each split whose shards are tar archives, with the
+members as records. https://docs.mlcommons.org/croissant/docs/croissant-spec.html
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Slurm: an sbatch script, with environment variables that say where the data is.
+"""Slurm: an sbatch script, with environment variables that name the place of the data.
 
 The template's lines stay as they are. Below its ``#SBATCH`` lines come the variables, as in a job
-of Kubernetes; every step gets them, whatever ``sbatch --export`` says. For a download, a step with
-a task on each node runs ``larder warm`` before the line that launches the training. Ranks are
-those that srun numbers (`larder.readers.launcher`).
+of Kubernetes; every step gets the variables, whatever ``sbatch --export`` says. For a download, a
+step with a task on each node runs ``larder warm`` before the line that launches the training. srun
+numbers the ranks (`larder.readers.launcher`).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _is_comment(line: str) -> bool:
 def _without_conflict(
     lines: Sequence[str], number: int, access: Mapping[str, str], conflicts: Conflicts
 ) -> str:
-    """The line, or one that does nothing if it only names another version, region or endpoint."""
+    """Replace a line that only names another version, region or endpoint by ``:``."""
     line, previous = lines[number], lines[number - 1]
     is_read = line.startswith(_DIRECTIVE) or not _is_comment(line)
     sets = _SET.findall(line) if is_read else []
@@ -128,7 +128,7 @@ def _is_other(name: str, value: str, access: Mapping[str, str]) -> bool:
 
 
 def _end_of_directives(lines: Sequence[str]) -> int:
-    """How many lines sbatch has read at the last option: it stops at the first command."""
+    """Count the lines up to the last option that sbatch reads; it stops at the first command."""
     head = takewhile(lambda line: not line.strip() or _is_comment(line), lines)
     return max(
         number for number, line in enumerate(head, 1) if number == 1 or line.startswith(_DIRECTIVE)
@@ -159,7 +159,7 @@ def _exports(
 
 
 def _access(delivered: DeliveredVersion, cluster: Cluster) -> dict[str, str]:
-    """The variables that say how to reach the bucket; none if training reads a directory."""
+    """Return the variables for reaching the bucket; empty if training reads a directory."""
     if delivered.delivery.delivery == "bind_mount":
         return {}
     downloads = cluster.nodes.downloads

@@ -1,9 +1,9 @@
 """A model of a Determined experiment: the fields that Larder emits, and the rules for them.
 
 Determined checks an experiment in its master, so a mistake shows only on submission. The model
-follows its schemas (``schemas/expconf/v0``, releases 0.14.2 to 0.38) for the emitted fields; other
-known fields are not checked, only that the release has them. The rules are those that the schemas
-do not express, each with its source.
+follows its schemas (``schemas/expconf/v0``, releases 0.14.2 to 0.38) for the emitted fields; of
+other known fields, only the release is checked. The rules are not in the schemas; each has its
+source.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def determined_keys(release: str) -> frozenset[str]:
 
 
 def title_key(release: Release) -> str:
-    """The key of what an experiment is called."""
+    """Return the key of an experiment's name."""
     return "name" if release >= _SINCE["name"] else "description"
 
 
