@@ -1,6 +1,6 @@
 """The page of a card: HTML with everything in it, which loads nothing and runs no script.
 
-Keys, class names and texts of samples may be anything: what is put into an element is escaped, and
+Keys, class names and texts of samples may be anything: all contents of elements are escaped, and
 the browser is told to load nothing.
 """
 
@@ -70,14 +70,14 @@ def card_page(
     charts: Mapping[str, bytes],
     pictures: Iterable[Picture],
 ) -> str:
-    """The page.
+    """Write the page.
 
     Args:
-        facts: What is counted.
-        description: Of the dataset.
-        lineage: Where the version comes from, by item.
-        charts: By what they show, PNGs.
-        pictures: Samples; their section is left out if there are none.
+        facts: Counts of the version.
+        description: Description of the dataset.
+        lineage: Origin of the version, by item.
+        charts: PNGs by title.
+        pictures: Samples; without samples, their section is left out.
     """
     version = facts.version
     figures = [_figure(version.classes, picture) for picture in pictures]

@@ -1,4 +1,4 @@
-"""The flags of commands, and how wrong ones are refused."""
+"""The flags of commands, and the refusal of wrong flags."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LARDER_DEBUG=1 shows the traceback of an error.
 
 
 _VALUE = re.compile(r"(unrecognized arguments|ignored explicit argument)(.*)", re.DOTALL)
-"""What argparse says about an argument, and the argument itself, which may be a credential."""
+"""argparse's message about an argument, and the argument itself, which may be a credential."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,12 +37,12 @@ class Parser(argparse.ArgumentParser):
     _arguments: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """As in argparse; keeps the arguments, to be able to name an unknown flag."""
+        """Parse as argparse does; keep the arguments, to be able to name an unknown flag."""
         self._arguments = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(self._arguments, namespace)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """For --help and --version: fails if it cannot be written, unless the reader has exited."""
+        """Print --help or --version; fails if stdout cannot be written, unless its reader left."""
         try:
             print_text(message.rstrip("\n"))
         except BrokenPipeError:

@@ -67,7 +67,7 @@ def _write_digit(path: Path, content: bytes, directory: Path) -> bool:
     if path.exists() and path.stat().st_size == len(content):
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Next to the source, not in it: whoever lists it never sees a partly written file.
+    # Next to the source, not in it: no listing of the source shows a partly written file.
     partial = directory.parent / f".{directory.name}.{os.getpid()}.partial"
     partial.write_bytes(content)
     partial.replace(path)
