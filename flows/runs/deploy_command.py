@@ -1,4 +1,4 @@
-"""``python -m flows.deploy``: deploys what deployments/prefect.yaml describes."""
+"""``python -m flows.deploy``: deploys the flows of deployments/prefect.yaml."""
 
 from __future__ import annotations
 
