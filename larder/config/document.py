@@ -52,7 +52,7 @@ class Document:
 
 
 def dotted(path: KeyPath) -> str:
-    """``("nodes", "mounts", 0)`` as ``nodes.mounts[0]``."""
+    """Format ``("nodes", "mounts", 0)`` as ``nodes.mounts[0]``."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")
 

@@ -130,13 +130,13 @@ def load_template(config_dir: Path, name: str) -> dict[str, Any]:
 
 
 def names(config_dir: Path, folder: str) -> list[str]:
-    """The names of the files in ``config_dir/folder`` (``datasets`` or ``clusters``), sorted."""
+    """List the names of files in ``config_dir/folder`` (``datasets`` or ``clusters``), sorted."""
     stems = (path.stem for path in (config_dir / folder).glob("*.yaml"))
     return sorted(stem for stem in stems if _NAME.fullmatch(stem))
 
 
 def _read(schema: Schema, config_dir: Path, name: str) -> Document:
-    """The file of that name, with its ``name`` where it is left out."""
+    """Read the file of a name, and add ``name`` if the file leaves it out."""
     document = read(_path(schema, config_dir, name))
     if not isinstance(document.value, dict):
         reason = "is empty" if document.value is None else "is not a mapping"

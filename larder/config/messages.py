@@ -106,7 +106,7 @@ class _Messages:
     document: Document
 
     def refusal(self, detail: ErrorDetails) -> tuple[KeyPath, KeyPath, ConfigError]:
-        """The path of a mistake, the path of its cause, and the error."""
+        """Return the path of a mistake, the path of its cause, and the error."""
         path, kind = _path(detail, self.document.value), detail["type"]
         cause = path
         code, hint = "config.invalid_value", ""
@@ -126,7 +126,7 @@ class _Messages:
         return path, cause, ConfigError(code, text, where=place.where, hint=hint)
 
     def _key(self, path: KeyPath) -> str:
-        """A key as users write it: with the prefix ``cluster.`` for a cluster's key in --set."""
+        """Return a key as users write it: with ``cluster.`` for a cluster's key in --set."""
         parts = tuple(part if isinstance(part, int) or shown(part) else "..." for part in path)
         prefix = self.schema.prefix if self.document.place(path).line == 0 else ""
         return f"{prefix}{dotted(parts)}"
@@ -187,7 +187,7 @@ class _Messages:
 
 
 def _path(detail: ErrorDetails, value: Any) -> KeyPath:
-    """The path in the file: pydantic's location without the names of union members."""
+    """Return the path in the file: pydantic's location without the names of union members."""
     path: KeyPath = ()
     for part in detail["loc"]:
         keys: Collection[Any] = value if isinstance(value, dict) else ()
@@ -199,7 +199,7 @@ def _path(detail: ErrorDetails, value: Any) -> KeyPath:
 
 
 def known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
-    """The keys that a mapping at ``path`` of ``model`` may have; empty if any key is allowed."""
+    """Return the allowed keys of a mapping at ``path`` of ``model``; empty if all are allowed."""
     models = [model]
     for part in path:
         if isinstance(part, int):

@@ -78,7 +78,7 @@ _KINDS = ("bytes", "int64", "float")
 def parse_feature(text: str) -> Feature:
     """Parse a feature such as ``image``, ``label float``, ``.jpg`` or ``.weight.txt float``.
 
-    The kind may be left out: it is ``int64`` for a label and ``bytes`` for anything else.
+    The default of the kind is ``int64`` for a label and ``bytes`` otherwise.
 
     Raises:
         ValueError: What is wrong, as a clause.
@@ -141,7 +141,7 @@ class DecoderUse:
     Attributes:
         ext: The extension of the parts, or its last component.
         use: Name of a decoder, or ``module:function``.
-        parameters: The arguments of the function as canonical JSON; empty if there are none.
+        parameters: The arguments of the function as canonical JSON; may be empty.
         shape: Required shape of the arrays, with None for any size of a dimension; None for any.
         version: The version of the decoder; empty if it is not known yet.
     """
@@ -185,12 +185,12 @@ def parse_decoder(ext: str, text: str) -> DecoderUse:
 
 
 def builder_use(builder: str, inputs: Mapping[str, Any]) -> BuilderUse:
-    """``cache.builder`` with ``cache.builder_inputs``; the digest is not known here."""
+    """Make ``cache.builder`` with ``cache.builder_inputs``, without the digest."""
     return BuilderUse(builder, _json(inputs))
 
 
 def decoder_uses(lines: Mapping[str, str]) -> tuple[DecoderUse, ...]:
-    """All of ``decoding``, sorted by extension; the versions are not known here."""
+    """List all of ``decoding``, sorted by extension, without versions."""
     return tuple(parse_decoder(ext, text) for ext, text in sorted(lines.items()))
 
 

@@ -114,7 +114,7 @@ def round_trip() -> YAML:
 
 
 def read_template(path: Path) -> Any:
-    """The values of a file with their comments, for `round_trip` to write; aliases are kept."""
+    """Read a file with its comments and aliases, for `round_trip` to write."""
     text = file_text(path)
     parse(text, str(path), _TemplateBuild)
     try:

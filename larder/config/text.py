@@ -40,7 +40,7 @@ class Build:
         return ConfigError("config.invalid_yaml", message, where=where, hint=hint)
 
     def document(self) -> Any:
-        """The only document of the stream; None if it is empty."""
+        """Read the only document of the stream; None if it is empty."""
         next(self.stream)
         if isinstance(next(self.stream), events.StreamEndEvent):
             return None
@@ -65,7 +65,7 @@ class Build:
         return scalar(text) if event.implicit[0] else text
 
     def text(self, event: Any) -> str:
-        """The text of a scalar; JSON writes characters above U+FFFF as a pair of escapes."""
+        """Return the text of a scalar; JSON writes characters above U+FFFF as a pair of escapes."""
         try:
             return str(event.value).encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:

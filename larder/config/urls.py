@@ -102,7 +102,7 @@ def signs(rest: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """``text`` in quotes, for a message; empty if it is long or may be a credential."""
+    """Quote a text for a message; empty if the text is long or may be a credential."""
     if not _PLAIN.fullmatch(text) or _CREDENTIALS.search(text):
         return ""
     return repr(text)
@@ -181,7 +181,7 @@ class StoreUrl(NamedTuple):
 
 
 def parse_url(url: str) -> StoreUrl:
-    """Parse a URL; anything without ``scheme://`` is a path. Nothing is percent-decoded."""
+    """Parse a URL; a text without ``scheme://`` is a path. Nothing is percent-decoded."""
     match = _SCHEME.fullmatch(url)
     return StoreUrl(match[1].lower(), match[2]) if match else StoreUrl("", url)
 
@@ -301,7 +301,7 @@ def partition_of(region: str) -> str:
 
 
 def s3_server(region: str) -> str:
-    """The URL of S3 in a region of AWS."""
+    """Return the URL of S3 in a region of AWS."""
     return f"https://s3.{region}.{_PARTITIONS.get(partition_of(region), 'amazonaws.com')}"
 
 
@@ -369,7 +369,7 @@ _STORE = re.compile(r"(?:s3|gs|gcs|file|https?|ftp):/", re.IGNORECASE)
 
 
 def resolve_url(url: str, base: Path) -> str:
-    """``url``, with a plain path made absolute, without ``..``, links kept.
+    """Make a plain path absolute, without ``..``, links kept; other URLs stay.
 
     Relative paths start from ``base``, which for dataset and cluster files is the current
     directory, not the directory of the file. ``~/data`` starts from the home directory.
@@ -380,7 +380,7 @@ def resolve_url(url: str, base: Path) -> str:
 
 
 def directory(path: Path, flag: str) -> Path:
-    """A directory of this machine that a flag names, with ``~`` expanded.
+    """Return the directory of this machine that a flag names, with ``~`` expanded.
 
     A shell expands it in ``--output ~/x``, but not in ``--output=~/x``. Relative paths stay
     relative. The URL of a store is refused, and so is a path with credentials, which would become
@@ -412,7 +412,7 @@ def check_overlap(
 ) -> None:
     """Refuse a source inside the storage, or the reverse, with ``config.overlap``.
 
-    The next run would list what Larder wrote as part of the source, or Larder would overwrite it.
+    Otherwise the next run would list Larder's files as part of the source, or overwrite the source.
     Directories are compared by their real paths, buckets by whole segments of the prefix:
     ``s3://b/data`` and ``s3://b/database`` do not overlap. Buckets at different
     endpoints never do; the caller has to fill in an endpoint that comes from the environment.
@@ -443,7 +443,7 @@ def is_inside(url: str, outer: str) -> bool:
 
 
 def _segments(url: str, endpoint: str | None = None) -> tuple[str, ...]:
-    """The place as segments; a place that contains it has the first of these.
+    """Split a place into segments; any place around it has the first of these segments.
 
     URLs are taken literally, without percent-decoding, as in `larder.store.open_store`.
     """

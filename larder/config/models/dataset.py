@@ -1,4 +1,4 @@
-"""The contents of dataset files: what the data is, where it lives and how it is shaped."""
+"""The contents of dataset files: description, source and shape of the data."""
 
 from __future__ import annotations
 

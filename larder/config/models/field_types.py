@@ -1,8 +1,8 @@
 """The types of the fields of dataset and cluster files.
 
 Everything is strict: a boolean is not a number, a number is not a string, a string is not a number.
-One exception: the value of an environment variable is always a string, so a string with a variable
-in it (`FilledText`) is read as if its text were in the file.
+Values of environment variables are always strings. So a string with a variable in it (`FilledText`)
+is read as if its text were in the file.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _typed(value: Any) -> Any:
 
 
 def _fit(value: str) -> str:
-    """A string that every file and every server accepts."""
+    """Check that every file and every server accepts a string."""
     if _UNFIT.search(value):
         raise PydanticCustomError("unfit_text", "a string in UTF-8 without NUL")
     return str(value)

@@ -40,7 +40,7 @@ _NOUNS = {"s3": "a bucket of S3", "gs": "a bucket of Google Cloud Storage"}
 
 
 def _no_key(value: str) -> str:
-    """A name as it is; ``config.secret`` if it may be an access key, a secret or a token."""
+    """Refuse a name that may be an access key, a secret or a token (``config.secret``)."""
     if may_be_key(value):
         hint = "name the credentials, and keep them where the name is looked up"
         raise RuleError("must not contain credentials", code="config.secret", hint=hint)
