@@ -3,7 +3,7 @@
 A rule refuses or prefers a delivery, or only notes a fact. Possible deliveries come before
 impossible ones; among possible deliveries, the first rule that prefers a delivery wins, then the
 order in which the consumer lists its deliveries. If sources contradict each other, the sentence
-says what holds; docs/how-to/choosing-a-delivery.md has the table.
+states the correct fact; docs/how-to/choosing-a-delivery.md has the table.
 """
 
 from __future__ import annotations

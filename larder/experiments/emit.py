@@ -1,4 +1,4 @@
-"""The config files of a version, and writing those that changed."""
+"""The config files of a version, of which only changed files are written."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def write_configs(
 
 
 def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
-    """The files that `write_configs` would write, because their bytes differ. Writes nothing."""
+    """List the files that `write_configs` would write, because their bytes differ."""
     output_dir = output_dir.absolute()
     store = open_store(str(output_dir))
     changed = [

@@ -39,7 +39,7 @@ class Facts:
         omitted: Samples in these shards that the version omits.
         unlisted: Whether other shards exist beside these, which the version does not list.
         cache_bytes: Size of the cache; None without a cache.
-        access, epochs, trials, training_seconds, context_bytes: As in the dataset file.
+        access, epochs, trials, training_seconds, context_bytes: Fields of the dataset file.
         storage, source: ``aws``, ``gcp`` or ``server`` for a bucket, ``file`` for a directory.
         from_source, to_nodes: Distance of the storage from the source, and of the nodes from the
             storage.
@@ -50,7 +50,7 @@ class Facts:
         prefixes: Number of prefixes of the shards, one for each split of each segment.
         split_objects, prefix_objects: Smallest number of shards of a split, and of a prefix; None
             if not known.
-        only: Deliveries that do what the cluster file asks of them; all if empty.
+        only: Deliveries that support the options of the cluster file; all if empty.
         apart: Whether nodes.downloads is apart from a storage directory: neither is in the other.
         sharded: Whether each node gets a part of the shards.
         slots: Number of processes that train together by Determined's template; None if not known.
@@ -171,7 +171,7 @@ class Facts:
         return is_remote and self.reads_cache(delivery)
 
     def channel_objects(self, delivery: str) -> int:
-        """The shards of the channel with the fewest."""
+        """Return the smallest number of shards of a channel."""
         fewest = self.prefix_objects if delivery == "fast_file" else self.split_objects
         return self.objects if fewest is None else fewest
 

@@ -1,6 +1,6 @@
 """Rules that follow from facts about a dataset and a cluster, each with its source. Pure.
 
-If sources contradict each other, the sentence says what holds, and
+If sources contradict each other, the sentence states the correct fact, and
 docs/how-to/choosing-a-delivery.md gives the reason.
 """
 

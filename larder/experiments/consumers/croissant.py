@@ -43,7 +43,7 @@ def config_files(
     *,
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
-    """``croissant.json``."""
+    """Make ``croissant.json``."""
     root = _root(delivered, cluster)
     files = contents.shard_files()
     records, sets = [], []
@@ -81,7 +81,7 @@ def config_files(
 
 
 def _root(delivered: DeliveredVersion, cluster: Cluster) -> str:
-    """The dataset's root, as mlcroissant opens it."""
+    """Return the dataset's root, as mlcroissant opens it."""
     root, access = parse_url(delivered.root.rstrip("/")), cluster.storage.access
     if root.is_directory:
         return delivered.root.removeprefix("file://")

@@ -75,7 +75,7 @@ def config_files(
     *,
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
-    """The manifest of the job, checked."""
+    """Make the manifest of the job, checked."""
     config = copy.deepcopy(template)
     kind = config.get("kind")
     if kind not in list(_VERSIONS):
@@ -169,7 +169,7 @@ def _without_conflicts(
 
 
 def _place(delivered: DeliveredVersion, cluster: Cluster) -> tuple[str, _Volume]:
-    """The dataset's root as the container sees it, and the volume that the container gets."""
+    """Return the dataset's root as the container sees it, and the volume for the container."""
     delivery = delivered.delivery.delivery
     if delivery not in ("stream", "download"):
         return _mounted(delivered, cluster)
@@ -181,7 +181,7 @@ def _place(delivered: DeliveredVersion, cluster: Cluster) -> tuple[str, _Volume]
 
 
 def _mounted(delivered: DeliveredVersion, cluster: Cluster) -> tuple[str, _Volume]:
-    """The dataset's root in the container, and the volume that has it."""
+    """Return the dataset's root in the container, and its volume."""
     where = f"cluster {cluster.name}: nodes.mounts"
     binding = bind(delivered.storage_url, cluster.nodes.mounts, where=where)
     named = {"volume": False, "bind_mount": True}.get(delivered.delivery.delivery)
@@ -231,7 +231,7 @@ def _variable(name: str, value: str) -> dict[str, Any]:
 
 
 def _parts(config: dict[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
-    """The specification of the pod, its first container, and the variables of that."""
+    """Return the specification of the pod, its first container, and the container's variables."""
     spec = section(config, "spec", dict, where)
     if config["kind"] == "TrainJob":
         trainer = section(spec, "trainer", dict, where)
@@ -257,7 +257,7 @@ def _in_the_way(volume: _Volume, access: Mapping[str, str], entry: Any) -> bool:
 
 
 def _patch(volume: _Volume) -> dict[str, Any]:
-    """A patch of the runtime of a TrainJob: its own fields have no volumes."""
+    """Make a patch of the runtime of a TrainJob: its own fields have no volumes."""
     container = {"name": _NODE, "volumeMounts": [volume.mount]}
     pod = {"volumes": [_entry(volume)], "containers": [container]}
     job = {"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}

@@ -56,7 +56,7 @@ def config_files(
     *,
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
-    """The script, which sbatch accepts."""
+    """Write the script, which sbatch accepts."""
     lines = _lines(template, where)
     conflicts = Conflicts(where, delivered.replaces)
     access = _access(delivered, cluster)
@@ -88,7 +88,7 @@ def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
 
 
 def _lines(template: Mapping[str, Any], where: str) -> list[str]:
-    """The lines of a script that sbatch accepts, and in which variables can be set."""
+    """Split a shell script into lines; refuse other texts, and scripts that sbatch refuses."""
     text = template.get("script")
     if not isinstance(text, str) or not _SHELL.fullmatch(text.partition("\n")[0]):
         message = "not a script of a shell: it does not begin with a line such as #!/bin/bash"
@@ -136,7 +136,7 @@ def _end_of_directives(lines: Sequence[str]) -> int:
 
 
 def _node_count(head: Sequence[str], cluster: Cluster, where: str) -> Iterator[str]:
-    """The option with the number of nodes; refused if the template has another number."""
+    """Return the option with the number of nodes; refuse a template with another number."""
     options = [line.removeprefix(_DIRECTIVE) for line in head if line.startswith(_DIRECTIVE)]
     counts = [count for line in options for count in _NODES.findall(line.partition(" #")[0])]
     if not counts:
@@ -169,7 +169,7 @@ def _access(delivered: DeliveredVersion, cluster: Cluster) -> dict[str, str]:
 
 
 def _root(delivered: DeliveredVersion, cluster: Cluster) -> str:
-    """The dataset's root as training sees it."""
+    """Return the dataset's root as training sees it."""
     where, delivery = f"cluster {cluster.name}", delivered.delivery.delivery
     root = delivered.root.rstrip("/")
     if delivery == "bind_mount":
@@ -192,7 +192,7 @@ def _downloads(cluster: Cluster) -> Downloads:
 
 
 def _launch(body: Sequence[str], where: str) -> int:
-    """The number of the line that launches the training."""
+    """Return the number of the line that launches the training."""
     for number, (previous, line) in enumerate(pairwise(("", *body))):
         if _LAUNCH.match(line) and not previous.endswith("\\"):
             return number
@@ -201,7 +201,7 @@ def _launch(body: Sequence[str], where: str) -> int:
 
 
 def _warming(delivered: DeliveredVersion, downloads: Downloads) -> tuple[str, ...]:
-    """A step that downloads the version on every node; the job ends if it fails."""
+    """Write a step that downloads the version on every node; the job ends if the step fails."""
     place = normal(downloads.host_path)
     warm = shlex.join(["larder", "warm", delivered.location, "--to", place])
     cache = shlex.quote(f"{place}/cache")

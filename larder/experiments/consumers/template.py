@@ -86,7 +86,7 @@ _PREFERRED = {"AWS_ENDPOINT_URL": "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION": "
 def overrides(name: Any, value: Any, variables: Mapping[str, str]) -> bool:
     """Whether a variable gives another value to one of ``variables``.
 
-    Clients prefer some variables to those, such as AWS_REGION; these count, too.
+    Variables that clients prefer, such as AWS_REGION, count, too.
     """
     return any(
         name in (each, _PREFERRED.get(each, each)) and value != wanted
@@ -95,7 +95,7 @@ def overrides(name: Any, value: Any, variables: Mapping[str, str]) -> bool:
 
 
 def node_count_refusal(asked: object, cluster: Cluster, where: str) -> ConfigError:
-    """The error for a template that asks for another number of nodes than the cluster file."""
+    """Return the error for a template with another number of nodes than the cluster file."""
     rule = f"nodes.count of the cluster file is {cluster.nodes.count}"
     hint = "fix the template or the cluster file"
     message = f"the template asks for {asked} nodes, but {rule}"
@@ -103,7 +103,7 @@ def node_count_refusal(asked: object, cluster: Cluster, where: str) -> ConfigErr
 
 
 def job_name(delivered: DeliveredVersion) -> str:
-    """A name that SageMaker and Kubernetes accept, with room for 24 more characters of 63.
+    """Make a name that SageMaker and Kubernetes accept, with room for 24 more characters of 63.
 
     A dataset's may have underscores.
     """
@@ -127,7 +127,7 @@ def header_lines(
 def addresses(
     delivered: DeliveredVersion, contents: VersionContents, root: str
 ) -> Iterator[tuple[str, str]]:
-    """The variables that say where the version and its shards are, where training sees ``root``."""
+    """Return the variables with the version and its shards, for training that sees ``root``."""
     yield LOCATION, f"{root}/versions/{delivered.version}"
     splits: dict[str, str] = {}
     for split, facts in sorted(contents.splits.items()):
@@ -161,7 +161,7 @@ _AMBIGUOUS = re.compile(
 
 
 class _Representer(Representer):
-    """Quotes strings that some reader would take for something else."""
+    """Quotes strings that some reader would take for other values."""
 
     def represent_text(self, text: str) -> ScalarNode:
         # YAML 1.1 has more words and numbers than 1.2, which Determined reads; 12e4 is a number in

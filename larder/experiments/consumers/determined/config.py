@@ -194,7 +194,7 @@ def placed(
         dataset's root as a container sees it.
 
     Raises:
-        ConfigError: ``config.template`` if the template already sets what Larder sets,
+        ConfigError: ``config.template`` if the template already sets one of Larder's fields,
             ``config.path`` for an unusable mount, ``config.invalid_value`` for a volume whose mount
             has no claim.
     """
@@ -278,7 +278,7 @@ def _add_downloads(merged: Template, cluster: Cluster) -> None:
 
 
 def _location(delivered: DeliveredVersion, cluster: Cluster) -> str:
-    """The version as a container sees it in the storage."""
+    """Return the version as a container sees it in the storage."""
     if not parse_url(delivered.storage_url).is_directory:
         return delivered.location
     mount = bind(delivered.storage_url, cluster.nodes.mounts)
@@ -340,7 +340,7 @@ def _shards(split: DeliveredSplit, delivered: DeliveredVersion, root: str) -> di
 
 
 def _rest(path: str, root: str) -> str:
-    """``path`` relative to ``root``, without a trailing slash; both may be URLs or paths."""
+    """Make ``path`` relative to ``root``, without a trailing slash; both may be URLs or paths."""
     path, root = path.removeprefix("file://"), root.removeprefix("file://")
     rest = under(path, root)
     assert rest is not None or not (path.startswith("/") or "://" in path), f"{path} not in {root}"

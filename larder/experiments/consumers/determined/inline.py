@@ -41,7 +41,7 @@ _IGNORED = (
 
 
 def inline_mark(delivered: DeliveredVersion, contents: VersionContents) -> ConfigFile:
-    """The file that says which version is beside the model code."""
+    """Make the file that names the version beside the model code."""
     mark = {"dataset": delivered.dataset, "version": delivered.version, "digest": contents.digest}
     return ConfigFile(f"{INLINE}/larder.json", f"{json.dumps(mark, indent=1)}\n", with_data=True)
 
@@ -90,7 +90,7 @@ def _ignored(directory: Path) -> GitIgnoreSpec:
 
 
 def _present(directory: Path, ignored: GitIgnoreSpec) -> Iterator[tuple[str, int]]:
-    """The files of the directory that Determined sends, and their sizes."""
+    """Yield the files of the directory that Determined sends, and their sizes."""
     for folder, folders, names in os.walk(directory):
         place = Path(folder).relative_to(directory)
         folders[:] = [each for each in folders if not ignored.match_file(f"{place / each}/")]

@@ -93,12 +93,12 @@ def _refused(message: str, where: str, hint: str) -> ConfigError:
 
 
 def normal(path: str) -> str:
-    """The path without ``//``, ``/./`` and trailing slashes."""
+    """Normalise a path, without ``//``, ``/./`` and trailing slashes."""
     return re.sub(r"^//", "/", posixpath.normpath(path))
 
 
 def under(path: str, directory: str) -> str | None:
-    """``path`` relative to ``directory``, empty for itself; None if it is not inside."""
+    """Return ``path`` relative to ``directory``, empty if equal; None if not inside."""
     path, directory = path.rstrip("/"), directory.rstrip("/")
     if path == directory:
         return ""

@@ -21,7 +21,7 @@ _OLD_IMAGE = re.compile(r"determinedai/(?:environments:(?!py-3\.1\d)|pytorch-ten
 
 
 def slots_of(template: Mapping[str, Any]) -> int | None:
-    """``resources.slots_per_trial``; None if it is missing or no whole number."""
+    """Return ``resources.slots_per_trial``; None if it is missing or no whole number."""
     slots = _field(template, "resources", "slots_per_trial")
     return slots if isinstance(slots, int) and not isinstance(slots, bool) else None
 

@@ -151,7 +151,7 @@ class DeterminedExperiment(_Fields):
 
 
 def determined_keys(release: str) -> frozenset[str]:
-    """The top-level keys of an experiment of that Determined release."""
+    """Return the top-level keys of an experiment in a Determined release."""
     number = release_number(release)
     keys = frozenset(key for key in _KEYS if number >= _SINCE.get(key, _SCHEMAS))
     return keys - {"data_layer"} if number >= (0, 19, 10) else keys

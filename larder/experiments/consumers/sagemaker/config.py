@@ -73,7 +73,7 @@ def config_files(
     *,
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
-    """The request of a version, checked, after the manifests that it names."""
+    """Make the manifests of a version, then its request, which is checked."""
     request = json.loads(json.dumps(template))  # without comments
     request.setdefault("TrainingJobName", job_name(delivered))
     delivery = delivered.delivery.delivery
@@ -200,7 +200,7 @@ def _channel(
 def _index_channel(
     source: _Source, delivered: DeliveredVersion, manifests: list[ConfigFile]
 ) -> dict[str, Any]:
-    """A channel for the files that `larder.open` needs beside the shards."""
+    """Make the channel of the files that `larder.open` needs beside the shards."""
     s3 = _listed(source, "ManifestFile", delivered, manifests)
     s3["S3DataDistributionType"] = "FullyReplicated"
     return {"ChannelName": CHANNEL, "DataSource": {"S3DataSource": s3}, "InputMode": "File"}
