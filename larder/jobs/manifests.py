@@ -61,7 +61,7 @@ class LocalManifests:
 
     @contextmanager
     def fetched(self, store: Store, ref: StoredFile) -> Iterator[Path]:
-        """A manifest as a local file, which exists for the duration of a ``with`` block.
+        """Fetch a manifest as a local file, which exists for the duration of a ``with`` block.
 
         ``damage.digest``: its bytes do not match the reference. NotFoundError: it is gone.
         """

@@ -76,7 +76,7 @@ class _LostError(FatalError):
 
 @contextmanager
 def shared_pool(count: int) -> Iterator[ProcessPool | None]:
-    """The processes of this process, started by the first and ended by the last that uses them.
+    """Yield the pool of this process, started by its first user and ended by its last.
 
     None if ``count`` is 1, as the calling threads do as well.
     """

@@ -1,8 +1,8 @@
 """Calls of functions in other processes, for work that holds the interpreter lock.
 
 The lock allows one core to deal with samples, or to write a JPEG. Reading, hashing and writing
-large samples does not hold the lock, so threads do as well, without the second that a process takes
-to start, and without its memory.
+large samples does not hold the lock. So threads do as well there, without the memory of a process
+and the second that it takes to start.
 
 Another process is forked by the server of a command (`larder.jobs.fork_server`), or else a program
 of its own, this module. So a user's script needs no guard, and an interrupt of the terminal does

@@ -99,6 +99,6 @@ class RunError(FatalError):
 
 
 def _without_hint(failure: Failure) -> str:
-    """The failure without its hint: the run's error has its own."""
+    """Format a failure without its hint, as the run's error has its own hint."""
     message, _, _ = failure.line.rpartition("; ")
     return message if shown(failure.key) in message else failure.line
