@@ -61,7 +61,7 @@ def _balance(facts: CardFacts) -> bytes:
 
 
 def _stacked(label: str, edges: Array, counts: Mapping[str, Array]) -> tuple[Figure, Axes]:
-    """Numbers of samples, the splits upon each other."""
+    """Draw numbers of samples, with the splits on top of each other."""
     from matplotlib.figure import Figure  # not pyplot, which keeps figures for all threads
 
     figure = Figure(figsize=(5.2, 2.8), dpi=144, layout="constrained")

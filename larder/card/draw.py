@@ -120,7 +120,7 @@ def _prepared(run: RunRecord | None) -> dict[str, str]:
 
 
 def card_lines(document: Mapping[str, Any]) -> list[str]:
-    """The document for people."""
+    """Format the document for people."""
     return [
         f"{document['dataset']} version {document['version']}",
         f"  card     {document['card']}",

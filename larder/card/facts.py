@@ -41,7 +41,7 @@ class SplitFigures:
     Attributes:
         histogram: Number of samples by size: `BINS_PER_DOUBLING` bins from each power of two to the
             next, beginning with one byte.
-        class_samples: Number of samples of each class; the last item counts those without a class.
+        class_samples: Number of samples of each class; the last item is of no class.
     """
 
     smallest_bytes: int
@@ -75,7 +75,7 @@ class CardFacts:
 def samples_by_split(
     store: Store, version: VersionDocument, folder: Path
 ) -> dict[str, SplitSamples]:
-    """The samples of a version; parts of the index may be downloaded to a folder."""
+    """Open the samples of a version; parts of the index may be downloaded to a folder."""
     access = StorageAccess(store.url, folder, opened=store)
     return {split: SplitSamples(version, split, access) for split in version.splits}
 

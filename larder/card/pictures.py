@@ -81,7 +81,7 @@ def _picture(split: str, sample: Sample) -> Picture:
 
 
 def _text(ext: str, data: bytes) -> str:
-    """The beginning of a text; of anything else its size."""
+    """Return the beginning of a text, or the size of other data."""
     if len(data) <= _MAX_TEXT_BYTES:
         try:
             text = data.decode()
