@@ -84,7 +84,7 @@ Lots = Iterator[list[dict[str, Any]]]
 
 
 def _print_with_keys(document: Mapping[str, Any], lots: Lots) -> None:
-    """A document with a list ``keys`` at its end, which may be longer than fits into memory."""
+    """Print a document with a list ``keys`` at its end, which may be larger than memory."""
     head = json.dumps(document, indent=2).removesuffix("\n}")
     print_text(f'{head},\n  "keys": [', hint=DONE)
     between = ""

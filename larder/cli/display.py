@@ -192,7 +192,7 @@ class LiveView:
             self._progress.start()
 
     def started(self, stage: Stage) -> None:
-        """A new row."""
+        """Add a row."""
         row = _Row(stage, self._clock, self._wide)
         with suppress(OSError):
             self._progress.add_task("", total=None, row=row)
@@ -290,7 +290,7 @@ def amounts(stage: Stage, now: float) -> str:
 
 
 def fraction(stage: Stage) -> float | None:
-    """The fraction done, in bytes if their total is known, else in objects."""
+    """Return the fraction done, in bytes if their total is known, else in objects."""
     if stage.total_bytes:
         return min(1.0, stage.bytes / stage.total_bytes)
     return min(1.0, stage.objects / stage.total_objects) if stage.total_objects else None
@@ -343,5 +343,5 @@ def _totals(stage: Stage) -> tuple[str, str]:
 
 
 def _joined(*texts: str) -> str:
-    """The non-empty strings, separated by commas."""
+    """Join the non-empty strings with commas."""
     return ", ".join(filter(None, texts))

@@ -226,7 +226,7 @@ def restoring(restore: Callable[[], None]) -> Iterator[None]:
 
 
 def conclude(status: int) -> None:
-    """The command is over: from now on, a signal ends it at once with this status."""
+    """Record that the command is over: from now on, a signal ends it at once with ``status``."""
     process.status = status
 
 
