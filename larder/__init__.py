@@ -81,8 +81,8 @@ def open(
         endpoint: URL of an S3-compatible server other than AWS.
         region: Region of the bucket.
         profile: Profile in the AWS credentials file.
-        cache_dir: Where cache files in a bucket are downloaded to; ``$LARDER_CACHE_DIR`` by
-            default, or ``~/.cache/larder``. Caches in a directory are read in place.
+        cache_dir: Directory for cache files from a bucket; by default ``$LARDER_CACHE_DIR`` or
+            ``~/.cache/larder``. Caches in a directory are read in place.
 
     Raises:
         ConfigError: ``version.missing``: no such dataset, tag or version; ``version.ambiguous``:
@@ -152,7 +152,7 @@ def prepare(
         cluster: Name of a file in ``config_dir/clusters``.
         config_dir: The directory with all configuration files.
         settings: ``key.path=value`` pairs that override fields.
-        output: Where configs are written; ``out/CLUSTER/DATASET`` by default.
+        output: Directory for configs; ``out/CLUSTER/DATASET`` by default.
 
     Returns:
         The JSON document of the run, which `larder prepare --json` prints.

@@ -95,7 +95,7 @@ def decoding_budget(memory_bytes: int) -> ByteBudget:
 def map_ahead(
     executor: Executor, function: Callable[[Item], Result], items: Iterable[Item], *, window: int
 ) -> Iterator[Result]:
-    """``map(function, items)`` in order, with at most ``window`` calls running or waiting.
+    """Yield ``map(function, items)`` in order, with at most ``window`` calls running or waiting.
 
     An exception of a call is raised in its turn; calls that have not started are then cancelled.
     """

@@ -57,7 +57,7 @@ def _read(path: str) -> str:
 
 
 def copy_memory_bytes(read: Read = _read) -> int:
-    """The default of ``copy.memory_bytes``: an eighth of the memory, 128 MiB to 2 GiB."""
+    """Return the default of ``copy.memory_bytes``: an eighth of the memory, 128 MiB to 2 GiB."""
     return min(_MOST_BYTES, max(_LEAST_BYTES, memory_bytes(read) // _SHARE))
 
 
@@ -167,7 +167,7 @@ def _quotas(read: Read) -> Iterator[float]:
 
 
 def _groups(read: Read, controller: str) -> Iterator[tuple[int, str]]:
-    """The version and directory of the control groups that limit this process.
+    """Yield the version and directory of the control groups that limit this process.
 
     In a container, /proc/self/cgroup may name the group as the host sees it, while the container
     sees only its own, at the top: so the top is always among them.
@@ -194,6 +194,6 @@ def _lines(read: Read, path: str) -> list[str]:
 
 
 def _number(text: str) -> int:
-    """A number, or 0: ``max`` and -1 are no limit."""
+    """Parse a number; 0 for no limit, such as ``max`` and -1."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() else 0

@@ -42,7 +42,7 @@ PATH = Rule("a path below a segment or a version", f"(?:segments|versions)/{_ID}
 STORED = Rule("a path below the root", f"(?:_?{_FILE}/)*{_FILE}")
 PATTERN = Rule("a path of shards", f"segments/{_ID}/shards/{SPLIT_REGEX}/{_FILES}")
 DELIVERED = Rule("a path below the dataset's root", f"(?:{_FILE}/)*{_FILES}")
-"""A path, a prefix or a pattern in a config, without anything that has a meaning in a shell or to a
+"""A path, a prefix or a pattern in a config, without characters that mean more to a shell or to a
 reader, such as WebDataset's ``pipe:`` and ``::``.
 """
 

@@ -78,7 +78,7 @@ def missing_package(error: ImportError) -> ConfigError | None:
 
 
 def failed_import(error: ImportError, what: str) -> ConfigError:
-    """The error for an import that fails although it has to succeed: it is no fault of the data."""
+    """Return the error for a failed import that had to succeed, which is no fault of the data."""
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     hint = "install what is missing, or install the package again"
     return ConfigError(

@@ -185,7 +185,7 @@ class StageTimes:
         self._listener.finish(stage)
 
     def restart(self, reason: str) -> None:
-        """See `Progress.restart`; ends all stages."""
+        """End all stages and forward the restart; see `Progress.restart`."""
         with self._lock:
             for stage in self._attempts[-1].values():
                 stage.ended = self._clock() if stage.ended is None else stage.ended
@@ -211,7 +211,7 @@ class StageTimes:
         return sums
 
     def current(self) -> list[Stage]:
-        """The stages since the last restart, as they are now, in the order of their starts."""
+        """Copy the stages since the last restart, in the order of their starts."""
         with self._lock:
             return [replace(stage) for stage in self._attempts[-1].values()]
 
