@@ -136,7 +136,7 @@ def stage_progress(times: StageTimes) -> Iterator[None]:
 
 
 class _StageArtifacts:
-    """The progress artifacts of the stages that count something."""
+    """Progress artifacts of stages with a count."""
 
     def __init__(self, times: StageTimes) -> None:
         self._times = times

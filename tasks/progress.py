@@ -55,7 +55,7 @@ def listening(progress: Progress) -> Iterator[None]:
 
 
 def current_crew() -> Crew:
-    """The processes that do the work of batches."""
+    """Return the processes that do the work of batches."""
     return _crew.get()
 
 

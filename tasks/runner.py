@@ -140,7 +140,7 @@ class TaskRunner:
                 raise
 
     def _next(self, done: SimpleQueue[PrefectFuture[Any]], pool: Pool) -> PrefectFuture[Any]:
-        """The next future that is done; an error once the run should end."""
+        """Wait for the next future that is done; raises once the run should end."""
         while True:
             try:
                 return done.get(timeout=POLL_SECONDS)
@@ -149,7 +149,7 @@ class TaskRunner:
                 pool.idle()
 
     def _told(self, done: Done) -> Any:
-        """The result of a batch that ran elsewhere, whose progress is reported now."""
+        """Report the progress of a batch that ran elsewhere, and return its result."""
         for stage, did in done.stages.items():
             self.progress.advance(stage, objects=did["objects"], bytes=did["bytes"])
         return done.result

@@ -45,7 +45,7 @@ SUPERSEDED = ("version.superseded", "version.cleaned")
 
 
 def _rows(beginning: str) -> Callable[[dict[str, Any]], str]:
-    """The names of batches, ``copy objects 2,001 to 2,411``, counted from 1."""
+    """Make a function that names batches, ``copy objects 2,001 to 2,411``, counted from 1."""
 
     def name(parameters: dict[str, Any]) -> str:
         batch = parameters["batch"]
