@@ -134,7 +134,7 @@ def bypass_proxy() -> None:
 
 
 def check_runner(runner: RunnerConfig) -> None:
-    """Refuse, before anything is listed, a cluster that could not run the batches.
+    """Refuse a cluster that could not run the batches, before a source is listed.
 
     Raises:
         ConfigError: ``config.missing_package``; ``config.runner``: nothing listens at the address,

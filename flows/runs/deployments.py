@@ -157,7 +157,7 @@ def make_pool(name: str) -> None:
 
 
 def worker_name() -> str:
-    """The name of the worker that this process starts."""
+    """Return the name of the worker that this process starts."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
@@ -229,7 +229,7 @@ def is_dead(run: FlowRun, running: Set[int]) -> bool:
 
 
 def _runs(client: SyncPrefectClient, pool: str, *states: StateType) -> list[FlowRun]:
-    """Runs of a work pool that are in some states."""
+    """Return the runs of a work pool in some states."""
     return client.read_flow_runs(
         flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": states}}}),
         work_pool_filter=WorkPoolFilter.model_validate({"name": {"any_": [pool]}}),
@@ -238,7 +238,7 @@ def _runs(client: SyncPrefectClient, pool: str, *states: StateType) -> list[Flow
 
 
 def _file() -> dict[str, Any]:
-    """The document of the file, whose deployments have different names, and no secret."""
+    """Read the file; refuse deployments with equal names or a secret."""
     try:
         text = json.dumps(YAML(typ="safe").load(FILE), default=str)  # dates as strings
         document: dict[str, Any] = json.loads(text)
@@ -266,7 +266,7 @@ def _file() -> dict[str, Any]:
 
 
 def _name(entry: Mapping[str, Any]) -> str:
-    """``FLOW/NAME``."""
+    """Return ``FLOW/NAME``."""
     return f"{entry['entrypoint'].rpartition(':')[2]}/{entry['name']}"
 
 
@@ -291,7 +291,7 @@ def _present(entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[
 
 
 def _missing(entry: Mapping[str, Any]) -> Path | None:
-    """The file in the config folder that the parameters name and that does not exist."""
+    """Return the missing file of the config folder that the parameters name, if any."""
     parameters = entry.get("parameters") or {}
     for folder in ("dataset", "cluster"):
         name = parameters.get(folder)
@@ -353,7 +353,7 @@ def _steps(deployment: DeploymentResponse) -> Iterator[Mapping[str, Any]]:
 
 
 def _recorded(deployment: DeploymentResponse) -> dict[str, Any]:
-    """The record of a deployment: empty if Prefect's own command deployed it."""
+    """Return the record of a deployment; empty if Prefect's own command deployed it."""
     schema = deployment.parameter_openapi_schema or {}
     return {key: schema[key] for key in (_SCHEDULES, _TEAM) if key in schema}
 

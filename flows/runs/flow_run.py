@@ -59,7 +59,7 @@ _given: ContextVar[_Given | None] = ContextVar("given", default=None)
 
 
 def flow_run(command: Command) -> Any:
-    """The body of the flow of a command: run its operation with the flow's parameters.
+    """Run the operation of a command with the flow's parameters, as the body of its flow.
 
     Returns the JSON document of the run; if it was stopped, Prefect's state Cancelled.
     """
@@ -166,7 +166,7 @@ def call_flow(
 
     Args:
         flow: The flow.
-        parameters: Its parameters.
+        parameters: Parameters of the flow.
         operation: The operation made from the parameters.
         execute: The rest of the operation, after the command's own part.
         display: Reports progress of every stage.

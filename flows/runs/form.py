@@ -135,7 +135,7 @@ def command_parameters(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def form_of(flow: Flow[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The form of a flow, filled with the parameters of its command."""
+    """Fill the form of a flow with the parameters of its command."""
     fields = inspect.signature(flow.fn).parameters
     if _ADVANCED not in fields:
         return dict(parameters)

@@ -160,7 +160,7 @@ def _failed(key: str, failures: Sequence[Mapping[str, Any]], count: int, what: s
 
 
 def _first(key: str, rows: Sequence[Mapping[str, Any]], count: int, what: str) -> None:
-    """Make a table of the first 1,000 of something."""
+    """Make a table of the first 1,000 rows."""
     shown = f"the first {len(rows):,} of " if len(rows) < count else ""
     table(key, rows, f"{shown}{count:,} that {what}")
 

@@ -138,7 +138,7 @@ def _ray(address: str | None, workers: int) -> Iterator[_Opened]:
 def _connected_to_ray(
     runner: Callable[[], TaskRunner[Any]], stack: ExitStack, address: str | None
 ) -> TaskRunner[Any]:
-    """A task runner that is open until the stack is.
+    """Open a task runner until the stack closes.
 
     Under load, the process that a Ray cluster forks for a client (``ray://``) may die at once.
     """

@@ -50,7 +50,7 @@ def load_prefect() -> list[str]:
 
 
 def user_settings() -> dict[str, str]:
-    """The settings of Prefect that the environment or a file sets, by the names of their variables.
+    """Return the settings of Prefect in the environment or a file, by variable name.
 
     Prefect is imported only if a file may set some.
 

@@ -63,7 +63,7 @@ class Service:
 
 
 def _end(groups: Iterable[int]) -> None:
-    """Ask process groups to end, and kill those that do not."""
+    """Ask process groups to end, and kill groups that do not."""
     running = [group for group in groups if _signal(group, signal.SIGTERM)]
     wait_until(lambda: running_groups().isdisjoint(running), STOP_SECONDS)
     for group in running:

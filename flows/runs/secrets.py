@@ -19,7 +19,7 @@ _QUERY = re.compile(r"(?P<url>\b[a-zA-Z][\w+.-]*://[^\s'\"<>?#]*)[?#][^\s'\"<>]*
 
 
 def without_auth(url: str) -> str:
-    """``url`` without user, password, query and fragment."""
+    """Return ``url`` without user, password, query and fragment."""
     return _QUERY.sub(r"\g<url>", _USER.sub(r"\g<scheme>", url))
 
 

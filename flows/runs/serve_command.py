@@ -59,7 +59,7 @@ def serve_command() -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; returns its exit status."""
+    """Run the command and return its exit status."""
     flags = parser("python -m flows.serve", _DESCRIPTION)
     flags.add_argument(
         "--port",
@@ -286,7 +286,7 @@ class _Kept:
         return True
 
     def check_started(self) -> None:
-        """An error if it has ended."""
+        """Raise an error if the service has ended."""
         if self._service.status is not None:
             raise self.ended()
 
