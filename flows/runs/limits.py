@@ -6,9 +6,9 @@ write to a bucket at once as its limit has slots; a run that waits for its datas
 
 A run with a slot has the limit's name as a tag, so that a waiting run can name the run with the
 slot. A label of that name has the ID of the slot's lease, and is empty once the lease is given
-back. So waiting runs and ``flows.serve`` release the slot of a killed run. If the
-label is missing, or the server has forgotten the lease in a restart, a waiting run frees slots that
-no run has had for long.
+back. So waiting runs and ``flows.serve`` release the slot of a killed run. If the label
+is missing, or the server has forgotten the lease in a restart, a waiting run frees slots that no
+run has had for long.
 """
 
 from __future__ import annotations

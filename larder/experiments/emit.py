@@ -1,4 +1,4 @@
-"""The config files of a version, of which only changed files are written."""
+"""The config files of a version; only changed files are written."""
 
 from __future__ import annotations
 
