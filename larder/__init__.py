@@ -112,8 +112,8 @@ def mix(
 ) -> Mix:
     """Mix several loaders into a single loader, in proportion to their weights.
 
-    The weight of a loader is its share of an epoch's batches or samples, rounded to whole numbers.
-    Their random order depends on the seed and the epoch's number alone. A loader whose own epoch
+    Each loader has a share of an epoch's batches or samples by its weight, in whole numbers. The
+    random order depends on the seed and the epoch's number alone. A loader whose own epoch
     ends first continues with its next epoch, also within a batch and whatever its ``even`` is. A
     mix is resumed like any loader, also with another number of ranks; workers divide its batches.
 
@@ -126,7 +126,7 @@ def mix(
         by: ``batch``: a batch is of one loader. ``sample``: a batch has samples of several.
 
     Raises:
-        ConfigError: ``config.invalid_value``: no loader, or a loader twice; loaders of other ranks
+        ConfigError: ``config.invalid_value``: no or repeated loaders; loaders of different ranks
             or options, or with different classes for one label; a weight, a seed or a number of
             batches outside its range; or an epoch is too short for the weight of a loader.
     """
