@@ -91,7 +91,7 @@ def open(
         StoreError: The store refuses the request, or cannot be reached.
         DamageError: The version document is damaged.
     """
-    # Importing larder stays fast.
+    # Imported here, so that importing larder stays fast.
     from larder.readers.address import open_data
 
     return open_data(
@@ -126,7 +126,7 @@ def mix(
         by: ``batch``: a batch is of one loader. ``sample``: a batch has samples of several.
 
     Raises:
-        ConfigError: ``config.invalid_value``: no or repeated loaders; loaders of different ranks
+        ConfigError: ``config.invalid_value``: no loader, or one twice; loaders of different ranks
             or options, or with different classes for one label; a weight, a seed or a number of
             batches outside its range; or an epoch is too short for the weight of a loader.
     """

@@ -24,7 +24,7 @@ def batches_at_once(workers: int, memory_bytes: int) -> int:
 
 
 def read_ahead_bytes(share_bytes: int, *, local: bool) -> int:
-    """Return the bytes of its memory that a batch of shards may read ahead, at least 1.
+    """Return the bytes of its memory share that a batch of shards may read ahead.
 
     A batch that writes to an object store, not to a ``local`` directory, also needs upload memory.
     """
@@ -85,9 +85,9 @@ class ByteBudget:
 
 @cache
 def decoding_budget(memory_bytes: int) -> ByteBudget:
-    """Return the memory budget of decoded images; callers in a process share it by its size.
+    """Return the memory budget of decoded images over all threads of this process.
 
-    An image that needs more is decoded alone.
+    Callers with the same number share it. An image that needs more is decoded alone.
     """
     return ByteBudget(memory_bytes)
 

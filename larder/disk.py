@@ -41,8 +41,8 @@ TEMPORARY_PREFIX = ".larder-tmp-"
 """Prefix of Larder's own names: files being written, and locks. Listings do not show them."""
 
 DRAFT_ABANDONED_SECONDS = 86400.0
-"""Time without modification after which an unlocked temporary file is removed, even if its process
-cannot be seen."""
+"""Time without modification after which an unlocked temporary file is removed, if its process is
+not visible from here."""
 
 DRAFT_PREFIX = f"{TEMPORARY_PREFIX}draft-"
 """Prefix of files that are being written."""
@@ -55,7 +55,7 @@ _TEMPORARY = re.compile(
     rf"|{re.escape(WORKSHOP_PREFIX)}[a-z0-9_]+"
 )
 _MOST_FOLDERS = 4096
-_SINCE_START = getattr(time, "CLOCK_BOOTTIME", 0)  # `_is_running` needs Linux
+_SINCE_START = getattr(time, "CLOCK_BOOTTIME", 0)  # elsewhere, `_is_running` never uses it
 _PIECE_BYTES = 1 << 18
 
 _NETWORK = frozenset(
@@ -336,8 +336,9 @@ def open_shared(path: Path) -> int:
 
 @contextmanager
 def unused(path: Path) -> Iterator[bool]:
-    """Yield whether no process has a file open by `open_shared`, which waits until the block ends.
+    """Yield whether no process has a file open by `open_shared`.
 
+    If so, calls of `open_shared` wait until the block ends.
     Without working locks, a file counts as unused after a day without a read or a write.
     """
     try:
@@ -409,7 +410,7 @@ LOOKS = Folding(case=True, form=True)
 def twins(
     names: Iterable[str], folding: Folding | Callable[[str], str] = LOOKS
 ) -> list[tuple[str, str]]:
-    """Return pairs of an earlier name and a name that is equal under ``folding``."""
+    """Return pairs of different names that are equal under ``folding``, the earlier name first."""
     first: dict[str, str] = {}
     pairs = [(first.setdefault(folding(name), name), name) for name in names]
     return [(one, other) for one, other in pairs if one != other]
@@ -483,7 +484,7 @@ class Draft:
             os.fsync(self.handle)
             os.replace(self.path, self._final)
             sync_folder(os.fsencode(self._final.parent))
-        with suppress(OSError):  # a process that was forked meanwhile shares it
+        with suppress(OSError):  # a process that was forked meanwhile shares the lock
             fcntl.flock(self.handle, fcntl.LOCK_UN)
 
 
@@ -548,7 +549,8 @@ def folder_bytes(folder: Path) -> int:
 def check_room(folder: Path, need_bytes: int, written_bytes: Callable[[], int] = lambda: 0) -> None:
     """Refuse to write more below a folder, which may not exist yet, than fits on its disk.
 
-    ``written_bytes`` returns the bytes already written; it is called only if they decide.
+    ``written_bytes`` returns the part of ``need_bytes`` that is already written; it is called only
+    if that decides.
     """
     ancestor = folder.absolute()
     while not ancestor.exists():

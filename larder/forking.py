@@ -17,7 +17,7 @@ _locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
 
 
 class cached_property(functools.cached_property[T]):  # noqa: N801 - as the other
-    """A property without Python 3.11's lock over all instances, for which a child would wait."""
+    """A cached property without Python 3.11's lock of all instances, which could block a child."""
 
     def __init__(self, function: Callable[[Any], T]) -> None:
         super().__init__(function)

@@ -62,7 +62,7 @@ def copy_memory_bytes(read: Read = _read) -> int:
 
 
 def memory_bytes(read: Read = _read) -> int:
-    """Return the memory of this machine or, if less, of its control groups; 0 if unknown."""
+    """Return the machine's memory or, if less, the limit of its control groups; 0 if unknown."""
     sizes = [_physical_bytes(read), *_limits(read)]
     return min((size for size in sizes if size > 0), default=0)
 
@@ -104,9 +104,10 @@ def keep_memory_small() -> None:
 
 
 def raise_open_files() -> None:
-    """Raise the limit of open files and connections of this process, if the system allows.
+    """Raise this process's limit of open files to the system's maximum, at most `_OPEN_FILES`.
 
-    For programs of Larder's own: some systems allow 256 until a process asks for more.
+    For programs of Larder's own: some systems allow 256 files and connections until a process
+    asks for more.
     """
     limit, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _OPEN_FILES if allowed == resource.RLIM_INFINITY else min(allowed, _OPEN_FILES)

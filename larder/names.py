@@ -42,8 +42,8 @@ PATH = Rule("a path below a segment or a version", f"(?:segments|versions)/{_ID}
 STORED = Rule("a path below the root", f"(?:_?{_FILE}/)*{_FILE}")
 PATTERN = Rule("a path of shards", f"segments/{_ID}/shards/{SPLIT_REGEX}/{_FILES}")
 DELIVERED = Rule("a path below the dataset's root", f"(?:{_FILE}/)*{_FILES}")
-"""A path, a prefix or a pattern in a config, without characters that mean more to a shell or to a
-reader, such as WebDataset's ``pipe:`` and ``::``.
+"""A path, a prefix or a pattern in a config, with nothing special to a shell or to a reader, such
+as WebDataset's ``pipe:`` and ``::``.
 """
 
 MAX_NUMBER = 1 << 53

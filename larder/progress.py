@@ -1,7 +1,7 @@
 """Progress of stages, reported to any receiver.
 
 A stage gets a `Progress` and calls it from any thread. `NullProgress` ignores everything; the
-command line's class draws.
+command line has one that draws.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class StageTimes:
         return self._attempts[-1].setdefault(name, Stage(name, self._clock()))
 
     def _started(self, stage: Stage) -> None:
-        """Show a stage; this and the next two methods are called by one thread at a time."""
+        """Hook for subclasses that show stages; one thread at a time calls these methods."""
 
     def _advanced(self, stage: Stage) -> None:
         """A stage made progress."""

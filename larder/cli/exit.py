@@ -106,7 +106,7 @@ def _report(error: LarderError, status: int, as_json: bool) -> int:
 def tell_failures(word: str, failures: Sequence[Failure], count: int) -> None:
     """List objects or samples that ``failed`` or were ``skipped`` on stderr.
 
-    The first are listed by name, one per line; the rest are counted up to the total ``count``.
+    Name the first ones, one per line, and tell how many of ``count`` remain.
     """
     for failure in failures[:SHOWN_LINES]:
         tell(f"{word}[{failure.code}]: {failure.line}")

@@ -81,7 +81,7 @@ def examples() -> dict[str, bytes]:
 
 
 def write_examples(folder: Path, *, force: bool = False) -> tuple[list[str], list[str]]:
-    """Write the examples that do not exist in ``folder`` yet; with ``force``, also replace others.
+    """Write the examples that are missing in ``folder``; with ``force``, also those that differ.
 
     Returns the paths, below ``folder``, of written examples and of examples that existed already.
     Without ``force``, a file that differs is refused with ``config.path`` before any write.

@@ -98,7 +98,7 @@ def _value(text: str, key: str) -> Any:
 def apply(document: Document, settings: Iterable[Setting], problems: list[ConfigError]) -> Document:
     """Apply settings to a document; mappings that are missing or null are created.
 
-    Settings that cannot be applied are added to ``problems``.
+    A setting that cannot be applied adds an error to ``problems``.
     """
     for setting in settings:
         try:

@@ -35,8 +35,8 @@ class Layout:
     """Common properties of all samples of a segment, for formats that need them beforehand.
 
     Attributes:
-        parts: Parts that samples may have, by extension; the value is the length in bytes if all
-            samples must have the same, else None.
+        parts: Parts that samples may have, by extension; the value is the length in bytes if
+            it must be the same in all samples, else None.
     """
 
     parts: Mapping[str, int | None]
@@ -52,10 +52,10 @@ class FormatOptions:
     Attributes:
         features: Features of a record by name; None for the features that the format documents.
         classes: Names of the classes in the order of their numbers, if a feature contains them.
-        first_record: The number of the segment's first sample where records have numbers, which
-            differ for all records of a version.
+        first_record: The number of the segment's first sample, for formats whose records have
+            numbers. All records of a version have different numbers.
         layout: Common properties of the samples, if the format asks for them; for a segment that
-            was added to others, of the samples of all segments.
+            was added to others, also of the samples of those.
     """
 
     features: Mapping[str, Feature] | None = None
@@ -142,7 +142,8 @@ class DecoderUse:
         ext: The extension of the parts, or its last component.
         use: Name of a decoder, or ``module:function``.
         parameters: The arguments of the function as canonical JSON; may be empty.
-        shape: Required shape of the arrays, with None for any size of a dimension; None for any.
+        shape: Required shape of the arrays, with None for any size of a dimension; None for any
+            shape.
         version: The version of the decoder; empty if it is not known yet.
     """
 

@@ -1,6 +1,6 @@
 """Text of a file as YAML, with the line of each value.
 
-The YAML is the core schema of YAML 1.2; nothing creates objects. Unlike in YAML 1.1,
+Values follow the core schema of YAML 1.2, and nothing creates objects. Unlike in YAML 1.1,
 ``1e-3`` is a number, ``no``, ``12:30`` and ``2026-11-21`` are strings, and ``010`` is ten. Keys are
 strings as written. Duplicate keys, aliases and tags are refused.
 """
@@ -102,7 +102,7 @@ class Build:
 
 
 def parse(text: str, name: str, kind: type[Build] = Build) -> Document:
-    """Parse a YAML document; errors have its ``name`` and the line."""
+    """Parse a YAML document; errors show ``name`` and the line."""
     build = kind(name, YAML(typ="safe", pure=True).parse(text))
     try:
         return Document(build.document(), build.places, {})

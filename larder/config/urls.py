@@ -71,7 +71,7 @@ def may_be_key(text: str) -> bool:
 
 
 def is_signed(url: str) -> bool:
-    """Whether a URL or path has marks of presigned URLs or access keys."""
+    """Whether a URL or path has marks that only presigned URLs and access keys have."""
     return _SIGNED.search(url) is not None
 
 
@@ -312,7 +312,7 @@ def cloud_of(endpoint: str) -> str:
 
 
 def server_of(endpoint: str) -> str:
-    """Return a single name for all spellings of a server; empty for AWS and Google."""
+    """Return one name for all spellings of a server: ``localhost:9000``; empty for AWS, Google."""
     parts = urlsplit(endpoint)
     host = (parts.hostname or "").rstrip(".")
     if cloud_of(f"//{host}"):

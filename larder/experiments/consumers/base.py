@@ -38,4 +38,4 @@ class ConsumerConfigs(Protocol):
         """
 
     def command(self, output: Path, names: Sequence[str], cluster: Cluster) -> str:
-        """Return the command that submits files, by name, which were written to ``output``."""
+        """Return the command that submits the files ``names``, which were written to ``output``."""

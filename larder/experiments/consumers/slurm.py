@@ -105,7 +105,10 @@ def _is_comment(line: str) -> bool:
 def _without_conflict(
     lines: Sequence[str], number: int, access: Mapping[str, str], conflicts: Conflicts
 ) -> str:
-    """Replace a line that only names another version, region or endpoint by ``:``."""
+    """Replace a line that names another version, region or endpoint by ``:``, and record it.
+
+    Refuse to replace a line that does more.
+    """
     line, previous = lines[number], lines[number - 1]
     is_read = line.startswith(_DIRECTIVE) or not _is_comment(line)
     sets = _SET.findall(line) if is_read else []
@@ -136,7 +139,7 @@ def _end_of_directives(lines: Sequence[str]) -> int:
 
 
 def _node_count(head: Sequence[str], cluster: Cluster, where: str) -> Iterator[str]:
-    """Return the option with the number of nodes; refuse a template with another number."""
+    """Yield the option with the number of nodes if it is missing; refuse another number."""
     options = [line.removeprefix(_DIRECTIVE) for line in head if line.startswith(_DIRECTIVE)]
     counts = [count for line in options for count in _NODES.findall(line.partition(" #")[0])]
     if not counts:

@@ -127,7 +127,7 @@ def header_lines(
 def addresses(
     delivered: DeliveredVersion, contents: VersionContents, root: str
 ) -> Iterator[tuple[str, str]]:
-    """Return the variables with the version and its shards, for training that sees ``root``."""
+    """Yield the variables with the version and its shards, for training that sees ``root``."""
     yield LOCATION, f"{root}/versions/{delivered.version}"
     splits: dict[str, str] = {}
     for split, facts in sorted(contents.splits.items()):

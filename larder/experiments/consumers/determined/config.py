@@ -177,7 +177,7 @@ def placed(
     where: str = "",
     replaced: list[str] | None = None,
 ) -> tuple[dict[str, Any], str]:
-    """Add to a template how containers reach the data, without facts of a published version.
+    """Add to a template how containers reach the data, without facts that need publishing.
 
     The template's content is kept in its order, with its comments; ``name`` is added if it is
     missing, or ``description`` in releases that have no ``name``.

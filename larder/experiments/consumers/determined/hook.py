@@ -17,7 +17,7 @@ from larder.experiments.delivery import DeliveredVersion
 
 NAME = "startup-hook.sh"
 SIGNATURE = "# Made by Larder"
-"""First line of the file: a file that begins differently is the user's own."""
+"""Beginning of the file: a file that begins differently is the user's own."""
 
 
 def startup_hook(delivered: DeliveredVersion, directory: str) -> str:

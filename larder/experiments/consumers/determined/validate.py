@@ -2,8 +2,8 @@
 
 Determined checks an experiment in its master, so a mistake shows only on submission. The model
 follows its schemas (``schemas/expconf/v0``, releases 0.14.2 to 0.38) for the emitted fields; of
-other known fields, only the release is checked. The rules are not in the schemas; each has its
-source.
+other known fields, only their presence in the release is checked. The rules are those that the
+schemas do not express, each with its source.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ _SCRATCH_GIB = 10
 class _Source:
     """The objects of a channel: keys below the dataset's root, or a prefix, which ends in a slash.
 
-    ``count`` is the number of objects, ``bytes`` their size; prefixes of a split with several
-    prefixes have no size.
+    ``count`` is the number of objects, ``bytes`` their size. ``bytes`` is 0 if the size is not
+    known: for the prefixes of a split with several prefixes.
     """
 
     channel: str
