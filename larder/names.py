@@ -59,7 +59,7 @@ FileName = Annotated[str, FILE]
 FilePath = Annotated[str, PATH]
 """Path below the dataset's root."""
 StoredPath = Annotated[str, STORED]
-"""Path below the dataset's root, or in the work of a dataset or a copy."""
+"""Path below the root of a dataset, including its work, or of a copy."""
 ShardPattern = Annotated[str, PATTERN]
 """The paths of some shards: one numeric range in braces at most, and nothing special in a shell or
 to a reader.

@@ -41,7 +41,7 @@ class SplitFigures:
     Attributes:
         histogram: Number of samples by size: `BINS_PER_DOUBLING` bins from each power of two to the
             next, beginning with one byte.
-        class_samples: Number of samples of each class; the last item counts the rest.
+        class_samples: Number of samples by class; the last item counts samples without a class.
     """
 
     smallest_bytes: int

@@ -18,7 +18,7 @@ OPENING_REQUESTS = 6
 SPAN_BYTES = 8 << 20
 """Bytes of a shard that `larder.readers` reads with one request."""
 GAP_BYTES = 64 << 10
-"""Largest gap between two samples that `larder.readers` reads with one request."""
+"""Largest gap between two samples across which `larder.readers` reads both with one request."""
 
 _SHARDS_ALONE = frozenset({"file", "fast_file", "pipe", "data_layer"})
 """Deliveries without the caches of a version."""
