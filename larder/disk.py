@@ -55,7 +55,7 @@ _TEMPORARY = re.compile(
     rf"|{re.escape(WORKSHOP_PREFIX)}[a-z0-9_]+"
 )
 _MOST_FOLDERS = 4096
-_SINCE_START = getattr(time, "CLOCK_BOOTTIME", 0)  # elsewhere, `_is_running` never uses it
+_SINCE_START = getattr(time, "CLOCK_BOOTTIME", 0)  # without Linux, `_is_running` never uses it
 _PIECE_BYTES = 1 << 18
 
 _NETWORK = frozenset(

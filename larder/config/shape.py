@@ -55,7 +55,7 @@ class FormatOptions:
         first_record: The number of the segment's first sample, for formats whose records have
             numbers. All records of a version have different numbers.
         layout: Common properties of the samples, if the format asks for them; for a segment that
-            was added to others, also of the samples of those.
+            was added to earlier segments, common to the samples of all these segments.
     """
 
     features: Mapping[str, Feature] | None = None
