@@ -1,4 +1,4 @@
-"""Processes of this machine that share the work of a run, at most as many as it has cores.
+"""Processes of this machine that share the work of a run, by default one per core.
 
 Because of the interpreter lock, threads keep only about one core busy with objects and samples. So
 if processes save time, the batches of a step are divided into units: consecutive objects or shards,
@@ -60,8 +60,8 @@ def divided(
         units: Takes a job, a batch and the number of processes. Returns smaller batches, or none if
             this process has to do the batch.
         merge: Merges the results of the smaller batches.
-        row_seconds: Takes a job. Returns the approximate time of a process for an object or sample,
-            besides moving its bytes.
+        row_seconds: Takes a job. Returns about how many seconds a process is busy with an object or
+            sample, besides moving its bytes.
         stage: The stage whose progress the step reports.
 
     Batches have ``rows``, ``bytes`` and a ``name``.

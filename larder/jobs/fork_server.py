@@ -34,7 +34,7 @@ _LOOK_SECONDS = 0.005
 def forking(main: Callable[[int], None]) -> Iterator[None]:
     """Let `fork` make children, which call ``main``, within a ``with`` block.
 
-    Without effect on other systems than Linux, and if this process has threads.
+    Without effect on other systems than Linux, or if this process has threads.
     """
     global _server
     with suppress(OSError):  # such as too many processes

@@ -30,8 +30,8 @@ from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 
 KEPT = 40
-"""Maximum number of manifests kept on the disk while nothing reads them. A plan reads the manifests
-of a version with the maximum number of segments more than once."""
+"""Maximum number of manifests kept on the disk while nothing reads them: enough for a version with
+the maximum number of segments, whose manifests a plan reads more than once."""
 
 
 class _Entry:

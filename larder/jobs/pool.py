@@ -31,7 +31,7 @@ class ProcessPool(Closing):
             self._idle.put(None)
 
     def call(self, function: Callable[..., Any], *arguments: Any, unit: str, **options: Any) -> Any:
-        """Call a function in an idle process; see `larder.jobs.processes.Process.call`.
+        """Wait for an idle process, and call a function there; see `Process.call`.
 
         If the process is killed, another process repeats the call once. If that process is killed,
         too, raises ``run.failed`` with ``unit`` as its place.

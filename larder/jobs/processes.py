@@ -41,8 +41,8 @@ _PROGRAM = (
     " sys.path.insert(0, packages); import larder; del sys.path[0]; sys.path += paths;"
     f" from {__name__} import serve; serve(int(together))"
 )
-"""Imports the same Larder as its parent, and other modules from the places of any program. The
-parent's own folders come last: a ``queue.py`` there must not hide the standard library's.
+"""Imports the same Larder as its parent, and other modules from the usual places. The parent's
+own folders come last: a ``queue.py`` there must not hide the standard library's.
 """
 
 _LENGTH_BYTES = 8
@@ -80,7 +80,7 @@ class _Failed(NamedTuple):
     """An error.
 
     Attributes:
-        pickled: The error; empty if unpickling in the other process gives no or another error.
+        pickled: The error; empty if unpickling would give another error, or none.
         text: The class and the text of the error.
         traceback: The lines of code that raised the error.
     """
@@ -133,10 +133,10 @@ def _unpickled(pickled: bytes) -> BaseException:
 
 
 class Process:
-    """A process that does calls one after the other.
+    """A process that does one call after the other.
 
     Args:
-        together: The number of processes, including this process, that share the machine.
+        together: Number of started processes, including the new process, that share the machine.
         descriptors: Open files of this process that the new process has under the same numbers.
     """
 
@@ -174,7 +174,7 @@ class Process:
         self._send(_Call(name, arguments, named, stage))
 
     def result(self, progress: Progress | None = None, stage: str = "") -> Any:
-        """Wait for the first call without a result yet, and return its result; see `call`."""
+        """Return the result of the oldest call not yet waited for, once it ends; see `call`."""
         self.answered = False
         objects = size_bytes = 0
         while True:
@@ -205,7 +205,10 @@ class Process:
                 pipe.close()
 
     def close(self) -> None:
-        """Close the process. An idle process exits by itself and removes its temporary files."""
+        """End the process.
+
+        An idle process exits by itself and removes its temporary files; a busy process is killed.
+        """
         self.leave()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(_END_SECONDS if self.answered else 0)
@@ -223,7 +226,7 @@ class Process:
             _write(self._stdin, message)
 
     def _stop(self) -> None:
-        """Ask the process to stop, and wait for its answer."""
+        """Ask the process to stop its call, and wait until the call has ended."""
         self._send(_STOP)
         while not isinstance(message := _read(self._stdout), _Done | _Failed | None):
             pass
@@ -281,7 +284,7 @@ class _Reports(NullProgress):
     def taken(self) -> Iterator[_Advance]:
         """Yield the progress since the last call, even if there was none.
 
-        Each message lets the other process check whether to stop this process.
+        Each message makes the other process check whether to stop this process.
         """
         with self._lock:
             sums, self._sums = self._sums, {}

@@ -18,9 +18,9 @@ from larder.store.interrupt import stopping_waits
 
 
 def workers(runner: RunnerConfig, limits: CopyConfig) -> int:
-    """Return the number of batches at once: ``runner.workers`` or one per core, if memory allows.
+    """Return the number of batches at once: ``runner.workers`` or one per core.
 
-    See `larder.budgets.batches_at_once`.
+    The number is lower if memory is short; see `larder.budgets.batches_at_once`.
     """
     return batches_at_once(runner.workers or usable_cores(), limits.memory)
 
@@ -75,9 +75,10 @@ Start = Callable[[Execute], dict[str, Any]]
 
 
 class InlineRunner:
-    """Runs steps in this process, and batches in one process per core (`larder.jobs.crew`).
+    """Runs steps in this process, and batches in several if that saves time (`larder.jobs.crew`).
 
-    At most ``count`` batches run at once. Setting ``stop`` stops the steps between two objects.
+    At most ``count`` batches run at once, in at most ``count`` processes. Setting ``stop`` stops
+    the steps between two objects.
     """
 
     flow_run = ""
