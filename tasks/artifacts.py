@@ -1,6 +1,6 @@
 """Artifacts of runs in Prefect's UI for people: tables, notes and progress.
 
-Names of artifacts begin with the dataset, as Prefect lists all artifacts of a name together.
+Names of artifacts begin with the dataset's name, as Prefect lists all artifacts of a name together.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def about(dataset: str) -> Iterator[None]:
 
 
 def _name(key: str) -> str:
-    """Name a key after the current dataset, in allowed characters; pets_2 and pets-2 differ.
+    """Prefix a key with the dataset, in characters that Prefect allows; pets_2 is not pets-2.
 
     >>> with about("pets_2"):
     ...     _name("card")

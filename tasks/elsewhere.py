@@ -1,7 +1,7 @@
 """Batches in the processes of Dask or Ray, which may be on other machines.
 
-Reports of progress come back with the results of batches. Batches learn from Prefect's server that
-their flow run has ended.
+A batch returns its progress with its result, and does not report it before. Batches learn from
+Prefect's server that their flow run has ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tasks.progress import listening, run_ended, stoppable, stopped_for
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of a batch, and its stages as in `StageTimes.stages`."""
+    """The result of a batch, and the work of each stage, as in `StageTimes.stages`."""
 
     result: Any
     stages: Mapping[str, Mapping[str, Any]]
@@ -50,6 +50,6 @@ def first_object(storage: Location) -> tuple[str, int]:
 
 
 def see_object(storage: Location, key: str, size_bytes: int) -> None:
-    """Raise `NotFoundError` if the storage, as seen from here, has no such object."""
+    """Raise `NotFoundError` if this machine sees no object of this key and size in a storage."""
     if open_location(storage).head(key).size_bytes != size_bytes:
         raise NotFoundError("object.missing", "another object has its key", where=key)

@@ -35,7 +35,7 @@ class Pool:
 
     Attributes:
         workers: Maximum number of batches at a time.
-        together: Maximum number on one machine, whose memory and connections its batches share.
+        together: Maximum number of batches on one machine, which share its memory and connections.
         elsewhere: Whether batches run in processes that know nothing of this process.
         idle: Called while batches are waited for.
     """
@@ -179,7 +179,7 @@ def _forget_results() -> None:
 
 
 def _end_of(task_run: UUID | None) -> State[Any]:
-    """Return a state with the ID of a task run alone: Prefect looks for arrows in results, too."""
+    """Return a state with only the ID of a task run: Prefect looks for arrows in results, too."""
     return Completed(data=True, state_details=StateDetails(task_run_id=task_run))
 
 

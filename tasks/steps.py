@@ -140,7 +140,7 @@ def task_of(step: Step, *, elsewhere: bool = False) -> Task[Any, Any]:
     return Task(
         run,
         name=step.name,
-        task_run_name=step.run_name,  # type: ignore[arg-type] # its protocol is a class
+        task_run_name=step.run_name,  # type: ignore[arg-type] # its protocol has a class method
         # Results stay in the process: they are small, and manifests are passed by reference.
         cache_policy=NO_CACHE,
         persist_result=False,
