@@ -86,7 +86,7 @@ def configure_prefect() -> Hidden:
 
 
 def _skip_last_collection() -> None:
-    """Keep Python from visiting all imports of Prefect at the end, which takes almost a second.
+    """Keep Python's last collection from visiting Prefect's objects, which takes almost a second.
 
     DuckDB goes first, because it prints objects that are not collected.
     """

@@ -1,9 +1,10 @@
-"""Deployment of the flows of deployments/prefect.yaml to a work pool, with the needs of their runs.
+"""Deployment of the flows of deployments/prefect.yaml to a work pool, with limits of datasets.
 
-Prefect's own command deploys. This module checks the file and leaves entries out: of datasets that
-are gone and, in deployments that exist, entries that the file has not changed. So changes that
-people made in Prefect stay. A deployment records its team and the file's schedules in the schema of
-its form, whose other keys Prefect ignores, so that one request writes everything.
+Prefect's own command deploys. This module checks the file, and leaves out entries and schedules of
+datasets or clusters that are gone. For deployments that exist, the module also leaves out schedules
+that the file has not changed, and keeps pauses, so that people's changes to both in Prefect stay. A
+deployment records its team and the file's schedules in the schema of its form, whose other keys
+Prefect ignores, so that one request writes everything.
 """
 
 from __future__ import annotations
@@ -61,16 +62,18 @@ _SCHEDULES = "x-larder-schedules"
 _TEAM = "x-larder-team"
 _BLOCK = "prefect.blocks."
 _STEPS = ("build", "push", "pull")
-"""Steps whose blocks are read when the step runs, not in the deployment."""
+"""Steps of an entry whose blocks are read when the step runs, not when the entry is deployed."""
 _PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """Deployments by name, ``FLOW/NAME``; empty if nothing has changed.
+    """The result of `deploy_all`.
 
+    ``names`` has the ``FLOW/NAME`` of each deployed entry; empty if nothing has changed.
     ``workers`` is the number of workers of the pool that are online. ``moved_from`` are earlier
-    pools of the deployments. ``left_out`` names entries that were not deployed, with reasons.
+    pools of the deployments. ``left_out`` has messages about entries and schedules that were not
+    deployed, or that the file has lost.
     """
 
     pool: str
@@ -114,7 +117,8 @@ def deploy_all(
     Raises:
         ConfigError: ``config.work_pool``: the server has no such pool, or the pool has no image.
             ``config.invalid_value``: two deployments have the same name, or a deployment would
-            contain a secret. ``config.deployment``: a deployment is of another checkout.
+            contain a secret. ``config.deployment``: a deployment is of another checkout
+            or work pool.
         FatalError: ``run.server``: Prefect cannot deploy.
     """
     file = _file()
@@ -178,7 +182,7 @@ def announce_worker(pool: str) -> None:
                 message = f"the work pool {pool} has a worker: {worker.name}"
                 hint = "stop it, or choose another pool; a killed worker is online for two minutes"
                 raise ConfigError("config.work_pool", message, where="--pool", hint=hint)
-        client.send_worker_heartbeat(pool, worker_name())  # its worker starts slowly
+        client.send_worker_heartbeat(pool, worker_name())  # before its worker, which starts slowly
 
 
 def withdraw_worker(pool: str) -> None:
@@ -204,10 +208,11 @@ def crash_abandoned_runs(pool: str, message: str, *states: StateType) -> None:
 def crash_dead_runs(
     client: SyncPrefectClient, pool: str, message: str, dead_before: Set[UUID]
 ) -> set[UUID]:
-    """Set runs of a work pool to Crashed if their processes, on this machine, ended without it.
+    """Set unfinished runs of a work pool to Crashed if their processes on this machine have ended.
 
-    Usually the worker reports such an end, unless it was killed, too, or the server was down. So
-    only runs in ``dead_before`` are set. Returns the runs that are dead now.
+    Usually the worker does so, unless it was killed, too, or the server was down. To leave time for
+    the worker, only runs in ``dead_before`` are set, which the previous call returned. Returns the
+    runs that are dead now.
     """
     runs = _runs(client, pool, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
     groups = running_groups()
@@ -386,7 +391,10 @@ def _by_slug(entry: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _keep(
     client: SyncPrefectClient, entry: dict[str, Any], deployment: DeploymentResponse
 ) -> list[str]:
-    """Reduce an entry to changes of the file since the deployment; list lost schedules."""
+    """Leave in an entry only schedules that the file has changed since the deployment.
+
+    The deployment keeps its pauses. Returns a line for each schedule that the file has lost.
+    """
     schedules = _by_slug(entry)
     deployed = _recorded(deployment).get(_SCHEDULES, {})
     current = {each.slug: each for each in deployment.schedules}

@@ -5,10 +5,10 @@ twice; with the limit, the second run waits, and then finds the work done. At mo
 write to a bucket at once as its limit has slots; a run that waits for its dataset has no slot.
 
 A run with a slot has the limit's name as a tag, so that a waiting run can name the run with the
-slot. A label of that name has the ID of the slot's lease, and is empty once the lease is given
-back. So waiting runs and ``flows.serve`` release the slot of a killed run. If the label
-is missing, or the server has forgotten the lease in a restart, a waiting run frees slots that no
-run has had for long.
+slot. The run's label of that name is the ID of the slot's lease, and is empty once the lease is
+given back. So waiting runs and ``flows.serve`` release the slot of a killed run. If the label is
+missing, or the server has forgotten the lease in a restart, a waiting run frees slots that no run
+has had for `ABANDONED_SECONDS`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ LEASE_SECONDS = 60.0
 """Time after which the server takes back a slot whose lease is not renewed: Prefect's minimum."""
 
 ABANDONED_SECONDS = LEASE_SECONDS + 15.0
-"""Time after which a taken slot without a run is freed: the server looks every 15 s."""
+"""Time after which a taken slot without a run is freed: the server checks leases every 15 s."""
 
 _RECENTLY_SECONDS = 300.0
-"""Age of an ended run up to which the server may not have taken back its lease yet."""
+"""The server has taken back the leases of runs that ended longer ago."""
 
 _PREFIX = "larder-"
 _POLL_SECONDS = 2.0
@@ -102,7 +102,7 @@ def _slot(name: str, say: Callable[[str], None]) -> Iterator[None]:
         return found
 
     with ThreadPoolExecutor(1, "larder-limit") as thread:
-        thread.submit(int).result()  # an interrupted start would not be waited for
+        thread.submit(int).result()  # start now: an interrupted start is not waited for
 
         def ask() -> UUID | None:
             """Ask in a thread, so that a run that is interrupted meanwhile learns of its lease."""

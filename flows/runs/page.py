@@ -149,7 +149,7 @@ def findings(document: Mapping[str, Any]) -> None:
 
 
 def skipped(document: Mapping[str, Any]) -> None:
-    """Make a table of samples that were left out because the dataset file says so."""
+    """Make a table of objects that were left out because the dataset file says so."""
     _failed("skipped", document["failures"], document["skipped"], "were skipped")
 
 

@@ -33,8 +33,8 @@ RAY_ATTEMPTS = 3
 def pool_for(operation: Operation, say: Callable[[str], object] = str) -> Iterator[Pool]:
     """Open the pool for the batches of an operation, for the duration of a ``with`` block.
 
-    ConfigError: ``config.runner``: the cluster does not answer, or its workers cannot reach the
-    storage.
+    ConfigError: ``config.runner``: the cluster cannot be connected to or started, or its workers
+    cannot read the storage.
     """
     runner = operation.runner
     if runner.kind == "local":

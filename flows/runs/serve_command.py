@@ -43,7 +43,7 @@ _HOST = "127.0.0.1"
 _POLL_SECONDS = 1.0
 _LOOK_SECONDS = 10.0
 _SHORTEST_SECONDS = 10.0
-"""If two workers in a row end earlier, every worker would end."""
+"""A service that ends earlier twice in a row is not started again."""
 
 _DESCRIPTION = """\
 Start a Prefect server, a worker and the deployments of deployments/prefect.yaml on this machine,
