@@ -1,4 +1,4 @@
-"""Delete versions that nothing needs, and what only they need.
+"""Delete versions that nothing needs, and the data that only such versions need.
 
 ``python -m flows.clean digits --keep 3``
 """

@@ -1,4 +1,4 @@
-"""Copy what is missing from a source to a storage.
+"""Copy missing objects from a source to a storage.
 
 ``python -m flows.copy s3://source/prefix s3://storage/prefix``
 """

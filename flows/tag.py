@@ -1,4 +1,4 @@
-"""Make a tag name a version: also one before the current one, to go back.
+"""Make a tag name a version, also an earlier version to go back.
 
 ``python -m flows.tag digits latest ID --pin``
 """

@@ -1,4 +1,4 @@
-"""Read a published version again, and repair what is damaged.
+"""Read a published version again, and repair damage.
 
 ``python -m flows.verify --dataset digits``
 """

@@ -76,23 +76,22 @@ def open(
         url: ``ROOT/larder/DATASET@TAG`` or ``...@VERSION`` (32 hex digits, or at least four of the
             first), without ``@`` for the tag ``latest``; or
             ``ROOT/larder/DATASET/versions/VERSION``. ROOT is a URL of a store or a local path. None
-            for the version in the config of the job that this is, if preparing wrote that config:
-            of a trial of Determined, a training job of SageMaker, or a container in which
-            ``LARDER_LOCATION`` is set.
+            for the version in the config of the running job, if preparing wrote the config: a trial
+            of Determined, a training job of SageMaker, or a container with ``LARDER_LOCATION``.
         endpoint: URL of an S3-compatible server other than AWS.
         region: Region of the bucket.
         profile: Profile in the AWS credentials file.
-        cache_dir: Where cache files in a bucket are downloaded to; ``$LARDER_CACHE_DIR`` by
-            default, or ``~/.cache/larder``. Caches in a directory are read in place.
+        cache_dir: Directory for cache files from a bucket; by default ``$LARDER_CACHE_DIR`` or
+            ``~/.cache/larder``. Caches in a directory are read in place.
 
     Raises:
         ConfigError: ``version.missing``: no such dataset, tag or version; ``version.ambiguous``:
-            several versions begin so; ``config.invalid_value``: the URL has another form;
+            several versions begin with these digits; ``config.invalid_value``: another form of URL;
             ``config.missing_variable``: no URL, and not in a job with a config of Larder.
         StoreError: The store refuses the request, or cannot be reached.
         DamageError: The version document is damaged.
     """
-    # Imported when used, so that importing larder is fast.
+    # Imported here, so that importing larder stays fast.
     from larder.readers.address import open_data
 
     return open_data(
@@ -111,21 +110,20 @@ def mix(
     batches: int | None = None,
     by: By = "batch",
 ) -> Mix:
-    """Mix several loaders into one, which gives batches or samples of each by its weight.
+    """Mix several loaders into a single loader, in proportion to their weights.
 
-    An epoch has as many of each loader as its weight says, rounded to whole ones, in a random order
-    that follows from the seed and the number of the epoch alone. A loader whose own epoch ends
-    before goes on with its next one, also within a batch, whatever its ``even`` is. The mix is a
-    loader: it is resumed like one, with another number of ranks, too, and workers divide its
-    batches.
+    Each loader has a share of an epoch's batches or samples by its weight, in whole numbers. The
+    random order depends on the seed and the epoch's number alone. A loader whose own epoch
+    ends first continues with its next epoch, also within a batch and whatever its ``even`` is. A
+    mix is resumed like any loader, also with another number of ranks; workers divide its batches.
 
     Args:
         loaders: Loaders as they were made, of the same rank, ``batch_size``, ``on_error`` and
             ``collate``, and the weight of each: any numbers above 0. Each decodes its own samples.
-            The largest ``memory_bytes`` and ``workers`` of them are those of all together.
+            The mix uses the largest ``memory_bytes`` and ``workers`` of its loaders.
         seed: At least 0.
-        batches: Batches of an epoch; by default as many as epochs of all loaders have together.
-        by: ``batch``: a batch is of one loader. ``sample``: it has samples of several.
+        batches: Batches of an epoch; by default the sum over the epochs of all loaders.
+        by: ``batch``: a batch is of one loader. ``sample``: a batch has samples of several.
 
     Raises:
         ConfigError: ``config.invalid_value``: no loader, or one twice; loaders of different ranks
@@ -154,7 +152,7 @@ def prepare(
         cluster: Name of a file in ``config_dir/clusters``.
         config_dir: The directory with all configuration files.
         settings: ``key.path=value`` pairs that override fields.
-        output: Where configs are written; ``out/CLUSTER/DATASET`` by default.
+        output: Directory for configs; ``out/CLUSTER/DATASET`` by default.
 
     Returns:
         The JSON document of the run, which `larder prepare --json` prints.

@@ -1,4 +1,4 @@
-"""Bounds on keys, on what stores, documents and files may claim, and on memory."""
+"""Bounds on keys, on the sizes that stores, documents and files claim, and on memory."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ written as ``&quot;``, and each key has 1 KiB of other fields.
 """
 
 XML_TAGS = 200_000
-"""Tags in such a listing: a key has 26 at AWS, so 1,000 keys have 26,000; each takes 100 to 280
-bytes of memory.
+"""The most tags in a store's XML. At AWS, a listing has 26 tags for each of 1,000 keys; a tag takes
+100 to 280 bytes of memory.
 """
 
 DOCUMENT_BYTES = 64 * 1024**2
@@ -37,8 +37,8 @@ bytes fits. So does a page of GCS: 1,000 objects with names of 1 KiB and metadat
 """
 
 JSON_VALUES = 4_000_000
-"""Commas and brackets in such a document, outside of strings: a value takes up to 72 bytes of
-memory, so 4 million values take 288 MB.
+"""The most commas and brackets in a JSON document, outside of strings. A value takes up to 72 bytes
+of memory, so 4 million values take 288 MB.
 """
 
 PARQUET_LEAST_BYTES = 64 * 1024**2
@@ -63,7 +63,7 @@ WRITER_BYTES = 48 * 1024**2
 """Memory of a stream to an object store: an upload part of 16 MiB being filled, two being sent."""
 
 STREAM_BYTES = 64 * 1024**2
-"""Memory of an object on its way between two stores: `WRITER_BYTES`, and what was read."""
+"""Memory of an object on its way between two stores: `WRITER_BYTES` and the bytes read."""
 
 TABLES_BYTES = 1024**3
 """Memory of the tables of a run, unless the cluster says otherwise."""
@@ -84,7 +84,7 @@ def _commas_and_brackets(data: bytes) -> int:
 
 
 def parse_bounded(data: bytes) -> Any:
-    """Parse a JSON document; ValueError if it is none, `BoundError` beyond `JSON_VALUES`."""
+    """Parse a JSON document; ValueError for other text, `BoundError` beyond `JSON_VALUES`."""
     values = _commas_and_brackets(data)
     if values > JSON_VALUES:  # the metadata of objects, for example, may be lists in strings
         values -= sum(_commas_and_brackets(match[0]) for match in _STRING.finditer(data))

@@ -19,13 +19,14 @@ Result = TypeVar("Result")
 
 
 def batches_at_once(workers: int, memory_bytes: int) -> int:
-    """How many batches may run at once, at least 1: each needs the memory of a stream."""
+    """Limit ``workers`` to the batches whose streams fit in memory, but at least 1."""
     return min(workers, max(1, memory_bytes // STREAM_BYTES))
 
 
 def read_ahead_bytes(share_bytes: int, *, local: bool) -> int:
-    """How many bytes of its share of the memory a batch of shards may read ahead; ``local`` if they
-    are written to a directory, not to an object store.
+    """Return the bytes of its memory share that a batch of shards may read ahead.
+
+    A batch that writes to an object store, not to a ``local`` directory, also needs upload memory.
     """
     if local:
         return max(1, share_bytes)
@@ -84,8 +85,9 @@ class ByteBudget:
 
 @cache
 def decoding_budget(memory_bytes: int) -> ByteBudget:
-    """The bound on the memory of decoded images over all threads of this process: callers with the
-    same number share it. An image that needs more is decoded alone.
+    """Return the memory budget of decoded images over all threads of this process.
+
+    Callers with the same number share it. An image that needs more is decoded alone.
     """
     return ByteBudget(memory_bytes)
 
@@ -93,7 +95,7 @@ def decoding_budget(memory_bytes: int) -> ByteBudget:
 def map_ahead(
     executor: Executor, function: Callable[[Item], Result], items: Iterable[Item], *, window: int
 ) -> Iterator[Result]:
-    """``map(function, items)`` in order, with at most ``window`` calls running or waiting.
+    """Yield ``map(function, items)`` in order, with at most ``window`` calls running or waiting.
 
     An exception of a call is raised in its turn; calls that have not started are then cancelled.
     """

@@ -1,14 +1,14 @@
-"""Files on a local disk: written under a temporary name first, with room for them, and errors.
+"""Files on a local disk: writes in one step, locks, checks of free space, and errors.
 
-A file is written under a temporary name in the directory of its final one, synced and renamed, and
-then the directory is synced: so it is complete or absent, even after a power cut. The process that
-writes it holds a lock on it (flock), and the name says which process of which machine that is. When
-something is next written to a directory, what killed processes left there is removed:
+A file is written under a temporary name in the directory of its final name, synced and renamed.
+Then the directory is synced, so the file is complete or absent, even after a power cut. The writing
+process holds a lock on the file (flock); the temporary name identifies the process and its machine.
+The next write to a directory removes temporary files of killed processes:
 
-- at once, if its process was one of this machine that has ended; or if nobody has it locked, on a
-  file system of this machine alone, where a lock was seen to keep a second handle out;
-- otherwise, once it was not modified for a day by the file system's own clock, and is not locked:
-  whether the locks of a network file system hold across machines cannot be known.
+- at once, if the process ran on this machine and has ended; or if no process has locked the file,
+  on a local file system where a lock was seen to keep a second handle out;
+- otherwise, after a day without modification by the file system's own clock, if the file is not
+  locked: the locks of a network file system may not hold across machines.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ TEMPORARY_PREFIX = ".larder-tmp-"
 """Prefix of Larder's own names: files being written, and locks. Listings do not show them."""
 
 DRAFT_ABANDONED_SECONDS = 86400.0
-"""How long a temporary file that nobody has locked must have been unmodified to be removed, unless
-it was begun on this machine."""
+"""Time without modification after which an unlocked temporary file is removed, if its process is
+not visible from here."""
 
 DRAFT_PREFIX = f"{TEMPORARY_PREFIX}draft-"
 """Prefix of files that are being written."""
@@ -55,7 +55,7 @@ _TEMPORARY = re.compile(
     rf"|{re.escape(WORKSHOP_PREFIX)}[a-z0-9_]+"
 )
 _MOST_FOLDERS = 4096
-_SINCE_START = getattr(time, "CLOCK_BOOTTIME", 0)  # Linux alone has processes that are seen
+_SINCE_START = getattr(time, "CLOCK_BOOTTIME", 0)  # without Linux, `_is_running` never uses it
 _PIECE_BYTES = 1 << 18
 
 _NETWORK = frozenset(
@@ -71,7 +71,7 @@ _lock_files: set[int] = set()
 def open_regular(path: str | bytes | Path, flags: int = os.O_RDONLY) -> int:
     """Open a file, as an ``opener`` does; OSError for a pipe, a socket or a device.
 
-    Anybody may put one where a file is expected, and to open a pipe is to wait for its writer.
+    Any user may put a pipe where a file is expected, and opening a pipe waits for its writer.
     """
     handle = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -81,16 +81,16 @@ def open_regular(path: str | bytes | Path, flags: int = os.O_RDONLY) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a regular file; OSError."""
+    """Read a regular file; raises OSError."""
     with open(path, "rb", opener=open_regular) as file:
         return file.read()
 
 
 def open_draft(folder: bytes) -> tuple[bytes, int]:
-    """Make an empty file to be written, locked until it is closed if the file system has locks.
+    """Make an empty temporary file, locked until it is closed if the file system has locks.
 
     Returns its path, which the caller renames or unlinks, and a handle, which the caller closes.
-    What was abandoned in the directory is removed, once per process.
+    The first call of a process for a directory removes abandoned files there.
     """
     while True:
         path, handle = _created(folder)
@@ -113,8 +113,9 @@ def _created(folder: bytes) -> tuple[bytes, int]:
 
 @lru_cache(_MOST_FOLDERS)
 def prefix_here(folder: bytes) -> str:
-    """The beginning of the names of drafts whose processes this one sees: those of this machine or
-    container, since it was started, in this file system as it is mounted here.
+    """Return the prefix of names of drafts whose processes are visible to this process.
+
+    The prefix identifies the boot of the machine, the container and the mounted file system.
     """
     try:
         system = Path("/proc/sys/kernel/random/boot_id").read_bytes()
@@ -126,7 +127,7 @@ def prefix_here(folder: bytes) -> str:
 
 
 def _is_running(draft: Path) -> bool | None:
-    """Whether the process that began a file runs; None if that cannot be seen from here."""
+    """Whether the process that began a file runs; None if the process is not visible from here."""
     prefix = prefix_here(os.fsencode(draft.parent))
     match = re.fullmatch(rf"{re.escape(prefix)}([0-9a-f]{{6}})[0-9a-f]{{10}}", draft.name)
     if match is None:
@@ -139,15 +140,15 @@ def _is_running(draft: Path) -> bool | None:
     state, *numbers = status.rpartition(b")")[2].split()
     begun_seconds = int(numbers[18]) / os.sysconf("SC_CLK_TCK") - time.clock_gettime(_SINCE_START)
     if written_seconds < time.time() + begun_seconds - 2 and not is_on_network(draft.parent):
-        return False  # it was written before that process began, which has a number of before
-    return state not in b"ZX"  # killed, and nobody has asked yet
+        return False  # a later process has the same number
+    return state not in b"ZX"  # killed, and not waited for yet
 
 
 def locks_exclude(folder: Path) -> bool:
     """Whether a lock in a directory keeps other processes of this machine out.
 
-    It is tried once, with a file that is removed. Where none can be written, the answer is no, but
-    for a local disk that is full.
+    The first call for a directory tries a temporary file. If no file can be written, the answer is
+    no, except on a local disk that is full.
     """
     try:
         return _second_is_refused(os.fsencode(folder))
@@ -187,9 +188,9 @@ def is_on_network(folder: Path, mounts: str = "/proc/self/mounts") -> bool:
 
 
 def remove_abandoned(folder: bytes, now_seconds: float) -> None:
-    """Remove temporary files and folders of killed processes; what cannot be removed remains.
+    """Remove temporary files and folders of killed processes; errors are ignored.
 
-    The time is that of the file system's clock.
+    ``now_seconds`` is a time of the file system's clock.
     """
     with suppress(OSError):
         with os.scandir(os.fsdecode(folder)) as entries:
@@ -208,7 +209,7 @@ def remove_abandoned(folder: bytes, now_seconds: float) -> None:
 
 
 def remove_abandoned_below(root: Path, folders: Iterable[Path]) -> None:
-    """Do so in directories below another one, whose file system has the clock."""
+    """Call `remove_abandoned` for all ``folders`` and below, by the clock at ``root``."""
     with suppress(OSError, LarderError), draft(root / "clock") as clock:
         now_seconds = os.fstat(clock.handle).st_mtime
         for folder in folders:
@@ -217,9 +218,9 @@ def remove_abandoned_below(root: Path, folders: Iterable[Path]) -> None:
 
 
 def removed_if_abandoned(draft: Path) -> bool:
-    """Remove what a killed process was writing, if it is certain that it was killed.
+    """Remove a draft if its process was certainly killed.
 
-    Returns whether it is gone. Raises OSError if this user may not.
+    Returns whether the draft is gone. Raises OSError if this user may not remove it.
     """
     try:
         handle = open_regular(draft, os.O_RDWR)
@@ -257,7 +258,7 @@ def _remove_if_abandoned(path: Path, before_seconds: float) -> None:
 
 
 def _is_locked(handle: int) -> bool:
-    """Whether another process has locked a file; if not, it is locked now, if that is possible."""
+    """Lock a file, if possible; returns whether another process has locked it already."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -294,7 +295,7 @@ def file_lock(path: str | bytes | Path) -> Iterator[None]:
     except PermissionError:
         if not os.path.lexists(path):
             raise
-        handle = open_regular(path, os.O_NOFOLLOW)  # another user's, which may be locked, too
+        handle = open_regular(path, os.O_NOFOLLOW)  # a file of another user may be locked, too
     owner = os.getpid()
     _lock_files.add(handle)
     try:
@@ -302,7 +303,7 @@ def file_lock(path: str | bytes | Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
-        if os.getpid() == owner:  # else it was closed
+        if os.getpid() == owner:  # a forked child has closed it
             _lock_files.discard(handle)
             with suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_UN)
@@ -310,7 +311,7 @@ def file_lock(path: str | bytes | Path) -> Iterator[None]:
 
 
 def _close_lock_files() -> None:
-    """In a forked child, which would have the locks of its parent as long as it lives."""
+    """Close lock files in a forked child, which would hold the locks of its parent otherwise."""
     for handle in _lock_files:
         os.close(handle)
     _lock_files.clear()
@@ -320,9 +321,9 @@ os.register_at_fork(after_in_child=_close_lock_files)
 
 
 def open_shared(path: Path) -> int:
-    """A handle of a file, for which `unused` is false until it is closed, however that happens.
+    """Open a file for reading; `unused` is false until the handle is closed, even by a crash.
 
-    Raises OSError; FileNotFoundError also if it was removed at that moment.
+    Raises OSError; FileNotFoundError also if the file was removed meanwhile.
     """
     handle = open_regular(path)
     with suppress(OSError):  # its file system has no locks
@@ -335,13 +336,13 @@ def open_shared(path: Path) -> int:
 
 @contextmanager
 def unused(path: Path) -> Iterator[bool]:
-    """Whether no process has a file open by `open_shared`; then none can until the block ends.
+    """Yield whether no process has a file open by `open_shared`.
 
-    Where locks keep nobody out, a file counts as unused that was neither read nor written for a
-    day.
+    If so, calls of `open_shared` wait until the block ends.
+    Without working locks, a file counts as unused after a day without a read or a write.
     """
     try:
-        handle = open_regular(path, os.O_RDWR)  # NFS locks only what may be written
+        handle = open_regular(path, os.O_RDWR)  # NFS locks only writable files
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
@@ -367,7 +368,7 @@ def _is_unused(path: Path, handle: int) -> bool:
 
 @contextmanager
 def workshop(parent: Path) -> Iterator[Path]:
-    """A private directory in ``parent``, removed at the end, as are abandoned ones there."""
+    """Make a private directory in ``parent``, removed at the end; remove abandoned ones, too."""
     with disk_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
         while True:
@@ -390,35 +391,35 @@ def workshop(parent: Path) -> Iterator[Path]:
 
 
 class Folding(NamedTuple):
-    """Whether names are one that differ by case only, and by their Unicode form only."""
+    """Whether names are equal that differ by case only, or by Unicode form only."""
 
     case: bool = False
     form: bool = False
 
     def __call__(self, name: str) -> str:
-        """What names have in common that are one."""
+        """Return the text that all equal names share."""
         name = unicodedata.normalize("NFD", name) if self.form else name
         name = name.casefold() if self.case else name
         return unicodedata.normalize("NFC", name) if self.form else name
 
 
 LOOKS = Folding(case=True, form=True)
-"""Names that look alike, or nearly so."""
+"""The folding of names that look alike, or nearly so."""
 
 
 def twins(
     names: Iterable[str], folding: Folding | Callable[[str], str] = LOOKS
 ) -> list[tuple[str, str]]:
-    """Names that are one with an earlier name, each after that."""
+    """Return pairs of different names that are equal under ``folding``, the earlier name first."""
     first: dict[str, str] = {}
     pairs = [(first.setdefault(folding(name), name), name) for name in names]
     return [(one, other) for one, other in pairs if one != other]
 
 
 def folding_of(folder: Path) -> Folding:
-    """Which names the file system of a folder, which may not exist yet, takes for one.
+    """Try which names are equal on the file system of a folder, which may not exist yet.
 
-    It is tried out with an empty file, which is removed; where none can be written, with nothing.
+    Tries an empty temporary file; if no file can be written, no names count as equal.
     """
     while not folder.exists():
         folder = folder.parent
@@ -429,7 +430,7 @@ def folding_of(folder: Path) -> Folding:
 
 
 def check_names(folder: Path, names: Iterable[str]) -> None:
-    """Refuse names of which the file system of a folder takes two for one (``config.path``)."""
+    """Refuse two names that are equal on the file system of a folder (``config.path``)."""
     names = tuple(names)
     for one, other in twins(names, folding_of(folder)) if twins(names) else ():
         message = f"the file system takes {one!r} and {other!r} for one name"
@@ -439,7 +440,7 @@ def check_names(folder: Path, names: Iterable[str]) -> None:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A private directory for temporary files, removed at the end.
+    """Make a private directory for temporary files, removed at the end.
 
     Directories that killed runs left in the system's temporary directory are removed, too.
     """
@@ -462,7 +463,7 @@ class Draft:
                 left = left[os.write(self.handle, left) :]
 
     def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """The same at a place; several threads may do so."""
+        """Write at an offset; several threads may write at once."""
         left = memoryview(data).cast("B")
         with disk_errors(self._final):
             while left:
@@ -470,7 +471,7 @@ class Draft:
                 left, offset = left[count:], offset + count
 
     def read(self, start: int, stop: int) -> Iterator[memoryview]:
-        """What is there, in pieces that are overwritten by the next one."""
+        """Yield the bytes in pieces; each piece overwrites the one before."""
         buffer = memoryview(bytearray(_PIECE_BYTES))
         with disk_errors(self._final, reading=True):
             while count := os.preadv(self.handle, [buffer[: stop - start]], start):
@@ -483,13 +484,13 @@ class Draft:
             os.fsync(self.handle)
             os.replace(self.path, self._final)
             sync_folder(os.fsencode(self._final.parent))
-        with suppress(OSError):  # also for a process that was forked meanwhile
+        with suppress(OSError):  # a process that was forked meanwhile shares the lock
             fcntl.flock(self.handle, fcntl.LOCK_UN)
 
 
 @contextmanager
 def draft(final: Path) -> Iterator[Draft]:
-    """An empty file for ``final``, in the same directory, which is created if needed.
+    """Make an empty file for ``final``, in the same directory, which is created if needed.
 
     Unless `Draft.publish` is called, the file is removed afterwards.
     """
@@ -536,19 +537,20 @@ def sha256_file(path: Path) -> str:
 
 
 def folder_bytes(folder: Path) -> int:
-    """The bytes of all files below a folder; 0 if there is none."""
+    """Sum the bytes of all files below a folder; 0 if the folder does not exist."""
     size_bytes = 0
     for path, _, names in os.walk(folder):
         for name in names:
-            with suppress(FileNotFoundError):  # a temporary file, of another run
+            with suppress(FileNotFoundError):  # a temporary file of another run
                 size_bytes += os.lstat(os.path.join(path, name)).st_size
     return size_bytes
 
 
 def check_room(folder: Path, need_bytes: int, written_bytes: Callable[[], int] = lambda: 0) -> None:
-    """Refuse to write more below a folder, which may not exist yet, than fits there.
+    """Refuse to write more below a folder, which may not exist yet, than fits on its disk.
 
-    ``written_bytes`` says how much of it is there already; it is called only if that decides.
+    ``written_bytes`` returns the part of ``need_bytes`` that is already written; it is called only
+    if that decides.
     """
     ancestor = folder.absolute()
     while not ancestor.exists():
@@ -578,7 +580,7 @@ SYSTEM_LIMITS = {
         "raise the memory of the container or machine, or ulimit -v, or use fewer processes",
     ),
 }
-"""What the system's error numbers mean that are about no file, and how to raise the limit."""
+"""Limits of the system by error number: the message, and how to raise the limit."""
 
 _THREADS = (
     "the system starts no more threads for this process",
@@ -593,9 +595,9 @@ _LIMIT_TEXTS = {
 
 
 def limit_error(error: BaseException, where: str) -> FatalError | None:
-    """The error that a limit of the system is (``run.limit``); None if it is another one.
+    """Return ``run.limit`` if the error comes from a limit of the system, else None.
 
-    Libraries that are no Python pass on its text alone.
+    Libraries in other languages pass on the text of the error alone.
     """
     said = os.strerror(errno.ENOMEM) if isinstance(error, MemoryError) else str(error)
     for text, limit in _LIMIT_TEXTS.items():
@@ -608,9 +610,9 @@ def limit_error(error: BaseException, where: str) -> FatalError | None:
 
 
 def full_error(error: Exception, where: str) -> StoreError:
-    """The error that a file cannot become larger (``store.full``): for want of space, or a limit.
+    """Return ``store.full`` with the reason why a file cannot grow: no space, a quota or a limit.
 
-    LMDB passes on no number for a limit.
+    LMDB passes on no error number for a limit.
     """
     message, hint = "no space is left on the disk", "free some space, or use another directory"
     most, number = resource.getrlimit(resource.RLIMIT_FSIZE)[0], getattr(error, "errno", None)
@@ -626,9 +628,7 @@ def full_error(error: Exception, where: str) -> StoreError:
 
 @contextmanager
 def disk_errors(path: Path, *, reading: bool = False) -> Iterator[None]:
-    """Turn the errors of writing ``path`` on a local disk into those of `larder.errors`:
-    ``store.full``, ``run.limit``, and ``config.path`` for any other refusal.
-    """
+    """Turn an OSError about ``path`` into ``store.full``, ``run.limit`` or ``config.path``."""
     try:
         yield
     except OSError as error:

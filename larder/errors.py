@@ -31,7 +31,7 @@ _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066
 """Characters that a terminal interprets instead of showing, or that change the text direction."""
 
 SHOWN_FAILURES = 1_000
-"""So many failures are reported by name; what is kept does not grow with their number."""
+"""The most failures that are kept and reported by name."""
 
 SHOWN_CHARACTERS = 1_500
 """Characters of a place, a message or a hint that are shown. A key of 1,024 fits with its URL."""
@@ -116,7 +116,7 @@ CODES: dict[str, str] = {
 
 
 def printable(text: str) -> str:
-    r"""A string for use in one line: control characters become ``\n``, ``\x1b`` or ``\u202e``.
+    r"""Escape control characters for a single line, as ``\n``, ``\x1b`` or ``\u202e``.
 
     Otherwise a key could colour the terminal, or imitate another line of output.
     """
@@ -132,7 +132,7 @@ def shortened(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """`printable` text that was `shortened`."""
+    """Shorten a text and make it printable."""
     return printable(shortened(text))
 
 
@@ -146,13 +146,13 @@ class LarderError(Exception):
     Args:
         code: Dotted code, one of `CODES`.
         message: What is wrong, as a clause without a full stop.
-        where: The file, key or object concerned; empty if there is none.
+        where: The file, key or object concerned; may be empty.
         hint: What to do about it, as a clause; may be empty.
 
     ``str(error)`` is always one line, without control characters.
 
     Attributes:
-        attempts: How often the call was made that failed; set by whoever repeats calls.
+        attempts: Number of attempts of the failed call; set by code that repeats calls.
     """
 
     exit_status = 1
@@ -208,7 +208,7 @@ class ProblemsError(ConfigError):
 
     @staticmethod
     def of(error: ConfigError) -> tuple[ConfigError, ...]:
-        """All the mistakes that an error reports; only itself if it is a single one."""
+        """Return all mistakes that an error reports; a single mistake reports itself."""
         return error.problems if isinstance(error, ProblemsError) else (error,)
 
 
@@ -240,11 +240,11 @@ class PreconditionError(ObjectError):
 
 
 class FatalError(LarderError):
-    """Nothing that depends on this can continue.
+    """A failure after which nothing that depends on it can continue.
 
     Attributes:
-        document: What a command returns nevertheless: of the verification that saw the damage, or
-            of the datasets that did not fail.
+        document: The document that a command returns nevertheless: of the verification that saw the
+            damage, or of the datasets that did not fail.
     """
 
     document: Mapping[str, Any] | None = None
@@ -263,8 +263,9 @@ class DamageError(FatalError):
 
 
 class SupersededError(FatalError):
-    """Another run has moved the tag, so what this run made may be older than what the tag names; or
-    a clean has deleted what this run was going to use.
+    """Another run has moved the tag, or a clean has deleted data that this run needs.
+
+    If the tag has moved, the result of this run may be older than the version that the tag names.
     """
 
 
@@ -290,20 +291,20 @@ class Failure:
 
 @dataclass(slots=True)
 class Failures:
-    """Failures that are counted, of which the first `SHOWN_FAILURES` are kept."""
+    """The number of failures, and the first `SHOWN_FAILURES` failures."""
 
     count: int = 0
     shown: list[Failure] = field(default_factory=list)
 
     @property
     def room(self) -> int:
-        """How many more will be shown."""
+        """The number of further failures that will be kept."""
         return SHOWN_FAILURES - len(self.shown)
 
     def add(self, *failures: Failure) -> None:
         self.add_counted(failures, len(failures))
 
     def add_counted(self, failures: Iterable[Failure], count: int) -> None:
-        """Add ``count`` failures, of which the first are given: as many as there is room for."""
+        """Add ``count`` failures; ``failures`` are the first, kept while there is `room`."""
         self.count += count
         self.shown += islice(failures, self.room)

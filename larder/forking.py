@@ -1,4 +1,4 @@
-"""What a forked child inherits of its parent, and cannot use: locks, and handles of C libraries."""
+"""Locks and handles of C libraries that a forked child inherits from its parent but cannot use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
 
 
 class cached_property(functools.cached_property[T]):  # noqa: N801 - as the other
-    """One without the lock of all instances that Python 3.11 has, for which a child would wait."""
+    """A cached property without Python 3.11's lock of all instances, which could block a child."""
 
     def __init__(self, function: Callable[[Any], T]) -> None:
         super().__init__(function)
@@ -25,15 +25,15 @@ class cached_property(functools.cached_property[T]):  # noqa: N801 - as the othe
 
 
 def lock_of_process() -> threading.Lock:
-    """A lock that is free in a forked child, whichever thread of the parent had it."""
+    """Return a lock that is free in a forked child, even if a thread of the parent held it."""
     lock = threading.Lock()
     _locks.add(lock)
     return lock
 
 
 parsing = lock_of_process()
-"""For whoever has Python parse source, as numpy does with headers. In Python 3.11 that fails for
-valid ones now and then, where two threads do it at once: SystemError, "AST constructor recursion
+"""Lock for code that has Python parse source, as numpy does with headers. In Python 3.11, two
+threads that parse valid source at once fail now and then: SystemError, "AST constructor recursion
 depth mismatch".
 """
 
@@ -48,5 +48,5 @@ os.register_at_fork(after_in_child=_free)
 
 
 def leave_to_parent(handles: object) -> None:
-    """In a forked child: never close these, not even when it ends."""
+    """Never close these handles in a forked child, not even when the child ends."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(handles))

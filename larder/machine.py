@@ -1,4 +1,4 @@
-"""What this machine has: memory and processor cores, as far as this process may use them."""
+"""Memory and processor cores of this machine that this process may use."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 Read = Callable[[str], str]
-"""The content of a file by its path; raises OSError if there is none."""
+"""A function that reads a file by its path; raises OSError if the file is missing."""
 
 _LEAST_BYTES = 128 * 1024**2
 _MOST_BYTES = 2 * 1024**3
 _SHARE = 8
 
 _OPEN_FILES = 65_536
-"""More are never needed, and programs that close what they might have open take long."""
+"""More are never needed, and programs that close all possible files take longer with more."""
 
 _CGROUPS = "/sys/fs/cgroup"
 
@@ -31,11 +31,11 @@ _LIBRARIES = {
 }
 """Environment variables of libraries, and their values.
 
-Arrow's own allocators keep a multiple of what is used, so it gets that of the C library; the other
-one has a thread all the same, and a process with threads cannot be forked
+Arrow's own allocators keep a multiple of the memory in use, so Arrow gets the C library's
+allocator. jemalloc would still start a thread, and a process with threads cannot be forked
 (`larder.jobs.fork_server`). numpy's linear algebra, which Larder does not use, starts a thread for
-each further core; they wait for work by spinning, which is a third of the CPU time of ``import
-numpy``. pydantic looks for plugins in all packages that are installed, and Larder uses none.
+each further core. These threads wait for work by spinning, a third of the CPU time of ``import
+numpy``. pydantic looks for plugins in all installed packages, and Larder uses none.
 """
 
 _MALLOC = {
@@ -45,10 +45,10 @@ _MALLOC = {
 }
 """The environment variables of glibc's allocator, their numbers for mallopt, and their values.
 
-Left to itself, it keeps what each thread has freed, and no longer maps by itself what is smaller
-than something that was freed once. Files of a usual size, and what is received at once, are neither
-mapped nor given back each time: that would cost a page fault for every 4 KiB, a sixth of the CPU
-time of copying large objects to a directory.
+By default, glibc keeps the memory that each thread has freed. After a large block was freed, glibc
+no longer maps smaller blocks separately. With these values, files of a usual size and received
+pieces are neither mapped nor given back each time. Mapping would cost a page fault for every 4 KiB,
+a sixth of the CPU time of copying large objects to a directory.
 """
 
 
@@ -57,12 +57,12 @@ def _read(path: str) -> str:
 
 
 def copy_memory_bytes(read: Read = _read) -> int:
-    """The default of ``copy.memory_bytes``: an eighth of the memory, 128 MiB to 2 GiB."""
+    """Return the default of ``copy.memory_bytes``: an eighth of the memory, 128 MiB to 2 GiB."""
     return min(_MOST_BYTES, max(_LEAST_BYTES, memory_bytes(read) // _SHARE))
 
 
 def memory_bytes(read: Read = _read) -> int:
-    """The memory of this machine, or what its control groups leave to this process; 0: unknown."""
+    """Return the machine's memory or, if less, the limit of its control groups; 0 if unknown."""
     sizes = [_physical_bytes(read), *_limits(read)]
     return min((size for size in sizes if size > 0), default=0)
 
@@ -71,20 +71,18 @@ _processes = 1
 
 
 def share_machine(processes: int) -> None:
-    """Say that this process is one of so many that do the work of a run together."""
+    """Record how many processes, including this process, share the work of a run."""
     global _processes
     _processes = processes
 
 
 def processes_together() -> int:
-    """How many processes do the work of a run together, of which this is one."""
+    """Return the number of processes, including this process, that share the work of a run."""
     return _processes
 
 
 def usable_cores(read: Read = _read) -> int:
-    """The number of cores that this process may use, at least 1: its share, if others do the work
-    of the same run.
-    """
+    """Return the number of cores for this process, at least 1; processes of a run share them."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux alone has it
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     cores = min([cores, *(math.ceil(quota) for quota in _quotas(read) if quota > 0)])
@@ -94,8 +92,8 @@ def usable_cores(read: Read = _read) -> int:
 def keep_memory_small() -> None:
     """Have this process give freed memory back soon; for programs of Larder's own.
 
-    Whoever imports Larder decides on the memory of their process, so the library does not call it.
-    It has to be called before numpy and Arrow are imported. What the environment says counts.
+    The library never calls this: the importing program decides on its own memory. Call before numpy
+    and Arrow are imported. Variables that are set in the environment win.
     """
     for name, text in _LIBRARIES.items():
         os.environ.setdefault(name, text)
@@ -106,8 +104,10 @@ def keep_memory_small() -> None:
 
 
 def raise_open_files() -> None:
-    """Let this process have as many files and connections open as the system allows; for programs
-    of Larder's own, as some systems give a process 256 until it asks for more.
+    """Raise this process's limit of open files to the system's maximum, at most `_OPEN_FILES`.
+
+    For programs of Larder's own: some systems allow 256 files and connections until a process
+    asks for more.
     """
     limit, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _OPEN_FILES if allowed == resource.RLIM_INFINITY else min(allowed, _OPEN_FILES)
@@ -117,12 +117,12 @@ def raise_open_files() -> None:
 
 
 def small_memory_environment() -> dict[str, str]:
-    """Environment variables that do the same to a program from its start."""
+    """Return environment variables with the effect of `keep_memory_small` from the start."""
     return _LIBRARIES | {name: str(value) for name, (_, value) in _MALLOC.items()}
 
 
 def give_back_memory() -> None:
-    """Let the system have what was freed, where the C library keeps it: glibc, for each thread."""
+    """Return freed memory to the system; glibc keeps freed memory for each thread."""
     trim = _c_function("malloc_trim")
     if trim is not None:
         trim(0)
@@ -149,14 +149,14 @@ def _physical_bytes(read: Read) -> int:
 
 
 def _limits(read: Read) -> Iterator[int]:
-    """The memory limits of the process's control groups and of those that contain them."""
+    """Yield the memory limits of the process's control groups and of all outer groups."""
     for version, folder in _groups(read, "memory"):
         name = "memory.max" if version == 2 else "memory.limit_in_bytes"
         yield from (_number(line) for line in _lines(read, f"{folder}/{name}"))
 
 
 def _quotas(read: Read) -> Iterator[float]:
-    """The processor quotas of the same groups, in cores."""
+    """Yield the processor quotas of these control groups, in cores."""
     for version, folder in _groups(read, "cpu"):
         if version == 2:
             words = " ".join(_lines(read, f"{folder}/cpu.max")).split()
@@ -168,7 +168,7 @@ def _quotas(read: Read) -> Iterator[float]:
 
 
 def _groups(read: Read, controller: str) -> Iterator[tuple[int, str]]:
-    """The version and directory of the control groups that limit this process.
+    """Yield the version and directory of the control groups that limit this process.
 
     In a container, /proc/self/cgroup may name the group as the host sees it, while the container
     sees only its own, at the top: so the top is always among them.
@@ -195,6 +195,6 @@ def _lines(read: Read, path: str) -> list[str]:
 
 
 def _number(text: str) -> int:
-    """A number, or 0: ``max`` and -1 are no limit."""
+    """Parse a number; 0 for no limit, such as ``max`` and -1."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() else 0

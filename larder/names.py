@@ -1,8 +1,8 @@
-"""What names, IDs, digests and paths may be: in what users write, and in what is read back.
+"""Rules for names, IDs, digests and paths, in the input of users and in documents that are read.
 
-Anybody who can write to a bucket can write documents and indexes. So a field that becomes a part of
-a path or of a config has one of these types, in whichever document it is; `larder.manifest.sealed`
-checks it when the document is read. Columns are checked by the same rules, where they are read.
+Any writer to a bucket can write documents and indexes. So every field of a document that becomes a
+part of a path or of a config has one of these types; `larder.manifest.sealed` checks the field when
+the document is read. Columns are checked by the same rules, where they are read.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _FILES = f"(?:{_FILE})?(?:{_RANGE}[A-Za-z0-9._-]*)?"
 
 @dataclass(frozen=True)
 class Rule:
-    """What a text may be: ``regex`` matches the whole of it, in ``re`` and in RE2.
+    """A rule for texts: ``regex`` matches a whole text that is allowed, in ``re`` and in RE2.
 
-    ``noun`` is what messages call it.
+    Messages call such a text ``noun``.
     """
 
     noun: str
@@ -42,24 +42,24 @@ PATH = Rule("a path below a segment or a version", f"(?:segments|versions)/{_ID}
 STORED = Rule("a path below the root", f"(?:_?{_FILE}/)*{_FILE}")
 PATTERN = Rule("a path of shards", f"segments/{_ID}/shards/{SPLIT_REGEX}/{_FILES}")
 DELIVERED = Rule("a path below the dataset's root", f"(?:{_FILE}/)*{_FILES}")
-"""What may be in a config: a path, a prefix or a pattern, without anything that has a meaning in a
-shell or to a reader, such as WebDataset's ``pipe:`` and ``::``.
+"""A path, a prefix or a pattern in a config, with nothing special to a shell or to a reader, such
+as WebDataset's ``pipe:`` and ``::``.
 """
 
 MAX_NUMBER = 1 << 53
-"""More than the bytes or samples of any file, and little enough to add some of them."""
+"""More than the bytes or samples of any file, and small enough to add several."""
 
 HexId = Annotated[str, ID]
 Digest = Annotated[str, SHA256]
 PlainName = Annotated[str, NAME]
-"""Of a dataset, or of a kind or role of files."""
+"""Name of a dataset, or of a kind or role of files."""
 SplitName = Annotated[str, SPLIT]
 FileName = Annotated[str, FILE]
-"""Of a shard or another file, without its folder."""
+"""Name of a shard or another file, without its folder."""
 FilePath = Annotated[str, PATH]
-"""Below the dataset's root."""
+"""Path below the dataset's root."""
 StoredPath = Annotated[str, STORED]
-"""The same, or of the work of a dataset or a copy."""
+"""Path below the root of a dataset, including its work, or of a copy."""
 ShardPattern = Annotated[str, PATTERN]
 """The paths of some shards: one numeric range in braces at most, and nothing special in a shell or
 to a reader.

@@ -44,7 +44,7 @@ PREPARES = (3, 11)
 
 
 def install_hint(extra: str) -> str:
-    """How to install an extra: from a checkout, as long as the package index has no release."""
+    """Return the command for an extra: from a checkout, until the package index has a release."""
     return f"in a checkout of Larder: pip install '.[{extra}]'"
 
 
@@ -66,9 +66,9 @@ def require_module(extra: str, module: str) -> None:
 
 
 def missing_package(error: ImportError) -> ConfigError | None:
-    """The error for an import that failed; None if the reason is not a missing package.
+    """Return the error for a failed import; None if the reason is not a missing package.
 
-    The missing module may also be one that a package of an extra depends on.
+    The missing module may also be a dependency of an extra's package.
     """
     top = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or top in ("", "larder", "flows", "tasks"):
@@ -78,7 +78,7 @@ def missing_package(error: ImportError) -> ConfigError | None:
 
 
 def failed_import(error: ImportError, what: str) -> ConfigError:
-    """The error for an import that fails although it has to succeed: it is no fault of the data."""
+    """Return the error for a failed import that had to succeed, which is no fault of the data."""
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     hint = "install what is missing, or install the package again"
     return ConfigError(

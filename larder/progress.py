@@ -1,4 +1,4 @@
-"""How a stage reports its progress, without knowing who receives it.
+"""Progress of stages, reported to any receiver.
 
 A stage gets a `Progress` and calls it from any thread. `NullProgress` ignores everything; the
 command line has one that draws.
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from larder.errors import FatalError
 
 WAIT = "wait"
-"""The stage in which a run waits for another one, which is not its own time."""
+"""The stage in which a run waits for another run; not counted as the run's own time."""
 
 
 class Progress(Protocol):
@@ -38,22 +38,20 @@ class TimedProgress(Progress, Protocol):
     """A `Progress` that also records how long each stage took and how much it did."""
 
     def seconds(self) -> float:
-        """Since this began to listen, without the time that the run waited for another one."""
+        """Return the time since this began to listen, without waits for another run."""
 
     def stages(self) -> dict[str, dict[str, Any]]:
-        """For each stage, in the order in which they started: ``seconds``, ``objects``, ``bytes``.
+        """Return ``seconds``, ``objects`` and ``bytes`` of each stage, in the order of starts.
 
-        ``objects`` is the number of whatever the stage counts. If a stage is still running,
-        ``seconds`` is the time until now.
+        ``objects`` is the number of units that the stage counts. The ``seconds`` of a running stage
+        are the time until now.
         """
 
 
 def stages_since(
     before: Mapping[str, Mapping[str, Any]], stages: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """What `TimedProgress.stages` says, without what it said before; stages that did nothing since
-    are left out.
-    """
+    """Subtract earlier `TimedProgress.stages`; leave out stages that did nothing since."""
     since = {}
     for name, each in stages.items():
         earlier = before.get(name, {})
@@ -110,7 +108,7 @@ class CancellableProgress:
 
 
 def check_stopped(progress: Progress | None) -> None:
-    """Raise ``run.interrupted`` if a progress, or one that it forwards calls to, is stopped."""
+    """Raise ``run.interrupted`` if a progress, or a listener behind it, is stopped."""
     while isinstance(progress, CancellableProgress):
         progress.check()
         progress = progress.listener
@@ -121,10 +119,10 @@ class Stage:
     """One stage of a run. Times are seconds of a monotonic clock.
 
     Attributes:
-        began: When it started, later by the time that it was paused.
-        ended: When it finished; None while it is running.
-        objects: Objects done, or whatever the stage counts.
-        note: What it is doing while it has nothing to count.
+        began: Time of the start, moved later by pauses.
+        ended: Time of the end; None while the stage runs.
+        objects: Objects done, or other units that the stage counts.
+        note: Activity to show while there is nothing to count.
     """
 
     name: str
@@ -187,7 +185,7 @@ class StageTimes:
         self._listener.finish(stage)
 
     def restart(self, reason: str) -> None:
-        """See `Progress.restart`; ends all stages."""
+        """End all stages and forward the restart; see `Progress.restart`."""
         with self._lock:
             for stage in self._attempts[-1].values():
                 stage.ended = self._clock() if stage.ended is None else stage.ended
@@ -213,7 +211,7 @@ class StageTimes:
         return sums
 
     def current(self) -> list[Stage]:
-        """The stages since the last restart, as they are now, in the order of their starts."""
+        """Copy the stages since the last restart, in the order of their starts."""
         with self._lock:
             return [replace(stage) for stage in self._attempts[-1].values()]
 
@@ -221,7 +219,7 @@ class StageTimes:
         return self._attempts[-1].setdefault(name, Stage(name, self._clock()))
 
     def _started(self, stage: Stage) -> None:
-        """For a class that shows stages; called, like the next two, by one thread at a time."""
+        """Hook for subclasses that show stages; one thread at a time calls these methods."""
 
     def _advanced(self, stage: Stage) -> None:
         """A stage made progress."""

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 WIDTH = 80
-"""Columns of what people read."""
+"""Width of lines for people, in columns."""
 
 _NUMBER = re.compile(r"(?:[0-9.,]+(?: [kMGT]?B)?)?")
 _LAST_SECOND = 253_402_300_799
@@ -45,7 +45,7 @@ def parse_bytes(value: int | str) -> int:
 
 
 def format_bytes(count: float) -> str:
-    """``1536000`` as ``1.5 MB``: decimal units, at most three figures."""
+    """Format ``1536000`` as ``1.5 MB``: decimal units, at most three figures."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if abs(count) < 999.5 or unit == "TB":
             digits = 0 if unit == "B" or abs(count) >= 99.95 else 1
@@ -55,18 +55,18 @@ def format_bytes(count: float) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """``1797, "sample"`` as ``1,797 samples``."""
+    """Format ``1797, "sample"`` as ``1,797 samples``."""
     plural = noun + ("es" if noun.endswith(("s", "x", "ch")) else "s")
     return f"{count:,} {noun if count == 1 else plural}"
 
 
 def format_amount(amount: Mapping[str, int], noun: str = "object") -> str:
-    """``12 objects, 3.4 MB``: of a document, with ``count`` and ``bytes``."""
+    """Format ``count`` and ``bytes`` of a document as ``12 objects, 3.4 MB``."""
     return f"{format_count(amount['count'], noun)}, {format_bytes(amount['bytes'])}"
 
 
 def format_changes(counts: Mapping[str, int]) -> str:
-    """``2 added, 10 unchanged``: numbers of samples by kind, without those that are 0."""
+    """Format numbers of samples by kind as ``2 added, 10 unchanged``, without zeros."""
     return ", ".join(f"{counts[kind]:,} {kind}" for kind in _CHANGES if counts.get(kind))
 
 
@@ -82,14 +82,14 @@ def format_names(names: Sequence[str], most: int, *, total: int | None = None) -
 
 
 def format_classes(names: Sequence[str], total: int) -> str:
-    """``12: 0 = ant, 1 = bee and 10 more``: the first classes, with their numbers."""
+    """Format the first classes with their numbers: ``12: 0 = ant, 1 = bee and 10 more``."""
     shown = ", ".join(f"{number} = {name}" for number, name in enumerate(names))
     more = f" and {total - len(names):,} more" if total > len(names) else ""
     return f"{total:,}: {shown}{more}"
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The one of ``names`` that may have been meant."""
+    """Return the most similar of ``names``, ignoring case; None if no name is similar."""
     folded: dict[str, str] = {}
     for candidate in names:
         folded.setdefault(candidate.lower(), candidate)
@@ -107,7 +107,7 @@ def suggest(name: str, names: Iterable[str], nouns: str) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration as ``0.4 s``, ``12 s``, ``3 min 20 s`` or ``2 h 5 min``."""
+    """Format a duration as ``0.4 s``, ``12 s``, ``3 min 20 s`` or ``2 h 5 min``."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -121,13 +121,13 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_time(microseconds: int) -> str:
-    """``2026-11-27T20:18:26Z``, of microseconds since 1970 UTC; the last second of 9999 at most."""
+    """Format microseconds since 1970 UTC as ``2026-11-27T20:18:26Z``, at most the end of 9999."""
     seconds = min(microseconds // 1_000_000, _LAST_SECOND)
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of texts in columns, the first row above the others; numbers to the right."""
+    """Align rows of texts in columns, numbers to the right; the first row is the head."""
     columns = list(zip(*rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     right = [all(map(_NUMBER.fullmatch, column[1:])) for column in columns]
@@ -140,7 +140,7 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def warning_lines(document: Mapping[str, Any]) -> list[str]:
-    """The warnings of a document, if it has any, as rows for people."""
+    """Format the warnings of a document, if any, as rows for people."""
     rows = (row_lines("warning", [warning["message"]]) for warning in document.get("warnings", ()))
     return [line for row in rows for line in row]
 
@@ -158,7 +158,7 @@ def wrapped(text: str, first: str = "", indent: str = "") -> list[str]:
 
 
 def row_lines(name: str, texts: Sequence[str]) -> list[str]:
-    """A name, followed by strings that each start a new line."""
+    """Format a name, followed by texts that each start a new line."""
     lines: list[str] = []
     for text in texts:
         lines += wrapped(text, f"  {'' if lines else name:<8} ", " " * 13)

@@ -1,7 +1,7 @@
-"""What Prefect adds to the steps: retries, names, progress, and credentials from its blocks."""
+"""Prefect's additions to the steps: retries, names, progress, and credentials from its blocks."""
 
 from tasks.blocks import register_blocks
 
 __all__ = ["register_blocks"]
 
-register_blocks()  # whoever runs a task may have to read credentials from a block
+register_blocks()  # any task may have to read credentials from a block

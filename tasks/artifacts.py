@@ -1,6 +1,6 @@
-"""What runs leave on their page in Prefect's UI for people: tables, notes, and how far they are.
+"""Artifacts of runs in Prefect's UI for people: tables, notes and progress.
 
-Their names begin with that of the dataset, as Prefect lists all artifacts of a name together.
+Names of artifacts begin with the dataset's name, as Prefect lists all artifacts of a name together.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _dataset: ContextVar[str] = ContextVar("dataset", default="")
 
 @contextmanager
 def about(dataset: str) -> Iterator[None]:
-    """Name artifacts that are made within a ``with`` block after a dataset, if there is one."""
+    """Name artifacts that are made within a ``with`` block after a dataset, unless it is empty."""
     with set_within(_dataset, dataset):
         yield
 
 
 def _name(key: str) -> str:
-    """A key with the current dataset, in what Prefect allows; that of pets-2 is another one.
+    """Prefix a key with the dataset, in characters that Prefect allows; pets_2 is not pets-2.
 
     >>> with about("pets_2"):
     ...     _name("card")
@@ -58,14 +58,14 @@ def _name(key: str) -> str:
 
 
 def table(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None:
-    """Make a table, if there are rows; Prefect keeps those of earlier runs."""
+    """Make a table, if there are rows; Prefect keeps the tables of earlier runs."""
     if not rows:
         return
     cells = [
         {name: printable(value) if isinstance(value, str) else value for name, value in row.items()}
         for row in rows
     ]
-    with suppress(Exception):  # a server that does not take it does not change how the run ends
+    with suppress(Exception):  # a refusal of the server does not change how the run ends
         create_table_artifact(key=_name(key), table=cells, description=description)
 
 
@@ -75,7 +75,7 @@ def note(key: str, markdown: str, description: str | None = None) -> None:
 
 
 def plan_table(plan: Plan) -> None:
-    """Make a table of a plan, as ``--plan`` prints it, with what people decide by at the top."""
+    """Make a table of a plan, as ``--plan`` prints it, with the rows for decisions at the top."""
     document = plan_document(plan)
     items = sorted(plan_rows(document).items(), key=lambda item: item[0] not in _FIRST)
     rows = [{"item": name, "plan": text} for name, texts in items for text in texts]
@@ -136,7 +136,7 @@ def stage_progress(times: StageTimes) -> Iterator[None]:
 
 
 class _StageArtifacts:
-    """The progress artifacts of the stages that count something."""
+    """Progress artifacts of stages with a count."""
 
     def __init__(self, times: StageTimes) -> None:
         self._times = times
@@ -144,7 +144,7 @@ class _StageArtifacts:
         self._shown: dict[str, tuple[float, str]] = {}
 
     def update(self) -> None:
-        """Make or change those of stages that have made progress since the last call."""
+        """Make or change the artifacts of stages that made progress since the last call."""
         for stage in self._times.current():
             state = _percent(stage), f"{stage.name}: {amounts(stage, time.monotonic())}"
             counts = stage.objects or stage.bytes

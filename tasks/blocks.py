@@ -1,6 +1,6 @@
-"""Credentials in Prefect's blocks, for locations that name one.
+"""Credentials in Prefect's blocks, for locations that name a block.
 
-Blocks are read from the server as they are stored, so that the packages that define them, such as
+Blocks are read from the server as stored, so that the packages that define blocks, such as
 prefect-aws, need not be installed. Prefect itself is imported when the first block is loaded.
 """
 

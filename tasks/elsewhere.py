@@ -1,7 +1,7 @@
 """Batches in the processes of Dask or Ray, which may be on other machines.
 
-What they would report while they run comes back with their results. They learn from Prefect's
-server that nobody wants them any more.
+A batch returns its progress with its result, and does not report it before. Batches learn from
+Prefect's server that their flow run has ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tasks.progress import listening, run_ended, stoppable, stopped_for
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of a batch, and what each stage did for it, as in `StageTimes.stages`."""
+    """The result of a batch, and the work of each stage, as in `StageTimes.stages`."""
 
     result: Any
     stages: Mapping[str, Mapping[str, Any]]
@@ -44,12 +44,12 @@ def reported_later() -> Iterator[StageTimes]:
 
 
 def first_object(storage: Location) -> tuple[str, int]:
-    """The key and the size of an object in a storage that is not empty."""
+    """Return the key and the size of an object in a storage that is not empty."""
     first = next(page[0] for page in open_location(storage).list() if page)
     return first.key, first.size_bytes
 
 
 def see_object(storage: Location, key: str, size_bytes: int) -> None:
-    """`NotFoundError`: what lies in this storage as seen from here is something else."""
+    """Raise `NotFoundError` if this machine sees no object of this key and size in a storage."""
     if open_location(storage).head(key).size_bytes != size_bytes:
         raise NotFoundError("object.missing", "another object has its key", where=key)

@@ -1,8 +1,7 @@
-"""How the tasks of a flow run report progress, are asked to stop, and share processes.
+"""Progress, stopping and shared processes of the tasks of a flow run.
 
-None of it is a parameter of a task, because parameters are shown, hashed and possibly sent
-elsewhere. Prefect's thread task runner passes context variables on; see `tasks.elsewhere` for
-others.
+These are not parameters of tasks, because parameters are shown, hashed and possibly sent elsewhere.
+Prefect's thread task runner passes context variables on; see `tasks.elsewhere` for other runners.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ def set_within(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 def current_listener() -> Progress:
-    """Where the tasks report to."""
+    """Return the receiver of the tasks' progress."""
     return _listener.get()
 
 
 def current_progress() -> Progress:
-    """The current `Progress`; once the tasks are asked to stop, one that raises at every call."""
+    """Return the current `Progress`; it raises at every call once the tasks are asked to stop."""
     stop = _stop.get()
     return CancellableProgress(_listener.get(), stop) if stop else _listener.get()
 
@@ -56,7 +55,7 @@ def listening(progress: Progress) -> Iterator[None]:
 
 
 def current_crew() -> Crew:
-    """The processes that do the work of batches."""
+    """Return the processes that do the work of batches."""
     return _crew.get()
 
 
@@ -69,9 +68,9 @@ def working_with(crew: Crew) -> Iterator[None]:
 
 @contextmanager
 def stoppable() -> Iterator[Event]:
-    """An event that, when set, stops the tasks submitted within a ``with`` block.
+    """Yield an event that, when set, stops the tasks submitted within a ``with`` block.
 
-    Nested blocks share the event: whatever stops a part of a run stops all of it.
+    Nested blocks share the event: stopping a part of a run stops the whole run.
     """
     event = _stop.get() or Event()
     with set_within(_stop, event):
@@ -105,7 +104,7 @@ def stopped_for(
                     say(f"{why}: stopping after the objects in progress")
                     return
 
-    # The context says which server is asked: otherwise a worker would start one.
+    # Without the context, which names the server, a worker would start a server.
     watcher = Thread(target=copy_context().run, args=(watch,), name="stop-watcher", daemon=True)
     watcher.start()
     try:

@@ -31,12 +31,12 @@ _CLUSTERS = ("distributed", "ray")
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What batches run in.
+    """A pool of threads or processes for batches.
 
     Attributes:
         workers: Maximum number of batches at a time.
-        together: That on one machine, whose memory and connections they share.
-        elsewhere: They run in processes that know nothing of this one.
+        together: Maximum number of batches on one machine, which share its memory and connections.
+        elsewhere: Whether batches run in processes that know nothing of this process.
         idle: Called while batches are waited for.
     """
 
@@ -50,8 +50,8 @@ class Pool:
 class TaskRunner:
     """The `larder.jobs.runner.Runner` of a flow run; its pool is opened for the first batches.
 
-    In the graph of the run, a task follows from those of the previous step, whatever its arguments
-    are: many steps have the same one, and Prefect would draw an arrow for each value in it.
+    In the graph of the run, a task follows from tasks of the previous step, not from its arguments:
+    many steps have the same argument, and Prefect would draw an arrow for each value in it.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class TaskRunner:
         return state.result()
 
     def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
-        """One task run for each batch; at most `Pool.workers` of them are submitted at a time.
+        """Make a task run for each batch; at most `Pool.workers` task runs are submitted at a time.
 
         A batch with failed objects is a failed task run, and all such batches are reported
         together. Any other error, or an interrupt, stops the batches in progress after their
-        current objects; the others are not submitted. If too much failed in a batch, those in
+        current objects; the others are not submitted. If too much failed in a batch, batches in
         progress go on, the others are not submitted, and their results are None.
         """
         if not batches:
@@ -95,7 +95,7 @@ class TaskRunner:
         pool = self._open_pool()
         at_once, together = (min(each, len(batches)) for each in (pool.workers, pool.together))
         task = (ELSEWHERE if pool.elsewhere else TASKS)[step]
-        # Dask and Ray would make a tuple of what is quoted.
+        # Dask and Ray would turn quoted values into a tuple.
         sent: Callable[[Any], Any] = (lambda value: value) if pool.elsewhere else quote
         results: list[Any] = [None] * len(batches)
         ended: list[State[Any]] = [Completed(data=True)] * len(batches)
@@ -140,7 +140,7 @@ class TaskRunner:
                 raise
 
     def _next(self, done: SimpleQueue[PrefectFuture[Any]], pool: Pool) -> PrefectFuture[Any]:
-        """The next future that is done; an error once the run should end."""
+        """Wait for the next future that is done; raises once the run should end."""
         while True:
             try:
                 return done.get(timeout=POLL_SECONDS)
@@ -149,7 +149,7 @@ class TaskRunner:
                 pool.idle()
 
     def _told(self, done: Done) -> Any:
-        """The result of a batch that ran elsewhere, whose progress is reported now."""
+        """Report the progress of a batch that ran elsewhere, and return its result."""
         for stage, did in done.stages.items():
             self.progress.advance(stage, objects=did["objects"], bytes=did["bytes"])
         return done.result
@@ -161,29 +161,30 @@ def task_runner(
     claim: Callable[[str], AbstractContextManager[None]],
     times: TimedProgress,
 ) -> Iterator[TaskRunner]:
-    """The runner of a flow run, with a pool of its own.
+    """Make the runner of a flow run, with a pool of its own.
 
-    Not the flow's own task runner: whoever starts the flow would choose it and its size.
+    Not the flow's own task runner: the caller of the flow would choose the runner and its size.
     """
     with ExitStack() as stack:
         yield TaskRunner(cache(lambda: stack.enter_context(pool)), claim, times)
 
 
 def _forget_results() -> None:
-    """Leave no results for Prefect to draw arrows from: it knows them by their addresses, which
-    other values have once the results are gone.
+    """Leave no results for Prefect to draw arrows from.
+
+    Prefect knows results by their addresses, which other values have once the results are gone.
     """
     if context := FlowRunContext.get():
         context.run_results.clear()
 
 
 def _end_of(task_run: UUID | None) -> State[Any]:
-    """A state that says only which task run has ended: Prefect looks for arrows in results, too."""
+    """Return a state with only the ID of a task run: Prefect looks for arrows in results, too."""
     return Completed(data=True, state_details=StateDetails(task_run_id=task_run))
 
 
 def _upstream(previous: list[State[Any]], place: int, batches: int) -> list[State[Any]]:
-    """What a batch is drawn after: of many batches one, so that arrows neither multiply nor cross.
+    """Choose at most one earlier task before a batch, so that arrows neither multiply nor cross.
 
     >>> _upstream(["a", "b"], 2, 4)
     ['b']

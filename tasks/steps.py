@@ -41,11 +41,11 @@ STOPPED = "run.interrupted"
 """The code of the error that a step raises when it is asked to stop."""
 
 SUPERSEDED = ("version.superseded", "version.cleaned")
-"""Those of errors which make the run start again: of what it planned with, something is gone."""
+"""Codes of errors after which the run starts again, because data of its plan is gone."""
 
 
 def _rows(beginning: str) -> Callable[[dict[str, Any]], str]:
-    """The names of batches, ``copy objects 2,001 to 2,411``, counted from 1."""
+    """Make a function that names batches, ``copy objects 2,001 to 2,411``, counted from 1."""
 
     def name(parameters: dict[str, Any]) -> str:
         batch = parameters["batch"]
@@ -62,9 +62,9 @@ class Step:
     """A function that is run as a task.
 
     Attributes:
-        run_name: Of its task runs: a template with the function's parameters, or a function of
+        run_name: Name of its task runs: a template with the function's parameters, or a function of
             these.
-        retried: It may be repeated, because it writes receipts and continues from them.
+        retried: Whether the step may be repeated, because it continues from receipts.
         show: Makes an artifact of its result, on the pages of the task and its flow run.
     """
 
@@ -103,10 +103,10 @@ STEPS = (
 
 
 def task_of(step: Step, *, elsewhere: bool = False) -> Task[Any, Any]:
-    """The task of a step: with the parameters of its function, except the progress.
+    """Make the task of a step, with the parameters of its function, except the progress.
 
     The result of a task that runs ``elsewhere`` is a `tasks.elsewhere.Done`; ``shares`` is the
-    number of those at a time.
+    number of such tasks at a time.
 
     A batch with failed objects is a failed task run. If the step is asked to stop, Prefect shows
     its run as Cancelled, and as Superseded if another run supersedes it; the result of either state
@@ -140,7 +140,7 @@ def task_of(step: Step, *, elsewhere: bool = False) -> Task[Any, Any]:
     return Task(
         run,
         name=step.name,
-        task_run_name=step.run_name,  # type: ignore[arg-type] # its protocol is that of a class
+        task_run_name=step.run_name,  # type: ignore[arg-type] # its protocol has a class method
         # Results stay in the process: they are small, and manifests are passed by reference.
         cache_policy=NO_CACHE,
         persist_result=False,

@@ -1,7 +1,7 @@
 """``python -m flows.NAME``: the command ``larder NAME``, whose operation is run as a flow.
 
-The library answers what needs no flow run (--help, --plan, invalid input, nothing changed) before
-Prefect is imported, because that alone takes seconds.
+The library handles commands that need no flow run (--help, --plan, invalid input, nothing changed)
+before Prefect is imported, because the import alone takes seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def flow_command(name: str) -> int:
 
 
 def main(name: str, arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status.
+    """Run the command and return its exit status.
 
     If a server is configured, the whole run is a flow run; otherwise only its work is.
     """

@@ -39,7 +39,7 @@ DEFAULTS = {
     "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
 }
 _LOGGING_LEVEL = "PREFECT_LOGGING_LEVEL"
-# For the loggers of runs: the page of a run shows what it did, whatever the terminal shows.
+# The page of a run shows the run's work, whatever the terminal shows.
 _RUN_LEVELS = {
     "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "INFO",
     "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "INFO",
@@ -86,9 +86,9 @@ def configure_prefect() -> Hidden:
 
 
 def _skip_last_collection() -> None:
-    """Keep Python from visiting everything that Prefect imported: that takes almost a second.
+    """Keep Python's last collection from visiting Prefect's objects, which takes almost a second.
 
-    DuckDB goes first, because it prints what is not collected.
+    DuckDB goes first, because it prints objects that are not collected.
     """
     for name in [name for name in sys.modules if name.partition(".")[0] in ("duckdb", "_duckdb")]:
         del sys.modules[name]
@@ -97,10 +97,10 @@ def _skip_last_collection() -> None:
 
 
 def need_server() -> Hidden:
-    """`configure_prefect`, for a command that starts no server.
+    """Call `configure_prefect` for a command that starts no server.
 
     Raises:
-        ConfigError: ``config.invalid_value``: none is configured, or its URL is invalid.
+        ConfigError: ``config.invalid_value``: no server is configured, or its URL is invalid.
     """
     if not has_server():
         message, hint = "no Prefect server is configured", "set PREFECT_API_URL; or make serve"
@@ -134,7 +134,7 @@ def bypass_proxy() -> None:
 
 
 def check_runner(runner: RunnerConfig) -> None:
-    """Refuse, before anything is listed, a cluster that could not run the batches.
+    """Refuse a cluster that could not run the batches, before a source is listed.
 
     Raises:
         ConfigError: ``config.missing_package``; ``config.runner``: nothing listens at the address,
@@ -203,8 +203,8 @@ def prefect_ready(display: Display) -> Iterator[Callable[[], bool]]:
     """Configure Prefect and start a temporary server if none is configured, for a ``with`` block.
 
     Yields:
-        A function to call once the block has imported its flow: it waits for the server, and
-        returns whether the user configured it.
+        A function to call once the block has imported its flow. The function waits for the server,
+        and returns whether the user configured the server.
     """
     display.start("prefect")
     display.note("prefect", "importing")

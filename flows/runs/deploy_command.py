@@ -1,4 +1,4 @@
-"""``python -m flows.deploy``: deploys what deployments/prefect.yaml describes."""
+"""``python -m flows.deploy``: deploys the flows of deployments/prefect.yaml."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def deploy_command() -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; returns its exit status."""
+    """Run the command and return its exit status."""
     flags = parser("python -m flows.deploy", _DESCRIPTION)
     flags.add_argument("--pool", metavar="NAME", required=True, help="name of the work pool")
     flags.add_argument(

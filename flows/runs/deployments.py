@@ -1,9 +1,10 @@
-"""Deploys the flows of deployments/prefect.yaml to a work pool, with what their runs need there.
+"""Deployment of the flows of deployments/prefect.yaml to a work pool, with limits of datasets.
 
-Prefect's own command deploys. Here the file is checked, and less is given to it: no entry for a
-dataset that is gone, and of deployments that exist only what the file has changed, so that what
-people have changed in Prefect stays. A deployment records its team and its schedules of the file in
-the schema of its form, whose other keys Prefect does not look at: so one request writes everything.
+Prefect's own command deploys. This module checks the file, and leaves out entries and schedules of
+datasets or clusters that are gone. For deployments that exist, the module also leaves out schedules
+that the file has not changed, and keeps pauses, so that people's changes to both in Prefect stay. A
+deployment records its team and the file's schedules in the schema of its form, whose other keys
+Prefect ignores, so that one request writes everything.
 """
 
 from __future__ import annotations
@@ -49,28 +50,30 @@ from larder.names import NAME
 
 FILE = Path("deployments/prefect.yaml")
 IMAGE_DIRECTORY = "/opt/larder"
-"""Where deployments/docker/Dockerfile puts the checkout."""
+"""Directory of the checkout in the image of deployments/docker/Dockerfile."""
 
 TEAM = "LARDER_TEAM"
 """Environment variable: a suffix of the deployments' names."""
 
 PENDING_SECONDS = 300.0
-"""How long a worker may take to start the process of a run."""
+"""Time that a worker may take to start the process of a run."""
 
 _SCHEDULES = "x-larder-schedules"
 _TEAM = "x-larder-team"
 _BLOCK = "prefect.blocks."
 _STEPS = ("build", "push", "pull")
-"""Their blocks are read when they are carried out, not when they are deployed."""
+"""Steps of an entry whose blocks are read when the step runs, not when the entry is deployed."""
 _PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """What was deployed: ``FLOW/NAME`` of each, or none if nothing has changed.
+    """The result of `deploy_all`.
 
-    ``workers`` is the number of workers of the pool that are online; ``moved_from`` are pools that
-    the deployments were in before; ``left_out`` says what was not deployed, and why.
+    ``names`` has the ``FLOW/NAME`` of each deployed entry; empty if nothing has changed.
+    ``workers`` is the number of workers of the pool that are online. ``moved_from`` are earlier
+    pools of the deployments. ``left_out`` has messages about entries and schedules that were not
+    deployed, or that the file has lost.
     """
 
     pool: str
@@ -80,7 +83,7 @@ class Deployed:
     left_out: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """The same for people."""
+        """Describe the deployments for people."""
         lines = [f"deployed to the work pool {self.pool}:", *(f"  {name}" for name in self.names)]
         if not self.names:
             lines = [f"the deployments in the work pool {self.pool} are current"]
@@ -100,21 +103,22 @@ def deploy_all(
     changed_only: bool = False,
     replace: bool = False,
 ) -> Deployed:
-    """Deploy what deployments/prefect.yaml describes, and make the limit of each dataset.
+    """Deploy the flows of deployments/prefect.yaml, and make the limit of each dataset.
 
     Args:
         pool: Name of the work pool.
-        directory: Where the checkout is on the machines that run the flows; by default here if the
-            pool runs processes, otherwise where the image has it.
+        directory: Path of the checkout on the machines that run the flows; by default this checkout
+            if the pool runs processes, otherwise the checkout in the image.
         team: A suffix of the deployments' names.
         changed_only: Deploy nothing if the file and the names in the config folder are the same as
             in the last deployment.
         replace: Whether to take over deployments of another checkout or work pool.
 
     Raises:
-        ConfigError: ``config.work_pool``: the server has no such pool, or it has no image.
-            ``config.invalid_value``: two deployments have the same name, or one would contain a
-            secret. ``config.deployment``: one is of another checkout.
+        ConfigError: ``config.work_pool``: the server has no such pool, or the pool has no image.
+            ``config.invalid_value``: two deployments have the same name, or a deployment would
+            contain a secret. ``config.deployment``: a deployment is of another checkout
+            or work pool.
         FatalError: ``run.server``: Prefect cannot deploy.
     """
     file = _file()
@@ -151,21 +155,21 @@ def deploy_all(
 
 
 def make_pool(name: str) -> None:
-    """Make a work pool of processes, if there is none of that name."""
+    """Make a work pool of processes, unless a pool has that name."""
     with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
         client.create_work_pool(WorkPoolCreate(name=name, type="process"))
 
 
 def worker_name() -> str:
-    """The name of the worker that this process starts."""
+    """Return the name of the worker that this process starts."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def announce_worker(pool: str) -> None:
-    """Say that this process has the worker of a work pool; refuse a pool that has another one.
+    """Announce this process as the worker of a work pool; refuse a pool with another worker.
 
-    The runs of the other one would be ended as if it had left them. Prefect calls a worker that was
-    killed online for a while; one of this machine that is gone does not count.
+    Runs of the other worker would be ended as if their worker were gone. Prefect calls a killed
+    worker online for a while; a worker of this machine that is gone does not count.
 
     Raises:
         ConfigError: ``config.work_pool``.
@@ -178,11 +182,11 @@ def announce_worker(pool: str) -> None:
                 message = f"the work pool {pool} has a worker: {worker.name}"
                 hint = "stop it, or choose another pool; a killed worker is online for two minutes"
                 raise ConfigError("config.work_pool", message, where="--pool", hint=hint)
-        client.send_worker_heartbeat(pool, worker_name())  # before its worker does: that takes long
+        client.send_worker_heartbeat(pool, worker_name())  # before its worker, which starts slowly
 
 
 def withdraw_worker(pool: str) -> None:
-    """Say that this process no longer has a worker: another machine may start one at once."""
+    """Withdraw this process's worker, so that another machine may start a worker at once."""
     with suppress(HTTPError, PrefectException), get_client(sync_client=True) as client:
         path = {"work_pool_name": pool, "name": worker_name()}
         client.request("DELETE", "/work_pools/{work_pool_name}/workers/{name}", path_params=path)
@@ -204,10 +208,11 @@ def crash_abandoned_runs(pool: str, message: str, *states: StateType) -> None:
 def crash_dead_runs(
     client: SyncPrefectClient, pool: str, message: str, dead_before: Set[UUID]
 ) -> set[UUID]:
-    """Set runs of a work pool to Crashed whose processes, on this machine, have ended without it.
+    """Set unfinished runs of a work pool to Crashed if their processes on this machine have ended.
 
-    That is for the worker to say, but it may have been killed too, or the server was down. So a run
-    has to be among those that were dead the last time; returns those that are dead now.
+    Usually the worker does so, unless it was killed, too, or the server was down. To leave time for
+    the worker, only runs in ``dead_before`` are set, which the previous call returned. Returns the
+    runs that are dead now.
     """
     runs = _runs(client, pool, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
     groups = running_groups()
@@ -218,18 +223,18 @@ def crash_dead_runs(
 
 
 def is_dead(run: FlowRun, running: Set[int]) -> bool:
-    """Whether an unfinished run has no process; one that is pending has some minutes to get it."""
+    """Whether an unfinished run has no process; a pending run has some minutes to get a process."""
     pid = run.infrastructure_pid or ""
     if run.state is not None and run.state.is_pending():
         pending = datetime.now(UTC) - run.state.timestamp
-        if pending.total_seconds() < PENDING_SECONDS:  # its process may be that of a first try
+        if pending.total_seconds() < PENDING_SECONDS:  # the process may belong to an earlier try
             return False
         return not pid.isdigit() or int(pid) not in running
     return pid.isdigit() and int(pid) not in running
 
 
 def _runs(client: SyncPrefectClient, pool: str, *states: StateType) -> list[FlowRun]:
-    """Runs of a work pool that are in some states."""
+    """Return the runs of a work pool in some states."""
     return client.read_flow_runs(
         flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": states}}}),
         work_pool_filter=WorkPoolFilter.model_validate({"name": {"any_": [pool]}}),
@@ -238,7 +243,7 @@ def _runs(client: SyncPrefectClient, pool: str, *states: StateType) -> list[Flow
 
 
 def _file() -> dict[str, Any]:
-    """The document of the file, whose deployments have different names, and no secret."""
+    """Read the file; refuse deployments with equal names or a secret."""
     try:
         text = json.dumps(YAML(typ="safe").load(FILE), default=str)  # dates as strings
         document: dict[str, Any] = json.loads(text)
@@ -266,7 +271,7 @@ def _file() -> dict[str, Any]:
 
 
 def _name(entry: Mapping[str, Any]) -> str:
-    """``FLOW/NAME``."""
+    """Return ``FLOW/NAME``."""
     return f"{entry['entrypoint'].rpartition(':')[2]}/{entry['name']}"
 
 
@@ -277,7 +282,7 @@ def _check_team(team: str) -> None:
 
 
 def _present(entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The entries and schedules that name existing files; what is left out, and why."""
+    """Return entries and schedules that name existing files, and messages about all others."""
     present, left_out = [], []
     for entry in entries:
         schedules = entry.get("schedules") or []
@@ -291,7 +296,7 @@ def _present(entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[
 
 
 def _missing(entry: Mapping[str, Any]) -> Path | None:
-    """The file in the config folder that the parameters name and that does not exist."""
+    """Return the missing file of the config folder that the parameters name, if any."""
     parameters = entry.get("parameters") or {}
     for folder in ("dataset", "cluster"):
         name = parameters.get(folder)
@@ -321,7 +326,7 @@ def _directory(pool: WorkPool) -> str:
 
 
 def _version(pool: str, directory: str) -> str:
-    """The version of the deployments: it changes with whatever their forms and runs depend on."""
+    """Return a version of deployments that depends on all inputs of their forms and runs."""
     options = [names(Path(CONFIGS), folder) for folder in ("datasets", "clusters")]
     parts = (larder.__version__, FILE.read_text(), options, pool, directory)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
@@ -337,7 +342,7 @@ def _read(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:
 def _refuse_others(
     deployments: Mapping[str, DeploymentResponse], pool: str, directory: str
 ) -> None:
-    """``config.deployment``: one is in another work pool, or of a checkout elsewhere."""
+    """Refuse deployments in another pool or of another checkout (``config.deployment``)."""
     for name, each in deployments.items():
         directories = [step.get("directory") for step in _steps(each)]
         if each.work_pool_name not in (pool, None) or directories not in ([directory], []):
@@ -353,7 +358,7 @@ def _steps(deployment: DeploymentResponse) -> Iterator[Mapping[str, Any]]:
 
 
 def _recorded(deployment: DeploymentResponse) -> dict[str, Any]:
-    """The record of a deployment: empty if Prefect's own command deployed it."""
+    """Return the record of a deployment; empty if Prefect's own command deployed it."""
     schema = deployment.parameter_openapi_schema or {}
     return {key: schema[key] for key in (_SCHEDULES, _TEAM) if key in schema}
 
@@ -386,7 +391,10 @@ def _by_slug(entry: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _keep(
     client: SyncPrefectClient, entry: dict[str, Any], deployment: DeploymentResponse
 ) -> list[str]:
-    """Leave of an entry what the file has changed since it was deployed; name what it has lost."""
+    """Leave in an entry only schedules that the file has changed since the deployment.
+
+    The deployment keeps its pauses. Returns a line for each schedule that the file has lost.
+    """
     schedules = _by_slug(entry)
     deployed = _recorded(deployment).get(_SCHEDULES, {})
     current = {each.slug: each for each in deployment.schedules}
@@ -395,14 +403,14 @@ def _keep(
         schedule = current[slug].schedule
         anchor = {"anchor_date": str(date)} if (date := getattr(schedule, "anchor_date", 0)) else {}
         changed[slug] = {**anchor, **changed[slug], "active": current[slug].active}
-    if changed:  # Prefect deletes those without a slug, such as the UI makes, if it is given some
+    if changed:  # Prefect, if given schedules, deletes all without a slug, such as the UI's
         for each in deployment.schedules:
             if not each.slug:
                 client.request(
                     "PATCH",
                     "/deployments/{id}/schedules/{schedule_id}",
                     path_params={"id": deployment.id, "schedule_id": each.id},
-                    # Parameters that are left out would become none.
+                    # Prefect would empty parameters that are left out.
                     json={"parameters": each.parameters, "slug": str(each.id)},
                 )
     entry |= {"paused": deployment.paused, "schedules": list(changed.values())}
@@ -414,7 +422,7 @@ def _keep(
 
 
 def _make_limits(client: SyncPrefectClient) -> None:
-    """Make the limit of each dataset, for one run at a time; those that exist are left alone."""
+    """Make the limit of each dataset, for one run at a time; existing limits are left alone."""
     for dataset in names(Path(CONFIGS), "datasets"):
         limit = GlobalConcurrencyLimitCreate(name=limit_name(dataset), limit=1)
         with suppress(ObjectAlreadyExists):
@@ -426,7 +434,7 @@ class _Schema(ParameterSchema, extra="allow"):
 
 
 def _deploy(entry: dict[str, Any], document: dict[str, Any], record: Mapping[str, Any]) -> None:
-    """Deploy an entry with Prefect's command, whose schema refuses what the flow does not have."""
+    """Deploy an entry with Prefect's command; its schema refuses parameters that the flow lacks."""
 
     def complete(flow: Flow[..., Any]) -> _Schema:
         schema = parameter_schema(flow).model_dump(exclude_unset=True)

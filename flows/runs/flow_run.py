@@ -1,4 +1,4 @@
-"""What the flows share: a flow run in this process, with its log, its address and its end."""
+"""Common code of flows: a flow run in this process, with its log, its address and its end."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _CLAIMING = ("compact", "prepare", "refresh")
 _REFUSED = (401, 403)
 _NOT_THERE = (404, 405)
 _MORE = re.compile(r"[\s-]*For more information check: \S+")
-"""What httpx appends to an answer: a page that explains the status."""
+"""httpx's addition to an answer: a page that explains the status."""
 
 
 class _Given(NamedTuple):
-    """What a command hands to the flow that it calls; the display if it shows the run's address."""
+    """Values from a command to its flow; ``display`` is set if the run's address is shown."""
 
     operation: Operation
     execute: Execute
@@ -59,7 +59,7 @@ _given: ContextVar[_Given | None] = ContextVar("given", default=None)
 
 
 def flow_run(command: Command) -> Any:
-    """The body of the flow of a command: run its operation with the flow's parameters.
+    """Run the operation of a command with the flow's parameters, as the body of its flow.
 
     Returns the JSON document of the run; if it was stopped, Prefect's state Cancelled.
     """
@@ -93,7 +93,7 @@ def flow_run(command: Command) -> Any:
             if "skipped" in document:
                 skipped(document)
             summary(command.name, operation.lines(document))
-            change_tags(add=_tags(document), remove={"failed"})  # of a try before this one
+            change_tags(add=_tags(document), remove={"failed"})  # of an earlier try
     except Exception as error:  # noqa: BLE001 - Prefect would log it, with a traceback
         if isinstance(error, LarderError) and error.code == STOPPED:
             end = Cancelled if os.getppid() == parent else Crashed  # the worker is gone
@@ -105,14 +105,14 @@ def flow_run(command: Command) -> Any:
 
 
 def _tags(document: Mapping[str, Any]) -> set[str]:
-    """How the run ended, for the list of runs: its status, and its version if it has one."""
+    """Return tags for the list of runs: the status of the run, and its version, if any."""
     datasets = document.get("datasets", [document])
     tags = {each["status"] for each in datasets if "status" in each}
     return tags | {document["version"]} if tags and "version" in document else tags
 
 
 def _begun(command: Command) -> _Given:
-    """What the flow's parameters lead to."""
+    """Make the operation from the flow's parameters."""
     parameters = command_parameters(_context().parameters or {})
     plan_only = parameters.pop("plan", False)
     operation = command.operation(**parameters)
@@ -166,11 +166,11 @@ def call_flow(
 
     Args:
         flow: The flow.
-        parameters: Its parameters.
-        operation: What they led to.
-        execute: What is left of it, after what the command has done already.
+        parameters: Parameters of the flow.
+        operation: The operation made from the parameters.
+        execute: The rest of the operation, after the command's own part.
         display: Reports progress of every stage.
-        named: Whether the user configured the server, and so wants to know the run's address.
+        named: Whether the user configured the server, and so needs the run's address.
 
     Raises:
         FatalError: ``run.server``: Prefect's server cannot be reached, or refuses the request.
@@ -233,7 +233,7 @@ def _server_error(error: BaseException, named: bool) -> FatalError:
 
 
 def _advice(error: BaseException, url: str) -> str:
-    """What to do about an answer of the server, or about a missing answer."""
+    """Return a hint for an answer of the server, or for a missing answer."""
     if isinstance(error, RuntimeError):
         return f"use a server of Prefect {prefect.__version__} or newer"
     status = error.response.status_code if isinstance(error, HTTPStatusError) else None

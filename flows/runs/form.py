@@ -1,4 +1,4 @@
-"""The form of a deployment: what its drop-downs offer, and what is below "advanced".
+"""The form of a deployment: options of its drop-downs, and fields below "advanced".
 
 The options are frozen when the flow is deployed. The flow itself accepts every name: a name that a
 drop-down did not have goes below "advanced", and the command line has no form.
@@ -47,7 +47,7 @@ class _NamesIn:
 
 
 def _setting_pattern() -> str:
-    """Of a setting of any flow: it begins with a field of one of the schemas."""
+    """Return the pattern of settings of all flows, which begin with a field of a schema."""
     dataset, cluster = (
         "|".join(each.alias or name for name, each in model.model_fields.items())
         for model in (Dataset, Cluster)
@@ -122,7 +122,7 @@ NO_OUTPUT = Output()
 
 
 def command_parameters(form: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of the command for what a form says; what it leaves open is left out."""
+    """Return the parameters of the command for a form, without fields that the form leaves open."""
     main = {name: value for name, value in form.items() if name != _ADVANCED and value is not None}
     advanced = form.get(_ADVANCED, {})
     if isinstance(advanced, BaseModel):
@@ -135,7 +135,7 @@ def command_parameters(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def form_of(flow: Flow[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The form of a flow, filled with the parameters of its command."""
+    """Fill the form of a flow with the parameters of its command."""
     fields = inspect.signature(flow.fn).parameters
     if _ADVANCED not in fields:
         return dict(parameters)
@@ -149,9 +149,9 @@ def form_of(flow: Flow[..., Any], parameters: Mapping[str, Any]) -> dict[str, An
 
 
 def run_name(template: str) -> Callable[[], str]:
-    """Names the runs of a flow: ``prepare imagenet for aws-us-west-2``.
+    """Make a function that names the runs of a flow: ``prepare imagenet for aws-us-west-2``.
 
-    A name that somebody has given is kept, unless Prefect makes up such names.
+    A name that a person has given is kept, unless Prefect makes up such names.
     """
 
     def name() -> str:

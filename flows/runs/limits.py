@@ -1,13 +1,14 @@
 """The limits ``larder-DATASET`` and ``larder-bucket:BUCKET``, on servers that have them.
 
-One run at a time prepares a dataset. Two would end well without the limit, but do the work twice;
-with it the second run waits, and then finds the work done. So many runs as the limit of a bucket
-has slots use the bucket as their storage at a time; one that waits for its dataset has none.
+One run at a time prepares a dataset. Two runs would end well without the limit, but do the work
+twice; with the limit, the second run waits, and then finds the work done. At most as many runs
+write to a bucket at once as its limit has slots; a run that waits for its dataset has no slot.
 
-A run that has a slot has the limit's name as a tag: so a run that waits can say which one that is.
-It is a label, too, with the ID of the slot's lease, which is empty once that is given back. So that
-of a killed run is given back by who waits, and by ``flows.serve``. If no run tells the lease, or
-the server has forgotten it in a restart, whoever waits frees slots that no run has had for long.
+A run with a slot has the limit's name as a tag, so that a waiting run can name the run with the
+slot. The run's label of that name is the ID of the slot's lease, and is empty once the lease is
+given back. So waiting runs and ``flows.serve`` release the slot of a killed run. If the label is
+missing, or the server has forgotten the lease in a restart, a waiting run frees slots that no run
+has had for `ABANDONED_SECONDS`.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from larder.progress import WAIT
 from tasks.progress import current_progress
 
 LEASE_SECONDS = 60.0
-"""When the server takes a slot back whose lease nobody renews or gives back: Prefect's minimum."""
+"""Time after which the server takes back a slot whose lease is not renewed: Prefect's minimum."""
 
 ABANDONED_SECONDS = LEASE_SECONDS + 15.0
-"""How long no run may have a slot that is taken: the server looks every 15 s for what ran out."""
+"""Time after which a taken slot without a run is freed: the server checks leases every 15 s."""
 
 _RECENTLY_SECONDS = 300.0
-"""Of a run that ended earlier, the server has taken the lease back."""
+"""The server has taken back the leases of runs that ended longer ago."""
 
 _PREFIX = "larder-"
 _POLL_SECONDS = 2.0
@@ -65,14 +66,14 @@ def dataset_limit(dataset: str, say: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def bucket_limit(storage: str, say: Callable[[str], None]) -> Iterator[None]:
-    """The same with a slot of the bucket of a storage, by its URL."""
+    """Hold a slot of a storage's bucket within a ``with`` block, if the server has its limit."""
     url = parse_url(storage)
     with nullcontext() if url.is_directory else _slot(limit_name(f"bucket:{url.bucket}"), say):
         yield
 
 
 def free_slots_of_killed_runs(client: SyncPrefectClient) -> None:
-    """Give back the leases of runs that have ended without doing so."""
+    """Give back the leases of runs that have ended without giving them back."""
     recently = datetime.now(UTC) - timedelta(seconds=_RECENTLY_SECONDS)
     question = {"end_time": {"after_": recently}, "state": {"type": {"any_": TERMINAL_STATES}}}
     for run in client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(question)):
@@ -105,7 +106,7 @@ def _slot(name: str, say: Callable[[str], None]) -> Iterator[None]:
         thread.submit(int).result()
 
         def ask() -> UUID | None:
-            """By a thread, so that a run that is interrupted meanwhile learns what it has."""
+            """Ask in a thread, so that a run that is interrupted meanwhile learns of its lease."""
             return thread.submit(copy_context().run, lease).result()
 
         try:
@@ -131,7 +132,7 @@ def _exists(name: str) -> bool:
 
 
 def _acquire(name: str, ask: Callable[[], UUID | None], say: Callable[[str], None]) -> UUID:
-    """The lease of a slot, once there is one."""
+    """Wait for a slot and return its lease."""
     waiting, said, all_had = False, False, time.monotonic()
     while True:
         current_progress()  # raises once the run is asked to stop
@@ -142,7 +143,7 @@ def _acquire(name: str, ask: Callable[[], UUID | None], say: Callable[[str], Non
         with get_client(sync_client=True) as client:
             runs = _runs_with(client, name)
             taken = client.read_global_concurrency_limit_by_name(name).active_slots
-            if not said and (runs or waiting):  # who has the slot tells it a moment later
+            if not said and (runs or waiting):  # a run tags itself a moment after it got the slot
                 say(f"waiting for the limit {name}: {_described(name, runs)}")
                 said = True
             if not waiting:
@@ -161,7 +162,7 @@ def _acquire(name: str, ask: Callable[[], UUID | None], say: Callable[[str], Non
 
 
 def _lease(name: str) -> UUID | None:
-    """The lease of a slot, which is a label of the run at once; None if all are taken."""
+    """Take a slot and label the run with the lease at once; None if all slots are taken."""
     with get_client(sync_client=True) as client:
         try:
             answer = client.increment_concurrency_slots_with_lease(
@@ -178,13 +179,13 @@ def _lease(name: str) -> UUID | None:
 
 
 def _runs_with(client: SyncPrefectClient, limit: str) -> list[FlowRun]:
-    """The runs that have a slot."""
+    """Return the runs that have a slot."""
     question = {"tags": {"all_": [limit]}, "state": {"type": {"any_": _UNFINISHED}}}
     return client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(question))
 
 
 def _described(limit: str, runs: list[FlowRun]) -> str:
-    """Who has a limit, and what to do if that is wrong."""
+    """Name the runs that have a limit, with advice for the case that they are gone."""
     if not runs:
         return f"no run is known to have it: it is freed after {ABANDONED_SECONDS:.0f} s at most"
     names = ", ".join(

@@ -1,4 +1,4 @@
-"""What a flow run leaves on its page in Prefect's UI: its log, its progress, and its result."""
+"""The page of a flow run in Prefect's UI: its log, its progress, and its result."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class RunLog:
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    """Take the traceback off an error that we raise: one line says it all, as in the terminal."""
+    """Take the traceback off Larder's own errors: one line is enough, as in the terminal."""
     if record.exc_info and isinstance(record.exc_info[1], LarderError) and DEBUG not in os.environ:
         record.exc_info = None
     return True
@@ -107,7 +107,7 @@ def run_log() -> Iterator[RunLog]:
 def log_end(shown: LarderError, error: Exception) -> str:
     """Log why the run fails, as the terminal shows it; returns the last line.
 
-    Prefect logs nothing about the run after that: it would say the same, with a traceback.
+    Prefect logs nothing about the run after that: it would repeat the error with a traceback.
     """
     log = RunLog()
     if shown is not error:
@@ -129,7 +129,7 @@ def log_end(shown: LarderError, error: Exception) -> str:
 
 
 def run_id() -> UUID:
-    """That of the flow run."""
+    """Return the ID of the current flow run."""
     context = FlowRunContext.get()
     assert context is not None, "this is a flow run"
     assert context.flow_run is not None, "it has begun"
@@ -144,23 +144,23 @@ def change_tags(*, add: Set[str] = frozenset(), remove: Set[str] = frozenset()) 
 
 
 def findings(document: Mapping[str, Any]) -> None:
-    """Make a table of what a verification found."""
+    """Make a table of the findings of a verification."""
     _first("findings", finding_rows(document), document["found"], "were found")
 
 
 def skipped(document: Mapping[str, Any]) -> None:
-    """Make a table of what was left out because the dataset file says so."""
+    """Make a table of objects that were left out because the dataset file says so."""
     _failed("skipped", document["failures"], document["skipped"], "were skipped")
 
 
 def _failed(key: str, failures: Sequence[Mapping[str, Any]], count: int, what: str) -> None:
-    """The same of failures, whose messages need not begin with their keys."""
+    """Make a table of failures, whose messages lose the keys at their beginning."""
     rows = [{**row, "message": row["message"].removeprefix(f"{row['key']}: ")} for row in failures]
     _first(key, rows, count, what)
 
 
 def _first(key: str, rows: Sequence[Mapping[str, Any]], count: int, what: str) -> None:
-    """Make a table of the first 1,000 of something."""
+    """Make a table of the first 1,000 rows."""
     shown = f"the first {len(rows):,} of " if len(rows) < count else ""
     table(key, rows, f"{shown}{count:,} that {what}")
 

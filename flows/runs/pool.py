@@ -1,7 +1,6 @@
-"""Where the batches of a flow run are done: in threads, or on Dask or Ray, by Prefect's own task
-runners.
+"""Pools for the batches of a flow run: threads, Dask or Ray, by Prefect's own task runners.
 
-Dask and Ray are started, or connected to, when there are batches: most steps have none.
+Dask and Ray are started, or connected to, when the first batches come: most steps have none.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ RAY_ATTEMPTS = 3
 
 @contextmanager
 def pool_for(operation: Operation, say: Callable[[str], object] = str) -> Iterator[Pool]:
-    """What the batches of an operation run in, for the duration of a ``with`` block.
+    """Open the pool for the batches of an operation, for the duration of a ``with`` block.
 
-    ConfigError: ``config.runner``: it cannot be connected to, or the workers there cannot reach the
-    storage.
+    ConfigError: ``config.runner``: the cluster cannot be connected to or started, or its workers
+    cannot read the storage.
     """
     runner = operation.runner
     if runner.kind == "local":
@@ -60,7 +59,7 @@ def pool_for(operation: Operation, say: Callable[[str], object] = str) -> Iterat
 def _saying(
     alive: Callable[[], int], line: str, say: Callable[[str], object]
 ) -> Callable[[], None]:
-    """Says a line whenever there are no workers any more."""
+    """Make a function that says a line whenever the last worker is gone."""
     had_some = True
 
     def idle() -> None:
@@ -73,8 +72,8 @@ def _saying(
 
 
 _Opened = tuple[TaskRunner[Any], Counter[str], Callable[..., Any], Callable[[], int]]
-"""A task runner, how much it can do at once on each machine, what calls a function there, and what
-counts the workers.
+"""A task runner, its number of batches at once on each machine, a function that calls functions
+there, and a function that counts the workers.
 """
 
 
@@ -139,7 +138,7 @@ def _ray(address: str | None, workers: int) -> Iterator[_Opened]:
 def _connected_to_ray(
     runner: Callable[[], TaskRunner[Any]], stack: ExitStack, address: str | None
 ) -> TaskRunner[Any]:
-    """A task runner that is open until the stack is.
+    """Open a task runner until the stack closes.
 
     Under load, the process that a Ray cluster forks for a client (``ray://``) may die at once.
     """
@@ -156,7 +155,7 @@ def _connecting(address: str | None) -> Iterator[None]:
         yield
     except Exception as error:
         reason = str(error).strip()
-        if "Traceback" in reason:  # that of Ray's server
+        if "Traceback" in reason:  # from Ray's server
             reason = reason.rpartition("\n")[2]
         message = f"{'cannot connect' if address else 'no workers start'}: {reason}"
         raise runner_refusal(address, message) from error

@@ -1,7 +1,7 @@
-"""Prefect's own settings: loaded in one place, where an invalid one is reported by name.
+"""Prefect's own settings: loaded in one place, which reports an invalid setting by name.
 
 A setting comes from the environment, .env, prefect.toml, pyproject.toml or the active profile, in
-this order. Prefect's own errors show its value, which may be a secret.
+this order. Prefect's own errors show the value of the setting, which may be a secret.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def load_prefect() -> list[str]:
 
 
 def user_settings() -> dict[str, str]:
-    """The settings of Prefect that the environment or a file sets, by the names of their variables.
+    """Return the settings of Prefect in the environment or a file, by variable name.
 
     Prefect is imported only if a file may set some.
 
@@ -66,7 +66,7 @@ def user_settings() -> dict[str, str]:
 
 
 def _has_file() -> bool:
-    """Whether a file may set settings of Prefect; one that cannot be read may."""
+    """Whether a file may set settings of Prefect; an unreadable file may."""
     try:
         if profiles_path().exists() or Path("prefect.toml").exists():
             return True
@@ -81,7 +81,7 @@ def _text(file: Path) -> str:
 
 
 def startup_seconds() -> float:
-    """How long a temporary server may take to start. Call it after `load_prefect`."""
+    """Return the time that a temporary server may take to start. Call after `load_prefect`."""
     from prefect.settings import get_current_settings
 
     seconds = get_current_settings().server.ephemeral.startup_timeout_seconds
@@ -89,10 +89,10 @@ def startup_seconds() -> float:
 
 
 def profiles_path() -> Path:
-    """Where Prefect keeps its profiles.
+    """Return the path of Prefect's profiles.
 
     Raises:
-        ConfigError: ``config.missing_variable``: nothing says where the user's files are.
+        ConfigError: ``config.missing_variable``: the user's home directory is unknown.
     """
     try:
         Path("~").expanduser()
@@ -104,7 +104,7 @@ def profiles_path() -> Path:
 
 
 def _refusal(error: Exception) -> ConfigError:
-    """Names what Prefect cannot read as well as its error tells; never the value."""
+    """Name the setting or file that Prefect cannot read, if the error tells; never the value."""
     from pydantic import ValidationError
     from pydantic_settings import BaseSettings, SettingsError
 

@@ -13,7 +13,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 STOP_SECONDS = 30.0
-"""How long processes may take to end before they are killed."""
+"""Time that processes may take to end before they are killed."""
 
 _POLL_SECONDS = 0.2
 _PR_SET_PDEATHSIG = 1
@@ -21,11 +21,11 @@ _LAST_WORDS = 2000
 
 
 class Service:
-    """A command of Prefect that runs in a session of its own: Ctrl-C is for whoever started it.
+    """A command of Prefect that runs in a session of its own: Ctrl-C reaches only its parent.
 
-    It writes to a log file, in whose folder it runs: files in the working directory set settings of
-    Prefect. Without a log file, it writes to stderr. On Linux it ends with the process that started
-    it, even if that is killed.
+    The command writes to a log file, and runs in the folder of the log: files in the working
+    directory set settings of Prefect. Without a log file, the command writes to stderr. On Linux
+    the command ends with its parent, even if the parent is killed.
     """
 
     def __init__(self, log: Path | None, *command: str) -> None:
@@ -43,18 +43,18 @@ class Service:
 
     @property
     def status(self) -> int | None:
-        """Its exit status; None while it runs."""
+        """Exit status of the command; None while it runs."""
         return self._process.poll()
 
     def last_line(self) -> str:
-        """The last line of its log."""
+        """Return the last line of the log."""
         if not self.log:
             return "see above"
         lines = self.log.read_bytes()[-_LAST_WORDS:].decode("utf-8", "replace").splitlines()
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def stop(self) -> None:
-        """End it, after the processes that it started."""
+        """End the command, after the processes that it started."""
         groups = _groups_below(self._process.pid)
         _end(groups)
         if self.status is None:
@@ -63,7 +63,7 @@ class Service:
 
 
 def _end(groups: Iterable[int]) -> None:
-    """Ask process groups to end, and kill those that do not."""
+    """Ask process groups to end, and kill groups that do not."""
     running = [group for group in groups if _signal(group, signal.SIGTERM)]
     wait_until(lambda: running_groups().isdisjoint(running), STOP_SECONDS)
     for group in running:
@@ -71,7 +71,7 @@ def _end(groups: Iterable[int]) -> None:
 
 
 def wait_until(done: Callable[[], bool], seconds: float) -> bool:
-    """Wait for ``done``, at most so long; returns whether it is."""
+    """Wait until ``done`` returns true, for at most ``seconds``; returns whether it did."""
     enough = time.monotonic() + seconds
     while not done():
         if time.monotonic() > enough:
@@ -88,7 +88,7 @@ def _signal(group: int, number: int) -> bool:
 
 
 def _processes() -> list[tuple[int, int, int, str]]:
-    """The ID, parent, group and state of every process."""
+    """List the ID, parent, group and state of every process."""
     listing = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="],  # noqa: S607 - POSIX has it everywhere
         capture_output=True,
@@ -100,18 +100,18 @@ def _processes() -> list[tuple[int, int, int, str]]:
 
 
 def _groups_below(process: int) -> list[int]:
-    """The process groups of the children of a process, without its own."""
+    """List the process groups of the children of a process, without its own group."""
     groups = {group for _, parent, group, _ in _processes() if parent == process}
     return sorted(groups - {process})
 
 
 def running_groups() -> set[int]:
-    """The process groups with a process that is more than a status which nobody has asked for."""
+    """Return the process groups with a process that is not a zombie."""
     return {group for _, _, group, state in _processes() if state[0] != "Z"}
 
 
 def running() -> set[int]:
-    """The IDs of all processes."""
+    """Return the IDs of all processes."""
     return {process for process, *_ in _processes()}
 
 

@@ -19,19 +19,19 @@ _QUERY = re.compile(r"(?P<url>\b[a-zA-Z][\w+.-]*://[^\s'\"<>?#]*)[?#][^\s'\"<>]*
 
 
 def without_auth(url: str) -> str:
-    """``url`` without user, password, query and fragment."""
+    """Return ``url`` without user, password, query and fragment."""
     return _QUERY.sub(r"\g<url>", _USER.sub(r"\g<scheme>", url))
 
 
 def auth_of(url: str, *, where: str) -> tuple[str, str]:
-    """``url`` without its user and password, and these as ``user:password``; empty if none.
+    """Split a URL into the URL without credentials, and ``user:password``, which may be empty.
 
     Args:
         url: URL of a server, or empty.
-        where: Where it comes from, for the error, which does not show it.
+        where: Origin of the URL, for the error, which does not show the URL.
 
     Raises:
-        ConfigError: ``config.invalid_value``: it is not the URL of a server.
+        ConfigError: ``config.invalid_value``: not the URL of a server.
     """
     try:
         parts = urlsplit(url)
@@ -62,7 +62,7 @@ class Hidden:
         self._secrets = sorted(filter(lambda value: len(value) >= _SHORTEST, values), key=len)[::-1]
 
     def __call__(self, text: str) -> str:
-        """``text`` without secrets, and without what is in URLs before the host or after ``?``."""
+        """Remove secrets from a text, and the parts of its URLs before the host or after ``?``."""
         text = without_auth(text)
         for secret in self._secrets:
             text = text.replace(secret, _MASK)

@@ -43,7 +43,7 @@ _HOST = "127.0.0.1"
 _POLL_SECONDS = 1.0
 _LOOK_SECONDS = 10.0
 _SHORTEST_SECONDS = 10.0
-"""A worker that ends earlier, and the next one too, would always end."""
+"""A service that ends earlier twice in a row is not started again."""
 
 _DESCRIPTION = """\
 Start a Prefect server, a worker and the deployments of deployments/prefect.yaml on this machine,
@@ -59,7 +59,7 @@ def serve_command() -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command; returns its exit status."""
+    """Run the command and return its exit status."""
     flags = parser("python -m flows.serve", _DESCRIPTION)
     flags.add_argument(
         "--port",
@@ -135,7 +135,7 @@ def _free_port(wanted: int | None) -> int:
 
 
 def _set_environment(folder: Path, address: str) -> None:
-    """Prefect's settings for this process and those that it starts."""
+    """Set Prefect's settings for this process and its children."""
     for name in [name for name in os.environ if name.startswith("PREFECT_")]:
         if not name.startswith("PREFECT_LOGGING_"):
             del os.environ[name]
@@ -228,7 +228,7 @@ def _worker_of(pool: str, log: Path | None) -> Iterator[_Kept]:
         "worker",
         log,
         *("--pool", pool, "--type", "process", "--name", worker_name()),
-        # Its runs notice by themselves that it is gone, if they have begun.
+        # Runs that have begun notice by themselves that the worker is gone.
         again=lambda: crash_abandoned_runs(pool, _ENDED, StateType.PENDING),
     )
     try:
@@ -238,7 +238,7 @@ def _worker_of(pool: str, log: Path | None) -> Iterator[_Kept]:
 
 
 def _look_for_dead_runs(pool: str) -> NoReturn:
-    """End runs that nobody else would, and free the slots of those that were killed."""
+    """End dead runs that no other process would end, and free the slots of killed runs."""
     from httpx import HTTPError  # Prefect's
     from prefect import get_client
     from prefect.exceptions import PrefectException
@@ -286,7 +286,7 @@ class _Kept:
         return True
 
     def check_started(self) -> None:
-        """An error if it has ended."""
+        """Raise an error if the service has ended."""
         if self._service.status is not None:
             raise self.ended()
 

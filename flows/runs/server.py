@@ -1,9 +1,9 @@
 """A Prefect server for the duration of one run, if no server is configured.
 
-Prefect would start one by itself. But Ctrl-C would end that server before the run, which would then
-wait a minute for it; it would survive a run that is killed; and it may write to stdout, which is
-for the result. This server starts while the run imports Prefect, and ends with the run however it
-ends.
+Prefect would start a server by itself. But Ctrl-C would end that server before the run, which would
+then wait a minute for the server. That server would also survive a killed run, and may write to
+stdout, which is for the result. This server starts while the run imports Prefect, and always ends
+with the run.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class TemporaryServer:
 
     def __init__(self) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close
-        # Connections wait in the socket's queue until the server accepts them: so there is no
-        # polling, and no other process can take the port.
+        # Connections wait in the socket's queue until the server accepts them. So polling is not
+        # needed, and no other process can take the port.
         with socket.create_server((_HOST, 0)) as listener:
             self._port: int = listener.getsockname()[1]
             self._process = subprocess.Popen(  # noqa: S603 - this module
@@ -62,10 +62,11 @@ class TemporaryServer:
         return self._process.pid
 
     def wait(self, seconds: float) -> None:
-        """Wait until it answers.
+        """Wait until the server answers.
 
         Raises:
-            FatalError: ``run.timeout``: no answer; ``run.server``: it ended. With its last error.
+            FatalError: ``run.timeout``: no answer; ``run.server``: the server ended. Both have the
+                server's last error.
         """
         # Not with urllib, which would use a proxy.
         connection = http.client.HTTPConnection(_HOST, self._port, timeout=seconds)

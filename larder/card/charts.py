@@ -23,7 +23,7 @@ _COLOURS = ["#3b6ea8", "#e0913a", "#5b9a68", "#b0568c", "#7b7f87", "#c9b13c"]
 
 
 def charts_of(facts: CardFacts) -> dict[str, bytes]:
-    """The charts, by what they show."""
+    """Draw the charts, by title."""
     charts = {}
     if any(split.histogram.any() for split in facts.splits.values()):
         charts["Sizes"] = _sizes(facts)
@@ -33,7 +33,7 @@ def charts_of(facts: CardFacts) -> dict[str, bytes]:
 
 
 def _sizes(facts: CardFacts) -> bytes:
-    """How many samples have which size."""
+    """Draw the histogram of sample sizes."""
     histograms = {name: split.histogram for name, split in facts.splits.items()}
     filled = np.flatnonzero(np.sum(list(histograms.values()), axis=0))
     first = max(0, int(filled[0]) - BINS_PER_DOUBLING)  # with some room on both sides
@@ -48,7 +48,7 @@ def _sizes(facts: CardFacts) -> bytes:
 
 
 def _balance(facts: CardFacts) -> bytes:
-    """How many samples each class has; of neighbours, if there are many, the mean."""
+    """Draw the number of samples of each class; a bar of several classes shows their mean."""
     counts = {name: split.class_samples[:-1] for name, split in facts.splits.items()}
     order = np.argsort(-np.sum(list(counts.values()), axis=0), kind="stable")
     edges = np.unique(np.linspace(0, len(order), min(len(order), _BARS) + 1).astype(np.int64))
@@ -61,7 +61,7 @@ def _balance(facts: CardFacts) -> bytes:
 
 
 def _stacked(label: str, edges: Array, counts: Mapping[str, Array]) -> tuple[Figure, Axes]:
-    """Numbers of samples, the splits upon each other."""
+    """Draw numbers of samples, with the splits on top of each other."""
     from matplotlib.figure import Figure  # not pyplot, which keeps figures for all threads
 
     figure = Figure(figsize=(5.2, 2.8), dpi=144, layout="constrained")

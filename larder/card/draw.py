@@ -27,7 +27,7 @@ _INTERRUPTED = "run.interrupted"
 
 
 class Drawn(NamedTuple):
-    """The URL of a card, or a warning that says why there is none.
+    """The URL of a card, or a warning that says why the card is missing.
 
     ``note`` has its figures and charts in Markdown.
     """
@@ -51,7 +51,7 @@ def card(settings: Settings, name: str) -> dict[str, Any]:
 
 
 def draw_card(settings: Settings, version: str, *, progress: Progress) -> Drawn:
-    """Draw the card of a version that was just published; what fails is a warning."""
+    """Draw the card of a version that was just published; a failure becomes a warning."""
     progress.start("card")
     try:
         return _draw(settings, version, progress)
@@ -109,7 +109,7 @@ def _lineage(settings: Settings, facts: CardFacts) -> dict[str, str]:
 
 
 def _prepared(run: RunRecord | None) -> dict[str, str]:
-    """When, where and with what the version was prepared, if that is recorded."""
+    """Return time, place and packages of the run that prepared the version, if recorded."""
     if run is None:
         return {}
     packages = (f"{name} {version}" for name, version in run.packages.items())
@@ -120,7 +120,7 @@ def _prepared(run: RunRecord | None) -> dict[str, str]:
 
 
 def card_lines(document: Mapping[str, Any]) -> list[str]:
-    """The document for people."""
+    """Format the document for people."""
     return [
         f"{document['dataset']} version {document['version']}",
         f"  card     {document['card']}",

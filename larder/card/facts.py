@@ -1,4 +1,4 @@
-"""What a card says of a version, from its documents and its index."""
+"""Facts about a version for its card, from its documents and its index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from larder.versions.runs import RunRecord, read_runs
 from larder.versions.tags import TAG, read_tag
 
 BINS_PER_DOUBLING = 4
-"""Of the histogram of sizes."""
+"""Bins in the histogram of sizes for each doubling."""
 
 _BINS = 64 * BINS_PER_DOUBLING
 
@@ -36,12 +36,12 @@ class StorageAccess(DatasetAccess):
 
 @dataclass(frozen=True, slots=True)
 class SplitFigures:
-    """What is counted in a split. Sizes are those of samples as they are stored.
+    """Figures of a split. Sizes are bytes of samples as stored.
 
     Attributes:
         histogram: Number of samples by size: `BINS_PER_DOUBLING` bins from each power of two to the
             next, beginning with one byte.
-        class_samples: Number of samples of each class; the last item counts those without a class.
+        class_samples: Number of samples by class; the last item counts samples without a class.
     """
 
     smallest_bytes: int
@@ -53,14 +53,14 @@ class SplitFigures:
 
 @dataclass(frozen=True, slots=True)
 class CardFacts:
-    """What is counted in a version.
+    """Figures of a version.
 
     Attributes:
         formats: The formats of its shards.
-        run: What is recorded of the run that published it; None if nothing is.
-        previous: The version before it; None if there was none, or it is gone.
-        kept_segments: Number of segments that both have.
-        kept_samples: Number of samples in these.
+        run: Record of the run that published the version; None without a record.
+        previous: The version before this version; None if it never existed or is gone.
+        kept_segments: Number of segments that both versions have.
+        kept_samples: Number of samples in these segments.
     """
 
     version: VersionDocument
@@ -75,7 +75,7 @@ class CardFacts:
 def samples_by_split(
     store: Store, version: VersionDocument, folder: Path
 ) -> dict[str, SplitSamples]:
-    """The samples of a version; parts of the index may be downloaded to a folder."""
+    """Open the samples of a version; parts of the index may be downloaded to a folder."""
     access = StorageAccess(store.url, folder, opened=store)
     return {split: SplitSamples(version, split, access) for split in version.splits}
 
@@ -121,7 +121,7 @@ def _figures(samples: SplitSamples, classes: int) -> SplitFigures:
 
 
 def _previous(store: Store, version: str, run: RunRecord | None) -> VersionDocument | None:
-    """The version that its run compared with, or that the tag named before it named this one."""
+    """Read the version that the run compared with, or that the tag named before this version."""
     if run:
         return read_version(store, run.previous) if run.previous else None
     tag = read_tag(store, TAG)

@@ -1,6 +1,6 @@
 """The page of a card: HTML with everything in it, which loads nothing and runs no script.
 
-Keys, class names and texts of samples may be anything: what is put into an element is escaped, and
+Keys, class names and texts of samples may be anything: all contents of elements are escaped, and
 the browser is told to load nothing.
 """
 
@@ -51,7 +51,7 @@ class Html(str):
 
 
 def element(name: str, *children: str, class_: str = "") -> Html:
-    """An element; its children are escaped unless they are `Html`."""
+    """Write an element; its children are escaped unless they are `Html`."""
     inner = "".join(child if isinstance(child, Html) else _escaped(child) for child in children)
     return Html(
         f'<{name} class="{class_}">{inner}</{name}>' if class_ else f"<{name}>{inner}</{name}>"
@@ -70,14 +70,14 @@ def card_page(
     charts: Mapping[str, bytes],
     pictures: Iterable[Picture],
 ) -> str:
-    """The page.
+    """Write the page.
 
     Args:
-        facts: What is counted.
-        description: Of the dataset.
-        lineage: Where the version comes from, by item.
-        charts: By what they show, PNGs.
-        pictures: Samples; their section is left out if there are none.
+        facts: Counts of the version.
+        description: Description of the dataset.
+        lineage: Origin of the version, by item.
+        charts: PNGs by title.
+        pictures: Samples; without samples, their section is left out.
     """
     version = facts.version
     figures = [_figure(version.classes, picture) for picture in pictures]
@@ -109,7 +109,7 @@ def card_page(
 
 
 def card_note(facts: CardFacts, *, charts: Mapping[str, bytes], url: str) -> str:
-    """The figures and charts of a card in Markdown, without samples and names of classes."""
+    """Write the figures and charts of a card in Markdown, without samples and class names."""
     head, rows = split_rows(facts)
     lines = [
         f"| {' | '.join(row)} |" for row in (head, ["---", *["---:"] * (len(head) - 1)], *rows)
@@ -120,7 +120,7 @@ def card_note(facts: CardFacts, *, charts: Mapping[str, bytes], url: str) -> str
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = False) -> Html:
-    """A table; with ``numbers``, all columns but the first are aligned to the right."""
+    """Write a table; with ``numbers``, all columns but the first are aligned to the right."""
 
     def cells(name: str, texts: Sequence[str]) -> Html:
         classes = ["", *["n" if numbers else ""] * (len(texts) - 1)]
@@ -153,7 +153,7 @@ def _totals(facts: CardFacts) -> list[Html]:
 
 
 def split_rows(facts: CardFacts) -> tuple[list[str], list[list[str]]]:
-    """The head and the rows of the table of splits."""
+    """Return the head and the rows of the table of splits."""
     head = ["split", "samples", "smallest", "mean", "largest", "shards", "size", "mean shard"]
     rows = []
     for name, each in facts.splits.items():

@@ -32,8 +32,8 @@ class Picture(NamedTuple):
     """A sample on the contact sheet.
 
     Attributes:
-        image: A PNG or JPEG of at most 160 pixels; empty if it has none.
-        text: What there is instead of an image.
+        image: A PNG or JPEG of at most 160 pixels; empty if the sample has no image.
+        text: Text in place of an image.
     """
 
     split: str
@@ -50,9 +50,9 @@ class Picture(NamedTuple):
 def pictures(
     samples: Mapping[str, SplitSamples], count: int, seed: str, progress: Progress
 ) -> Iterator[Picture]:
-    """``count`` samples at random, the same for the same seed; splits by their numbers of samples.
+    """Yield about ``count`` random samples, divided among splits by their numbers of samples.
 
-    Read one after the other, so that memory holds one.
+    Equal seeds give equal samples. Memory holds one sample at a time.
     """
     total = sum(map(len, samples.values()))
     for split, each in samples.items():
@@ -81,7 +81,7 @@ def _picture(split: str, sample: Sample) -> Picture:
 
 
 def _text(ext: str, data: bytes) -> str:
-    """The beginning of a text; of anything else its size."""
+    """Return the beginning of a text, or the size of other data."""
     if len(data) <= _MAX_TEXT_BYTES:
         try:
             text = data.decode()

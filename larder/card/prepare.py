@@ -13,7 +13,7 @@ from larder.pipeline.settings import Settings
 def prepare_with_card(
     settings: Settings, runner: Runner, *, plan_only: bool = False, start: Start | None = None
 ) -> dict[str, Any]:
-    """`larder.pipeline.prepare.prepare`, and draw the card of a version that it has built."""
+    """Call `larder.pipeline.prepare.prepare`, and draw the card of a version that it has built."""
 
     def start_with_card(execute: Execute) -> dict[str, Any]:
         def with_card(runner: Runner) -> dict[str, Any]:

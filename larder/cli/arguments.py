@@ -1,4 +1,4 @@
-"""The flags of commands, and how wrong ones are refused."""
+"""The flags of commands, and the refusal of wrong flags."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LARDER_DEBUG=1 shows the traceback of an error.
 
 
 _VALUE = re.compile(r"(unrecognized arguments|ignored explicit argument)(.*)", re.DOTALL)
-"""What argparse says about an argument, and the argument itself, which may be a credential."""
+"""argparse's message about an argument, and the argument itself, which may be a credential."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,12 +37,12 @@ class Parser(argparse.ArgumentParser):
     _arguments: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """As in argparse; keeps the arguments, to be able to name an unknown flag."""
+        """Parse as argparse does; keep the arguments, to be able to name an unknown flag."""
         self._arguments = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(self._arguments, namespace)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """For --help and --version: fails if it cannot be written, unless the reader has exited."""
+        """Print --help or --version; fails if stdout cannot be written, unless its reader left."""
         try:
             print_text(message.rstrip("\n"))
         except BrokenPipeError:
@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(prog: str, description: str) -> Parser:
-    """A parser with --help, which names the exit statuses, and no abbreviated flags."""
+    """Make a parser with --help, which names the exit statuses, and no abbreviated flags."""
     return Parser(
         prog=prog,
         description=description,
@@ -77,7 +77,7 @@ def parser(prog: str, description: str) -> Parser:
 
 
 def dataset_parser(prog: str, description: str) -> Parser:
-    """A parser with the flags of a command for a dataset."""
+    """Make a parser with the flags of a command for a dataset."""
     result = parser(prog, description)
     result.add_argument(
         "--dataset", metavar="NAME", required=True, help="CONFIG_DIR/datasets/NAME.yaml"
@@ -87,7 +87,7 @@ def dataset_parser(prog: str, description: str) -> Parser:
 
 
 def version_parser(prog: str, description: str) -> Parser:
-    """A parser with the argument DATASET@VERSION and the flags of a command for a dataset."""
+    """Make a parser with DATASET@VERSION and the flags of a command for a dataset."""
     result = parser(prog, description)
     result.add_argument(
         "version",
@@ -111,7 +111,7 @@ def add_cluster(parser: Parser) -> None:
 
 
 def stored_parser(prog: str, description: str) -> Parser:
-    """A parser with the argument DATASET of a command that reads no dataset file."""
+    """Make a parser with the argument DATASET of a command that reads no dataset file."""
     result = parser(prog, description)
     result.add_argument("dataset", metavar="DATASET", help="name of the dataset")
     add_storage(result)
@@ -127,7 +127,7 @@ def add_storage(parser: Parser) -> None:
 
 
 def places_parser(prog: str, description: str) -> Parser:
-    """A parser with the arguments SOURCE and STORAGE and the flags of these commands."""
+    """Make a parser with the arguments SOURCE and STORAGE and the flags of these commands."""
     result = parser(prog, description)
     add = result.add_argument
     add("source", metavar="SOURCE", help="URL or path of what is copied")

@@ -1,6 +1,6 @@
-"""``larder ls``, ``show``, ``diff``, ``du``, ``trace`` and ``lease``: what was published.
+"""``larder ls``, ``show``, ``diff``, ``du``, ``trace`` and ``lease``: published versions.
 
-They need a storage and no dataset file, and but for leases write nothing there.
+The commands need a storage and no dataset file. They write nothing there except leases.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Question:
     """A command that needs a storage alone.
 
     Attributes:
-        ask: Names the function below `larder.catalog` that returns the JSON document of a dataset;
-            the one that makes lines of it has the same name with ``_lines``.
-        ask_all: The same of a whole storage, if the dataset may be left out.
+        ask: Name of the function below `larder.catalog` that returns the JSON document of a
+            dataset. The function with ``_lines`` after this name formats the document.
+        ask_all: Name of such a function for a whole storage, if the dataset may be left out.
         of_version: Whether the dataset has a version, ``DATASET@VERSION``.
         add: Adds further arguments to a parser.
     """
@@ -41,7 +41,7 @@ class Question:
     add: Callable[[Parser], None] = lambda _: None
 
     def main(self, arguments: Sequence[str] | None = None, prog: str = "") -> int:
-        """Run it; returns the exit status."""
+        """Run the command; returns the exit status."""
         flags = parser(prog or f"larder {self.name}", self.description)
         if self.ask_all:
             help_ = "default: all of the storage"
@@ -84,7 +84,7 @@ Lots = Iterator[list[dict[str, Any]]]
 
 
 def _print_with_keys(document: Mapping[str, Any], lots: Lots) -> None:
-    """A document with a list ``keys`` at its end, which may be longer than fits into memory."""
+    """Print a document with a list ``keys`` at its end, which may be larger than memory."""
     head = json.dumps(document, indent=2).removesuffix("\n}")
     print_text(f'{head},\n  "keys": [', hint=DONE)
     between = ""
@@ -95,7 +95,7 @@ def _print_with_keys(document: Mapping[str, Any], lots: Lots) -> None:
 
 
 def _key_line(row: Mapping[str, Any]) -> str:
-    """A sample that differs, and where it was before, or what its class was."""
+    """Format a sample that differs, with its previous split or class."""
     line = printable(f"{row['kind']}  {row['split']}  {row['key']}")
     if row["kind"] == "moved":
         return f"{line}  (from {row['split_before']})"

@@ -1,4 +1,4 @@
-"""``larder clean``: deletes what nothing needs."""
+"""``larder clean``: deletes versions, segments and files that nothing needs."""
 
 from __future__ import annotations
 

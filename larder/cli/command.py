@@ -35,18 +35,18 @@ Lines = Callable[[Mapping[str, Any]], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a command does, with the parameters that it was given.
+    """The operation of a command, with given parameters.
 
     Attributes:
         workers: Maximum number of concurrent batches.
         compose: Takes a runner, and perhaps ``plan_only``, or ``start``, which chooses where the
             plan is executed. Returns the JSON document of the run, or of its plan.
-        lines: The document of a run.
-        plan_lines: That of a plan.
-        runner: Where its batches run.
-        storage: What they all read and write.
+        lines: Formats the document of a run.
+        plan_lines: Formats the document of a plan.
+        runner: The runner of its batches.
+        storage: The location that all batches read and write.
         memory: Maximum bytes of objects in memory, on each machine.
-        source: What they only read.
+        source: The location that batches only read.
     """
 
     workers: int
@@ -59,13 +59,13 @@ class Operation:
     source: Location | None = None
 
     def planning(self) -> Operation:
-        """The operation that only plans."""
+        """Return the operation that only plans."""
         compose = partial(self.compose, plan_only=True)
         return replace(self, compose=compose, lines=self.plan_lines)
 
 
 Run = Callable[[Operation, dict[str, Any], "Display"], dict[str, Any]]
-"""Runs an operation, which the given parameters led to, and returns its JSON document."""
+"""A function that runs an operation made from parameters, and returns its JSON document."""
 
 
 def run_here(
@@ -93,7 +93,7 @@ class Command:
 
     Attributes:
         parser: Makes its parser, for a program's name.
-        operation: Reads the configuration that the parameters name.
+        operation: Makes the operation from the configuration that the parameters name.
     """
 
     name: str
@@ -139,7 +139,7 @@ class Command:
                     error, document = raised, dict(raised.document)
                 seconds = time.monotonic() - started - display.waited_seconds()
                 document["seconds"] = round(seconds, 3)
-                document["stages"] = display.stages()  # including those before the flow run
+                document["stages"] = display.stages()  # including stages before the flow run
         if isinstance(error, RunError):
             if not namespace.json and (lines := list(operation.lines(document))):
                 print_text("\n".join(lines), hint=DONE)
@@ -166,7 +166,7 @@ def _show(
 
 
 def _tell_summary(document: Mapping[str, Any]) -> None:
-    """Tell the warnings and what was left out, which only the summary would show."""
+    """Tell warnings and skipped samples, which only the summary would show."""
     for warning in document.get("warnings", ()):
         tell(f"warning[{warning['code']}]: {warning['message']}")
     skipped = document.get("skipped")

@@ -38,7 +38,7 @@ STAGES: dict[str, str] = {
     "emit": "",
     "card": "sample",
 }
-"""Every stage that may be shown, and what it counts; empty if it counts nothing."""
+"""Every stage that may be shown, and the noun of its count; empty if it counts nothing."""
 
 LINE_INTERVAL_SECONDS = 5.0
 _REFRESHES_PER_SECOND = 4
@@ -73,14 +73,14 @@ class Display(StageTimes):
         self._open = ExitStack()
 
     def restart(self, reason: str) -> None:
-        """Show why the run starts again; what is shown of its stages begins again, too."""
+        """Show why the run starts again, and begin the display of its stages again."""
         self.say(reason)
         super().restart(reason)
         if self._view:
             self._view.clear()
 
     def note(self, stage: str, text: str) -> None:
-        """Stage ``stage`` has nothing to count yet; ``text`` says what it does: ``importing``."""
+        """Show the activity of a stage that has nothing to count yet, such as ``importing``."""
         with self._lock:
             current = self._stage(stage)
             current.note = text
@@ -157,7 +157,7 @@ class PlainView:
         self.say(f"{stage.name}: {amounts(stage, now)}")
 
     def say(self, line: str) -> None:
-        """Print the line; the work continues even if nobody can read it."""
+        """Print the line; the work continues even if the stream is closed or full."""
         with suppress(OSError, ValueError):
             self._stream.write(f"{line}\n")
             self._stream.flush()
@@ -192,7 +192,7 @@ class LiveView:
             self._progress.start()
 
     def started(self, stage: Stage) -> None:
-        """A new row."""
+        """Add a row."""
         row = _Row(stage, self._clock, self._wide)
         with suppress(OSError):
             self._progress.add_task("", total=None, row=row)
@@ -231,8 +231,9 @@ class LiveView:
 
 
 class _Row:
-    """The cells of a stage as they are now: what it counts or does, bytes, rate, time left or
-    taken; in a narrow terminal ``1,040 of 3,000`` without ``samples``.
+    """The current cells of a stage: count or activity, bytes, rate, time left or taken.
+
+    A narrow terminal has ``1,040 of 3,000`` without ``samples``.
     """
 
     def __init__(self, stage: Stage, clock: Callable[[], float], wide: bool) -> None:
@@ -289,7 +290,7 @@ def amounts(stage: Stage, now: float) -> str:
 
 
 def fraction(stage: Stage) -> float | None:
-    """The fraction done, in bytes if their total is known, else in objects."""
+    """Return the fraction done, in bytes if their total is known, else in objects."""
     if stage.total_bytes:
         return min(1.0, stage.bytes / stage.total_bytes)
     return min(1.0, stage.objects / stage.total_objects) if stage.total_objects else None
@@ -342,5 +343,5 @@ def _totals(stage: Stage) -> tuple[str, str]:
 
 
 def _joined(*texts: str) -> str:
-    """The non-empty strings, separated by commas."""
+    """Join the non-empty strings with commas."""
     return ", ".join(filter(None, texts))

@@ -1,4 +1,4 @@
-"""How a command ends: its exit status, and errors as one line and one document."""
+"""The end of a command: its exit status, and errors as one line and one document."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN_PROBLEMS = 100
 
 
 def run(main: Callable[[], int], *, json: bool | None = None) -> int:
-    """Call ``main`` and turn whatever it raises into one line on stderr and an exit status.
+    """Call ``main`` and turn an exception into one line on stderr and an exit status.
 
     With --json, an error is also the single JSON document on stdout:
     ``{"error": {"code", "message", "where", "hint"}}``. If objects failed, it also has their
@@ -40,7 +40,7 @@ def run(main: Callable[[], int], *, json: bool | None = None) -> int:
     try:
         with interrupting(json=as_json):
             status = _status(main, as_json)
-    except KeyboardInterrupt:  # while something else was being reported
+    except KeyboardInterrupt:  # during the report of another error
         status = INTERRUPTED
     except BrokenPipeError:
         status = 1
@@ -63,7 +63,7 @@ def _status(main: Callable[[], int], as_json: bool) -> int:
 
 
 def refusal(error: BaseException) -> LarderError:
-    """What is reported of an error: one of ours."""
+    """Turn any exception into the `LarderError` to report."""
     if isinstance(error, KeyboardInterrupt) or process.interrupted:
         # Code that was being imported or closed may have turned the interrupt into another error.
         return FatalError("run.interrupted", "interrupted", hint=HINT)
@@ -104,8 +104,9 @@ def _report(error: LarderError, status: int, as_json: bool) -> int:
 
 
 def tell_failures(word: str, failures: Sequence[Failure], count: int) -> None:
-    """List objects or samples that ``failed`` or were ``skipped`` on stderr: the first ones by
-    name, one per line, and their total number ``count``.
+    """List objects or samples that ``failed`` or were ``skipped`` on stderr.
+
+    Name the first ones, one per line, and tell how many of ``count`` remain.
     """
     for failure in failures[:SHOWN_LINES]:
         tell(f"{word}[{failure.code}]: {failure.line}")

@@ -15,7 +15,7 @@ from larder.errors import ConfigError
 from larder.units import format_count, format_names
 
 FOLDER = "configs"
-"""Where the other commands look for configuration, relative to the current directory."""
+"""The folder of configuration for the other commands, relative to the current directory."""
 
 EXAMPLES = (
     "clusters/aws-us-west-2.yaml",
@@ -74,17 +74,17 @@ def main(arguments: Sequence[str] | None = None, prog: str = "larder init") -> i
 
 
 def examples() -> dict[str, bytes]:
-    """The bundled files by their paths below ``configs``, sorted."""
+    """Read the bundled files by their paths below ``configs``, sorted."""
     # In a checkout this is a link to configs/; the wheel contains the files.
     folder = files("larder.cli") / "examples"
     return {name: folder.joinpath(*name.split("/")).read_bytes() for name in EXAMPLES}
 
 
 def write_examples(folder: Path, *, force: bool = False) -> tuple[list[str], list[str]]:
-    """Write the examples that do not exist in ``folder`` yet, and with ``force`` also those that
-    differ; returns those written and those that existed already, by their paths below it.
+    """Write the examples that are missing in ``folder``; with ``force``, also those that differ.
 
-    Refused with ``config.path``, before anything is written, if a file differs.
+    Returns the paths, below ``folder``, of written examples and of examples that existed already.
+    Without ``force``, a file that differs is refused with ``config.path`` before any write.
     """
     shipped = examples()
     current = {name: _read(folder / name) for name in shipped}

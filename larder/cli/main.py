@@ -1,6 +1,6 @@
 """The command ``larder``: its subcommands, whose modules are imported when they are called.
 
-``python -m flows.NAME`` is the same subcommand with another way to run its operation.
+``python -m flows.NAME`` is the same subcommand, but runs its operation as a flow.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def _operation(
         output=Path(output) if output else None,
         compact=compact,
     )
-    # Only now, so that invalid input is refused before anything slow is imported.
+    # Only now, so that invalid input is refused before slow imports.
     from larder.card.prepare import prepare_with_card
     from larder.pipeline.planning.plan_report import plan_lines
     from larder.pipeline.run_report import run_lines

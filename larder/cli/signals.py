@@ -7,9 +7,9 @@ The effect of a signal depends on the state of the command::
     building   ask the steps to stop, which they do between two objects   `interruptible`
     over       end at once with the status of the command                 `conclude`
 
-A second signal ends the process at once, whatever it is doing. An interrupted command has status
-130 and reports it in one line and, with --json, in one document. A signal that was ignored when the
-process started (under nohup, or in a background job of a shell) stays ignored.
+A second signal ends the process at once in any state. An interrupted command has status 130 and
+reports the interrupt in one line and, with --json, in one document. A signal that was ignored when
+the process started (under nohup, or in a background job of a shell) stays ignored.
 
 This is the first module that a command imports, so it imports little: until `arm` is called, Python
 itself handles signals, with a traceback.
@@ -55,7 +55,7 @@ _handlers: ContextVar[dict[signal.Signals, _Handler] | None] = ContextVar("handl
 
 
 class _Process:
-    """What a handler has to know about the process.
+    """The state of the process, for handlers.
 
     Attributes:
         reported: The error was written to stderr.
@@ -139,8 +139,8 @@ def interrupting(*, json: bool) -> Iterator[None]:
 def loading() -> Iterator[None]:
     """Make signals end a command at once within a ``with`` block that only imports and reads.
 
-    The code being imported could swallow an exception. What it makes stays, so no garbage is
-    looked for in it, now or later: that takes a tenth of the time of a start.
+    The code being imported could swallow an exception. Imported objects stay, so the garbage
+    collector skips them, now and later: a search takes a tenth of the time of a start.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -155,10 +155,10 @@ def loading() -> Iterator[None]:
 
 @contextmanager
 def interruptible(stop: threading.Event, say: Callable[[str], None]) -> Iterator[None]:
-    """Make a signal set ``stop`` within a ``with`` block; a second one ends the process at once.
+    """Make a signal set ``stop`` within a ``with`` block; a second signal ends the process at once.
 
     Raising an exception at an arbitrary point in the main thread, as Python and Prefect do, is not
-    safe while other threads work: it can leave the import lock held, and they wait for it for ever.
+    safe while other threads work: they may wait for ever for an import lock that remains held.
 
     Raises:
         KeyboardInterrupt: The user interrupted the run, and the steps have stopped.
@@ -167,7 +167,7 @@ def interruptible(stop: threading.Event, say: Callable[[str], None]) -> Iterator
 
     from larder.errors import LarderError
 
-    if process.interrupted:  # and something caught the exception
+    if process.interrupted:  # and other code caught the exception
         raise KeyboardInterrupt
     interrupted = threading.Event()
     saying: list[threading.Thread] = []
@@ -195,7 +195,7 @@ def interruptible(stop: threading.Event, say: Callable[[str], None]) -> Iterator
 
 @contextmanager
 def _awaiting(saying: list[threading.Thread]) -> Iterator[None]:
-    """Let what is being said be said before anything that follows the ``with`` block."""
+    """Wait for messages in progress before any code after the ``with`` block."""
     try:
         yield
     finally:
@@ -226,7 +226,7 @@ def restoring(restore: Callable[[], None]) -> Iterator[None]:
 
 
 def conclude(status: int) -> None:
-    """The command is over: from now on, a signal ends it at once with this status."""
+    """Record that the command is over: from now on, a signal ends it at once with ``status``."""
     process.status = status
 
 

@@ -1,4 +1,4 @@
-"""``larder tag``: what the names of versions are, and making one name another version."""
+"""``larder tag``: lists the tags of versions, and moves or deletes a tag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``larder verify``: reads a published version again, and repairs what is damaged."""
+"""``larder verify``: reads a published version again, and repairs damage."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Dataset and cluster files: `load` reads one as `text` and checks it against `models`.
+"""Dataset and cluster files: `load` reads a file as `text` and checks it against `models`.
 
-Mistakes become `messages`. For the rest of the library, without pydantic: `urls`, `patterns`,
-`shape`.
+Mistakes become `messages`. The rest of the library uses `urls`, `patterns` and `shape`, which do
+not need pydantic.
 """

@@ -1,4 +1,4 @@
-"""What a file says, and where each value comes from; values of environment variables in it.
+"""Values of a file, with the position of each value and environment variables replaced.
 
 ``${VARIABLE}`` is replaced in strings: ``${VARIABLE:-default}`` uses the default if the variable is
 unset or empty, as in the shell; ``$$`` is one dollar sign, and a dollar sign before anything else
@@ -23,8 +23,8 @@ class Position:
     """The position of a value.
 
     Attributes:
-        where: As errors show it: ``configs/datasets/x.yaml:12`` or ``--set source.url``.
-        line: From 1; 0 for a value given by --set.
+        where: The position in errors: ``configs/datasets/x.yaml:12`` or ``--set source.url``.
+        line: Number of the line, from 1; 0 for a value given by --set.
     """
 
     where: str
@@ -33,11 +33,11 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Plain mappings, lists and scalars, and where they come from.
+    """Plain mappings, lists and scalars, and their positions.
 
     Attributes:
-        places: By path; the root ``()`` is always present.
-        variables: By the path of a string: the environment variables used in it.
+        places: Positions by path; the root ``()`` is always present.
+        variables: Environment variables used in a string, by the path of the string.
     """
 
     value: Any
@@ -45,14 +45,14 @@ class Document:
     variables: Mapping[KeyPath, tuple[str, ...]]
 
     def place(self, path: KeyPath) -> Position:
-        """The position of ``path``, or of the nearest value around it that has one."""
+        """Return the position of ``path``, or of the nearest outer value that has a position."""
         while path not in self.places:
             path = path[:-1]
         return self.places[path]
 
 
 def dotted(path: KeyPath) -> str:
-    """``("nodes", "mounts", 0)`` as ``nodes.mounts[0]``."""
+    """Format ``("nodes", "mounts", 0)`` as ``nodes.mounts[0]``."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")
 
@@ -61,8 +61,7 @@ def _float(text: str) -> float:
     return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
 
 
-# Strings that look like one of these, and their value. Longer digit strings stay strings: Python
-# refuses to convert more than 4,300 digits.
+# Longer digit strings stay strings: Python refuses to convert more than 4,300 digits.
 _SCALARS: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
     (re.compile(r"~|null|Null|NULL|"), lambda text: None),
     (re.compile(r"true|True|TRUE|false|False|FALSE"), lambda text: text.lower() == "true"),
@@ -75,7 +74,7 @@ _SCALARS: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
 
 
 def scalar(text: str) -> Any:
-    """The value of a plain scalar: None, a bool, an int, a float, or the string itself."""
+    """Return the value of a plain scalar: None, a bool, an int, a float, or the string itself."""
     for pattern, convert in _SCALARS:
         if pattern.fullmatch(text):
             return convert(text)
@@ -92,7 +91,7 @@ class FilledText(str):
 
 
 UNREAD = FilledText("file:///unread")
-"""Stands for a URL whose variable is not set, where nothing is read from there."""
+"""Stands for a URL that is not read and whose variable is not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +100,8 @@ class Interpolation:
 
     Attributes:
         text: The result; a missing variable is replaced by nothing.
-        variables: Those that are set and were used.
-        missing: Those that are not set and have no default.
+        variables: Names of used variables that are set.
+        missing: Names of variables that are not set and have no default.
     """
 
     text: str
@@ -111,7 +110,7 @@ class Interpolation:
 
 
 def interpolate(text: str, environ: Mapping[str, str]) -> Interpolation:
-    """Replace the variables in ``text``; ValueError if a ``${`` is not followed by one."""
+    """Replace the variables in ``text``; ValueError if no variable follows a ``${``."""
     used: dict[str, None] = {}
     missing: dict[str, None] = {}
 
@@ -134,12 +133,12 @@ def interpolate(text: str, environ: Mapping[str, str]) -> Interpolation:
 
 @dataclass(slots=True)
 class ExpandedText:
-    """A document with its variables replaced, as far as possible.
+    """A document with its variables replaced, and the mistakes in variables.
 
     Attributes:
-        problems: ``config.missing_variable``, naming all that are missing; and
+        problems: ``config.missing_variable``, naming all missing variables; and
             ``config.invalid_value`` for each ``${`` without a variable.
-        unfilled: The paths that these concern, whose values mean nothing.
+        unfilled: Paths with such a mistake, whose values mean nothing.
     """
 
     document: Document
@@ -157,9 +156,8 @@ def expand(
 ) -> ExpandedText:
     """Replace the variables in every string of a document.
 
-    Variables are not needed in paths that --set replaces (``overridden``) and in URLs that nothing
-    is read from (``unread``). ``prefix`` is what --set puts before the keys of this file:
-    ``cluster.``.
+    Variables are not needed in paths that --set replaces (``overridden``) and in URLs that are not
+    read (``unread``). ``prefix`` is the prefix of this file's keys in --set: ``cluster.``.
     """
     expanded = ExpandedText(document)
     variables: dict[KeyPath, tuple[str, ...]] = {}

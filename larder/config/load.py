@@ -45,12 +45,11 @@ def load_dataset(
     formats: Collection[str] | None = None,
     reads_source: bool = True,
 ) -> Dataset:
-    """Load ``config_dir/datasets/NAME.yaml``; every mistake is a ``config.*`` error that says
-    where.
+    """Load ``config_dir/datasets/NAME.yaml``; every mistake is a ``config.*`` error with its place.
 
-    Settings that begin with ``cluster.`` are ignored. ``environ`` is that of the process if None,
-    ``formats`` what ``shards.format`` may be (any string if None), and ``reads_source`` says
-    whether the variables in ``source.url`` are needed.
+    Settings that begin with ``cluster.`` are ignored. ``environ`` is by default the environment of
+    the process. ``formats`` are the allowed values of ``shards.format``, any string if None.
+    Without ``reads_source``, the variables in ``source.url`` are not needed.
     """
     unread = () if reads_source else _SOURCE_URLS
     context = {"formats": formats}
@@ -69,8 +68,9 @@ def load_dataset(
 
 
 def _omitted(path: Path, named_by: str, patterns: Sequence[str]) -> Iterator[str]:
-    """The globs of a deny-list: each line as a glob, and as the key of an object or of a sample,
-    whose parts are found by ``patterns`` if there are any.
+    """Yield the globs of a deny-list: each line as a glob, and as the key of an object or a sample.
+
+    ``patterns`` find the parts of a sample.
     """
     try:
         text = file_text(path)
@@ -108,8 +108,8 @@ def load_cluster(
 def load_template(config_dir: Path, name: str) -> dict[str, Any]:
     """Load ``config_dir/experiments/NAME``: a mapping with its comments, variables not replaced.
 
-    The name is a file name, or a path below ``experiments`` with ``/``. Of a script, the mapping
-    has the text, as ``script``.
+    The name is a file name, or a path below ``experiments`` with ``/``. For a script, the mapping
+    has its text as ``script``.
     """
     folder = config_dir / "experiments"
     templates = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.*")}
@@ -130,13 +130,13 @@ def load_template(config_dir: Path, name: str) -> dict[str, Any]:
 
 
 def names(config_dir: Path, folder: str) -> list[str]:
-    """The names of the files in ``config_dir/folder`` (``datasets`` or ``clusters``), sorted."""
+    """List the names of files in ``config_dir/folder`` (``datasets`` or ``clusters``), sorted."""
     stems = (path.stem for path in (config_dir / folder).glob("*.yaml"))
     return sorted(stem for stem in stems if _NAME.fullmatch(stem))
 
 
 def _read(schema: Schema, config_dir: Path, name: str) -> Document:
-    """The file of that name, with its ``name`` where it is left out."""
+    """Read the file of a name, and add ``name`` if the file leaves it out."""
     document = read(_path(schema, config_dir, name))
     if not isinstance(document.value, dict):
         reason = "is empty" if document.value is None else "is not a mapping"
@@ -179,7 +179,7 @@ def _load(
     unread: Collection[KeyPath] = (),
     context: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The model of a file; all mistakes are one `ProblemsError`."""
+    """Load a file into its model; raises a `ProblemsError` with all mistakes."""
     expanded = expand(
         _read(schema, config_dir, name),
         os.environ if environ is None else environ,

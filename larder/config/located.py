@@ -16,10 +16,10 @@ L = TypeVar("L", bound=Location)
 
 
 def located(location: L, environ: Mapping[str, str], key: str) -> L:
-    """A path made absolute; a bucket with the endpoint that the environment chooses.
+    """Make a path absolute; give a bucket the endpoint that the environment chooses.
 
-    So two ways to name a server are recognised as the same, and a server other than the provider's
-    own is not priced like it.
+    So two names of a server are recognised as equal, and a server other than the provider's is not
+    priced like the provider's own.
     """
     url = _absolute(location.url, key)
     report = getattr(location, "inventory", None)
@@ -42,6 +42,6 @@ def _absolute(url: str, key: str) -> str:
 
 
 def with_fields(model: M, **changes: Any) -> M:
-    """A model with other values, which are validated like those of a file."""
+    """Copy a model with other values, which are validated like the values of a file."""
     fields = {name: getattr(model, name) for name in type(model).model_fields}
     return type(model).model_validate(fields | changes)

@@ -1,4 +1,4 @@
-"""What a model refuses, in plain words, with the position in the file."""
+"""Refusals of a model in plain words, with the position in the file."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ _BOUNDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a file may contain, and how --set and messages name it.
+    """The model of a file, and its names in --set and messages.
 
     Attributes:
         noun: ``dataset`` or ``cluster``.
-        prefix: What --set puts before its keys: ``cluster.`` or nothing.
+        prefix: The prefix of its keys in --set: ``cluster.`` or nothing.
     """
 
     model: type[BaseModel]
@@ -80,11 +80,11 @@ def refusals(
     document: Document,
     unfilled: Collection[KeyPath] = (),
 ) -> list[ConfigError]:
-    """What a model refused of a document, in the order of the file, unknown keys first.
+    """List the mistakes that a model found in a document: unknown keys first, then by line.
 
-    Values of environment variables are not repeated; the variable is named instead. Nor are
-    strings that were given by --set, or that may be credentials. Mistakes at the paths
-    ``unfilled``, whose variables are not set, or of what contains them, are only consequences.
+    Messages name the variable instead of a value from the environment. Strings that were given by
+    --set, or that may be credentials, are not repeated either. Mistakes at, in or around the paths
+    ``unfilled``, whose variables are not set, are left out as consequences.
     """
     messages = _Messages(schema, document)
     lines: list[tuple[bool, int, ConfigError]] = []
@@ -106,7 +106,7 @@ class _Messages:
     document: Document
 
     def refusal(self, detail: ErrorDetails) -> tuple[KeyPath, KeyPath, ConfigError]:
-        """The path of a mistake, the path of its cause, and the error."""
+        """Return the path of a mistake, the path of its cause, and the error."""
         path, kind = _path(detail, self.document.value), detail["type"]
         cause = path
         code, hint = "config.invalid_value", ""
@@ -126,7 +126,7 @@ class _Messages:
         return path, cause, ConfigError(code, text, where=place.where, hint=hint)
 
     def _key(self, path: KeyPath) -> str:
-        """A key as users write it: with the prefix ``cluster.`` for a cluster's key in --set."""
+        """Return a key as users write it: with ``cluster.`` for a cluster's key in --set."""
         parts = tuple(part if isinstance(part, int) or shown(part) else "..." for part in path)
         prefix = self.schema.prefix if self.document.place(path).line == 0 else ""
         return f"{prefix}{dotted(parts)}"
@@ -166,7 +166,7 @@ class _Messages:
         return f"{text}{self._instead(value, path)}", hint
 
     def _instead(self, value: Any, path: KeyPath) -> str:
-        """What a message says about the unexpected value: ``, not 'x'``, or nothing."""
+        """Return the end of a message about an unexpected value: ``, not 'x'``, or nothing."""
         variables = self.document.variables.get(path, ())
         if variables:
             return f", not the value of {' and '.join(variables)}"
@@ -187,7 +187,7 @@ class _Messages:
 
 
 def _path(detail: ErrorDetails, value: Any) -> KeyPath:
-    """The path in the file: pydantic's location without the names of union members."""
+    """Return the path in the file: pydantic's location without the names of union members."""
     path: KeyPath = ()
     for part in detail["loc"]:
         keys: Collection[Any] = value if isinstance(value, dict) else ()
@@ -199,7 +199,7 @@ def _path(detail: ErrorDetails, value: Any) -> KeyPath:
 
 
 def known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
-    """The keys that a mapping at ``path`` of ``model`` may have; empty if any key is allowed."""
+    """Return the allowed keys of a mapping at ``path`` of ``model``; empty if all are allowed."""
     models = [model]
     for part in path:
         if isinstance(part, int):

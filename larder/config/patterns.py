@@ -4,7 +4,7 @@
 ``*``   any text within a segment, including none
 ``**``  any text across segments; ``**/`` at the start of a segment also matches nothing
 ``?``   one character, not ``/``
-``[]``  one of these characters or ranges, or none of them after ``!`` or ``^``; never ``/``
+``[]``  one of these characters or ranges; any other after ``!`` or ``^``; never ``/``
 ``{}``  one of these alternatives, separated by commas
 ======  =====================================================================================
 
@@ -12,11 +12,11 @@ Everything else matches itself: upper and lower case differ, a leading dot is no
 ``[*]`` is a star. A glob matches whole keys. The expressions work in both Python's ``re`` and RE2
 (in Arrow), so that keys can be matched one by one or by the column.
 
-A part pattern (``masks/{id}.png``) is a glob with one placeholder, a name in braces. It stands for
-the sample key: any text, also with slashes, but without a dot after its last slash, because readers
-end the sample key at the first dot of a base name. After it, the last segment has a dot, behind
-which the extension begins. What the wildcards before the extension stand for tells several objects
-of one pattern apart; ``**``, which is only allowed before the placeholder, does not.
+A part pattern (``masks/{id}.png``) is a glob with one placeholder, a name in braces. The
+placeholder stands for the sample key: any text, also with slashes, but without a dot after its last
+slash, because readers end the sample key at the first dot of a base name. After the placeholder,
+the last segment has a dot, behind which the extension begins. Wildcards before the extension tell
+several objects of one pattern apart, except ``**``, which is only allowed before the placeholder.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from larder.errors import ConfigError
 
 
 def compile_globs(globs: Iterable[str]) -> re.Pattern[str] | None:
-    """One pattern, for ``fullmatch``, that matches if any of the globs does; None without globs."""
+    """Compile a pattern for ``fullmatch`` that matches if any glob matches; None without globs."""
     patterns = [glob_regex(glob) for glob in globs]
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None
 
 
 def glob_regex(glob: str) -> str:
-    """The regular expression, without anchors, that matches the same whole keys as the glob.
+    """Translate a glob into a regular expression, without anchors, for whole keys.
 
     An unclosed ``[`` or ``{``, a range that is reversed or contains ``/``, and a glob that is
     nested too deeply are refused with ``config.invalid_value``.
@@ -102,7 +102,7 @@ class _Parser:
                 raise self._wrong("unclosed {", "write [{] for the character")
             if self._next() == "}":
                 break
-        # What follows is at the start of a segment only if it is so after each alternative.
+        # The next character starts a segment only if it does so after every alternative.
         self._segment_start = all(ends)
         return f"(?:{'|'.join(alternatives)})"
 
@@ -147,7 +147,7 @@ class PartPattern:
     Attributes:
         placeholder: The name in braces.
         regex: Matches whole keys, in Python's ``re`` and in RE2; all its groups are named: ``id``
-            is the sample key, ``ext`` the extension, ``w0`` and so on what distinguishes objects.
+            is the sample key, ``ext`` the extension; ``w0`` and so on distinguish objects.
     """
 
     placeholder: str
@@ -190,12 +190,12 @@ def part_pattern(text: str) -> PartPattern:
 
 
 def with_sample_key(text: str, key: str) -> str:
-    """The glob that a pattern is with a sample key, itself a glob, in place of its placeholder."""
+    """Put a sample key, itself a glob, in place of a pattern's placeholder; returns a glob."""
     return _PLACEHOLDER.sub(lambda _: key, text)
 
 
 def _piece(words: list[str], at: int, *, in_stem: bool) -> str:
-    """The regular expression of one wildcard or text before the extension."""
+    """Return the regular expression of a wildcard or a text before the extension."""
     word = words[at]
     starts = at == 0 or words[at - 1] == "/"
     if word.startswith("**") and starts and words[at + 1 : at + 2] == ["/"]:
@@ -214,15 +214,15 @@ _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
 def count_braces(pattern: str) -> int:
-    """How many names `expand_braces` gives."""
+    """Return the number of names from `expand_braces`."""
     match = _RANGE.search(pattern)
     return max(0, int(match[2]) - int(match[1]) + 1) if match else 1
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """The names of a pattern: ``a-{08..10}.tar`` gives a-08.tar, a-09.tar, a-10.tar, as in a shell.
+    """List the names of a pattern, as a shell: ``a-{08..10}.tar`` gives a-08.tar to a-10.tar.
 
-    It has one numeric range at most, as `larder.shards.packing.brace_patterns` makes them.
+    A pattern has at most one numeric range; `larder.shards.packing.brace_patterns` makes patterns.
     """
     match = _RANGE.search(pattern)
     if match is None:

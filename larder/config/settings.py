@@ -26,7 +26,7 @@ _KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 class Setting:
     """One --set argument: the path in its file, the value, and the key as given.
 
-    Without any value, it takes the key out of the file, so that its default counts.
+    A setting without a value removes the key from the file, so that the key's default counts.
     """
 
     path: tuple[str, ...]
@@ -36,7 +36,7 @@ class Setting:
 
     @property
     def where(self) -> str:
-        """How errors name it; never shows the value."""
+        """Name of the setting in errors; never shows the value."""
         return f"--set {self.key}"
 
 
@@ -48,7 +48,7 @@ class SettingsByFile(NamedTuple):
 
 
 def parse_settings(arguments: Iterable[str]) -> SettingsByFile:
-    """Several mistakes are a `ProblemsError` with all of them."""
+    """Parse --set arguments; raises a `ProblemsError` with all mistakes."""
     settings = SettingsByFile([], [])
     problems: list[ConfigError] = []
     for argument in arguments:
@@ -70,7 +70,7 @@ def _parse(argument: str) -> Setting:
     key, equals, text = argument.partition("=")
     key = key.strip()
     if not equals or not _KEY.fullmatch(key) or key == CLUSTER:
-        # What is not a key may be a secret.
+        # A text that is not a key may be a secret.
         name = shown(key) if _KEY.fullmatch(key) and (equals or "." in key) else ""
         message = f"{name or 'the argument'} is not the path of a key, followed by =VALUE"
         hint = "write --set key.path=value, such as --set source.url=s3://bucket/prefix"
@@ -96,9 +96,9 @@ def _value(text: str, key: str) -> Any:
 
 
 def apply(document: Document, settings: Iterable[Setting], problems: list[ConfigError]) -> Document:
-    """The document with settings applied; mappings that are missing or null are created.
+    """Apply settings to a document; mappings that are missing or null are created.
 
-    What cannot be applied becomes one of the ``problems``.
+    A setting that cannot be applied adds an error to ``problems``.
     """
     for setting in settings:
         try:

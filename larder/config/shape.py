@@ -1,6 +1,6 @@
-"""What shapes a segment, as plain values: how it is packed, its images, what decodes its parts.
+"""Plain values that shape a segment: format options, images, decoders of parts.
 
-They are part of its document and its identity, without what is at its default.
+The segment's document and identity contain these values, except values at their default.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """What one feature of a record is made of: ``shards.features``.
+    """The source and type of one feature of a record: ``shards.features``.
 
     Attributes:
         source: ``part``; ``image``, the only part of the sample that is an image without a name of
@@ -32,11 +32,11 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What all samples of a segment have in common, for formats that have to know it beforehand.
+    """Common properties of all samples of a segment, for formats that need them beforehand.
 
     Attributes:
-        parts: By extension, the parts that samples may have; and their length in bytes, if it has
-            to be the same in all of them.
+        parts: Parts that samples may have, by extension; the value is the length in bytes if
+            it must be the same in all samples, else None.
     """
 
     parts: Mapping[str, int | None]
@@ -45,18 +45,17 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class FormatOptions:
-    """Options of a format. Those at their default are left out of documents and identities.
+    """Options of a format. Documents and identities leave out options at their default.
 
-    So an option that is added needs a default with which every format writes the bytes that it
-    wrote before.
+    So the default of a new option must not change the bytes that any format writes.
 
     Attributes:
-        features: By name, the features of a record; None for those that the format documents.
+        features: Features of a record by name; None for the features that the format documents.
         classes: Names of the classes in the order of their numbers, if a feature contains them.
-        first_record: The number of the segment's first sample where records have numbers: all
-            records of a version have different ones.
-        layout: What the samples have in common, if the format asks for it; of a segment that was
-            added to others, what all of their samples have in common.
+        first_record: The number of the segment's first sample, for formats whose records have
+            numbers. All records of a version have different numbers.
+        layout: Common properties of the samples, if the format asks for them; for a segment that
+            was added to earlier segments, common to the samples of all these segments.
     """
 
     features: Mapping[str, Feature] | None = None
@@ -69,7 +68,7 @@ NUMBERED = frozenset({"recordio"})
 """The formats whose records have numbers."""
 
 DEFAULTS = FormatOptions()
-"""What a format is made from if nothing is configured."""
+"""Options of a format if nothing is configured."""
 
 
 _WORDS = ("image", "label", "class", "key")
@@ -77,9 +76,9 @@ _KINDS = ("bytes", "int64", "float")
 
 
 def parse_feature(text: str) -> Feature:
-    """A feature as users write it: ``image``, ``label float``, ``.jpg``, ``.weight.txt float``.
+    """Parse a feature such as ``image``, ``label float``, ``.jpg`` or ``.weight.txt float``.
 
-    The kind may be left out: it is ``int64`` for a label and ``bytes`` for anything else.
+    The default of the kind is ``int64`` for a label and ``bytes`` otherwise.
 
     Raises:
         ValueError: What is wrong, as a clause.
@@ -123,7 +122,7 @@ class BuilderUse:
     Attributes:
         use: ``module:function``.
         inputs: ``cache.builder_inputs`` as canonical JSON.
-        digest: Of the module's source; empty if it is not known yet.
+        digest: Digest of the module's source; empty if not known yet.
     """
 
     use: str
@@ -137,13 +136,14 @@ _SHAPE: Final = re.compile(r"((\*|[0-9]{1,18})(,(\*|[0-9]{1,18}))*)?")
 
 @dataclass(frozen=True, slots=True)
 class DecoderUse:
-    """One line of ``decoding``. What is at its default is left out of documents and identities.
+    """One line of ``decoding``. Documents and identities leave out values at their default.
 
     Attributes:
         ext: The extension of the parts, or its last component.
         use: Name of a decoder, or ``module:function``.
-        parameters: The arguments of the function as canonical JSON; empty if there are none.
-        shape: The shape that its arrays must have, None for any size of a dimension; None for any.
+        parameters: The arguments of the function as canonical JSON; may be empty.
+        shape: Required shape of the arrays, with None for any size of a dimension; None for any
+            shape.
         version: The version of the decoder; empty if it is not known yet.
     """
 
@@ -155,7 +155,7 @@ class DecoderUse:
 
 
 def parse_decoder(ext: str, text: str) -> DecoderUse:
-    """A line as users write it: ``wav``, ``npy shape=80,*``, ``module:function bands=80``.
+    """Parse a line such as ``wav``, ``npy shape=80,*`` or ``module:function bands=80``.
 
     After the name of the decoder come words with an equals sign: ``shape``, or a parameter of the
     function. A value is a string, unless it is ``true``, ``false`` or a number.
@@ -186,17 +186,17 @@ def parse_decoder(ext: str, text: str) -> DecoderUse:
 
 
 def builder_use(builder: str, inputs: Mapping[str, Any]) -> BuilderUse:
-    """``cache.builder`` with ``cache.builder_inputs``; the digest is not known here."""
+    """Make ``cache.builder`` with ``cache.builder_inputs``, without the digest."""
     return BuilderUse(builder, _json(inputs))
 
 
 def decoder_uses(lines: Mapping[str, str]) -> tuple[DecoderUse, ...]:
-    """All of ``decoding``, sorted by extension; the versions are not known here."""
+    """List all of ``decoding``, sorted by extension, without versions."""
     return tuple(parse_decoder(ext, text) for ext, text in sorted(lines.items()))
 
 
 def use_of(uses: Iterable[DecoderUse], ext: str) -> DecoderUse | None:
-    """The line that is about a part: that of its extension, or of the last component of it."""
+    """Find the line for a part by its extension, or by the extension's last component."""
     by_ext = {use.ext: use for use in uses}
     return by_ext.get(ext) or by_ext.get(ext.rpartition(".")[2])
 
@@ -223,15 +223,15 @@ MAX_PIXELS: Final = 178_956_970
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """``shards.images``. Options at their default are left out of documents and identities.
+    """``shards.images``. Documents and identities leave out options at their default.
 
     Attributes:
         resize: Length of the shorter side, pixels; None to keep the size.
         format: ``keep``, ``jpeg`` or ``png``.
         quality: Quality of JPEGs, 1 to 100.
         masks: Extensions of parts whose pixels are numbers, not colours.
-        codecs: By name, the versions of the libraries that encode, which decide about the bytes;
-            None if they are not known yet.
+        codecs: Versions of the encoding libraries by name, which decide about the bytes; None if
+            not known yet.
     """
 
     resize: int | None = None
@@ -242,13 +242,13 @@ class Transform:
     codecs: Mapping[str, str] | None = None
 
     def options(self) -> Transform:
-        """The same without the codecs: what is configured."""
+        """Return the transform as configured, without the codecs."""
         return replace(self, codecs=None)
 
 
 @dataclass(frozen=True, slots=True)
 class ImageOptions:
-    """What images a segment may have, how they are stored, and what decodes other parts.
+    """Allowed images of a segment, their transform, and decoders of other parts.
 
     Attributes:
         transform: ``shards.images``; None to store images as they are.
@@ -261,7 +261,7 @@ class ImageOptions:
 
     @property
     def uses(self) -> tuple[DecoderUse, ...]:
-        """What decodes parts as they are stored: also the masks of the transform."""
+        """Decoders of parts as they are stored, including the masks of the transform."""
         masks = self.transform.masks if self.transform else ()
         stored = (DecoderUse(f"{name}.png", "mask", version="1") for name in masks)
         return (*stored, *self.decoders)

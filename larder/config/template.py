@@ -1,4 +1,4 @@
-"""The template of an experiment as text: what it may contain, and YAML with its comments.
+"""Templates of experiments as text: allowed values, and YAML with its comments.
 
 Some consumers read YAML 1.1 (kubectl, PyYAML), others YAML 1.2, so a value without quotes has to be
 the same in both: ``yes``, ``012``, ``1e3`` and dates are not. Aliases and merges are.
@@ -25,12 +25,13 @@ _FLOAT = "tag:yaml.org,2002:float"
 _BOOL = "tag:yaml.org,2002:bool"
 
 _NO_FLOAT_IN_1_1 = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*[eE][0-9]+|[0-9]+[eE][-+]?[0-9]+)")
-"""It needs a point and the exponent's sign; ruamel.yaml reads these as numbers nevertheless."""
+"""No floats in YAML 1.1, which needs a point and the exponent's sign; ruamel.yaml accepts them."""
 
 
 class _TemplateBuild(Build):
-    """Refuses what consumers would read differently, or not at all; unlike in other files, aliases
-    are allowed.
+    """Refuses values that consumers would read differently, or not at all.
+
+    Unlike in other files, aliases are allowed.
     """
 
     def __init__(self, name: str, stream: Any) -> None:
@@ -93,7 +94,7 @@ _Constructor.add_constructor(_BOOL, SafeConstructor.construct_yaml_bool)  # with
 
 
 class Representer(RoundTripRepresenter):
-    """Writes what `round_trip` has read."""
+    """Writes values that `round_trip` has read."""
 
     def written_float(self, number: _WrittenFloat) -> ScalarNode:
         node: ScalarNode = self.represent_scalar(_FLOAT, number.text)
@@ -104,7 +105,7 @@ Representer.add_representer(_WrittenFloat, Representer.written_float)
 
 
 def round_trip() -> YAML:
-    """What reads and writes YAML with its comments, and writes lines of any length."""
+    """Make a reader and writer of YAML with its comments and with lines of any length."""
     yaml = YAML()
     yaml.width = 10**6
     yaml.preserve_quotes = True
@@ -113,7 +114,7 @@ def round_trip() -> YAML:
 
 
 def read_template(path: Path) -> Any:
-    """The values of a file with their comments, for `round_trip` to write; aliases are kept."""
+    """Read a file with its comments and aliases, for `round_trip` to write."""
     text = file_text(path)
     parse(text, str(path), _TemplateBuild)
     try:

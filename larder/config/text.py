@@ -1,6 +1,6 @@
-"""A file as text: YAML with the line of each value.
+"""Text of a file as YAML, with the line of each value.
 
-YAML is that of the core schema of YAML 1.2, and nothing that creates objects. Unlike in YAML 1.1,
+Values follow the core schema of YAML 1.2, and nothing creates objects. Unlike in YAML 1.1,
 ``1e-3`` is a number, ``no``, ``12:30`` and ``2026-11-21`` are strings, and ``010`` is ten. Keys are
 strings as written. Duplicate keys, aliases and tags are refused.
 """
@@ -40,7 +40,7 @@ class Build:
         return ConfigError("config.invalid_yaml", message, where=where, hint=hint)
 
     def document(self) -> Any:
-        """The only document of the stream; None if it is empty."""
+        """Read the only document of the stream; None if it is empty."""
         next(self.stream)
         if isinstance(next(self.stream), events.StreamEndEvent):
             return None
@@ -65,7 +65,7 @@ class Build:
         return scalar(text) if event.implicit[0] else text
 
     def text(self, event: Any) -> str:
-        """The text of a scalar; JSON writes characters above U+FFFF as a pair of escapes."""
+        """Return the text of a scalar; JSON writes characters above U+FFFF as a pair of escapes."""
         try:
             return str(event.value).encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
@@ -102,7 +102,7 @@ class Build:
 
 
 def parse(text: str, name: str, kind: type[Build] = Build) -> Document:
-    """Parse one YAML document; errors call it ``name`` and have the line."""
+    """Parse a YAML document; errors show ``name`` and the line."""
     build = kind(name, YAML(typ="safe", pure=True).parse(text))
     try:
         return Document(build.document(), build.places, {})

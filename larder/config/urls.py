@@ -1,7 +1,7 @@
-"""Which URLs of stores and servers are valid, where they point, and how stores are reached.
+"""URLs of stores and servers, their rules and places, and access to stores.
 
 The rules apply wherever a URL is given: files, flags, environment variables, profiles, arguments.
-What may be a credential is told by its looks, and no message repeats any part of it.
+A credential is recognised by its looks, and no message repeats any part of a credential.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ def holds_url_with_credentials(text: str) -> bool:
 
 
 def may_be_key(text: str) -> bool:
-    """Whether a name is no name but an access key, a secret, a token or a private key.
+    """Whether a name looks like an access key, a secret, a token or a private key.
 
-    Secrets of AWS and of HMAC keys have 40 letters of base64, which no name has in one piece.
+    Secrets of AWS and of HMAC keys have 40 letters of base64 in one piece, but names do not.
     """
     return is_signed(text) or _KEY.search(text) is not None
 
 
 def is_signed(url: str) -> bool:
-    """Whether a URL or path contains what only presigned URLs and access keys contain."""
+    """Whether a URL or path has marks that only presigned URLs and access keys have."""
     return _SIGNED.search(url) is not None
 
 
@@ -90,7 +90,7 @@ def holds_credentials(scheme: str, rest: str) -> bool:
 
 
 def signs(rest: str) -> bool:
-    """Whether a query has a parameter whose name is that of a credential."""
+    """Whether a query has a parameter that is named like a credential."""
     _, mark, query = rest.partition("?")
     if not mark:
         return False
@@ -102,7 +102,7 @@ def signs(rest: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """``text`` in quotes, for a message; empty if it is long or may be a credential."""
+    """Quote a text for a message; empty if the text is long or may be a credential."""
     if not _PLAIN.fullmatch(text) or _CREDENTIALS.search(text):
         return ""
     return repr(text)
@@ -117,13 +117,13 @@ _PARTITIONS = {
     "us-isob-": "sc2s.sgov.gov",
     "us-isof-": "csp.hci.ic.gov",
 }
-"""AWS' partitions besides the commercial one: how their regions begin, and their servers end."""
+"""AWS' partitions besides the commercial partition: start of a region, and end of a server."""
 
 _CLOUDS = {
     **{f".{suffix}": "aws" for suffix in ("amazonaws.com", "api.aws", *_PARTITIONS.values())},
     ".googleapis.com": "gcp",
 }
-"""By the end of a server's name."""
+"""Clouds by the end of a server's name."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _ONE_SLASH = re.compile(r"(s3|gs|gcs|file|https?|ftp):", re.IGNORECASE)
@@ -152,7 +152,7 @@ _ENDPOINT_VARIABLES = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "gs": ("STORAGE_EMULATOR_HOST",),
 }
-"""Environment variables with the URL of a server other than the cloud's, the first one first."""
+"""Environment variables with the URL of a server other than the cloud's, in order of precedence."""
 
 
 class StoreUrl(NamedTuple):
@@ -160,7 +160,7 @@ class StoreUrl(NamedTuple):
 
     Attributes:
         scheme: In lower case; empty for a plain path.
-        rest: What follows ``scheme://``, literally; a plain path as it is.
+        rest: The literal text after ``scheme://``, or a plain path.
     """
 
     scheme: str
@@ -181,13 +181,13 @@ class StoreUrl(NamedTuple):
 
 
 def parse_url(url: str) -> StoreUrl:
-    """Parse a URL; anything without ``scheme://`` is a path. Nothing is percent-decoded."""
+    """Parse a URL; a text without ``scheme://`` is a path. Nothing is percent-decoded."""
     match = _SCHEME.fullmatch(url)
     return StoreUrl(match[1].lower(), match[2]) if match else StoreUrl("", url)
 
 
 def check_url(url: str, *, where: str = "") -> None:
-    """Refuse what is no URL of a store; the error names ``where``, never the URL itself.
+    """Refuse a text that is no URL of a store; the error names ``where``, never the URL itself.
 
     Prefixes and paths are literal: a ``?`` in them is an ordinary character, unless a parameter
     with the name of a credential follows.
@@ -207,7 +207,7 @@ def check_url(url: str, *, where: str = "") -> None:
 
 
 def _fault(url: StoreUrl, text: str) -> tuple[str, str] | None:
-    """What is wrong with a URL, and what to write instead."""
+    """Find the mistake in a URL, if any; returns a message and a hint."""
     scheme, bucket, slash = url.scheme, url.bucket, None if url.scheme else _ONE_SLASH.match(text)
     name = f"invalid bucket name {bucket!r}" if shown(bucket) else "invalid bucket name"
     meant = (slash[1].lower() if slash else scheme).replace("gcs", "gs")
@@ -236,7 +236,7 @@ def _fault(url: StoreUrl, text: str) -> tuple[str, str] | None:
 
 
 def check_endpoint(endpoint: str, *, where: str = "") -> None:
-    """Refuse what is no URL of a server: after the host, there may be a port and a path."""
+    """Refuse a text that is no URL of a server: a host, with or without a port and a path."""
     scheme, rest = parse_url(endpoint.strip())
     if "@" in rest or is_signed(rest) or signs(rest):
         raise _secret(where)
@@ -278,7 +278,7 @@ def _secret(where: str) -> ConfigError:
 
 
 def environment_endpoint(provider: str, environ: Mapping[str, str]) -> str:
-    """The server that the environment names for ``s3`` or ``gs``; empty if it names none."""
+    """Return the server that the environment names for ``s3`` or ``gs``, or an empty string."""
     name = next(filter(environ.get, _ENDPOINT_VARIABLES.get(provider, ())), "")
     endpoint = environ.get(name, "")
     if provider == "gs" and endpoint and "://" not in endpoint:  # Google's libraries accept it
@@ -296,25 +296,23 @@ def check_region(region: str, *, where: str = "") -> None:
 
 
 def partition_of(region: str) -> str:
-    """How regions of the same partition of AWS begin; empty for the commercial one."""
+    """Return the start of regions in the same AWS partition; empty for the commercial one."""
     return next((start for start in _PARTITIONS if region.startswith(start)), "")
 
 
 def s3_server(region: str) -> str:
-    """The URL of S3 in a region of AWS."""
+    """Return the URL of S3 in a region of AWS."""
     return f"https://s3.{region}.{_PARTITIONS.get(partition_of(region), 'amazonaws.com')}"
 
 
 def cloud_of(endpoint: str) -> str:
-    """``aws`` or ``gcp`` if an endpoint is its own server, such as that of a VPC; otherwise
-    empty.
-    """
+    """Return ``aws`` or ``gcp`` for a server of that cloud, such as in a VPC; otherwise empty."""
     host = f".{(urlsplit(endpoint).hostname or '').lower()}"
     return next((cloud for end, cloud in _CLOUDS.items() if host.endswith(end)), "")
 
 
 def server_of(endpoint: str) -> str:
-    """One name for all the ways to write a server: ``localhost:9000``; empty for AWS and Google."""
+    """Return one name for all spellings of a server: ``localhost:9000``; empty for AWS, Google."""
     parts = urlsplit(endpoint)
     host = (parts.hostname or "").rstrip(".")
     if cloud_of(f"//{host}"):
@@ -334,14 +332,14 @@ _SILENT_SHARE = 0.45
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a store is reached. Credentials are named, never included.
+    """Access to a store. Credentials are named, never included.
 
     Attributes:
         endpoint: URL of an S3-compatible server other than AWS, or of a server that imitates GCS.
         role: ARN of the IAM role to assume.
         block: ``KIND/NAME`` of the Prefect block with the credentials.
         anonymous: Whether requests are not signed, for a public bucket.
-        kms_key: The key that encrypts what is written; None leaves that to the bucket.
+        kms_key: The key that encrypts written objects; None leaves encryption to the bucket.
         project: The GCS project that is billed.
         give_up_seconds: A call fails after this long without an answer, including its repetitions.
     """
@@ -359,7 +357,7 @@ class Access:
 
     @property
     def silence_seconds(self) -> float:
-        """How long to wait for a byte of an answer: a call that hangs is repeated once."""
+        """Seconds to wait for a byte of an answer: a call that hangs is repeated once."""
         return _SILENT_SHARE * self.give_up_seconds
 
 
@@ -371,7 +369,7 @@ _STORE = re.compile(r"(?:s3|gs|gcs|file|https?|ftp):/", re.IGNORECASE)
 
 
 def resolve_url(url: str, base: Path) -> str:
-    """``url``, with a plain path made absolute, without ``..``, links kept.
+    """Make a plain path absolute, without ``..``, links kept; other URLs stay.
 
     Relative paths start from ``base``, which for dataset and cluster files is the current
     directory, not the directory of the file. ``~/data`` starts from the home directory.
@@ -382,7 +380,7 @@ def resolve_url(url: str, base: Path) -> str:
 
 
 def directory(path: Path, flag: str) -> Path:
-    """A directory of this machine that a flag names, with ``~`` expanded.
+    """Return the directory of this machine that a flag names, with ``~`` expanded.
 
     A shell expands it in ``--output ~/x``, but not in ``--output=~/x``. Relative paths stay
     relative. The URL of a store is refused, and so is a path with credentials, which would become
@@ -414,7 +412,7 @@ def check_overlap(
 ) -> None:
     """Refuse a source inside the storage, or the reverse, with ``config.overlap``.
 
-    The next run would list what Larder wrote as part of the source, or Larder would overwrite it.
+    Otherwise the next run would list Larder's files as part of the source, or overwrite the source.
     Directories are compared by their real paths, buckets by whole segments of the prefix:
     ``s3://b/data`` and ``s3://b/database`` do not overlap. Buckets at different
     endpoints never do; the caller has to fill in an endpoint that comes from the environment.
@@ -439,13 +437,13 @@ def check_overlap(
 
 
 def is_inside(url: str, outer: str) -> bool:
-    """Whether a URL or path is another one, or inside of it."""
+    """Whether a URL or path equals ``outer``, or is inside of ``outer``."""
     segments = _segments(outer)
     return _segments(url)[: len(segments)] == segments
 
 
 def _segments(url: str, endpoint: str | None = None) -> tuple[str, ...]:
-    """The place as segments; a place that contains it has the first of these.
+    """Split a place into segments; any place around it has the first of these segments.
 
     URLs are taken literally, without percent-decoding, as in `larder.store.open_store`.
     """

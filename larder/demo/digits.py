@@ -49,7 +49,7 @@ def write_digits(directory: Path) -> int:
 
 
 def _digits() -> Iterator[tuple[str, list[int]]]:
-    """The class of each digit and its 64 pixels, 0 to 16, by rows."""
+    """Yield the class of each digit and its 64 pixels, 0 to 16, by rows."""
     packed = resources.files(__package__).joinpath("digits.txt.gz").read_bytes()
     for line in gzip.decompress(packed).decode("ascii").splitlines():
         if not line.startswith("#"):
@@ -67,7 +67,7 @@ def _write_digit(path: Path, content: bytes, directory: Path) -> bool:
     if path.exists() and path.stat().st_size == len(content):
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Next to the source, not in it: whoever lists it never sees a partly written file.
+    # Next to the source, not in it: no listing of the source shows a partly written file.
     partial = directory.parent / f".{directory.name}.{os.getpid()}.partial"
     partial.write_bytes(content)
     partial.replace(path)
@@ -75,7 +75,7 @@ def _write_digit(path: Path, content: bytes, directory: Path) -> bool:
 
 
 def _png(pixels: Sequence[int]) -> bytes:
-    """A PNG of 64 values 0..16, uncompressed: its bytes do not depend on the version of a library.
+    """Make an uncompressed PNG of 64 values 0..16; no library's version changes its bytes.
 
     Format: https://www.w3.org/TR/png-3/ and, for the stored block, RFC 1951 section 3.2.4.
     """

@@ -1,9 +1,9 @@
-"""Rules that say how training should reach its data, each with its source. Pure.
+"""Rules for the delivery of data to training, each with its source. Pure.
 
-A rule refuses a delivery, prefers it, or only notes something about it. What is possible comes
-before what is not; among these the first rule that prefers a delivery wins, then the order in which
-the consumer lists its deliveries. Where the sources contradict each other, the sentence says what
-holds; docs/how-to/choosing-a-delivery.md has the table.
+A rule refuses or prefers a delivery, or only notes a fact. Possible deliveries come before
+impossible ones; among possible deliveries, the first rule that prefers a delivery wins, then the
+order in which the consumer lists its deliveries. If sources contradict each other, the sentence
+states the correct fact; docs/how-to/choosing-a-delivery.md has the table.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from larder.experiments.rules import Fired, fired_rules
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A delivery: whether it is possible, and what it takes.
+    """A delivery: whether it is possible, and its cost.
 
-    ``startup_seconds``: until the first sample can be read. ``moved_bytes`` and ``usd`` are those
-    of all epochs, trials and nodes, read from the storage; ``usd`` is None if a price is not
-    known.
+    ``startup_seconds`` is the time until the first sample can be read. ``moved_bytes`` and ``usd``
+    cover all reads from the storage by all epochs, trials and nodes; ``usd`` is None if a price is
+    not known.
     """
 
     delivery: str
@@ -45,13 +45,13 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The deliveries of a consumer, the best first, and what holds for all of them."""
+    """The deliveries of a consumer, the best first, and notes on all of them."""
 
     options: tuple[Option, ...]
     notes: tuple[Fired, ...] = ()
 
     def choose(self, requested: str, *, where: str) -> Option:
-        """The first possible delivery for ``auto``, or the one that is requested.
+        """Choose the first possible delivery for ``auto``, or the requested delivery.
 
         Raises:
             ConfigError: ``config.invalid_value``: nothing is possible, the requested delivery is
@@ -88,11 +88,11 @@ def _reasons(option: Option) -> str:
 
 
 def advise(facts: Facts, limits: Limits) -> Choices:
-    """Every delivery of the consumer, in the order of preference."""
+    """Return every delivery of the consumer, in the order of preference."""
     fired = tuple(fired_rules(facts, limits))
     preferred = [each.delivery for each in fired if each.effect == "prefer"]
     preferred = [name for name in preferred if name not in facts.uncertain]
-    # What may turn out too large with the model's code, or not to work, comes last.
+    # Deliveries come last that may be too large with the model's code, or may not work.
     others = sorted(facts.deliveries, key=lambda name: name in {"inline", *facts.uncertain})
     order = list(dict.fromkeys([*preferred, *others]))
     options = [

@@ -1,4 +1,4 @@
-"""How training reaches the data, and what its config has to know of a version. Pure."""
+"""Deliveries, by which training reaches the data, and the facts of a version for configs. Pure."""
 
 from __future__ import annotations
 
@@ -43,10 +43,9 @@ class DeliveredSplit:
             ``segments/SEG/shards/train/digits-train-{000000..000003}.tar``: relative to the
             dataset's root. Empty for a split without samples.
         list: Path of the list of its shards, below the dataset's root, if its patterns are many.
-        prefixes: Prefixes below the dataset's root that have all of its shards and nothing else,
-            one of each segment; empty if some have other shards, too.
-        indexes: By kind, paths of the indexes of its shards that other readers have, below the
-            dataset's root.
+        prefixes: Prefixes below the dataset's root with all of its shards and nothing else, one for
+            each segment; empty if some prefixes have other shards, too.
+        indexes: Paths of its indexes for other readers, below the dataset's root, by kind.
     """
 
     samples: int
@@ -64,7 +63,7 @@ class DeliveredSplit:
 
 @dataclass(frozen=True, slots=True)
 class DeliveredVersion:
-    """Where a version is, or will be once it is published.
+    """The place of a version that is or will be published, and its delivery.
 
     Attributes:
         dataset: Name of the dataset.
@@ -72,8 +71,8 @@ class DeliveredVersion:
         location: URL of the version, ``STORAGE/larder/DATASET/versions/ID``.
         root: URL or absolute path of the dataset's root, ``STORAGE/larder/DATASET/``.
         storage_url: URL or absolute path of the storage, ``STORAGE``.
-        delivery: How training reaches the data, and why.
-        replaces: Whether what the template sets in its place is replaced, instead of refused.
+        delivery: The delivery, with its reasons.
+        replaces: Whether conflicting entries of the template are replaced, instead of refused.
     """
 
     dataset: str
@@ -87,18 +86,17 @@ class DeliveredVersion:
 
 @dataclass(frozen=True, slots=True)
 class VersionContents:
-    """What a published version contains.
+    """The contents of a published version.
 
     Attributes:
-        digest: Its content digest.
-        splits: By name.
+        digest: Content digest of the version.
+        splits: Splits by name.
         classes: Number of classes; None for a dataset without labels.
         cache: Paths of the cache files of each split, relative to the root or below it; None if
             the version has no cache.
         index: Paths of the documents and indexes with which Larder finds samples in the shards.
-        class_names: In the order of their numbers.
-        shard_files: Reads which files the shards of each split have, in order, for consumers that
-            list them.
+        class_names: Names of the classes in the order of their numbers.
+        shard_files: Reads the shard files of each split, in order, for consumers that list them.
     """
 
     digest: str
@@ -114,7 +112,7 @@ class VersionContents:
 
 
 def _check_paths(paths: Iterable[str]) -> None:
-    """Refuse what is no plain path: in a config it could be a command. No consumer gets one."""
+    """Refuse texts that are no plain paths, which could be commands in a config."""
     for path in paths:
         if not DELIVERED.allows(path):
             message = "not a path that a config may have"
@@ -125,10 +123,13 @@ def _check_paths(paths: Iterable[str]) -> None:
 class ConfigFile:
     """A file to emit: its name in the output directory, and its text.
 
-    ``in_storage``: the name is that of a key below the dataset's root instead, for what a consumer
-    reads from there. ``signature``: a file that does not begin so is the user's, and is not
-    replaced; one that does is removed if there is no text. ``with_data``: it says which version was
-    copied into its folder. ``replaced``: what of the template Larder's own took the place of.
+    Attributes:
+        in_storage: Whether the name is a key below the dataset's root, for a file that a consumer
+            reads from the storage.
+        signature: Beginning of Larder's own file. A file that begins differently is the user's, and
+            is not replaced; Larder's own file is removed if there is no text.
+        with_data: Whether the file says which version was copied into its folder.
+        replaced: Entries of the template that Larder's own entries replaced.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The config files of a version, and writing those that changed."""
+"""The config files of a version; only changed files are written."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def write_configs(
 ) -> tuple[Written, ...]:
     """Write each file whose bytes differ from the existing file, completely or not at all.
 
-    Those that belong into the storage are written to the dataset's ``root``, and are not returned.
+    Files that belong into the storage are written to the dataset's ``root``, and are not returned.
 
     Raises:
-        ConfigError: ``config.path``: a file of the user's own has a name of one of them.
+        ConfigError: ``config.path``: a file of the user has the name of a file to write.
     """
     output_dir = output_dir.absolute()
     store = open_store(str(output_dir))
@@ -54,7 +54,7 @@ def write_configs(
 
 
 def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
-    """The files that `write_configs` would write, because their bytes differ. Writes nothing."""
+    """List the files that `write_configs` would write, because their bytes differ."""
     output_dir = output_dir.absolute()
     store = open_store(str(output_dir))
     changed = [

@@ -1,4 +1,4 @@
-"""Facts about a dataset and a cluster, and what readers take with each delivery. Pure."""
+"""Facts about a dataset and a cluster, and the traffic of each delivery. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPENING_REQUESTS = 6
 SPAN_BYTES = 8 << 20
 """Bytes of a shard that `larder.readers` reads with one request."""
 GAP_BYTES = 64 << 10
-"""Bytes between two samples up to which it reads both with one request."""
+"""Largest gap between two samples across which `larder.readers` reads both with one request."""
 
 _SHARDS_ALONE = frozenset({"file", "fast_file", "pipe", "data_layer"})
 """Deliveries without the caches of a version."""
@@ -37,25 +37,25 @@ class Facts:
         bytes, objects, samples: Totals of the shards that the version lists.
         target_bytes: Size of a shard that the dataset file asks for.
         omitted: Samples in these shards that the version omits.
-        unlisted: Whether beside these shards there are others, which the version does not list.
-        cache_bytes: Size of the cache; None if there is none.
-        access, epochs, trials, training_seconds, context_bytes: As in the dataset file.
+        unlisted: Whether other shards exist beside these, which the version does not list.
+        cache_bytes: Size of the cache; None without a cache.
+        access, epochs, trials, training_seconds, context_bytes: Fields of the dataset file.
         storage, source: ``aws``, ``gcp`` or ``server`` for a bucket, ``file`` for a directory.
-        from_source: How far the storage is from the source, and to_nodes, how far the nodes are
-            from the storage.
+        from_source, to_nodes: Distance of the storage from the source, and of the nodes from the
+            storage.
         source_usd_per_gb, usd_per_gb: Price of a GB (10^9 bytes) from the source, and from the
-            storage, to the nodes; None if it is not known.
+            storage, to the nodes; None if not known.
         usd_per_request: Price of reading an object of the storage.
-        file_systems: What the storage is in, if it is a directory: ``efs``, ``fsx``, ``claim``.
-        prefixes: How many prefixes the shards have, one for each split of each segment.
-        split_objects, prefix_objects: How many shards the split, and the prefix, with the fewest
-            has; None if that is not known.
-        only: Deliveries that have what the cluster file asks of them; all if it is empty.
+        file_systems: File systems of a storage directory: ``efs``, ``fsx``, ``claim``.
+        prefixes: Number of prefixes of the shards, one for each split of each segment.
+        split_objects, prefix_objects: Smallest number of shards of a split, and of a prefix; None
+            if not known.
+        only: Deliveries that support the options of the cluster file; all if empty.
         apart: Whether nodes.downloads is apart from a storage directory: neither is in the other.
         sharded: Whether each node gets a part of the shards.
-        slots: How many processes train together by Determined's template; None if it does not say.
-        own_image: Whether it names an image that may have Python 3.10.
-        old_image: Whether it names an image of Determined with Python 3.9 or older.
+        slots: Number of processes that train together by Determined's template; None if not known.
+        own_image: Whether the template names an image that may have Python 3.10.
+        old_image: Whether the template names an image of Determined with Python 3.9 or older.
     """
 
     consumer: str
@@ -121,7 +121,7 @@ class Facts:
 
     @property
     def starts(self) -> int:
-        """Containers that start: one on each node, for each trial."""
+        """Number of containers that start: one on each node, for each trial."""
         return self.trials * self.nodes.count
 
     @property
@@ -145,7 +145,7 @@ class Facts:
 
     @property
     def kept(self) -> bool:
-        """Whether a node keeps what it has downloaded from trial to trial."""
+        """Whether a node keeps downloads from trial to trial."""
         return self.nodes.downloads is not None
 
     @property
@@ -155,11 +155,11 @@ class Facts:
 
     @property
     def download_bytes(self) -> int:
-        """A copy, or what a hook without Larder copies: the shards."""
+        """Bytes of a copy; a hook without Larder copies the shards alone."""
         return self.bytes if self.without_larder else self.copy_bytes
 
     def reads_cache(self, delivery: str) -> bool:
-        """Return whether training reads the version's cache, as `loader()` does if there is one."""
+        """Return whether training reads the version's cache, as `loader()` prefers."""
         if delivery in _SHARDS_ALONE or self.consumer == "croissant":
             return False
         has_larder = delivery in BY_LARDER or not self.without_larder
@@ -171,7 +171,7 @@ class Facts:
         return is_remote and self.reads_cache(delivery)
 
     def channel_objects(self, delivery: str) -> int:
-        """The shards of the channel with the fewest."""
+        """Return the smallest number of shards of a channel."""
         fewest = self.prefix_objects if delivery == "fast_file" else self.split_objects
         return self.objects if fewest is None else fewest
 
@@ -191,12 +191,12 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes and requests of a delivery, which a test compares with those that a server sends.
+    """Bytes and requests of a delivery, which a test compares with the traffic of a server.
 
     Attributes:
-        startup_seconds: Until a node has its first sample.
+        startup_seconds: Time until a node has its first sample.
         moved_bytes: Bytes that all nodes read, for all epochs and trials.
-        requests: Objects or ranges that they ask for.
+        requests: Objects or ranges that all nodes ask for.
         disk_bytes: Bytes on the disk of a node.
     """
 
@@ -207,7 +207,7 @@ class Traffic:
 
 
 def traffic(facts: Facts, delivery: str) -> Traffic:
-    """Count what readers take from the storage with a delivery."""
+    """Count the bytes and requests of readers with a delivery."""
     opening = facts.seconds(0, OPENING_REQUESTS)
     if delivery == "inline":  # unpacked twice in every container
         unpacked_bytes = 2.0 * facts.copy_bytes
@@ -236,7 +236,7 @@ def traffic(facts: Facts, delivery: str) -> Traffic:
 
 
 def _downloaded(facts: Facts, delivery: str) -> tuple[float, float]:
-    """Return the bytes that a node downloads before it reads, and their objects; 0 for none."""
+    """Return the bytes and objects that a node downloads before it reads; 0 without a download."""
     if delivery == "download":
         return facts.download_bytes, max(facts.objects, 1)
     if facts.downloads_cache(delivery):

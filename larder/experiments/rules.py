@@ -1,7 +1,7 @@
-"""The rules that follow from facts about a dataset and a cluster, each with its source. Pure.
+"""Rules that follow from facts about a dataset and a cluster, each with its source. Pure.
 
-Where the sources contradict each other, the sentence says what holds, and
-docs/how-to/choosing-a-delivery.md why.
+If sources contradict each other, the sentence states the correct fact, and
+docs/how-to/choosing-a-delivery.md gives the reason.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from larder.experiments.facts import GAP_BYTES, GB, Facts, traffic
 from larder.units import format_bytes, format_count, format_seconds
 
 IDEAL_BYTES = 150_000_000
-"""Of a shard."""
+"""Ideal size of a shard."""
 INDEX_BYTES = 200
-"""Of a sample, in the indexes beside shards: more than most have."""
+"""Bytes of a sample in the indexes beside shards: more than most samples have."""
 
 _PREPARE = "Determined: Prepare Data"
 _SKYPLANE = "Skyplane: Faster Training Data Loading"
@@ -43,7 +43,7 @@ SOURCES = {
     "V2": f"Larder: shards that are listed no longer; {_SAGEMAKER}",
     "V3": "Larder: its loader reads the cache of a version",
 }
-"""Where each rule is from. L: location, D: Determined, S: SageMaker, K: Kubernetes, V: versions."""
+"""Sources of the rules. L: location, D: Determined, S: SageMaker, K: Kubernetes, V: versions."""
 
 Effect = Literal["prefer", "refuse", "note"]
 
@@ -61,7 +61,7 @@ _FILE_SYSTEMS = {
         "is in a linked bucket is loaded when first read, so the first epoch is as slow as that.",
     ),
 }
-"""Of each file system: its rule, its name, and what to look after."""
+"""Rule, name and advice for each file system."""
 
 _MEASURE = """\
 python -m timeit -n 1 -r 1 -s 'from larder import Shuffle, open' \
@@ -81,7 +81,7 @@ _BARE_SHARDS = frozenset({"file", "fast_file", "pipe"})
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """A rule that says something about a delivery; of all of them if ``delivery`` is empty."""
+    """A statement of a rule about a delivery; about all deliveries if ``delivery`` is empty."""
 
     effect: Effect
     delivery: str
@@ -94,7 +94,7 @@ class Fired:
 
 
 def fired_rules(facts: Facts, limits: Limits) -> Iterator[Fired]:
-    """What holds for all deliveries, then for each; the first preference counts."""
+    """Yield rules for all deliveries, then for single deliveries; the first preference counts."""
     yield from _location(facts)
     yield from _version(facts)
     if facts.consumer == "sagemaker":
@@ -312,7 +312,7 @@ def _streams(facts: Facts, limits: Limits, doubt: str) -> Iterator[Fired]:
 
 
 def _cache_first(facts: Facts) -> Iterator[Fired]:
-    """Say what a loader downloads before its first batch; the disk of a node has to hold it."""
+    """Describe the download before a loader's first batch, which the disk of a node has to hold."""
     size_bytes = facts.cache_bytes or 0
     fits, seconds = facts.fits(size_bytes), format_seconds(facts.download_seconds(size_bytes, 1))
     text = "larder.open().loader() reads the version's cache, which each node downloads first:"
@@ -325,7 +325,7 @@ def _cache_first(facts: Facts) -> Iterator[Fired]:
 
 
 def _ranks(facts: Facts) -> Iterator[Fired]:
-    """Count what each process of a node would download by the code of Determined's guide."""
+    """Count the downloads of each process of a node by the code of Determined's guide."""
     ranks, processes = facts.nodes.ranks, facts.nodes.count * facts.nodes.ranks
     if facts.slots and facts.slots != processes:
         slots = format_count(facts.slots, "slot")
@@ -344,7 +344,7 @@ def _doubt(facts: Facts, limits: Limits, size_bytes: float) -> str:
     fits, of_sagemaker = facts.fits(size_bytes), facts.consumer == "sagemaker"
     if fits is False:
         return "it does not fit"
-    # SageMaker's volume has the size that is needed; what could be submitted with code fits any.
+    # SageMaker's volume has the needed size; files small enough to submit with code fit any disk.
     if fits is None and not of_sagemaker and size_bytes > limits.context_bytes:
         return "nodes.disk_bytes does not say that it fits"
     download, stream = ("file", "fast_file") if of_sagemaker else ("download", "stream")

@@ -1,1 +1,1 @@
-"""How steps are run in batches, in this process or as tasks: runner, processes, receipts."""
+"""Steps that run in batches, in this process or as tasks: runner, processes, receipts."""

@@ -1,9 +1,10 @@
-"""The processes of this machine that do the work of a run, as many as it has cores.
+"""Processes of this machine that share the work of a run, by default one per core.
 
-One interpreter lock lets about one core deal with objects and samples, whatever the number of
-threads. So where it is worth it, the batches of a step are divided into units: consecutive objects
-or shards, with receipts of their own, each done in a process that the batches share. This process
-hands them out and merges their results. A unit whose process was killed is done once more.
+Because of the interpreter lock, threads keep only about one core busy with objects and samples. So
+if processes save time, the batches of a step are divided into units: consecutive objects or shards,
+with receipts of their own. Each unit runs in a process of a pool that all batches share. This
+process hands out the units and merges their results. A unit whose process was killed is repeated
+once.
 """
 
 from __future__ import annotations
@@ -53,15 +54,15 @@ def divided(
     row_seconds: Callable[[Any], float],
     stage: str,
 ) -> Callable[[Step], Step]:
-    """Have the batches of a step done by several processes.
+    """Divide the batches of a step among several processes.
 
     Args:
-        units: Takes a job, a batch and the number of processes. Returns smaller batches; none if
-            this process has to do it.
-        merge: Makes one result of theirs.
-        row_seconds: Takes a job. Returns about how long one process is busy with an object or
+        units: Takes a job, a batch and the number of processes. Returns smaller batches, or none if
+            this process has to do the batch.
+        merge: Merges the results of the smaller batches.
+        row_seconds: Takes a job. Returns about how many seconds a process is busy with an object or
             sample, besides moving its bytes.
-        stage: The stage whose progress it reports.
+        stage: The stage whose progress the step reports.
 
     Batches have ``rows``, ``bytes`` and a ``name``.
     """
@@ -74,8 +75,9 @@ def divided(
 
 
 def saves_time(seconds: float, count: int) -> bool:
-    """Whether ``count`` processes, for what one does in so many seconds, save twice the time that
-    they take to start.
+    """Whether ``count`` processes save more than twice their start time.
+
+    ``seconds`` is the time of the work in a single process.
     """
     start_seconds = _FORK_SECONDS if forks() else _START_SECONDS
     return seconds * (1 - 1 / count) > 2 * start_seconds
@@ -86,14 +88,14 @@ def is_local(*places: Location) -> bool:
 
 
 def reachable(*places: Location) -> bool:
-    """Whether other processes reach these: not Prefect's blocks, nor stores in memory."""
+    """Whether other processes reach these locations: no Prefect blocks, no stores in memory."""
     return all(
         place.access.block is None and urlsplit(place.url).scheme in _SCHEMES for place in places
     )
 
 
 def unit_bytes(total_bytes: int, count: int) -> int:
-    """The size of units that keep ``count`` processes busy to the end."""
+    """Return the size of units that keeps ``count`` processes busy to the end."""
     return min(UNIT_BYTES, max(_LEAST_UNIT_BYTES, total_bytes // (count * _UNITS_EACH)))
 
 
@@ -102,7 +104,7 @@ class Crew:
 
     @staticmethod
     def of(step: Callable[..., Any], job: Any, batches: Sequence[Any], count: int) -> Crew:
-        """Processes for all batches of a step; only this one if they would not save time."""
+        """Choose processes for all batches of a step; only this process if more save no time."""
         division = _divisions.get(step)
         if division is None:
             return Crew(1)
@@ -118,9 +120,9 @@ class Crew:
     def run(
         self, step: Callable[..., Any], *arguments: Any, progress: Progress, **named: Any
     ) -> Any:
-        """The result of a step: from several processes if it has a batch, and that is faster.
+        """Run a step, in several processes if its batch has units, and return the result.
 
-        ``run.failed``: the process of a unit was killed twice.
+        Raises ``run.failed`` if the process of a unit was killed twice.
         """
         division = _divisions.get(step) if self._count > 1 else None
         if division is None or not (
@@ -157,11 +159,11 @@ def map_stopping(
     batches: Sequence[Any],
     progress: Progress,
 ) -> list[Any]:
-    """The results of a call for each batch, in order.
+    """Return the results of a call for each batch, in order.
 
     The first error, or an interrupt, cancels batches that have not started; the others stop after
-    their current objects, and are waited for. If too much failed in a batch, no further one is
-    started, and the results of those are None.
+    their current objects, and are waited for. If too much failed in a batch, no further batch is
+    started, and batches that were not started have None as result.
     """
     stop, enough = Event(), Event()
     errors: list[BaseException] = []

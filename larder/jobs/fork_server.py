@@ -1,13 +1,13 @@
-"""A process that forks others, which have at once all that it has imported.
+"""A server process that forks children, which share all that the server has imported.
 
-A program takes half a second of a core to start, nearly all of it for imports, and 45 MB that it
-shares with nobody. A process with threads cannot be forked: its child would wait for ever for locks
-that they held. So a command that has read its configuration, and has no threads yet, forks a server
-(`forking`), which has none either. That forks a child whenever it is asked to, tells how it ended,
-and ends as soon as the command is gone.
+A new program takes half a second of a core to start, nearly all of it for imports, and 45 MB that
+no other process shares. A process with threads cannot be forked: its child would wait for ever for
+locks that the threads held. So a command that has read its configuration, and has no threads yet,
+forks a server (`forking`), which has no threads either. The server forks a child on request, tells
+how a child ended, and ends as soon as the command is gone.
 
-Elsewhere there is none: in a Prefect worker, in a training process, and on macOS, whose libraries
-cannot be used after a fork.
+A Prefect worker and a training process have no server, nor has macOS, whose libraries cannot be
+used after a fork.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _LOOK_SECONDS = 0.005
 
 @contextmanager
 def forking(main: Callable[[int], None]) -> Iterator[None]:
-    """Have `fork` make children, which call ``main``, within a ``with`` block, if that is possible
-    here.
+    """Let `fork` make children, which call ``main``, within a ``with`` block.
+
+    Without effect on other systems than Linux, or if this process has threads.
     """
     global _server
     with suppress(OSError):  # such as too many processes
@@ -53,7 +54,7 @@ def forks() -> bool:
 
 
 def fork(together: int) -> Forked | None:
-    """A child that calls the main function with ``together``; None if none can be forked."""
+    """Fork a child that calls the main function with ``together``; None if forking fails."""
     server = _server if forks() else None
     if server is None:
         return None
@@ -83,7 +84,7 @@ class Forked:
             os.close(write)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its status, once it has ended; that of a killed one if the server is gone."""
+        """Wait for the child's status; the status of a killed child if the server is gone."""
         began = time.monotonic()
         while self._status is None:
             try:
@@ -103,7 +104,7 @@ class Forked:
 
 
 class _Server:
-    """The server, and the socket that it is asked by. May be used by many threads."""
+    """The server, and the socket for requests. May be used by many threads."""
 
     def __init__(self, main: Callable[[int], None]) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -116,7 +117,7 @@ class _Server:
                 _end_with(lambda: _serve(theirs, main))
 
     def ask(self, request: str, descriptors: Sequence[int] = ()) -> int:
-        """The answer to a request, or the error that it is."""
+        """Send a request and return the answer; raises the OSError of the server."""
         with self._lock:
             socket.send_fds(self._socket, [request.encode()], descriptors)
             answer = self._socket.recv(_MESSAGE_BYTES)
@@ -128,7 +129,7 @@ class _Server:
         return value
 
     def close(self) -> None:
-        """End it; its children end as their pipes are closed."""
+        """End the server; its children end as their pipes are closed."""
         self._socket.close()
         with suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
@@ -138,21 +139,21 @@ _server: _Server | None = None
 
 
 def _end_with(call: Callable[[], None]) -> None:
-    """End this process after a call, without what its parent does at its own end."""
+    """End this process after a call, without the exit functions of its parent."""
     status = 1
     atexit._clear()
     try:
         call()
         atexit._run_exitfuncs()
         status = 0
-    except BaseException:  # noqa: BLE001 - nobody else would tell
+    except BaseException:  # noqa: BLE001 - no caller would tell
         traceback.print_exc()
     finally:
         os._exit(status)
 
 
 def _serve(requests: socket.socket, main: Callable[[int], None]) -> None:
-    """Answer requests until nobody can send one any more."""
+    """Answer requests until no process can send any more."""
     os.setsid()  # out of reach of the terminal's Ctrl-C
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -186,7 +187,7 @@ def _serve(requests: socket.socket, main: Callable[[int], None]) -> None:
 
 
 def _status(pid: int) -> int:
-    """The status of a child as `subprocess` has it; BlockingIOError while it runs."""
+    """Return the status of a child as in `subprocess`; BlockingIOError while the child runs."""
     ended, status = os.waitpid(pid, os.WNOHANG)
     if not ended:
         raise BlockingIOError(errno.EAGAIN, "it runs")

@@ -1,8 +1,8 @@
 """Manifests in the dataset's store, read by reference.
 
-In a directory they are read in place. From an object store they are downloaded to the local disk,
-unless this process wrote them; the most recent ones are kept there, because successive batches read
-the same ones.
+Manifests in a directory are read in place. Manifests in an object store are downloaded to the local
+disk, unless this process wrote them. The most recent manifests are kept there, because successive
+batches read them again.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 
 KEPT = 40
-"""Maximum number of manifests kept on the disk while nothing reads them: those of a version with as
-many segments as there may be, which a plan reads more than once."""
+"""Maximum number of manifests kept on the disk while nothing reads them: enough for a version with
+the maximum number of segments, whose manifests a plan reads more than once."""
 
 
 class _Entry:
-    """One manifest: where it is after it was verified, and the number of its readers."""
+    """One manifest: its place after verification, and the number of its readers."""
 
     def __init__(self) -> None:
         self.filling = threading.Lock()
@@ -47,7 +47,7 @@ class _Entry:
 
 
 class LocalManifests:
-    """The manifests that a process has on its disk. All methods may be called from many threads.
+    """Manifests that a process has on its disk. All methods may be called from many threads.
 
     At most ``kept`` stay on the disk while nothing reads them.
     """
@@ -61,7 +61,7 @@ class LocalManifests:
 
     @contextmanager
     def fetched(self, store: Store, ref: StoredFile) -> Iterator[Path]:
-        """A manifest as a local file, which exists for the duration of a ``with`` block.
+        """Fetch a manifest as a local file, which exists for the duration of a ``with`` block.
 
         ``damage.digest``: its bytes do not match the reference. NotFoundError: it is gone.
         """
@@ -117,7 +117,7 @@ class LocalManifests:
         with published_file_errors():
             etag = store.head(ref.path).etag
         if etag != entry.verified_etag:
-            # Without a condition on the etag: another run may write the same bytes there.
+            # No condition on the etag: another run may write the same bytes again.
             entry.verified_etag = _verify(store, ref)
         return local_path(store, ref.path)
 

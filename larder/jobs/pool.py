@@ -1,4 +1,4 @@
-"""Processes that do parts of a batch, such as transforming an image, for the threads of this one.
+"""Processes that do parts of a batch, such as transforming an image, for threads of this process.
 
 Threads do not scale where the interpreter lock is held, as Pillow does while it writes a JPEG.
 """
@@ -31,10 +31,10 @@ class ProcessPool(Closing):
             self._idle.put(None)
 
     def call(self, function: Callable[..., Any], *arguments: Any, unit: str, **options: Any) -> Any:
-        """See `larder.jobs.processes.Process.call`; waits for a process that is idle.
+        """Wait for an idle process, and call a function there; see `Process.call`.
 
-        If the process is killed, another one is called once more. ``run.failed``: that was killed,
-        too; ``unit`` is where.
+        If the process is killed, another process repeats the call once. If that process is killed,
+        too, raises ``run.failed`` with ``unit`` as its place.
         """
         with suppress(_LostError):
             return self._call(function, *arguments, **options)
@@ -60,7 +60,7 @@ class ProcessPool(Closing):
             self._idle.put(process)
 
     def close(self) -> None:
-        """End the processes; no thread may be waiting for one."""
+        """End the processes; no thread may be waiting for a process."""
         processes = [self._idle.get() for _ in range(self.count)]
         for process in filter(None, processes):
             process.leave()
@@ -76,7 +76,7 @@ class _LostError(FatalError):
 
 @contextmanager
 def shared_pool(count: int) -> Iterator[ProcessPool | None]:
-    """The processes of this process, started by the first and ended by the last that uses them.
+    """Yield the pool of this process, started by its first user and ended by its last.
 
     None if ``count`` is 1, as the calling threads do as well.
     """

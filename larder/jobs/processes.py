@@ -1,15 +1,15 @@
-"""Calls functions in other processes: for what holds the interpreter lock.
+"""Calls of functions in other processes, for work that holds the interpreter lock.
 
 The lock allows one core to deal with samples, or to write a JPEG. Reading, hashing and writing
-large samples does not hold it, so threads do as well there, without the second that a process takes
-to start, and without its memory.
+large samples does not hold the lock. So threads do as well there, without the memory of a process
+and the second that it takes to start.
 
 Another process is forked by the server of a command (`larder.jobs.fork_server`), or else a program
-of its own, this module: a user's script needs no guard, and an interrupt of the terminal does not
-reach it. It ends as soon as the process that started it is gone, because its stdin is closed then.
-Both ends of its pipes are Larder, so what goes through them is pickled. Every tenth of a second it
-tells its progress, and a message asks it to stop between two objects. docs/dependencies.md says why
-this is not loky.
+of its own, this module. So a user's script needs no guard, and an interrupt of the terminal does
+not reach the process. The process ends as soon as its parent is gone, because its stdin is closed
+then. Both ends of its pipes are Larder, so messages are pickled. The process tells its progress
+every tenth of a second, and stops between two objects if a message asks for it.
+docs/dependencies.md says why this is not loky.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _PROGRAM = (
     " sys.path.insert(0, packages); import larder; del sys.path[0]; sys.path += paths;"
     f" from {__name__} import serve; serve(int(together))"
 )
-"""Imports the same Larder as its parent, and other modules from where any program does. The
-parent's own folders come last: a ``queue.py`` there is not what the standard library needs.
+"""Imports the same Larder as its parent, and other modules from the usual places. The parent's
+own folders come last: a ``queue.py`` there must not hide the standard library's.
 """
 
 _LENGTH_BYTES = 8
@@ -80,9 +80,9 @@ class _Failed(NamedTuple):
     """An error.
 
     Attributes:
-        pickled: The error; empty if it would be another one, or none, in the other process.
-        text: Its class and its text.
-        traceback: The lines of code that raised it.
+        pickled: The error; empty if unpickling would give another error, or none.
+        text: The class and the text of the error.
+        traceback: The lines of code that raised the error.
     """
 
     pickled: bytes
@@ -136,8 +136,8 @@ class Process:
     """A process that does one call after the other.
 
     Args:
-        together: It is one of so many, which share what the machine has.
-        descriptors: Files of this process that it has, too, under the same numbers.
+        together: Number of started processes, including the new process, that share the machine.
+        descriptors: Open files of this process that the new process has under the same numbers.
     """
 
     def __init__(self, together: int = 1, descriptors: Collection[int] = ()) -> None:
@@ -169,12 +169,12 @@ class Process:
     def submit(
         self, function: Callable[..., Any], *arguments: Any, stage: str = "", **named: Any
     ) -> None:
-        """Have it call a function after those of before; `result` waits for each in turn."""
+        """Queue a call after earlier calls; `result` waits for each call in turn."""
         name = f"{function.__module__}:{function.__qualname__}"
         self._send(_Call(name, arguments, named, stage))
 
     def result(self, progress: Progress | None = None, stage: str = "") -> Any:
-        """What the first call returned that nobody has waited for; see `call`."""
+        """Return the result of the oldest call not yet waited for, once it ends; see `call`."""
         self.answered = False
         objects = size_bytes = 0
         while True:
@@ -199,13 +199,16 @@ class Process:
                 raise
 
     def leave(self) -> None:
-        """Let it end by itself, as soon as it waits for a call."""
+        """Let the process end by itself, as soon as it waits for a call."""
         for pipe in (self._stdin, self._stdout):
-            with suppress(OSError):  # what was not sent is not needed
+            with suppress(OSError):  # unsent bytes are not needed
                 pipe.close()
 
     def close(self) -> None:
-        """End it: by itself if it waits for a call, as it removes its temporary files then."""
+        """End the process.
+
+        An idle process exits by itself and removes its temporary files; a busy process is killed.
+        """
         self.leave()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(_END_SECONDS if self.answered else 0)
@@ -213,7 +216,7 @@ class Process:
         self.process.wait()
 
     def leave_to_parent(self) -> None:
-        """In a forked child: keep nothing of it open, or it would outlive its parent."""
+        """Replace the pipes in a forked child; otherwise the process would outlive its parent."""
         with open(os.devnull, "r+b") as nothing:
             for pipe in (self._stdin, self._stdout):
                 os.dup2(nothing.fileno(), pipe.fileno(), inheritable=False)
@@ -223,7 +226,7 @@ class Process:
             _write(self._stdin, message)
 
     def _stop(self) -> None:
-        """Ask it to stop, and wait until it has."""
+        """Ask the process to stop its call, and wait until the call has ended."""
         self._send(_STOP)
         while not isinstance(message := _read(self._stdout), _Done | _Failed | None):
             pass
@@ -231,7 +234,7 @@ class Process:
 
 
 def _start(together: int = 1, descriptors: Collection[int] = ()) -> subprocess.Popen[bytes]:
-    """This module as a program, out of reach of the terminal's Ctrl-C."""
+    """Start this module as a program, out of reach of the terminal's Ctrl-C."""
     paths = [path for path in sys.path if isinstance(path, str)]
     try:
         return subprocess.Popen(  # noqa: S603 - a module of this package
@@ -248,25 +251,25 @@ def _start(together: int = 1, descriptors: Collection[int] = ()) -> subprocess.P
 
 
 def _write(pipe: IO[bytes], message: Any) -> None:
-    """Write one message, whole or not at all if it cannot be pickled."""
+    """Write a whole message, or nothing if the message cannot be pickled."""
     data = pickle.dumps(message)
     pipe.write(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
     pipe.flush()
 
 
 def _read(pipe: IO[bytes]) -> Any:
-    """The next message; None if the other end is closed."""
+    """Read the next message; None if the other end is closed."""
     head = pipe.read(_LENGTH_BYTES)
     size_bytes = int.from_bytes(head, "little")
     data = pipe.read(size_bytes)
     if len(head) < _LENGTH_BYTES or len(data) < size_bytes:
         return None
-    # Between two processes of one run, of which one has started the other.
+    # The other process belongs to the same run.
     return pickle.loads(data)  # noqa: S301
 
 
 class _Reports(NullProgress):
-    """Adds progress up, for a thread that reports it; the other process knows all batches."""
+    """Sums of progress, which a thread reports; the other process knows all batches."""
 
     def __init__(self, stage: str) -> None:
         self._stage = stage
@@ -279,8 +282,9 @@ class _Reports(NullProgress):
             self._sums[stage] = before[0] + objects, before[1] + bytes
 
     def taken(self) -> Iterator[_Advance]:
-        """What was done since the last time; also if that is nothing, as the other process learns
-        from its own progress whether to stop this one.
+        """Yield the progress since the last call, even if there was none.
+
+        Each message makes the other process check whether to stop this process.
         """
         with self._lock:
             sums, self._sums = self._sums, {}
@@ -306,7 +310,7 @@ def serve(together: int) -> None:
         busy.set()
         stop.clear()
         message = _answer(call, results, stop)
-        busy.clear()  # before whoever started this one learns of the answer, and may close it
+        busy.clear()  # before the parent reads the answer and may close this process
         try:
             _reply(results, message)
         except Exception as error:  # noqa: BLE001 - it cannot be pickled
@@ -318,7 +322,7 @@ def _reply(pipe: IO[bytes], message: Any) -> None:
     try:
         _write(pipe, message)
     except BrokenPipeError:
-        os._exit(1)  # nobody waits for anything any more: as if it were killed
+        os._exit(1)  # no process waits for the answer: end as if killed
 
 
 def _receive(
@@ -339,7 +343,7 @@ def _receive(
         finally:
             os._exit(1)  # or the other process would wait for the answer for ever
     if busy.is_set() or not calls.empty():
-        os._exit(1)  # nobody waits for anything any more: as if it were killed
+        os._exit(1)  # no process waits for the answer: end as if killed
     calls.put(None)
 
 

@@ -1,4 +1,4 @@
-"""The results of a run and its steps: small values that say what was done and what failed."""
+"""Results of a run and its steps: small values with totals and failures."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """The result of one batch, or of several together.
+    """The result of one batch, or the merged result of several batches.
 
     ``done`` are objects copied, or shards written. ``failures`` are the first
     `larder.errors.SHOWN_FAILURES` of the ``failed`` objects or samples; ``lists`` are manifests
-    of schema FAILURES in the storage: all objects that could not be copied. ``stopped`` says why
-    not everything was tried; empty if everything was.
+    of schema FAILURES in the storage: all objects that could not be copied. ``stopped`` is the
+    reason why not everything was tried; empty if everything was tried.
     """
 
     done: Totals = field(default_factory=Totals)
@@ -45,7 +45,7 @@ class BatchReport:
 
 
 def merge_reports(reports: Iterable[BatchReport | None]) -> BatchReport:
-    """Merge reports; None is a batch not started because too much failed in another one."""
+    """Merge reports; None stands for a batch not started, as too much failed in another batch."""
     failures = Failures()
     lists: list[StoredFile] = []
     done, stopped = Totals(), ""
@@ -60,12 +60,12 @@ def merge_reports(reports: Iterable[BatchReport | None]) -> BatchReport:
 
 
 def stops_others(result: object) -> bool:
-    """Whether the result of one batch means that no further one should be started."""
+    """Whether the result of a batch means that no further batch should be started."""
     return isinstance(result, BatchReport) and bool(result.stopped)
 
 
 class RefusedError(ConfigError):
-    """Objects or samples because of which the plan is refused; ``report`` has the first by name."""
+    """A plan refused because of objects or samples; ``report`` has the first by name."""
 
     def __init__(self, code: str, message: str, hint: str, report: BatchReport) -> None:
         super().__init__(code, message, where=report.failures[0].key, hint=hint)
@@ -99,6 +99,6 @@ class RunError(FatalError):
 
 
 def _without_hint(failure: Failure) -> str:
-    """The failure without its hint: the run's error has its own."""
+    """Format a failure without its hint, as the run's error has its own hint."""
     message, _, _ = failure.line.rpartition("; ")
     return message if shown(failure.key) in message else failure.line

@@ -1,4 +1,4 @@
-"""What runs the steps of a run: this process, or an orchestrator."""
+"""Runners of the steps of a run: this process, or an orchestrator."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from larder.store.interrupt import stopping_waits
 
 
 def workers(runner: RunnerConfig, limits: CopyConfig) -> int:
-    """Number of concurrent batches: ``runner.workers``, or one per core, as far as memory allows.
+    """Return the number of batches at once: ``runner.workers`` or one per core.
 
-    See `larder.budgets.batches_at_once`.
+    The number is lower if memory is short; see `larder.budgets.batches_at_once`.
     """
     return batches_at_once(runner.workers or usable_cores(), limits.memory)
 
 
 def only_here(runner: RunnerConfig) -> None:
-    """``config.runner``: the batches are to run on Dask or Ray, which only a flow run reaches."""
+    """Refuse Dask and Ray, which only a flow run reaches (``config.runner``)."""
     if runner.kind != "local":
         message = f"batches run on {runner.kind} in a flow run only"
         hint = "use python -m flows.NAME, or set runner.kind to local and runner.address to null"
@@ -54,31 +54,31 @@ class Runner(Protocol):
         """Name and ID of the orchestrator's run; empty without one."""
 
     def claim(self, dataset: str) -> AbstractContextManager[None]:
-        """Keeps others from preparing a dataset within a ``with`` block, if it can."""
+        """Keep other runs from preparing a dataset within a ``with`` block, if possible."""
 
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of one step."""
+        """Run one step and return its result."""
 
     def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
-        """The results of a step for each batch, in order; runs several at once.
+        """Run a step for each batch, several at once; returns the results in order.
 
-        If too much fails in a batch (`larder.jobs.results.stops_others`), no further one is
-        started, and the results of those are None.
+        If too much fails in a batch (`larder.jobs.results.stops_others`), no further batch is
+        started; batches that were not started have None as result.
         """
 
 
 Execute = Callable[[Runner], dict[str, Any]]
-"""Executes what was planned; returns the JSON document of the run."""
+"""A function that executes a plan with a runner; returns the JSON document of the run."""
 
 Start = Callable[[Execute], dict[str, Any]]
-"""Chooses the runner with which what was planned is executed."""
+"""A function that chooses the runner for executing a plan."""
 
 
 class InlineRunner:
-    """Runs steps in this process, and batches in as many as it has cores (`larder.jobs.crew`).
+    """Runs steps in this process, and batches in several if that saves time (`larder.jobs.crew`).
 
-    ``count`` batches run at most at once; ``stop`` stops the steps between two objects once it is
-    set.
+    At most ``count`` batches run at once, in at most ``count`` processes. Setting ``stop`` stops
+    the steps between two objects.
     """
 
     flow_run = ""
@@ -103,7 +103,7 @@ class InlineRunner:
             return step(*arguments, progress=progress)
 
     def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
-        """The results of a step for each batch, in order; see `larder.jobs.crew.map_stopping`."""
+        """Run a step for each batch; see `larder.jobs.crew.map_stopping`."""
         concurrent_batches = max(1, min(self._workers, len(batches)))
 
         def one(batch: Any, progress: Progress) -> Any:

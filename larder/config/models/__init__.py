@@ -1,5 +1,6 @@
-"""What may stand in dataset files (`dataset`, `joins`) and cluster files (`cluster`), and in both
-and the commands that copy (`locations`, `copying`).
+"""Models of dataset files (`dataset`, `joins`) and cluster files (`cluster`).
+
+Both files and the commands that copy share `locations` and `copying`.
 
 Frozen pydantic models that refuse unknown keys, made of the strict types in `field_types`.
 """

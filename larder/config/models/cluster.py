@@ -125,7 +125,7 @@ _SAGEMAKER = ("file_system", "vpc", "sharded", "shuffle_seed", "record_io", "aug
 
 
 CONTEXT_BYTES = 99_614_720
-"""What Determined accepts, releases 0.14.2 to 0.38.1: `determined/common/constants.py`."""
+"""The most that Determined 0.14.2 to 0.38.1 accepts: `determined/common/constants.py`."""
 
 
 class Limits(Model):

@@ -1,4 +1,4 @@
-"""How objects are copied, what runs the batches, and the limits of both: part of a cluster file."""
+"""Settings of a cluster file for copying objects and running batches, with their limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from larder.machine import copy_memory_bytes
 MIB = 1024**2
 
 ADDRESS = r"^((tcp|tls|ray)://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):[0-9]{1,5}$"
-"""Of a scheduler: a host and a port."""
+"""Address of a scheduler: a host and a port."""
 
 Seconds = Annotated[Whole, Field(ge=1, le=604_800)]
 """One second to a week."""

@@ -1,4 +1,4 @@
-"""The contents of dataset files: what the data is, where it lives and how it is shaped."""
+"""The contents of dataset files: description, source and shape of the data."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from larder.config.shape import (
 from larder.units import format_names
 
 _FeatureText = Annotated[Text, accepted_by(parse_feature)]
-"""What a feature is made of, such as ``.weight.txt float``."""
+"""Source and type of a feature, such as ``.weight.txt float``."""
 
 GLOBS_TAG, HASH_TAG = "(globs)", "(hash)"
 """The kinds of splits in the locations of pydantic's errors: cannot be keys of a file."""
@@ -69,7 +69,7 @@ class GlobSplits:
     globs: Mapping[str, Sequence[str]]
 
     rule: ClassVar = "globs"
-    """Its rule in `larder.samples.order.SPLIT_RULES`."""
+    """Key of the rule in `larder.samples.order.SPLIT_RULES`."""
 
     over_classes: ClassVar = False
     """Whether the split of a sample follows from all samples of its class, not from its keys."""
@@ -80,7 +80,7 @@ class GlobSplits:
 
     @property
     def identity(self) -> list[Any]:
-        """What identities cover; it must not change."""
+        """Part of identities; must not change."""
         return ["globs", *([name, list(globs)] for name, globs in self.globs.items())]
 
 
@@ -101,12 +101,12 @@ class HashSplits(Model):
 
     @property
     def rule(self) -> str:
-        """Its rule in `larder.samples.order.SPLIT_RULES`."""
+        """Key of the rule in `larder.samples.order.SPLIT_RULES`."""
         return "strata" if self.stratify else "hash"
 
     @property
     def over_classes(self) -> bool:
-        """As above."""
+        """See `GlobSplits.over_classes`."""
         return self.stratify
 
     @property
@@ -115,7 +115,7 @@ class HashSplits(Model):
 
     @property
     def identity(self) -> list[Any]:
-        """What identities cover; it must not change."""
+        """Part of identities; must not change."""
         fractions = [list(pair) for pair in self.fractions.items()]
         return ["hash", self.seed, fractions, self.group, *(["stratify"] if self.stratify else [])]
 
@@ -219,7 +219,7 @@ class ImageTransform(Model):
 
     @property
     def options(self) -> Transform:
-        """As part of the shape of a segment, without the libraries."""
+        """Transform in the shape of a segment, without versions of libraries."""
         return Transform(**self.model_dump())
 
 
@@ -260,7 +260,7 @@ class Shards(Model):
 
     @property
     def options(self) -> FormatOptions:
-        """What a format is made from; that of a segment may have more."""
+        """Configured options of a format; a segment may have more options."""
         if self.features is None:
             return DEFAULTS
         return FormatOptions({name: parse_feature(text) for name, text in self.features.items()})
@@ -562,17 +562,17 @@ class Dataset(Model):
 
     @property
     def image_options(self) -> ImageOptions:
-        """What images a segment may have; versions of libraries and decoders are not known here."""
+        """Image options of a segment, without versions of libraries and decoders."""
         images = self.shards.images
         transform = images.options if images else None
         return ImageOptions(self.images.max_pixels, transform, decoder_uses(self.decoding))
 
     @property
     def split_options(self) -> GlobSplits | HashSplits:
-        """``splits``, with what every kind of them says of itself."""
+        """``splits`` as an object with the properties of every kind of splits."""
         return GlobSplits(self.splits) if isinstance(self.splits, dict) else self.splits
 
     @property
     def split_names(self) -> tuple[str, ...]:
-        """In the order of the file."""
+        """Names of the splits in the order of the file."""
         return self.split_options.names

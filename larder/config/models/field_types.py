@@ -1,8 +1,8 @@
 """The types of the fields of dataset and cluster files.
 
 Everything is strict: a boolean is not a number, a number is not a string, a string is not a number.
-One exception: the value of an environment variable is always a string, so a string with a variable
-in it (`FilledText`) is read as if its text were in the file.
+Values of environment variables are always strings. So a string with a variable in it (`FilledText`)
+is read as if its text were in the file.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class RuleError(ValueError):
     """A value that one of Larder's own rules refuses.
 
     Attributes:
-        key: The key inside of the value that is refused; empty for the value itself.
-        detail: What follows the message if the value may be shown: it may repeat parts of it.
+        key: The refused key inside of the value; empty for the value itself.
+        detail: End of the message if the value may be shown: may repeat parts of the value.
         beside: The key next to the value without which there would be no mistake.
     """
 
@@ -77,7 +77,7 @@ def _typed(value: Any) -> Any:
 
 
 def _fit(value: str) -> str:
-    """A string that every file and every server accepts."""
+    """Check that every file and every server accepts a string."""
     if _UNFIT.search(value):
         raise PydanticCustomError("unfit_text", "a string in UTF-8 without NUL")
     return str(value)
@@ -104,7 +104,7 @@ def accepted_by(compiler: Callable[[str], Any]) -> AfterValidator:
 
 
 def listed(value: Any) -> Any:
-    """A string as a list of one."""
+    """Turn a string into a list with one entry."""
     return (value,) if isinstance(value, str) else value
 
 
@@ -165,7 +165,7 @@ Scalar = Annotated[
 """A string, a number, true or false."""
 
 OrNull = BeforeValidator(_typed)
-"""For a type or None: an empty variable, as in ``${SEED:-}``, is null."""
+"""Validator for a type or None: an empty variable, as in ``${SEED:-}``, is null."""
 
 Text = Annotated[str, AfterValidator(_fit), AfterValidator(_open_text)]
 """Any string that is UTF-8 and has no NUL."""
@@ -236,7 +236,7 @@ Globs = Annotated[AnyGlobs, Field(min_length=1)]
 
 
 def grouping_pattern(value: str | None, example: str) -> str | None:
-    """A regular expression with a group, or None; the example is one."""
+    """Check that a regular expression has a group; the message shows ``example``."""
     if value is not None:
         try:
             groups = re.compile(value).groups

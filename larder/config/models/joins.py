@@ -1,4 +1,4 @@
-"""What belongs to a sample: joins, annotations, missing parts."""
+"""Joins, annotations and missing parts of samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from larder.config.patterns import part_pattern
 _MOST_PATTERNS = 32
 
 Missing = Literal["refuse", "skip", "keep"]
-"""What to do about a sample that lacks a part."""
+"""The treatment of a sample that lacks a part."""
 
 
 class Annotations(Model):
@@ -68,7 +68,7 @@ class Annotations(Model):
 
 
 def _kind_of_join(value: Any) -> str:
-    """Which of both a value is, so that mistakes are reported for this one only."""
+    """Tell the kind of a join, so that mistakes are reported for this kind only."""
     return "(list)" if isinstance(value, list | tuple | str) else "(mapping)"
 
 

@@ -1,9 +1,9 @@
-"""Where data lives: a bucket of S3, a bucket of Google Cloud Storage, or a directory.
+"""Locations of data: a bucket of S3, a bucket of Google Cloud Storage, or a directory.
 
-Which of them it is follows from the scheme of ``url``, and with it which other keys there may be.
-Keys of another provider are accepted where they say nothing (null, empty or false), so that a file
-with variables fits a bucket as well as a directory. No key ever contains a credential. What only
-names something, such as a KMS key, is not parsed: a run asks the store in its first seconds.
+The scheme of ``url`` decides about the kind of location, and about the other keys that are allowed.
+Keys of another provider are accepted if null, empty or false, so that a file with variables fits a
+bucket as well as a directory. No key ever contains a credential. Names, such as of a KMS key, are
+not parsed: a run asks the store in its first seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NOUNS = {"s3": "a bucket of S3", "gs": "a bucket of Google Cloud Storage"}
 
 
 def _no_key(value: str) -> str:
-    """A name as it is; ``config.secret`` if it may be an access key, a secret or a token."""
+    """Refuse a name that may be an access key, a secret or a token (``config.secret``)."""
     if may_be_key(value):
         hint = "name the credentials, and keep them where the name is looked up"
         raise RuleError("must not contain credentials", code="config.secret", hint=hint)
@@ -116,7 +116,7 @@ class Location(Model):
 
     @property
     def access(self) -> Access:
-        """How the store is reached: by the keys that are fields of an `Access` too."""
+        """Access to the store: the keys that are also fields of `Access`."""
         shared = {field.name for field in fields(Access)} & type(self).model_fields.keys()
         return Access(**{name: getattr(self, name) for name in shared})
 
@@ -247,7 +247,7 @@ class Source(Location):
 
     @property
     def expands(self) -> bool:
-        """Whether some objects are replaced with what is in them."""
+        """Whether archives or tables are replaced with their members or rows."""
         return self.archives == "expand" or self.rows is not None
 
     @field_validator("inventory")

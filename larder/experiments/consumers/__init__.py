@@ -1,5 +1,4 @@
-"""What makes the configs of each consumer.
+"""Consumers, each a module or a package that makes configs.
 
-`base` says what a consumer has to have, and `registry` names them all; each is a module or a
-package of its own.
+`base` has the interface of consumers, and `registry` names all of them.
 """

@@ -1,4 +1,4 @@
-"""What a consumer has to have."""
+"""The interface of consumers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionCon
 
 
 class ConsumerConfigs(Protocol):
-    """What makes the configs of one kind of consumer; pure functions.
+    """Pure functions that make the configs of one kind of consumer.
 
     ``where`` names the template in errors.
     """
 
     DELIVERIES: tuple[str, ...]
-    """The deliveries that it can render; the others are refused."""
+    """Deliveries that the consumer can render; the others are refused."""
 
     TEMPLATE: str | None
-    """The default among its templates, which are in one folder: its path in
-    ``configs/experiments``; None if it takes none."""
+    """Path of the default template in ``configs/experiments``; None if the consumer takes none.
+    All templates of the consumer are in the same folder."""
 
     def config_files(
         self,
@@ -32,10 +32,10 @@ class ConsumerConfigs(Protocol):
         *,
         where: str,
     ) -> tuple[ConfigFile, ...]:
-        """The configs of a version, valid by the consumer's own rules.
+        """Make the configs of a version, valid by the consumer's own rules.
 
-        Those of a planned version are made to see whether something is refused, and not written.
+        Configs of a planned version are made only to find refusals, and are not written.
         """
 
     def command(self, output: Path, names: Sequence[str], cluster: Cluster) -> str:
-        """The command that submits the files of these names, which were written to a directory."""
+        """Return the command that submits the files ``names``, which were written to ``output``."""

@@ -1,8 +1,8 @@
-"""Croissant: what a version is, in the metadata format of MLCommons, release 1.0, as JSON-LD.
+"""Croissant: a version in the metadata format of MLCommons, release 1.0, as JSON-LD.
 
-Every shard is a file with its digest; in a bucket by https, which mlcroissant reads, without
-credentials. The classes are a record set; so is each split whose shards
-are tar archives, with the members as records. https://docs.mlcommons.org/croissant/docs/croissant-spec.html
+Every shard is a file with its digest. URLs in a bucket are https, which mlcroissant reads, without
+credentials. The classes are a record set; so is each split whose shards are tar archives, with the
+members as records. https://docs.mlcommons.org/croissant/docs/croissant-spec.html
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def config_files(
     *,
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
-    """``croissant.json``."""
+    """Make ``croissant.json``."""
     root = _root(delivered, cluster)
     files = contents.shard_files()
     records, sets = [], []
@@ -81,7 +81,7 @@ def config_files(
 
 
 def _root(delivered: DeliveredVersion, cluster: Cluster) -> str:
-    """The dataset's root, as mlcroissant opens it."""
+    """Return the dataset's root, as mlcroissant opens it."""
     root, access = parse_url(delivered.root.rstrip("/")), cluster.storage.access
     if root.is_directory:
         return delivered.root.removeprefix("file://")

@@ -1,11 +1,11 @@
 """Kubernetes: a Pod, a Job, or a TrainJob of Kubeflow, with the data in its first container.
 
-Environment variables say where the data is: ``LARDER_LOCATION`` for `larder.open`, and for each
-split the shards as a brace pattern, or a list of them, for everybody else. A directory is mounted,
-from a persistent volume claim or from the node. From a bucket, jobs stream, and what they keep is
-in a volume of the node; or an init container downloads everything to it (``larder warm``). A
-TrainJob gets volumes as a patch of its runtime (Kubeflow Trainer, ``runtimePatches``), in the
-container ``node`` of the job ``node``, which the runtimes of Kubeflow have.
+Environment variables name the data: ``LARDER_LOCATION`` for `larder.open`; for other readers, the
+shards of each split as a brace pattern or a list. A directory is mounted, from a persistent volume
+claim or from the node. From a bucket, jobs stream and keep downloads in a volume of the node; or an
+init container downloads everything to the volume (``larder warm``). A TrainJob gets volumes as a
+patch of its runtime (Kubeflow Trainer, ``runtimePatches``), in the container ``node`` of the job
+``node``, which the runtimes of Kubeflow have.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _VERSIONS = {"Pod": "v1", "Job": "batch/v1", "TrainJob": "trainer.kubeflow.org/v
 _DATA, _CACHE = "larder-data", "larder-cache"
 _CACHE_PATH = "/var/cache/larder"
 _MANAGER = "larder/emit"
-"""Who has written a patch of a runtime."""
+"""Manager of Larder's patches of a runtime."""
 
 _NODE = "node"
 
@@ -54,7 +54,7 @@ Problem = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Volume:
-    """A volume and where containers see it; ``source`` is what Kubernetes calls a volume source."""
+    """A volume and its path in containers; ``source`` is a volume source of Kubernetes."""
 
     name: str
     path: str
@@ -75,7 +75,7 @@ def config_files(
     *,
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
-    """The manifest of the job, checked."""
+    """Make the manifest of the job, checked."""
     config = copy.deepcopy(template)
     kind = config.get("kind")
     if kind not in list(_VERSIONS):
@@ -152,7 +152,7 @@ def _without_conflicts(
     access: Mapping[str, str],
     conflicts: Conflicts,
 ) -> Conflicts:
-    """Take what is in the way out of the template, or refuse it."""
+    """Take conflicting entries out of the template, or refuse them."""
     in_the_way = partial(_in_the_way, volume, access)
     if config["kind"] == "TrainJob":
         for key in ("trainer", "runtimePatches", "podTemplateOverrides"):
@@ -169,7 +169,7 @@ def _without_conflicts(
 
 
 def _place(delivered: DeliveredVersion, cluster: Cluster) -> tuple[str, _Volume]:
-    """The dataset's root as the container sees it, and the volume that the container gets."""
+    """Return the dataset's root as the container sees it, and the volume for the container."""
     delivery = delivered.delivery.delivery
     if delivery not in ("stream", "download"):
         return _mounted(delivered, cluster)
@@ -181,7 +181,7 @@ def _place(delivered: DeliveredVersion, cluster: Cluster) -> tuple[str, _Volume]
 
 
 def _mounted(delivered: DeliveredVersion, cluster: Cluster) -> tuple[str, _Volume]:
-    """The dataset's root in the container, and the volume that has it."""
+    """Return the dataset's root in the container, and its volume."""
     where = f"cluster {cluster.name}: nodes.mounts"
     binding = bind(delivered.storage_url, cluster.nodes.mounts, where=where)
     named = {"volume": False, "bind_mount": True}.get(delivered.delivery.delivery)
@@ -197,7 +197,10 @@ def _mounted(delivered: DeliveredVersion, cluster: Cluster) -> tuple[str, _Volum
 
 
 def _cache_volume(cluster: Cluster) -> _Volume:
-    """Where downloads are kept: for all pods of a node if the cluster names a directory of it."""
+    """Return the volume of downloads.
+
+    If the cluster names a directory of the node, all pods of the node share the downloads.
+    """
     downloads = cluster.nodes.downloads
     if downloads is None:
         return _Volume(_CACHE, _CACHE_PATH, False, {"emptyDir": {}})
@@ -215,7 +218,7 @@ def _entry(volume: _Volume) -> dict[str, Any]:
 def _warming(
     container: Mapping[str, Any], location: str, volume: _Volume, mounted: Sequence[_Volume]
 ) -> dict[str, Any]:
-    """An init container that downloads the version, in the image of the one that trains."""
+    """Make an init container that downloads the version, in the image of the training container."""
     fields = ("image", "imagePullPolicy", "envFrom", "env", "securityContext")
     shared = {name: copy.deepcopy(container[name]) for name in fields if name in container}
     command = ["larder", "warm", location.replace("$", "$$"), "--to", volume.path]
@@ -228,7 +231,7 @@ def _variable(name: str, value: str) -> dict[str, Any]:
 
 
 def _parts(config: dict[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
-    """The specification of the pod, its first container, and the variables of that."""
+    """Return the specification of the pod, its first container, and the container's variables."""
     spec = section(config, "spec", dict, where)
     if config["kind"] == "TrainJob":
         trainer = section(spec, "trainer", dict, where)
@@ -254,7 +257,7 @@ def _in_the_way(volume: _Volume, access: Mapping[str, str], entry: Any) -> bool:
 
 
 def _patch(volume: _Volume) -> dict[str, Any]:
-    """A patch of the runtime of a TrainJob: its own fields have no volumes."""
+    """Make a patch of the runtime of a TrainJob: its own fields have no volumes."""
     container = {"name": _NODE, "volumeMounts": [volume.mount]}
     pod = {"volumes": [_entry(volume)], "containers": [container]}
     job = {"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}
@@ -266,7 +269,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 
 def _problems(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """Rules for the fields that are emitted, and those without which no job begins."""
+    """Check the emitted fields, and the fields without which no job begins."""
     kind, spec = config["kind"], config["spec"]
     if config.get("apiVersion") != _VERSIONS[kind]:
         yield "apiVersion", f"must be {_VERSIONS[kind]}"

@@ -22,7 +22,7 @@ def config_files(
     *,
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
-    """``dataset.json``; shards of which the version omits samples are not named."""
+    """Make ``dataset.json``; no shards are named if the version omits samples of them."""
     root = delivered.root.removeprefix("file://")
     files = contents.shard_files() if delivered.delivery.shards else {}
     document = {

@@ -1,9 +1,9 @@
-"""Slurm: an sbatch script, with environment variables that say where the data is.
+"""Slurm: an sbatch script, with environment variables that name the place of the data.
 
 The template's lines stay as they are. Below its ``#SBATCH`` lines come the variables, as in a job
-of Kubernetes; every step gets them, whatever ``sbatch --export`` says. For a download, a step with
-a task on each node runs ``larder warm`` before the line that launches the training. Ranks are
-those that srun numbers (`larder.readers.launcher`).
+of Kubernetes; every step gets the variables, whatever ``sbatch --export`` says. For a download, a
+step with a task on each node runs ``larder warm`` before the line that launches the training. srun
+numbers the ranks (`larder.readers.launcher`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def config_files(
     *,
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
-    """The script, which sbatch accepts."""
+    """Write the script, which sbatch accepts."""
     lines = _lines(template, where)
     conflicts = Conflicts(where, delivered.replaces)
     access = _access(delivered, cluster)
@@ -88,7 +88,7 @@ def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
 
 
 def _lines(template: Mapping[str, Any], where: str) -> list[str]:
-    """The lines of a script that sbatch accepts, and in which variables can be set."""
+    """Split a shell script into lines; refuse other texts, and scripts that sbatch refuses."""
     text = template.get("script")
     if not isinstance(text, str) or not _SHELL.fullmatch(text.partition("\n")[0]):
         message = "not a script of a shell: it does not begin with a line such as #!/bin/bash"
@@ -105,7 +105,10 @@ def _is_comment(line: str) -> bool:
 def _without_conflict(
     lines: Sequence[str], number: int, access: Mapping[str, str], conflicts: Conflicts
 ) -> str:
-    """The line, or one that does nothing if it only names another version, region or endpoint."""
+    """Replace a line that names another version, region or endpoint by ``:``, and record it.
+
+    Refuse to replace a line that does more.
+    """
     line, previous = lines[number], lines[number - 1]
     is_read = line.startswith(_DIRECTIVE) or not _is_comment(line)
     sets = _SET.findall(line) if is_read else []
@@ -128,7 +131,7 @@ def _is_other(name: str, value: str, access: Mapping[str, str]) -> bool:
 
 
 def _end_of_directives(lines: Sequence[str]) -> int:
-    """How many lines sbatch has read at the last option: it stops at the first command."""
+    """Count the lines up to the last option that sbatch reads; it stops at the first command."""
     head = takewhile(lambda line: not line.strip() or _is_comment(line), lines)
     return max(
         number for number, line in enumerate(head, 1) if number == 1 or line.startswith(_DIRECTIVE)
@@ -136,7 +139,7 @@ def _end_of_directives(lines: Sequence[str]) -> int:
 
 
 def _node_count(head: Sequence[str], cluster: Cluster, where: str) -> Iterator[str]:
-    """The option with the number of nodes; refused if the template has another number."""
+    """Yield the option with the number of nodes if it is missing; refuse another number."""
     options = [line.removeprefix(_DIRECTIVE) for line in head if line.startswith(_DIRECTIVE)]
     counts = [count for line in options for count in _NODES.findall(line.partition(" #")[0])]
     if not counts:
@@ -159,7 +162,7 @@ def _exports(
 
 
 def _access(delivered: DeliveredVersion, cluster: Cluster) -> dict[str, str]:
-    """The variables that say how to reach the bucket; none if training reads a directory."""
+    """Return the variables for reaching the bucket; empty if training reads a directory."""
     if delivered.delivery.delivery == "bind_mount":
         return {}
     downloads = cluster.nodes.downloads
@@ -169,7 +172,7 @@ def _access(delivered: DeliveredVersion, cluster: Cluster) -> dict[str, str]:
 
 
 def _root(delivered: DeliveredVersion, cluster: Cluster) -> str:
-    """The dataset's root as training sees it."""
+    """Return the dataset's root as training sees it."""
     where, delivery = f"cluster {cluster.name}", delivered.delivery.delivery
     root = delivered.root.rstrip("/")
     if delivery == "bind_mount":
@@ -192,7 +195,7 @@ def _downloads(cluster: Cluster) -> Downloads:
 
 
 def _launch(body: Sequence[str], where: str) -> int:
-    """The number of the line that launches the training."""
+    """Return the number of the line that launches the training."""
     for number, (previous, line) in enumerate(pairwise(("", *body))):
         if _LAUNCH.match(line) and not previous.endswith("\\"):
             return number
@@ -201,7 +204,7 @@ def _launch(body: Sequence[str], where: str) -> int:
 
 
 def _warming(delivered: DeliveredVersion, downloads: Downloads) -> tuple[str, ...]:
-    """A step that downloads the version on every node; the job ends if it fails."""
+    """Write a step that downloads the version on every node; the job ends if the step fails."""
     place = normal(downloads.host_path)
     warm = shlex.join(["larder", "warm", delivered.location, "--to", place])
     cache = shlex.quote(f"{place}/cache")

@@ -1,4 +1,4 @@
-"""What consumers have in common: parts of a template, what it must not have, and its text."""
+"""Common code of consumers: parts of a template, conflicts with a template, and its text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from larder.experiments.delivery import LOCATION, DeliveredVersion, VersionConte
 
 
 def section(config: dict[str, Any], key: str, kind: type[Any], where: str, place: str = "") -> Any:
-    """The template's own section, or a new one, as part of ``config``; ``place`` is that of it."""
+    """Return a section of ``config``, created if missing; errors put ``place`` before ``key``."""
     if config.get(key) is None:
         config[key] = kind()
     if not isinstance(config[key], kind):
@@ -35,7 +35,7 @@ def refused(message: str, where: str, hint: str) -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """What a template sets in the place of something that Larder sets: refused, or replaced."""
+    """Entries of a template that Larder sets, too: refused, or replaced."""
 
     where: str
     replaces: bool
@@ -62,7 +62,7 @@ class Conflicts:
             self.places.append(f"{place}{key}")
 
     def check(self) -> None:
-        """Refuse what the template sets in the place of something, unless that was replaced."""
+        """Refuse the template if there were conflicts, unless they are replaced."""
         if self.places and not self.replaces:
             places = "; ".join(sorted(self.places))
             message = f"the template sets or hides what Larder sets: {places}"
@@ -71,7 +71,7 @@ class Conflicts:
 
 
 def is_stale(variable: Any) -> bool:
-    """Whether a variable, or an entry that sets one, says where another version is."""
+    """Whether a variable, or an entry that sets a variable, names the place of a version."""
     if isinstance(variable, dict):
         variable = variable.get("name")
     return _ADDRESS.fullmatch(str(variable).partition("=")[0]) is not None
@@ -84,7 +84,10 @@ _PREFERRED = {"AWS_ENDPOINT_URL": "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION": "
 
 
 def overrides(name: Any, value: Any, variables: Mapping[str, str]) -> bool:
-    """Whether a variable would give one of these, or one that clients prefer, another value."""
+    """Whether a variable gives another value to one of ``variables``.
+
+    Variables that clients prefer, such as AWS_REGION, count, too.
+    """
     return any(
         name in (each, _PREFERRED.get(each, each)) and value != wanted
         for each, wanted in variables.items()
@@ -92,7 +95,7 @@ def overrides(name: Any, value: Any, variables: Mapping[str, str]) -> bool:
 
 
 def node_count_refusal(asked: object, cluster: Cluster, where: str) -> ConfigError:
-    """The error for a template that asks for another number of nodes than the cluster file."""
+    """Return the error for a template with another number of nodes than the cluster file."""
     rule = f"nodes.count of the cluster file is {cluster.nodes.count}"
     hint = "fix the template or the cluster file"
     message = f"the template asks for {asked} nodes, but {rule}"
@@ -100,7 +103,7 @@ def node_count_refusal(asked: object, cluster: Cluster, where: str) -> ConfigErr
 
 
 def job_name(delivered: DeliveredVersion) -> str:
-    """A name that SageMaker and Kubernetes accept, with room for 24 more characters of 63.
+    """Make a name that SageMaker and Kubernetes accept, with room for 24 more characters of 63.
 
     A dataset's may have underscores.
     """
@@ -111,7 +114,7 @@ def job_name(delivered: DeliveredVersion) -> str:
 def header_lines(
     delivered: DeliveredVersion, contents: VersionContents, cluster: Cluster
 ) -> tuple[str, ...]:
-    """What a config says of itself, in comments."""
+    """List the lines of the comment at the head of a config."""
     return (
         f"Made by Larder for the cluster {cluster.name}; rewritten by every run.",
         f"dataset: {delivered.dataset}",
@@ -124,7 +127,7 @@ def header_lines(
 def addresses(
     delivered: DeliveredVersion, contents: VersionContents, root: str
 ) -> Iterator[tuple[str, str]]:
-    """The variables that say where the version and its shards are, where training sees ``root``."""
+    """Yield the variables with the version and its shards, for training that sees ``root``."""
     yield LOCATION, f"{root}/versions/{delivered.version}"
     splits: dict[str, str] = {}
     for split, facts in sorted(contents.splits.items()):
@@ -142,7 +145,7 @@ def addresses(
 
 
 def bucket_access(cluster: Cluster, cache_dir: str | None) -> dict[str, str]:
-    """The variables that say how to reach the bucket, and where to keep what is read from it."""
+    """Return the variables for reaching the bucket, and for keeping its downloads."""
     variables = {"LARDER_CACHE_DIR": cache_dir}
     if parse_url(cluster.storage.url).scheme == "s3":
         access = cluster.storage.access
@@ -158,11 +161,11 @@ _AMBIGUOUS = re.compile(
 
 
 class _Representer(Representer):
-    """Quotes strings that some reader would take for something else."""
+    """Quotes strings that some reader would take for other values."""
 
     def represent_text(self, text: str) -> ScalarNode:
-        # YAML 1.1 has more words and numbers than 1.2, which Determined reads: 12e4 is one in 1.2
-        # only. Only double quotes escape Unicode line breaks.
+        # YAML 1.1 has more words and numbers than 1.2, which Determined reads; 12e4 is a number in
+        # 1.2 only. Only double quotes escape Unicode line breaks.
         style = '"' if not text.isprintable() else "'" if _AMBIGUOUS.match(text) else None
         node: ScalarNode = self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
         return node
@@ -176,9 +179,9 @@ def comments(header: Iterable[str]) -> str:
 
 
 def to_yaml(config: Mapping[str, Any], header: Iterable[str] = (), where: str = "") -> str:
-    """The file's text, the same for the same template and values, after ``header`` as a comment.
+    """Write a config as YAML after a comment; equal templates and values give equal texts.
 
-    It is read again, and refused if other values come back.
+    The text is read again, and refused if other values come back.
     """
     text = io.StringIO()
     comment = comments(header)
@@ -197,7 +200,7 @@ def to_yaml(config: Mapping[str, Any], header: Iterable[str] = (), where: str = 
 
 
 def _bare(value: Any) -> Any:
-    """The values alone, so that true is not 1, and no number is equal to one with other digits."""
+    """Return plain values for comparison: true differs from 1, and 1.0 from 1."""
     if isinstance(value, Mapping):
         return {key: _bare(each) for key, each in value.items()}
     return list(map(_bare, value)) if isinstance(value, list | tuple) else repr(value)

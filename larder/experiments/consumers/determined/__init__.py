@@ -1,1 +1,1 @@
-"""Determined: experiment configs, and what its releases make of them."""
+"""Determined: experiment configs, and differences between its releases."""

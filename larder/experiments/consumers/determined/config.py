@@ -1,7 +1,7 @@
 """Determined experiment configs: a template, merged with the location of the data.
 
-The fields are those of Determined's experiment configuration reference, release 0.38; training
-code reads ``data`` with ``context.get_data_config()`` or ``det.get_cluster_info().user_data``.
+Fields are named as in Determined's experiment configuration reference, release 0.38. Training code
+reads ``data`` with ``context.get_data_config()`` or ``det.get_cluster_info().user_data``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ DELIVERIES: tuple[str, ...] = (
 TEMPLATE: str | None = "default.yaml"
 
 _CACHE_DIR = "LARDER_CACHE_DIR"
-"""Where readers keep indexes and cache files that they download."""
+"""Variable with the directory in which readers keep downloaded indexes and cache files."""
 
 _INCLUDES = (0, 19, 9)
 """The first release that was seen to have ``det experiment create --include``."""
@@ -85,7 +85,7 @@ def config_files(
     *,
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
-    """The experiment config of a version, validated, and what goes beside the model code."""
+    """Make the experiment config of a version, validated, and the files beside the model code."""
     replaced: list[str] = []
     config = render(template, delivered, contents, cluster, where=where, replaced=replaced)
     validate(config, cluster.consumer.release, where=where)
@@ -116,7 +116,7 @@ def config_files(
 
 
 def _shard_files(contents: VersionContents) -> Iterator[tuple[str, str]]:
-    """The shards with their digests, and what names them."""
+    """Yield the shards with their digests, then indexes and lists with ``-``."""
     for files in contents.shard_files().values():
         yield from ((file.sha256, file.path) for file in files)
     for split in contents.splits.values():
@@ -124,7 +124,10 @@ def _shard_files(contents: VersionContents) -> Iterator[tuple[str, str]]:
 
 
 def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
-    """The line that submits the experiment; the output directory may be that of the model code."""
+    """Return the line that submits the experiment.
+
+    The output directory may also be the directory of the model code.
+    """
     config = shlex.quote(str(output / "experiment.yaml"))
     create = f"det experiment create {config}"
     emitted = {name.partition("/")[0] for name in names}
@@ -148,7 +151,7 @@ def render(
 ) -> dict[str, Any]:
     """Merge a template with the facts about a version; see `placed`.
 
-    Paths and URLs in ``data`` are those that a training container sees.
+    Paths and URLs in ``data`` are as a training container sees them.
     """
     config, root = placed(template, delivered, cluster, where=where, replaced=replaced)
     data = config["data"]
@@ -174,8 +177,7 @@ def placed(
     where: str = "",
     replaced: list[str] | None = None,
 ) -> tuple[dict[str, Any], str]:
-    """Add to a template how containers reach the data, without what is only known of a published
-    version.
+    """Add to a template how containers reach the data, without facts that need publishing.
 
     The template's content is kept in its order, with its comments; ``name`` is added if it is
     missing, or ``description`` in releases that have no ``name``.
@@ -183,16 +185,16 @@ def placed(
     Args:
         template: The experiment without its data; not modified.
         delivered: The version.
-        cluster: Where training runs.
+        cluster: The cluster on which training runs.
         where: Names the template in errors.
-        replaced: Gets the places of what was replaced.
+        replaced: Receives the places of replaced entries.
 
     Returns:
         The config, with the fields of ``data`` that name the directory or the bucket, and the
         dataset's root as a container sees it.
 
     Raises:
-        ConfigError: ``config.template`` if the template already sets what Larder sets,
+        ConfigError: ``config.template`` if the template already sets one of Larder's fields,
             ``config.path`` for an unusable mount, ``config.invalid_value`` for a volume whose mount
             has no claim.
     """
@@ -276,7 +278,7 @@ def _add_downloads(merged: Template, cluster: Cluster) -> None:
 
 
 def _location(delivered: DeliveredVersion, cluster: Cluster) -> str:
-    """The version as a container sees it in the storage."""
+    """Return the version as a container sees it in the storage."""
     if not parse_url(delivered.storage_url).is_directory:
         return delivered.location
     mount = bind(delivered.storage_url, cluster.nodes.mounts)
@@ -284,7 +286,7 @@ def _location(delivered: DeliveredVersion, cluster: Cluster) -> str:
 
 
 def _downloads(cluster: Cluster) -> str:
-    """Where containers keep what they download."""
+    """Return the directory in which containers keep downloads."""
     downloads = cluster.nodes.downloads
     return normal(downloads.container_path) if downloads else "/tmp/larder"  # noqa: S108
 
@@ -298,7 +300,7 @@ def _has_data_layer(cluster: Cluster) -> bool:
 
 
 def _data_layer(delivered: DeliveredVersion, cluster: Cluster) -> dict[str, str]:
-    """Where the data layer keeps its caches: beside Larder's own folder in the storage."""
+    """Place the caches of the data layer beside Larder's own folder in the storage."""
     storage, downloads = parse_url(delivered.storage_url), cluster.nodes.downloads
     if storage.is_directory:
         path = f"{normal(storage.rest)}/data_layer"
@@ -326,7 +328,7 @@ def _split(split: DeliveredSplit, delivered: DeliveredVersion, root: str) -> dic
 
 
 def _shards(split: DeliveredSplit, delivered: DeliveredVersion, root: str) -> dict[str, Any]:
-    """The names of the shards, for whoever reads them without Larder."""
+    """Name the shards, for training code that reads without Larder."""
     if not delivered.delivery.shards:
         return {}
     indexes = {kind: f"{root}/{path}" for kind, path in sorted(split.indexes.items())}
@@ -338,7 +340,7 @@ def _shards(split: DeliveredSplit, delivered: DeliveredVersion, root: str) -> di
 
 
 def _rest(path: str, root: str) -> str:
-    """``path`` relative to ``root``, without a trailing slash; both may be URLs or paths."""
+    """Make ``path`` relative to ``root``, without a trailing slash; both may be URLs or paths."""
     path, root = path.removeprefix("file://"), root.removeprefix("file://")
     rest = under(path, root)
     assert rest is not None or not (path.startswith("/") or "://" in path), f"{path} not in {root}"

@@ -2,9 +2,9 @@
 
 Determined's entrypoint sources ``startup-hook.sh`` in bash, with ``-e`` and ``-x``, whenever a
 container starts, before ranks do. So the hook runs in a subshell, which prints no commands and
-leaves nothing behind, and fails the trial if it fails. What it runs takes a lock, writes under
-temporary names, compares digests, and does what was not done before. Where Python is too old for
-Larder, the client of the bucket that Determined brings copies the shards.
+leaves nothing behind, and a failure fails the trial. The program in the hook takes a lock, writes
+under temporary names, compares digests, and continues earlier work. If Python is too old for
+Larder, the bucket client that Determined brings copies the shards.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from larder.experiments.delivery import DeliveredVersion
 
 NAME = "startup-hook.sh"
 SIGNATURE = "# Made by Larder"
-"""How the file begins: one that begins differently is the user's own."""
+"""Beginning of the file: a file that begins differently is the user's own."""
 
 
 def startup_hook(delivered: DeliveredVersion, directory: str) -> str:
-    """The script that downloads a version to ``DIRECTORY/larder/DATASET``."""
+    """Write the script that downloads a version to ``DIRECTORY/larder/DATASET``."""
     return _script(delivered, (delivered.location, directory), _WITH_LARDER)
 
 
 def hook_without_larder(
     delivered: DeliveredVersion, directory: str, files: Iterable[tuple[str, str]], endpoint: str
 ) -> str:
-    """The same for Python 3.6 and later; ``files`` are digests, or ``-``, and paths."""
+    """Like `startup_hook`, for Python 3.6 and later; ``files`` are digests, or ``-``, and paths."""
     root = parse_url(delivered.root.rstrip("/"))
     place = f"{directory}/larder/{delivered.dataset}"
     lines = "\n".join(f"{digest} {path}" for digest, path in files)

@@ -1,4 +1,4 @@
-"""Data beside the model code: the limit of what Determined packs and sends, and what it leaves out.
+"""Data beside the model code: the limit of files that Determined sends, and files left out.
 
 Source: ``determined/common/context.py``, releases 0.19.9 to 0.38.1.
 """
@@ -37,11 +37,11 @@ _IGNORED = (
     ".mypy_cache/",
     "/shared_fs",
 )
-"""What is left out in any case."""
+"""Patterns of files that are left out in any case."""
 
 
 def inline_mark(delivered: DeliveredVersion, contents: VersionContents) -> ConfigFile:
-    """The file that says which version is beside the model code."""
+    """Make the file that names the version beside the model code."""
     mark = {"dataset": delivered.dataset, "version": delivered.version, "digest": contents.digest}
     return ConfigFile(f"{INLINE}/larder.json", f"{json.dumps(mark, indent=1)}\n", with_data=True)
 
@@ -52,9 +52,9 @@ def check_context(
     """Refuse files that Determined would leave out, or not accept with the rest of the directory.
 
     Args:
-        files: The size of each file that is to be written, by its path in the directory.
+        files: The size of each new file, by its path in the directory.
         directory: The directory to submit, which may have model code and a ``.detignore``.
-        limit_bytes: How much may be sent.
+        limit_bytes: The most bytes that may be sent.
         replaced: A folder in the directory that will have these files only.
 
     Raises:
@@ -90,7 +90,7 @@ def _ignored(directory: Path) -> GitIgnoreSpec:
 
 
 def _present(directory: Path, ignored: GitIgnoreSpec) -> Iterator[tuple[str, int]]:
-    """The files of the directory that Determined sends, and their sizes."""
+    """Yield the files of the directory that Determined sends, and their sizes."""
     for folder, folders, names in os.walk(directory):
         place = Path(folder).relative_to(directory)
         folders[:] = [each for each in folders if not ignored.match_file(f"{place / each}/")]

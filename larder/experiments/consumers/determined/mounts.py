@@ -1,8 +1,8 @@
-"""Which bind mounts let containers of Determined see a directory, and the rules for them. Pure.
+"""Bind mounts that let containers of Determined see a directory, and the rules for mounts. Pure.
 
-Paths are normalised and compared as strings; a relative ``host_path`` and a ``container_path`` of
-``.`` are all that Determined's schemas refuse, and the other rules prevent failures in agents and
-in the merging of configs.
+Paths are normalised and compared as strings. Determined's schemas refuse only a relative
+``host_path`` and a ``container_path`` of ``.``; the other rules prevent failures in agents and in
+the merging of configs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from larder.config.urls import parse_url
 from larder.errors import ConfigError
 
 WORK_DIR = "/run/determined/workdir"
-"""Where Determined puts the model code; a relative ``container_path`` is joined to it."""
+"""Determined's directory for model code; a relative ``container_path`` is joined to this path."""
 
 _UNREADABLE = re.compile(r"[{}\\]|::")  # special in brace patterns
 
@@ -27,7 +27,7 @@ _UNREADABLE = re.compile(r"[{}\\]|::")  # special in brace patterns
 class Binding:
     """One mount, normalised, and the path of the storage in the container.
 
-    ``claim`` is the persistent volume claim that it is, if any.
+    ``claim`` is the persistent volume claim behind the mount, if any.
     """
 
     host_path: str
@@ -45,7 +45,7 @@ def bind(storage_url: str, mounts: Sequence[Mount], *, where: str = "") -> Bindi
 
     Raises:
         ConfigError: ``config.path``: the directory is not absolute, a mount breaks a rule, or the
-            directory is inside none or several of them.
+            directory is inside no mount or several mounts.
     """
     directory = _directory(storage_url)
     usable = mounts or (Mount(host_path=directory, container_path=directory),)
@@ -93,12 +93,12 @@ def _refused(message: str, where: str, hint: str) -> ConfigError:
 
 
 def normal(path: str) -> str:
-    """The path without ``//``, ``/./`` and trailing slashes."""
+    """Normalise a path, without ``//``, ``/./`` and trailing slashes."""
     return re.sub(r"^//", "/", posixpath.normpath(path))
 
 
 def under(path: str, directory: str) -> str | None:
-    """``path`` relative to ``directory``, empty for itself; None if it is not inside."""
+    """Return ``path`` relative to ``directory``, empty if equal; None if not inside."""
     path, directory = path.rstrip("/"), directory.rstrip("/")
     if path == directory:
         return ""
@@ -106,20 +106,20 @@ def under(path: str, directory: str) -> str | None:
 
 
 def hides(path: Any, mount: str) -> bool:
-    """Whether what is mounted at a path hides what Larder mounts at another."""
+    """Whether a mount at a path hides Larder's own mount."""
     return isinstance(path, str) and under(normal(path), mount) is not None
 
 
 def container_target(container_path: str) -> str:
-    """Where Determined mounts a ``container_path``: absolute and normalised."""
+    """Return Determined's path for a ``container_path``, absolute and normalised."""
     return normal(posixpath.join(WORK_DIR, container_path))
 
 
 def mount_problems(mounts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """What is wrong with bind mounts whose fields have the right types.
+    """Check bind mounts whose fields have the right types.
 
     Yields:
-        The field, such as ``0.host_path``, and the rule it breaks.
+        The field, such as ``0.host_path``, and the broken rule.
     """
     seen: dict[str, int] = {}
     for number, mount in enumerate(mounts):

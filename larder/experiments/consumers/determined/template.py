@@ -1,4 +1,4 @@
-"""A template of an experiment, with what Larder puts into it, and the conflicts between them."""
+"""A template of an experiment, Larder's additions, and the conflicts between both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OLD_IMAGE = re.compile(r"determinedai/(?:environments:(?!py-3\.1\d)|pytorch-ten
 
 
 def slots_of(template: Mapping[str, Any]) -> int | None:
-    """``resources.slots_per_trial``; None if it is missing or no whole number."""
+    """Return ``resources.slots_per_trial``; None if it is missing or no whole number."""
     slots = _field(template, "resources", "slots_per_trial")
     return slots if isinstance(slots, int) and not isinstance(slots, bool) else None
 
@@ -43,18 +43,18 @@ def _field(template: Mapping[str, Any], section: str, key: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What becomes the config; its own content keeps its order and its comments.
+    """A template that becomes the config; its own content keeps its order and its comments.
 
     Attributes:
-        config: The experiment; it is modified.
-        conflicts: What it sets in the place of something, which is taken out.
+        config: The experiment; modified in place.
+        conflicts: Entries of the template in the place of Larder's, which are taken out.
     """
 
     config: dict[str, Any]
     conflicts: Conflicts
 
     def set_data(self, data: Mapping[str, Any], names: Collection[str]) -> None:
-        """Set fields of ``data``, of which the template may have none of these names."""
+        """Set fields of ``data``; fields of the template with one of ``names`` are conflicts."""
         present = self._section("data", dict)
         for name in sorted(names & present.keys()):
             self.conflicts.drop_key(present, name, "data.")
@@ -92,7 +92,7 @@ class Template:
         self._child(container, "volumeMounts", list, place).append(mount)
 
     def _drop_mounts(self, path: str) -> None:
-        """Take out what would be mounted at a path of containers or below it, and our volume."""
+        """Take out mounts at or below a path of containers, and Larder's own volume."""
         for key in ("bind_mounts", "environment"):
             self.conflicts.drop(self.config.get(key), key, partial(_in_the_way, path))
 
@@ -138,7 +138,7 @@ class Template:
         self.conflicts.drop(self.config.get("environment"), "environment", is_stale)
 
     def _section(self, place: str, kind: type[Any]) -> Any:
-        """A mapping or list of the template, or a new one, at a path of keys."""
+        """Return the mapping or list of the template at a path of keys; create a missing one."""
         inside, done = self.config, ""
         *path, last = place.split(".")
         for key in path:

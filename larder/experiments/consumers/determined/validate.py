@@ -1,9 +1,9 @@
 """A model of a Determined experiment: the fields that Larder emits, and the rules for them.
 
 Determined checks an experiment in its master, so a mistake shows only on submission. The model
-follows its schemas (``schemas/expconf/v0``, releases 0.14.2 to 0.38) for the emitted fields; other
-known fields are not checked, only that the release has them. The rules are those that the schemas
-do not express, each with its source.
+follows its schemas (``schemas/expconf/v0``, releases 0.14.2 to 0.38) for the emitted fields; of
+other known fields, only their presence in the release is checked. The rules are those that the
+schemas do not express, each with its source.
 """
 
 from __future__ import annotations
@@ -151,14 +151,14 @@ class DeterminedExperiment(_Fields):
 
 
 def determined_keys(release: str) -> frozenset[str]:
-    """The top-level keys of an experiment of that Determined release."""
+    """Return the top-level keys of an experiment in a Determined release."""
     number = release_number(release)
     keys = frozenset(key for key in _KEYS if number >= _SINCE.get(key, _SCHEMAS))
     return keys - {"data_layer"} if number >= (0, 19, 10) else keys
 
 
 def title_key(release: Release) -> str:
-    """The key of what an experiment is called."""
+    """Return the key of an experiment's name."""
     return "name" if release >= _SINCE["name"] else "description"
 
 

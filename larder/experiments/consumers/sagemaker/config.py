@@ -1,11 +1,11 @@
 """SageMaker training jobs: a template, which is the request without its data, with channels.
 
 Every split is a channel, which a container sees as ``/opt/ml/input/data/SPLIT``. The channel
-``larder`` has what `larder.open` needs to find samples in the shards: documents and indexes.
+``larder`` has documents and indexes, with which `larder.open` finds samples in the shards.
 
-A channel is a prefix where a split has one to itself, else a manifest, which is written into the
-bucket, next to the version. In fast file mode there are no manifests: a split of several segments
-has a channel for each, ``train``, ``train.2`` and so on.
+A channel is a prefix if the split has a prefix of its own, else a manifest, which is written into
+the bucket, next to the version. In fast file mode there are no manifests: a split of several
+segments has a channel for each segment, ``train``, ``train.2`` and so on.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _SCRATCH_GIB = 10
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What a channel reads: objects below the dataset's root, or with a slash at its end a prefix.
+    """The objects of a channel: keys below the dataset's root, or a prefix, which ends in a slash.
 
-    ``count`` is how many objects there are. ``bytes`` is their size, which prefixes of a split that
-    has several do not say.
+    ``count`` is the number of objects, ``bytes`` their size. ``bytes`` is 0 if the size is not
+    known: for the prefixes of a split with several prefixes.
     """
 
     channel: str
@@ -73,7 +73,7 @@ def config_files(
     *,
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
-    """The request of a version, checked, after the manifests that it names."""
+    """Make the manifests of a version, then its request, which is checked."""
     request = json.loads(json.dumps(template))  # without comments
     request.setdefault("TrainingJobName", job_name(delivered))
     delivery = delivered.delivery.delivery
@@ -135,13 +135,13 @@ def _name(channel: Any) -> Any:
 def _sources(
     delivered: DeliveredVersion, contents: VersionContents, cluster: Cluster
 ) -> Iterator[_Source]:
-    """The sources of all splits that have shards; refuses what a mode cannot read."""
+    """Yield the sources of all splits with shards; refuse shards that a mode cannot read."""
     delivery, consumer = delivered.delivery.delivery, cluster.consumer
     for name, split in sorted(contents.splits.items()):
         if not split.shards:
             continue
         keys = tuple(key for pattern in split.patterns for key in expand_braces(pattern))
-        # A shard of RecordIO has files of text beside it, which are no records.
+        # Files of text beside a shard of RecordIO are no records.
         is_record_io = keys[0].endswith(".rec")
         records_only = delivery == "pipe" or consumer.sharded
         bare = (is_record_io and records_only) or consumer.augmented
@@ -200,7 +200,7 @@ def _channel(
 def _index_channel(
     source: _Source, delivered: DeliveredVersion, manifests: list[ConfigFile]
 ) -> dict[str, Any]:
-    """A channel for the files that `larder.open` needs beside the shards."""
+    """Make the channel of the files that `larder.open` needs beside the shards."""
     s3 = _listed(source, "ManifestFile", delivered, manifests)
     s3["S3DataDistributionType"] = "FullyReplicated"
     return {"ChannelName": CHANNEL, "DataSource": {"S3DataSource": s3}, "InputMode": "File"}
@@ -212,9 +212,9 @@ _REF = "shard-ref"
 def _listed(
     source: _Source, kind: str, delivered: DeliveredVersion, manifests: list[ConfigFile]
 ) -> dict[str, Any]:
-    """A manifest of the source, which is written below the version, and what names it.
+    """Add a manifest of the source, written below the version, and return its data source.
 
-    A ``ManifestFile`` is a JSON array: a prefix, then what follows it in each key.
+    A ``ManifestFile`` is a JSON array: a prefix, then the rest of each key.
     """
     if kind == "AugmentedManifestFile":
         text = "".join(_json({_REF: f"{delivered.root}{key}"}) + "\n" for key in source.keys)

@@ -1,8 +1,8 @@
-"""The rules for a request to create a training job.
+"""Rules for a request to create a training job.
 
-Fields, types and what is required come from botocore's model of the service, with its own
-validation; that leaves out which values, patterns and lengths the model allows, which are checked
-here. The model does not have the rules between fields: each of those is followed by its source.
+botocore's model of the service and its validation give fields, types and required fields. That
+validation leaves out the values, patterns and lengths of the model, which are checked here. The
+model has no rules between fields: each such rule is followed by its source.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def check_request(
 
     Args:
         request: The arguments of ``create_training_job``.
-        objects: By channel, how many objects it has, and their bytes.
-        nodes: How many instances the cluster file says that there are.
+        objects: The number of objects and their bytes, by channel.
+        nodes: The number of instances in the cluster file.
         where: Names the template in errors.
     """
     problems = [*model_problems(request)]
@@ -60,7 +60,7 @@ def _shape() -> Any:
 
 
 def model_problems(request: Mapping[str, Any]) -> Iterator[Problem]:
-    """What breaks botocore's model of the request."""
+    """Yield the places where a request breaks botocore's model."""
     from botocore.validate import ParamValidator
 
     report = ParamValidator().validate(request, _shape()).generate_report()
@@ -76,7 +76,7 @@ def model_problems(request: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _value_problems(value: Any, shape: Any, path: str) -> Iterator[Problem]:
-    """Values, patterns and lengths, in what botocore's own validation accepts."""
+    """Check values, patterns and lengths, which botocore's own validation accepts."""
     if shape.type_name == "structure":
         for name, member in value.items():
             yield from _value_problems(member, shape.members[name], f"{path}.{name}".lstrip("."))
@@ -159,7 +159,10 @@ def _is_sharded(channel: Mapping[str, Any]) -> bool:
 
 
 def downloaded_bytes(request: Mapping[str, Any], objects: Objects) -> int:
-    """What file mode downloads to an instance; of a sharded channel, an equal number of objects."""
+    """Return the bytes that file mode downloads to an instance.
+
+    Instances share the objects of a sharded channel equally.
+    """
     size_bytes = 0.0
     for channel in request["InputDataConfig"]:
         count, channel_bytes = objects.get(channel["ChannelName"], (0, 0))
