@@ -43,7 +43,10 @@ def published(tmp_path_factory):
 @pytest.fixture
 def lab(published, tmp_path):
     lab, _ = published
-    return replace(lab, storage=shutil.copytree(lab.storage, tmp_path / "local"))
+    copies = {name: tmp_path / name for name in ("source", "local")}
+    shutil.copytree(lab.source, copies["source"])
+    shutil.copytree(lab.storage, copies["local"])
+    return replace(lab, source=str(copies["source"]), storage=copies["local"])
 
 
 @pytest.fixture
