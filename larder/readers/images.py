@@ -119,7 +119,7 @@ def _check_bytes(image: Image.Image) -> None:
 def decode_mask(
     data: bytes | Array, where: str, size: int | None = None, max_pixels: int = MAX_PIXELS
 ) -> Array:
-    """Decode a mask to its numbers (height, width, 1), in their dtype; with ``size``, the nearest.
+    """Decode a mask to its numbers, (height, width, channels), in their dtype; nearest if resized.
 
     Raises:
         ObjectError: ``sample.undecodable``.
