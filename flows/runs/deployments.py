@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import socket
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
@@ -450,8 +451,10 @@ def _deploy(entry: dict[str, Any], document: dict[str, Any], record: Mapping[str
                 is_interactive=lambda: False,
             )
 
+    # Prefect leaves the folder of the flow first in the path, where copy.py hides Python's own.
+    path = patch.object(sys, "path", list(sys.path))
     try:
-        with patch.object(_core, "parameter_schema", complete):
+        with path, patch.object(_core, "parameter_schema", complete):
             asyncio.run(command())
     except Exception as error:
         failed = error if isinstance(error, HTTPError) else error.__cause__

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import coolname.data  # Prefect's
 from prefect import Flow
 from prefect.runtime import flow_run
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
@@ -26,7 +25,8 @@ CONFIGS = "configs"
 """The folder whose files the drop-downs offer."""
 
 _ADVANCED = "advanced"
-_OF_UI = re.compile(r"[a-z]+\d+(-[a-z]+)+")
+_MADE_UP = re.compile(r"[a-z]+-[a-z]+|[a-z]+\d+(-[a-z]+)+")
+"""As the server and the forms of both UIs make names up: noisy-otter, kappa622-crucis."""
 
 _NEWER = ("dataset", "datasets", "cluster")
 """Parameters whose values may be newer than the form."""
@@ -151,27 +151,15 @@ def form_of(flow: Flow[..., Any], parameters: Mapping[str, Any]) -> dict[str, An
 def run_name(template: str) -> Callable[[], str]:
     """Make a function that names the runs of a flow: ``prepare imagenet for aws-us-west-2``.
 
-    A name that a person has given is kept, unless Prefect makes up such names.
+    A name that a person has given is kept, unless it looks like those that Prefect makes up.
     """
 
     def name() -> str:
         given = str(flow_run.name or "")
-        if not _made_up(given):
+        if given and not _MADE_UP.fullmatch(given):
             return given
         parameters = command_parameters(flow_run.parameters)
         what = template.format(**parameters)
         return f"{what} (plan only)" if parameters.get("plan") else what
 
     return name
-
-
-def _made_up(name: str) -> bool:
-    """Whether the server (noisy-otter) or its UI (kappa622-canis-majoris) makes up such names."""
-    groups: dict[str, Any] = coolname.data.config
-
-    def is_of(word: str, kind: str) -> bool:
-        return any(word in groups[group]["words"] for group in groups[kind]["lists"])
-
-    adjective, _, animal = name.partition("-")
-    by_server = is_of(adjective, "adj_any") and is_of(animal, "subj")
-    return not name or by_server or _OF_UI.fullmatch(name) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -85,7 +86,11 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, BaseException
 
 
 def deploy(team: str, **options: Any) -> Deployed:
-    return deploy_all(POOL, team=team, **options)
+    before = list(sys.path)
+    try:
+        return deploy_all(POOL, team=team, **options)
+    finally:
+        assert sys.path == before
 
 
 def shown(server: PrefectServer, team: str) -> str:

@@ -97,7 +97,6 @@ def test_the_api_takes_settings_of_fields(schemas):
         ("kappa622-canis-majoris", True, "prepare digits for local (plan only)"),
         ("Before the holidays", True, "Before the holidays"),
         ("rerun-after-fix", False, "rerun-after-fix"),
-        ("rerun-digits", False, "rerun-digits"),
         ("Digits", False, "Digits"),
     ],
 )
