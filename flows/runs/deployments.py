@@ -135,7 +135,8 @@ def deploy_all(
         _make_limits(client)
         before = {name: each for name in in_file if (each := _read(client, name))}
         existing = {name: before[name] for name in map(_name, entries) if name in before}
-        current = [e for e in existing.values() if e.version == version and _recorded(e)]
+        recorded = filter(_recorded, existing.values())
+        current = [deployment for deployment in recorded if deployment.version == version]
         moved = {each.work_pool_name for each in existing.values()} - {pool, None}
         if not replace:
             _refuse_others(existing, pool, directory)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 from larder.errors import FatalError
@@ -40,15 +40,9 @@ class Interrupt:
     def stopped(self) -> bool:
         return self._stopped.is_set() or (self._outer is not None and self._outer.stopped)
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
+    def active(self) -> AbstractContextManager[None]:
         """Let a stop end this thread's work within a ``with`` block."""
-        before = getattr(_current, "interrupt", None)
-        _current.interrupt = self
-        try:
-            yield
-        finally:
-            _current.interrupt = before
+        return _during("interrupt", self)
 
     def stop(self) -> None:
         """End the work in progress, and refuse more."""
@@ -98,15 +92,20 @@ def interrupted_by() -> Interrupt | None:
     return current
 
 
-@contextmanager
-def stopping_waits(progress: Progress | None) -> Iterator[None]:
+def stopping_waits(progress: Progress | None) -> AbstractContextManager[None]:
     """End this thread's waits for a limit within a ``with`` block once ``progress`` is stopped."""
-    before = getattr(_current, "progress", None)
-    _current.progress = progress
+    return _during("progress", progress)
+
+
+@contextmanager
+def _during(name: str, value: object) -> Iterator[None]:
+    """Set a value of this thread within a ``with`` block."""
+    before = getattr(_current, name, None)
+    setattr(_current, name, value)
     try:
         yield
     finally:
-        _current.progress = before
+        setattr(_current, name, before)
 
 
 def check_wait() -> None:
