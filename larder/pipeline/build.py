@@ -67,15 +67,15 @@ def build(job: Job, runner: Runner) -> Built:
         if not new.complete:
             if job.mirrored:
                 copied, ahead = _mirror(job, runner)
-                job = replace(job, new=replace(new, copies=put_copies(job)))
+                job = replace(job, manifests={**job.manifests, "copies": put_copies(job)})
             reused = _shard(job, runner)
         index = runner.run(index_shards, job)
         if new.complete:
-            splits = index.segment.splits.values()
+            splits = index.segment.document.splits.values()
             reused = sum((Totals(split.shards, split.bytes) for split in splits), Totals())
     segments = [*job.kept, *([index.segment] if index else [])]
     if not any(split.samples for segment in segments for split in segment.listed.values()):
-        omitted, count = (index.omitted, index.omitted_count) if index else ((), 0)
+        omitted, count = (index.omitted, index.segment.document.skipped) if index else ((), 0)
         raise RunError("shard", BatchReport(failures=omitted, failed=count))
     cache = _cache(job, segments, runner)
     published: Published = runner.run(publish, job, index, cache)

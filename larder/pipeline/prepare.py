@@ -25,14 +25,12 @@ from larder.errors import SupersededError, printable
 from larder.jobs.manifests import put_named
 from larder.jobs.runner import InlineRunner, Runner, Start, only_here
 from larder.manifest.digest import sha256_hex
-from larder.manifest.files import ManifestFile
 from larder.manifest.query import tables_in
 from larder.manifest.sealed import StoredFile
 from larder.pipeline.build import build
 from larder.pipeline.configs import emit_configs, pending_configs, submit_command
 from larder.pipeline.planning.checks import check_archived, checked_plan
 from larder.pipeline.planning.growth import GrowthPlan, weaker_segments
-from larder.pipeline.planning.new_segment import PlannedSegment
 from larder.pipeline.planning.plan import Plan
 from larder.pipeline.planning.plan_report import plan_document
 from larder.pipeline.planning.source import inspect_source
@@ -41,7 +39,7 @@ from larder.pipeline.settings import Settings
 from larder.progress import Progress, StageTimes, stages_since
 from larder.segments.mirror import PLACE as MIRROR
 from larder.segments.mirror import mirror_route
-from larder.segments.segment_job import Job, NewSegment, open_root, put_work
+from larder.segments.segment_job import Job, open_root, put_work
 from larder.segments.stores import storage_of
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
@@ -212,9 +210,8 @@ def begin(plan: Plan) -> Job:
         cluster=state.cluster,
         inputs=state.inputs,
         version=plan.version,
-        new=_put_segment(root, plan.new, plan.growth.selected.file)
-        if plan.new and not plan.published
-        else None,
+        new=None if plan.published else plan.new,
+        manifests=_put_manifests(root, plan),
         kept=plan.kept,
         classes=plan.sample_order.classes,
         expected=state.expected,
@@ -247,14 +244,12 @@ def _claim(plan: Plan) -> Claim | None:
     return Claim.of_run([plan.version], segments, documents)
 
 
-def _put_segment(root: Store, new: PlannedSegment, order: ManifestFile) -> NewSegment:
-    return NewSegment(
-        id=new.id,
-        shape=new.shape,
-        complete=new.complete,
-        sample_order=put_work(root, new.id, "order", order),
-        shard_plan=put_work(root, new.id, "shards", new.shard_plan),
-    )
+def _put_manifests(root: Store, plan: Plan) -> dict[str, StoredFile]:
+    """Write the order and the shards of the new segment into its work folder."""
+    if plan.new is None or plan.shard_plan is None or plan.published:
+        return {}
+    files = {"order": plan.growth.selected.file, "shards": plan.shard_plan}
+    return {role: put_work(root, plan.new.id, role, file) for role, file in files.items()}
 
 
 def _begin_mirror(plan: Plan) -> CopyJob | None:

@@ -24,7 +24,6 @@ from larder.versions.documents import (
     CacheDocument,
     CacheFacts,
     CacheFile,
-    SegmentDocument,
     VersionDocument,
 )
 from larder.versions.identity import (
@@ -113,23 +112,14 @@ def publish_existing(job: Job, *, progress: Progress) -> Published:
 
 def _published_segment(job: Job, root: Store, index: Index) -> UsedSegment:
     """Publish the new segment's document, or use the document that another run wrote first."""
-    assert job.new is not None, "an index is of the new segment"
-    document = SegmentDocument(
-        dataset=job.dataset.name,
-        id=job.new.id,
-        shape=job.new.shape,
-        validate=job.dataset.validate_,
-        splits=index.segment.splits,
-        files=index.segment.files,
-        skipped=index.omitted_count,
-    )
+    document = index.segment.document
     prefixes = layout.shards_prefix(document.id), layout.index_prefix(document.id)
     shards = segment_files(root, document.files, {})
     files: Iterable[Written] = chain(document.files, shards)
     published = publish_segment(root, document, **_creation(job, root, prefixes, files))
     if published.files != document.files:
         _check_files(root, published.files, layout.segment_key(document.id))
-    return replace(index.segment, files=published.files)
+    return replace(index.segment, document=published)
 
 
 def _creation(job: Job, root: Store, prefixes: Iterable[str], files: Iterable[Written]) -> Creation:
@@ -214,15 +204,15 @@ def _version_document(
         },
         classes=job.classes,
         files=(
-            *(file for segment in segments for file in segment.files),
+            *(file for segment in segments for file in segment.document.files),
             *job.files,
             job.inventory,
         ),
         cache=cache,
-        skipped=job.skipped + (index.omitted_count if index else 0),
+        skipped=job.skipped + (index.segment.document.skipped if index else 0),
         split_rule=split_rule(job.dataset),
     )
     listed = list(read_listed(root, version.files, read_omitted(root, version)))
-    derived = put_derived(root, version, segments[-1].format, listed)
+    derived = put_derived(root, version, segments[-1].document.shape.use, listed)
     digest = content_digest(shard_identities(listed), version.classes, cache)
     return replace(version, digest=digest, files=(*version.files, *derived))

@@ -48,7 +48,7 @@ from larder.store.base import Store
 from larder.store.own_files import has_sha256, listed, read_document
 from larder.units import format_count
 from larder.versions import layout
-from larder.versions.documents import CacheFile
+from larder.versions.documents import CacheFile, SegmentDocument
 from larder.versions.identity import cache_builder, cache_decoders, dataset_cache_id
 from larder.versions.publish import read_cache, read_version
 from larder.versions.rows import read_rows
@@ -98,18 +98,18 @@ def cache_splits(
         is_new = job.new is not None and segment.id == job.new.id and not job.new.complete
         files = {} if is_new else _complete_files(root, segment.id, job, progress)
         complete += files.values()
-        index = segment.file("rows")
+        document = segment.document
         batches += (
             CacheBatch(
-                segment.id,
-                segment.format,
+                document.id,
+                document.shape.use,
                 split,
-                index,
+                document.file("rows"),
                 facts.first_row,
                 facts.samples,
                 facts.bytes,
             )
-            for split, facts in segment.splits.items()
+            for split, facts in document.splits.items()
             if facts.samples and split not in files
         )
     return batches, complete
@@ -392,7 +392,9 @@ def check_forms(job: Job, root: Store, forms: Mapping[str, tuple[FormNote, ...]]
     count = 0
     for split, notes in forms.items():
         kept = (
-            joined(_looked_at(job, root, segment, split) for segment in job.kept) if notes else ()
+            joined(_looked_at(job, root, segment.document, split) for segment in job.kept)
+            if notes
+            else ()
         )
         for name in dict.fromkeys(note.role for note in notes):
             new = [note for note in notes if note.role == name]
@@ -420,7 +422,7 @@ def _differing(new: list[FormNote], before: list[FormNote]) -> Iterator[tuple[in
             yield note.count, failure
 
 
-def _looked_at(job: Job, root: Store, segment: UsedSegment, split: str) -> tuple[FormNote, ...]:
+def _looked_at(job: Job, root: Store, segment: SegmentDocument, split: str) -> tuple[FormNote, ...]:
     """Read the first part of each role in a split of an earlier segment, from its shard."""
     facts = segment.splits.get(split)
     if facts is None or not facts.samples:
@@ -430,7 +432,7 @@ def _looked_at(job: Job, root: Store, segment: UsedSegment, split: str) -> tuple
     rules = image_rules(job.dataset, job.cluster)
     decoders = rules.decoders
     tally, seen = FormTally(decoders), set[str]()
-    format_ = shard_format(*segment.format)
+    format_ = shard_format(*segment.shape.use)
     for sample in read_index(batches):
         new = [
             part

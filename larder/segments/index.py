@@ -44,14 +44,13 @@ from larder.versions.publish import read_segment
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The new segment, complete but for its document.
+    """The new segment, whose document is not written yet.
 
-    ``omitted`` names the first of the ``omitted_count`` samples that were left out.
+    ``omitted`` names the first samples that were left out.
     """
 
     segment: UsedSegment
     omitted: tuple[Failure, ...]
-    omitted_count: int
 
 
 def index_shards(job: Job, *, progress: Progress) -> Index:
@@ -67,43 +66,38 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         progress.finish("index")
         return index
     with ExitStack() as stack:
-        plans = planned_shards(stack.enter_context(fetched(root, job.shard_plan)))
+        plans = planned_shards(stack.enter_context(fetched(root, job.manifests["shards"])))
         made = make_index(root, job, plans, stack.enter_context(scratch()))
         check_forms(job, root, made.forms)
-        listed = listed_splits(listed_shards(made.shards, {}))
-        index = Index(
-            segment=UsedSegment(
-                use=SegmentUse(job.segment),
-                format=job.shape.use,
-                splits=made.splits,
-                listed=listed,
-                files=tuple(
-                    put_named(root, layout.index_key(job.segment, role, file.sha256), file, role)
-                    for role, file in made.files.items()
-                ),
+        document = SegmentDocument(
+            dataset=job.dataset.name,
+            id=job.segment,
+            shape=job.shape,
+            validate=job.dataset.validate_,
+            splits=made.splits,
+            files=tuple(
+                put_named(root, layout.index_key(job.segment, role, file.sha256), file, role)
+                for role, file in made.files.items()
             ),
-            omitted=tuple(made.omitted),
-            omitted_count=made.omitted_count,
+            skipped=made.omitted_count,
         )
+        listed = listed_splits(listed_shards(made.shards, {}))
+        segment = UsedSegment(document, SegmentUse(job.segment), listed)
+        index = Index(segment, tuple(made.omitted))
     progress.finish("index")
     return index
 
 
 def _published(root: Store, job: Job, progress: Progress) -> Index:
-    """Check the files of a complete segment, and describe it from its document."""
+    """Check the files of a complete segment."""
     document = read_segment(root, job.segment)
     if document is None:
         message = f"segment {job.segment} was complete, and its document is gone"
         raise FatalError("run.failed", message, where=root.url, hint="run again")
     check_segment(root, document, progress)
-    segment = UsedSegment(
-        use=SegmentUse(document.id),
-        format=document.shape.use,
-        splits=document.splits,
-        listed=listed_splits(read_listed(root, document.files, {})),
-        files=document.files,
-    )
-    return Index(segment, tuple(_left_out(root, document)), document.skipped)
+    listed = listed_splits(read_listed(root, document.files, {}))
+    segment = UsedSegment(document, SegmentUse(document.id), listed)
+    return Index(segment, tuple(_left_out(root, document)))
 
 
 def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
@@ -131,9 +125,8 @@ def make_index(
     from the sample order is refused (``damage.manifest``), unless nothing is planned.
     """
     planned = None
-    if job.new and job.new.sample_order:
-        order = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=ORDER_COLUMNS)
-        planned = PlannedRows(order)
+    if order := job.manifests.get("order"):
+        planned = PlannedRows(read_ref(root, order, SAMPLE_ORDER, columns=ORDER_COLUMNS))
     with IndexBuild(root, job, folder, put) as build:
         for plan, receipt in planned_receipts(root, job, plans):
             if planned is not None:

@@ -78,7 +78,7 @@ def has_receipts(job: Job) -> bool:
 def put_copies(job: Job) -> StoredFile:
     """Write the entries of the mirror's record for the objects that shards are made from."""
     root = open_root(job)
-    order = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=["parts"])
+    order = read_ref(root, job.manifests["order"], SAMPLE_ORDER, columns=["parts"])
     record = record_rows(root, PLACE, read_record(root, PLACE))
     with scratch() as folder, tables_in(folder, job.cluster.memory.tables_bytes):
         rows = copies_of(order, record, folder)

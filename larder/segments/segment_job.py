@@ -14,67 +14,62 @@ from larder.config.models.dataset import Dataset
 from larder.config.shape import FormatUse
 from larder.copy.copy_job import CopyJob
 from larder.jobs.manifests import put_named
+from larder.jobs.results import Totals
 from larder.manifest.files import ManifestFile
 from larder.manifest.sealed import StoredFile
 from larder.segments.stores import root_url, source_of, storage_of
 from larder.store import open_location
 from larder.store.base import Readable, Store
 from larder.versions import layout
-from larder.versions.documents import SegmentSplit, SegmentUse, Shape, SplitFacts
+from larder.versions.documents import SegmentDocument, SegmentUse, Shape, SplitFacts
 from larder.versions.leases import Claim
 from larder.versions.publish import Conditions
 
 
 @dataclass(frozen=True, slots=True)
 class UsedSegment:
-    """A complete segment, as a version uses it; ``files`` are its manifests.
+    """A complete segment, as a version uses it; ``listed`` are its listed shards in each split."""
 
-    ``splits`` counts everything that the segment has in each split, ``listed`` only its listed
-    shards without omitted samples.
-    """
-
+    document: SegmentDocument
     use: SegmentUse
-    format: FormatUse
-    splits: Mapping[str, SegmentSplit]
     listed: Mapping[str, SplitFacts]
-    files: tuple[StoredFile, ...]
 
     @property
     def id(self) -> str:
-        return self.use.id
-
-    def file(self, role: str) -> StoredFile:
-        return next(file for file in self.files if file.role == role)
+        return self.document.id
 
 
 @dataclass(frozen=True, slots=True)
-class NewSegment:
+class PlannedSegment:
     """A segment to build; ``complete``: it existed when the run was planned.
 
-    The manifests are of schemas SAMPLE_ORDER and SHARD_PLAN; None if nothing is planned, because
-    shards of the segment are made again. ``copies``, of schema COPIES, is set once the objects are
-    in the mirror.
+    ``splits`` counts the planned shards and their bytes; empty if shards are only made again.
     """
 
     id: str
     shape: Shape
     complete: bool
-    sample_order: StoredFile | None
-    shard_plan: StoredFile | None
-    copies: StoredFile | None = None
+    splits: Mapping[str, Totals] = field(default_factory=dict)
+
+    @property
+    def shards(self) -> Totals:
+        return sum(self.splits.values(), Totals())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentJob:
     """The common input of the steps for shards and caches; ``new`` is the segment to build, if any.
 
-    ``formats`` has the format of the shards of each segment of the previous version, by ID.
+    ``manifests`` of the new segment, by role: ``order`` (SAMPLE_ORDER) and ``shards`` (SHARD_PLAN);
+    none if shards are only made again. ``copies`` (COPIES) follows once the objects are in the
+    mirror. ``formats`` has the format of the shards of each segment of the previous version, by ID.
     ``weaker`` are the segments whose images were checked more weakly than now.
     """
 
     dataset: Dataset
     cluster: Cluster
-    new: NewSegment | None = None
+    new: PlannedSegment | None = None
+    manifests: Mapping[str, StoredFile] = field(default_factory=dict)
     formats: Mapping[str, FormatUse] = field(default_factory=dict)
     weaker: tuple[str, ...] = ()
 
@@ -87,20 +82,7 @@ class SegmentJob:
         return self._new.shape
 
     @property
-    def sample_order(self) -> StoredFile:
-        return _planned(self._new.sample_order)
-
-    @property
-    def shard_plan(self) -> StoredFile:
-        return _planned(self._new.shard_plan)
-
-    @property
-    def copies(self) -> StoredFile | None:
-        """The mirror's record of the objects; None if the source is read."""
-        return self._new.copies
-
-    @property
-    def _new(self) -> NewSegment:
+    def _new(self) -> PlannedSegment:
         assert self.new is not None, "there is no segment to build"
         return self.new
 
@@ -113,11 +95,6 @@ class SegmentJob:
     def root(self) -> str:
         """URL of the dataset's root in the storage."""
         return root_url(self.dataset, self.cluster)
-
-
-def _planned(manifest: StoredFile | None) -> StoredFile:
-    assert manifest is not None, "nothing is planned for a segment that is complete"
-    return manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ def shard_batches(job: SegmentJob, progress: Progress) -> tuple[list[ShardBatch]
     See `larder.segments.receipts.finished_shards`.
     """
     root = open_root(job)
-    with fetched(root, job.shard_plan) as path:
+    with fetched(root, job.manifests["shards"]) as path:
         plans = list(planned_shards(path))
     finished = finished_shards(root, job, plans, progress)
     done = {shard.plan for shard in finished}
@@ -114,9 +114,10 @@ def shard_batch(
     objects, packed = _reads(job, root, batch)
     source = _reading(job, root, batch) if objects else root
     stores = [source, root] if packed else [source]
+    order = _rows_of(root, batch)(job.manifests["order"], SAMPLE_ORDER)
     with (
         open_build(job, stores, concurrent_batches, progress) as build,
-        closing(read_samples(_rows_of(root, batch)(job.sample_order, SAMPLE_ORDER))) as samples,
+        closing(read_samples(order)) as samples,
         scratch() as folder,
     ):
         for plan in batch.shards:
@@ -182,7 +183,7 @@ def _pass_over(samples: Iterator[PlannedSample]) -> None:
 def _reads(job: SegmentJob, root: Store, batch: ShardBatch) -> tuple[bool, bool]:
     """Return whether any samples of the batch are read from objects, and any from old shards."""
     objects = packed = False
-    for rows in _rows_of(root, batch)(job.sample_order, SAMPLE_ORDER, columns=FROM_PREVIOUS):
+    for rows in _rows_of(root, batch)(job.manifests["order"], SAMPLE_ORDER, columns=FROM_PREVIOUS):
         objects |= bool(from_objects(rows).any())
         packed |= rows.column("packed").null_count < len(rows)
     return objects, packed
@@ -190,11 +191,11 @@ def _reads(job: SegmentJob, root: Store, batch: ShardBatch) -> tuple[bool, bool]
 
 def _reading(job: SegmentJob, root: Store, batch: ShardBatch) -> Readable:
     """Open the store with the objects of samples: the mirror if there is one, else the source."""
-    if job.copies is None:
+    if (copied := job.manifests.get("copies")) is None:
         return open_source(job)
     rows = _rows_of(root, batch)
-    order = rows(job.sample_order, SAMPLE_ORDER, columns=["parts"])
-    copies = Copies(map(_copied, order, rows(job.copies, COPIES)))
+    order = rows(job.manifests["order"], SAMPLE_ORDER, columns=["parts"])
+    copies = Copies(map(_copied, order, rows(copied, COPIES)))
     store = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
     return with_derived(Mirror(store, copies), job.dataset, job.cluster)
 

@@ -26,7 +26,7 @@ from larder.segments.index import make_index
 from larder.segments.reader_indexes import described_indexes, put_indexes
 from larder.segments.receipts import published_plans
 from larder.segments.repacking import pack_again
-from larder.segments.segment_job import NewSegment, SegmentJob
+from larder.segments.segment_job import PlannedSegment, SegmentJob
 from larder.segments.stores import source_of
 from larder.shards.formats import shard_format
 from larder.source.selection import Unlisted
@@ -192,7 +192,7 @@ def _segment_job(job: VerifyJob, document: SegmentDocument) -> SegmentJob:
         "validate_": document.validate,
         "on_bad_sample": "skip" if document.skipped else job.dataset.on_bad_sample,
     }
-    new = NewSegment(document.id, document.shape, True, None, None)
+    new = PlannedSegment(document.id, document.shape, complete=True)
     dataset = job.dataset.model_copy(update=update)
     return SegmentJob(dataset=dataset, cluster=job.cluster, new=new)
 

@@ -299,12 +299,9 @@ def _used(
     omitted: Mapping[tuple[str, str], Omitted],
     encoded: Mapping[tuple[str, str], OmittedRows],
 ) -> UsedSegment:
-    document = segment.document
     ranges = {split: facts for (use, split), facts in encoded.items() if use == segment.id}
     return UsedSegment(
+        document=segment.document,
         use=SegmentUse(segment.id, ranges, dataset_cache_id(dataset, segment.id)),
-        format=document.shape.use,
-        splits=document.splits,
         listed=listed_splits(listed_shards(segment.shards, omitted)),
-        files=document.files,
     )

@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from larder.config.models.dataset import Dataset, Shards
 from larder.config.shape import NUMBERED, FormatOptions, ImageOptions
-from larder.growth.previous import Previous
 from larder.jobs.results import Totals
 from larder.manifest.files import ManifestFile
 from larder.pipeline.planning.growth import GrowthPlan
 from larder.pipeline.planning.source import SourceState
 from larder.segments.image_rules import image_options
 from larder.segments.pack import laid_out, pack
-from larder.segments.segment_job import UsedSegment
+from larder.segments.segment_job import PlannedSegment, UsedSegment
 from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.versions.documents import SegmentDocument, Shape
 from larder.versions.identity import SegmentIdentity, dataset_cache_id, segment_id
 from larder.versions.publish import read_cache, read_segment
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedSegment:
-    """A segment that would be built; ``complete``: it exists already."""
-
-    id: str
-    shape: Shape
-    complete: bool
-    shard_plan: ManifestFile
-    splits: Mapping[str, Totals]
-
-    @property
-    def shards(self) -> Totals:
-        return sum(self.splits.values(), Totals())
 
 
 def plan_segment(
@@ -44,14 +28,14 @@ def plan_segment(
     growth: GrowthPlan,
     classes: Sequence[str],
     folder: Path,
-) -> PlannedSegment | None:
-    """Plan the segment to build; None if there are no samples for it.
+) -> tuple[PlannedSegment, ManifestFile] | tuple[None, None]:
+    """Plan the segment to build, with its SHARD_PLAN; None if there are no samples for it.
 
     ``classes`` are in the order of their numbers.
     """
     dataset, selected, previous = state.dataset, growth.selected, growth.previous
     if not selected.samples and growth.kept:
-        return None
+        return None, None
     shards = dataset.shards
     targets = first_shards = before = None
     if growth.kept and previous:
@@ -59,7 +43,7 @@ def plan_segment(
         targets, before = last.split_bytes, last.options
         first_shards = _first_shards(growth.kept)
     order = (selected.file, selected.samples)
-    options = _options(shards, growth.kept, previous, classes)
+    options = _options(shards, growth.kept, classes)
     options = laid_out(shards.format, options, *order, before)
     packed = pack(
         dataset, *order, folder, options=options, targets=targets, first_shards=first_shards
@@ -77,30 +61,18 @@ def plan_segment(
         first_shards=firsts,
     )
     segment = segment_id(identity)
-    return PlannedSegment(
-        id=segment,
-        shape=shape,
-        complete=read_segment(root, segment) is not None,
-        shard_plan=packed.file,
-        splits=packed.splits,
-    )
+    complete = read_segment(root, segment) is not None
+    return PlannedSegment(segment, shape, complete, packed.splits), packed.file
 
 
-def _options(
-    shards: Shards, kept: Iterable[UsedSegment], previous: Previous | None, classes: Sequence[str]
-) -> FormatOptions:
+def _options(shards: Shards, kept: Iterable[UsedSegment], classes: Sequence[str]) -> FormatOptions:
     """Return the options of the format, with the facts about the segment that the format needs."""
     options = shards.options
     features = (options.features or {}).values()
     if any(feature.source == "class" for feature in features):
         options = replace(options, classes=tuple(classes))
     if shards.format in NUMBERED:
-        ids = {segment.id for segment in kept}
-        ends = (
-            _end_record(segment.document)
-            for segment in (previous.segments if previous else ())
-            if segment.id in ids
-        )
+        ends = (_end_record(segment.document) for segment in kept)
         options = replace(options, first_record=max(ends, default=0))
     return options
 
@@ -128,15 +100,14 @@ def _shape_of(
 
 def _end_record(segment: SegmentDocument) -> int:
     """Return the number after a segment's last record; samples left out have a record too."""
-    samples = sum(facts.samples for facts in segment.splits.values())
-    return segment.shape.options.first_record + samples + segment.skipped
+    return segment.shape.options.first_record + segment.samples + segment.skipped
 
 
 def _first_shards(kept: Iterable[UsedSegment]) -> dict[str, int]:
     """Return the number after the last shard of the kept segments, by split."""
     first: dict[str, int] = {}
     for segment in kept:
-        for split, facts in segment.splits.items():
+        for split, facts in segment.document.splits.items():
             first[split] = max(first.get(split, 0), facts.end_shard)
     return first
 
@@ -150,7 +121,7 @@ def caches_to_build(
     missing = Totals()
     for segment in kept:
         if not _has_cache(dataset, root, segment.id):
-            for facts in segment.splits.values():
+            for facts in segment.document.splits.values():
                 missing += Totals(1, facts.bytes) if facts.samples else Totals()
     if new and not _has_cache(dataset, root, new.id):
         for shards in new.splits.values():

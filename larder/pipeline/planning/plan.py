@@ -30,13 +30,13 @@ from larder.pipeline.planning.growth import (
     known_classes,
     plan_growth,
 )
-from larder.pipeline.planning.new_segment import PlannedSegment, caches_to_build, plan_segment
+from larder.pipeline.planning.new_segment import caches_to_build, plan_segment
 from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder, objects_of, order_samples
 from larder.samples.parts import with_labels
 from larder.segments.mirror import due_copies, mirror_route, read_measured
-from larder.segments.segment_job import UsedSegment
+from larder.segments.segment_job import PlannedSegment, UsedSegment
 from larder.segments.stores import source_of, storage_of
 from larder.shards.formats import shard_format
 from larder.source.archived import archived_among
@@ -54,7 +54,8 @@ from larder.versions.publish import Conditions, read_conditions, read_version
 class Plan:
     """Everything that a run would do.
 
-    ``sample_order`` has all samples, ``new`` is the segment to build, if there is one.
+    ``sample_order`` has all samples, ``new`` is the segment to build, if there is one, and
+    ``shard_plan`` its shards (schema SHARD_PLAN).
     ``copies`` counts the objects to copy to the mirror (None if nothing is mirrored), ``due`` lists
     them (schema DUE), and ``engine`` copies them. ``caches`` counts cache files to build, and the
     bytes of the shards they are made from.
@@ -69,6 +70,7 @@ class Plan:
     sample_order: SampleOrder
     growth: GrowthPlan
     new: PlannedSegment | None
+    shard_plan: ManifestFile | None
     mirror: MirrorChoice
     copies: Totals | None
     due: ManifestFile | None
@@ -165,7 +167,7 @@ def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
     previous = find_previous(state, root)
     sample_order = _order(state, previous, folder)
     growth = plan_growth(state, root, previous, sample_order, folder, progress)
-    new = plan_segment(state, root, growth, sample_order.classes, folder)
+    new, shard_plan = plan_segment(state, root, growth, sample_order.classes, folder)
     version = _version_id(dataset, new, growth, sample_order.classes)
     published = (new is None or new.complete) and read_version(root, version) is not None
     checked = sample_order.objects if dataset.decoding else sample_order.image_objects
@@ -183,6 +185,7 @@ def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
         sample_order=sample_order,
         growth=growth,
         new=new,
+        shard_plan=shard_plan,
         mirror=mirror,
         copies=copies,
         due=due,
