@@ -131,7 +131,7 @@ def _left(version: Previous, other: Previous) -> Previous:
         else segment
         for segment in version.segments
     )
-    left = tuple(segment for segment in segments if segment.live_rows().any())
+    left = tuple(segment for segment in segments if segment.before.any())
     return replace(version, segments=left)
 
 

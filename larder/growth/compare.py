@@ -10,7 +10,7 @@ If only etags of a bad sample differ, the sample is checked again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.growth.content_check import ObjectCheck
-from larder.growth.previous import PACKED, RECORDS, Previous
+from larder.growth.previous import PACKED, RECORDS, Previous, PreviousSegment
 from larder.jobs.manifests import read_ref
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.query import Stream, query
@@ -195,14 +195,14 @@ class Changes:
 class Comparison:
     """The result of a comparison: ``file`` has rows of `COMPARED`.
 
-    ``live`` is the number of unchanged samples of each shard, for each segment of the previous
-    version. ``outdated`` is a digest, for each segment, of its records of bad samples that no
-    longer apply: the samples were removed, repaired or changed. It is None without such records.
+    ``segments`` of the previous version know their ``live`` samples. ``outdated`` is a digest, for
+    each segment, of its records of bad samples that no longer apply: the samples were removed,
+    repaired or changed. It is None without such records.
     """
 
     changes: Changes
     file: ManifestFile
-    live: tuple[_Numbers, ...]
+    segments: tuple[PreviousSegment, ...]
     outdated: tuple[str | None, ...]
 
     def rows(self) -> Stream:
@@ -244,7 +244,7 @@ def compare(
     """
     file = _compared(order, previous, check, content, folder)
     counts = dict.fromkeys(Changes.__dataclass_fields__, 0)
-    live = tuple(np.zeros(len(segment.rows), np.int64) for segment in previous.segments)
+    live = [np.zeros(len(segment.shards), np.int64) for segment in previous.segments]
     for batch in query(_COUNTS, {"compared": _rows(file)}, _COUNTED, work_dir=folder):
         columns = (column.to_pylist() for column in batch.columns)
         for kind, segment, shard, samples in zip(*columns, strict=True):
@@ -252,9 +252,11 @@ def compare(
             if kind == "unchanged":
                 live[segment][shard] = samples
     matched = sum(counts[kind] for kind in ("unchanged", "changed", "relabelled", "moved"))
-    before = sum(int(segment.live_rows().sum()) for segment in previous.segments)
+    before = sum(int(segment.before.sum()) for segment in previous.segments)
     counts["removed"] = before - matched
-    return Comparison(Changes(**counts), file, live, _outdated(previous, file, folder))
+    pairs = zip(previous.segments, live, strict=True)
+    segments = tuple(replace(segment, live=samples) for segment, samples in pairs)
+    return Comparison(Changes(**counts), file, segments, _outdated(previous, file, folder))
 
 
 def ordered_samples(order: SampleOrder) -> Stream:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from larder.config.models.dataset import Growth
 from larder.growth.compare import Changes
+from larder.growth.previous import PreviousSegment
 from larder.jobs.results import Totals
 
 MAX_SEGMENTS = 16
@@ -35,24 +36,7 @@ SMALL = 10
 
 _OTHER = {"repack": "omit", "omit": "repack"}
 
-_Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SegmentState:
-    """The shards of a segment after a comparison; arrays of shape (shards,).
-
-    ``rows`` counts all samples of each shard, with omitted samples. ``before`` counts the samples
-    that the previous version has, and ``live`` the unchanged samples among them. ``bytes`` are the
-    sizes of the shards' files.
-    """
-
-    id: str
-    rows: _Numbers
-    before: _Numbers
-    live: _Numbers
-    bytes: _Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +74,16 @@ class Decision:
 
 
 def decide(
-    segments: Sequence[SegmentState], changes: Changes, growth: Growth, *, fresh: str | None = None
+    segments: Sequence[PreviousSegment],
+    changes: Changes,
+    growth: Growth,
+    *,
+    fresh: str | None = None,
 ) -> Decision:
     """Decide which segments of the previous version to keep.
 
-    ``segments`` is empty if there is no previous version. ``fresh`` is the reason why all samples
-    have to go into one new segment, if there is one.
+    ``segments`` know their ``live`` samples; there are none if there is no previous version.
+    ``fresh`` is the reason why all samples have to go into one new segment, if there is one.
     """
     if fresh is not None or not segments:
         return Decision("fresh", fresh or "this is the first version", {})
@@ -122,13 +110,13 @@ def decide(
     return Decision("grow", _reason(changes, folded), kept, folded, policy, other)
 
 
-def _again(state: SegmentState, removals: str) -> _Flags:
+def _again(state: PreviousSegment, removals: str) -> _Flags:
     """Return which shards have their remaining samples packed again."""
     flags: _Flags = (state.live > 0) & (state.live < state.rows)
     return flags if removals == "repack" else np.zeros(len(state.rows), np.bool_)
 
 
-def _policy(segments: Sequence[SegmentState], removals: str) -> Policy:
+def _policy(segments: Sequence[PreviousSegment], removals: str) -> Policy:
     samples = size_bytes = omitted = shards = 0
     for state in segments:
         again = _again(state, removals)
@@ -141,7 +129,7 @@ def _policy(segments: Sequence[SegmentState], removals: str) -> Policy:
 
 
 def _folded(
-    segments: Sequence[SegmentState], again: Mapping[str, _Flags], changes: Changes
+    segments: Sequence[PreviousSegment], again: Mapping[str, _Flags], changes: Changes
 ) -> tuple[str, ...]:
     """Return the small segments, if the version would have too many segments."""
     sizes = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from larder.config.models.dataset import Dataset
 from larder.errors import DamageError
+from larder.forking import cached_property
 from larder.jobs.manifests import read_ref
 from larder.manifest.query import Stream, query
 from larder.manifest.schemas import SKIPPED, SOURCES, columns
@@ -56,44 +57,48 @@ records with the same key, the lowest ``rank`` is the latest.
 _Numbers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PreviousSegment:
-    """A segment of the previous version; arrays have shape (shards,).
+    """A segment of the previous version, with all of its shards; arrays have shape (shards,).
 
-    ``shards`` are all of its shards. ``first_rows`` are the rows of their first samples in the
-    segment's index. ``rows`` counts the samples of each shard, with omitted samples. ``bytes`` are
-    the sizes of the shards' files.
+    ``live`` counts the unchanged samples of each shard, once all samples are compared.
     """
 
     document: SegmentDocument
     omitted: Mapping[str, Omitted]
     shards: Sequence[Shard]
-    first_rows: _Numbers
-    rows: _Numbers
-    bytes: _Numbers
+    live: _Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def id(self) -> str:
         return self.document.id
 
-    @property
-    def samples(self) -> int:
+    @cached_property
+    def rows(self) -> _Numbers:
         """Number of samples, including omitted samples."""
-        return sum(split.samples for split in self.document.splits.values())
+        return np.array([shard.samples for shard in self.shards], np.int64)
 
-    def live_rows(self) -> _Numbers:
-        """Return the number of samples of each shard that the version has; shape (shards,)."""
-        counts = self.rows.copy()
-        for split, omitted in self.omitted.items():
-            first = self.document.splits[split].first_row
-            for start, stop in (omitted.ranges + first).tolist():
-                shard = int(np.searchsorted(self.first_rows, start, side="right")) - 1
-                while shard < len(self.rows) and self.first_rows[shard] < stop:
-                    low = max(start, int(self.first_rows[shard]))
-                    high = min(stop, int(self.first_rows[shard] + self.rows[shard]))
-                    counts[shard] -= high - low
-                    shard += 1
-        return counts
+    @cached_property
+    def first_rows(self) -> _Numbers:
+        """Rows of the first samples in the segment's index."""
+        return np.array([shard.first_row for shard in self.shards], np.int64)
+
+    @cached_property
+    def bytes(self) -> _Numbers:
+        return np.array([shard.bytes for shard in self.shards], np.int64)
+
+    @cached_property
+    def before(self) -> _Numbers:
+        """Number of samples that the previous version has."""
+        return np.array(
+            [shard.samples - self._omitted_of(shard) for shard in self.shards], np.int64
+        )
+
+    def _omitted_of(self, shard: Shard) -> int:
+        if shard.split not in self.omitted:
+            return 0
+        first_row = shard.first_row - self.document.splits[shard.split].first_row
+        return self.omitted[shard.split].within(first_row, shard.samples).count
 
     def splits(self, rows: _Numbers) -> pa.Array:
         """Return the names of the splits of rows."""
@@ -143,8 +148,6 @@ def _segment(
     if document is None:
         where = object_url(root.url, layout.segment_key(segment))
         raise DamageError("damage.size", "the file is missing", where=where, hint=MAKE_AGAIN)
-    shards = read_shards(root, document.file("rows"))
-    rows = np.array([shard.samples for shard in shards], np.int64)
     omitted_ranges = {
         split: rows_omitted for (use, split), rows_omitted in omitted.items() if use == segment
     }
@@ -153,14 +156,7 @@ def _segment(
         if facts is None or rows_omitted.ranges[-1, 1] > facts.samples:
             message = f"segment {segment} has no such rows in split {split} as the version omits"
             raise DamageError("damage.manifest", message, where=root.url, hint=MAKE_AGAIN)
-    return PreviousSegment(
-        document=document,
-        omitted=omitted_ranges,
-        shards=shards,
-        first_rows=np.cumsum(rows) - rows,
-        rows=rows,
-        bytes=np.array([shard.bytes for shard in shards], np.int64),
-    )
+    return PreviousSegment(document, omitted_ranges, read_shards(root, document.file("rows")))
 
 
 _PUBLISHED = """
@@ -210,14 +206,14 @@ def _packed(previous: Previous) -> Iterator[pa.RecordBatch]:
             samples = pa.RecordBatch.from_arrays(arrays, schema=PACKED)
             yield samples.filter(pa.array(~_omitted(segment, first_row, batch.num_rows)))
             first_row += batch.num_rows
-        if first_row != segment.samples:
-            message = f"it has {first_row:,} samples instead of {segment.samples:,}"
+        if first_row != segment.document.samples:
+            message = f"it has {first_row:,} samples instead of {segment.document.samples:,}"
             where = object_url(previous.root.url, file.path)
             raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
 
 
 def _places(previous: Previous, samples: Spool) -> Iterator[pa.RecordBatch]:
-    every = sum(segment.samples for segment in previous.segments)
+    every = sum(segment.document.samples for segment in previous.segments)
     with ExitStack() as stack:
 
         @cache

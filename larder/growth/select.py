@@ -261,7 +261,7 @@ class Selection:
             for place, segment in enumerate(self._previous.segments)
             if self._kept[place]
         ]
-        bounds = [(place, row) for place, segment in kept for row in (-1, segment.samples)]
+        bounds = [(place, row) for place, segment in kept for row in (-1, segment.document.samples)]
         inputs = {
             "compared": self._comparison.rows(),
             "leaving": self._leaving,

@@ -15,7 +15,7 @@ from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
 from larder.growth.compare import Changes, Comparison, changed_keys, compare
 from larder.growth.content_check import ObjectCheck, PackedPart, same_contents
-from larder.growth.decision import Decision, SegmentState, decide
+from larder.growth.decision import Decision, decide
 from larder.growth.previous import Previous, PreviousSegment, is_first_build, read_previous
 from larder.growth.select import Selected, Selection, select_all
 from larder.jobs.crew import reachable, saves_time
@@ -137,7 +137,7 @@ def plan_growth(
         return GrowthPlan(None, decision, changes, select_all(order), (), {}, None, 0, names)
     comparison = _compare(state, previous, order, folder, progress)
     decision = decide(
-        _states(previous, comparison),
+        comparison.segments,
         comparison.changes,
         dataset.growth,
         fresh=_fresh(state, previous, order, comparison.changes, folder),
@@ -217,19 +217,6 @@ def contents_in_process(
     """Call `same_contents` for a dataset's source, in another process."""
     source, rules = source_of(dataset, cluster), image_rules(dataset, cluster)
     return same_contents(source, rules, parts, progress=progress)
-
-
-def _states(previous: Previous, comparison: Comparison) -> list[SegmentState]:
-    return [
-        SegmentState(
-            id=segment.id,
-            rows=segment.rows,
-            before=segment.live_rows(),
-            live=live,
-            bytes=segment.bytes,
-        )
-        for segment, live in zip(previous.segments, comparison.live, strict=True)
-    ]
 
 
 def _fresh(

@@ -1,7 +1,8 @@
 """What becomes of the segments of a version: every row of the table, and both sides of borders."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,8 +11,13 @@ from hypothesis import strategies as st
 
 from larder.config.models.dataset import Growth
 from larder.growth.compare import Changes
-from larder.growth.decision import MAX_SEGMENTS, Decision, SegmentState, decide
+from larder.growth.decision import MAX_SEGMENTS, Decision, decide
+from larder.growth.previous import PreviousSegment
 from larder.jobs.results import Totals
+from larder.manifest.sealed import StoredFile
+from larder.versions.documents import SegmentDocument
+from larder.versions.index import Shard as PublishedShard
+from larder.versions.omitted import Omitted
 
 APPEND = Growth()
 OMIT = Growth(removals="omit")
@@ -21,12 +27,21 @@ Shard = tuple[int, int, int, int]
 """Of a shard: rows, rows before, rows that are live, and bytes."""
 
 
-def segment(name: str, *shards: Shard) -> SegmentState:
-    columns = np.array(shards, np.int64).reshape(-1, 4).T
-    return SegmentState(name, *columns)
+def segment(name: str, *shards: Shard) -> PreviousSegment:
+    """A segment of one split; each shard omits its first rows."""
+    published, omitted, first_row = [], [], 0
+    for rows, before, _, size_bytes in shards:
+        file = StoredFile("p", size_bytes, "0" * 64, "shard")
+        published.append(PublishedShard(name, "train", first_row, rows, 0, (file,)))
+        omitted.append((first_row, first_row + rows - before))
+        first_row += rows
+    document = SimpleNamespace(id=name, splits={"train": SimpleNamespace(first_row=0)})
+    ranges = Omitted.of_ranges(np.array(omitted, np.int64).reshape(-1, 2), 0, first_row)
+    live = np.array([shard[2] for shard in shards], np.int64)
+    return PreviousSegment(cast(SegmentDocument, document), {"train": ranges}, published, live)
 
 
-def whole(name: str, *sizes: int) -> SegmentState:
+def whole(name: str, *sizes: int) -> PreviousSegment:
     """Shards of ten samples each, none of which has changed."""
     return segment(name, *((10, 10, 10, size) for size in sizes))
 
@@ -36,19 +51,19 @@ def shape(decision: Decision) -> dict[str, list[int]]:
     return {name: np.flatnonzero(flags).tolist() for name, flags in decision.again.items()}
 
 
-def many(small: int, *, first: Sequence[int] = (1000,)) -> list[SegmentState]:
+def many(small: int, *, first: Sequence[int] = (1000,)) -> list[PreviousSegment]:
     return [
         *(whole(f"large-{n}", size) for n, size in enumerate(first)),
         *(whole(f"small-{n}", 1) for n in range(small)),
     ]
 
 
-def half(rest: int) -> list[SegmentState]:
+def half(rest: int) -> list[PreviousSegment]:
     """Three of four samples of 1,000 bytes are 750; the others have ``rest``."""
     return [segment("a", (4, 4, 3, 1000), (9, 9, 9, rest))]
 
 
-def tenth(second: int) -> list[SegmentState]:
+def tenth(second: int) -> list[PreviousSegment]:
     """Segments of 1,000 bytes together: the edge of small is at 100."""
     return [*many(12, first=(787 - second, second, 100)), whole("edge", 101)]
 
@@ -77,7 +92,7 @@ ALL, BOTH = (APPEND, OMIT, REBUILD), (APPEND, OMIT)
 NAMES = [state.id for state in many(15)]
 LARGE = ("large-1", "large-2")
 
-CASES: dict[str, tuple[Sequence[SegmentState], Changes, Sequence[Growth], str, Any]] = {
+CASES: dict[str, tuple[Sequence[PreviousSegment], Changes, Sequence[Growth], str, Any]] = {
     "the first version": ((), Changes(added=7), ALL, "fresh", {}),
     "nothing changed": (HALF_OMITTED, Changes(unchanged=22, bad=3), ALL, "keep", kept(*"abc")),
     "added": ([whole("a", 9), whole("b", 5)], MORE, BOTH, "grow", kept(*"ab")),
@@ -199,7 +214,7 @@ def test_whatever_it_is_a_version_stays_in_its_limits(segments, growth, added):
         assert not (again & (state.live == 0)).any(), "nothing to pack"
 
 
-def _grows(segments: Sequence[SegmentState], again: Mapping[str, Any], added: int) -> bool:
+def _grows(segments: Sequence[PreviousSegment], again: Mapping[str, Any], added: int) -> bool:
     """Whether there is anything for a new segment."""
     packed = sum(
         int(state.live.sum() if state.id not in again else state.live[again[state.id]].sum())
