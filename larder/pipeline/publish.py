@@ -13,7 +13,7 @@ from larder.errors import ConfigError, DamageError, NotFoundError
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.completeness import Written, check_complete, check_stored
-from larder.segments.contents import read_listed, segment_files, shard_identities
+from larder.segments.contents import read_listed, segment_files
 from larder.segments.derived_files import combined, put_derived
 from larder.segments.index import Index
 from larder.segments.segment_job import Job, UsedSegment, open_root
@@ -214,5 +214,5 @@ def _version_document(
     )
     listed = list(read_listed(root, version.files, read_omitted(root, version)))
     derived = put_derived(root, version, segments[-1].document.shape.use, listed)
-    digest = content_digest(shard_identities(listed), version.classes, cache)
+    digest = content_digest(listed, version.classes, cache)
     return replace(version, digest=digest, files=(*version.files, *derived))

@@ -9,7 +9,6 @@ from larder.manifest.sealed import StoredFile
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.identity import ShardIdentity
 from larder.versions.index import Shard, listed_shards, read_shards
 from larder.versions.omitted import Omitted
 
@@ -23,14 +22,6 @@ def read_listed(
     for file in files:
         if file.role == "rows":
             yield from listed_shards(read_shards(root, file), omitted)
-
-
-def shard_identities(shards: Iterable[Shard]) -> Iterator[ShardIdentity]:
-    """Yield the fields of listed shards that the content digest covers."""
-    for shard in shards:
-        for number, file in enumerate(shard.files):
-            gone = () if number else shard.omitted
-            yield ShardIdentity(shard.split, file.name, file.bytes, file.sha256, gone)
 
 
 def named_by_document(version: VersionDocument) -> dict[str, int | None]:

@@ -16,7 +16,6 @@ from larder.jobs.manifests import read_ref
 from larder.manifest.schemas import SOURCES
 from larder.manifest.sealed import StoredFile
 from larder.samples.naming import LABEL_EXT
-from larder.segments.contents import shard_identities
 from larder.segments.derived_files import combined, listed_splits
 from larder.store.base import Store
 from larder.versions import layout
@@ -86,7 +85,7 @@ def version_problems(
         yield from ((path, problem) for problem in _differences(split, recorded, actual))
     yield from ((path, problem) for problem in _cache_problems(version, segments, facts))
     shards = chain.from_iterable(listed[segment.id] for segment in segments)
-    if content_digest(shard_identities(shards), version.classes, version.cache) != version.digest:
+    if content_digest(shards, version.classes, version.cache) != version.digest:
         yield path, "its content digest is not that of what it lists"
     if not any(file.role == "skipped" for file in version.files):
         actual_id = version_id(

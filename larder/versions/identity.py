@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from larder.config.models.dataset import Dataset, Shards
 from larder.config.shape import (
@@ -35,6 +35,7 @@ from larder.manifest.sealed import to_plain
 from larder.samples.builders import resolved_builder
 from larder.samples.decoders import resolved
 from larder.versions.documents import CacheFacts, Shape
+from larder.versions.index import Shard
 from larder.versions.omitted import Omitted
 
 GROUPING_VERSION = 1
@@ -183,37 +184,33 @@ def shaped_images(dataset: Dataset) -> ImageOptions:
     return replace(options, decoders=resolved(options.decoders))
 
 
-class SegmentIdentity(NamedTuple):
-    """The fields that a segment ID covers.
+def segment_id(
+    *,
+    dataset: str,
+    samples: str,
+    shape: Shape,
+    validate: str,
+    on_bad_sample: str,
+    first_shards: Mapping[str, int],
+) -> str:
+    """Return the segment ID, 32 hex digits.
 
-    Attributes:
-        dataset: Name of the dataset, with which the names of shards begin.
-        samples: Digest of the ordered samples, their labels and their parts' etags.
-        first_shards: By split, the number of the first shard.
+    ``samples`` is the digest of the ordered samples, their labels and their parts' etags. The names
+    of shards begin with the name of the dataset, and with ``first_shards``, the number of the first
+    shard by split.
     """
-
-    dataset: str
-    samples: str
-    shape: Shape
-    validate: str
-    on_bad_sample: str
-    first_shards: Mapping[str, int]
-
-
-def segment_id(identity: SegmentIdentity) -> str:
-    shape = identity.shape
-    first_shards = {split: first for split, first in identity.first_shards.items() if first}
+    first_shards = {split: first for split, first in first_shards.items() if first}
     return _digest(
         "segment",
         [
-            ("name", identity.dataset, None),
-            ("samples", identity.samples, None),
+            ("name", dataset, None),
+            ("samples", samples, None),
             *_shape_fields(shape, shape.images),
             ("format_version", shape.format_version, 1),
             ("split_bytes", dict(shape.split_bytes), {}),
             ("packing", shape.packing, 1),
-            ("validate", identity.validate, "header"),
-            ("on_bad_sample", identity.on_bad_sample, "fail"),
+            ("validate", validate, "header"),
+            ("on_bad_sample", on_bad_sample, "fail"),
             ("first_shards", first_shards, {}),
             ("grouping_version", GROUPING_VERSION, 1),
         ],
@@ -298,29 +295,19 @@ def version_id(
     )[:32]
 
 
-class ShardIdentity(NamedTuple):
-    """The fields of a listed shard's file that the content digest covers.
-
-    ``omitted`` are ranges of rows, counted from the shard's first sample; empty for its other
-    files.
-    """
-
-    split: str
-    name: str
-    bytes: int
-    sha256: str
-    omitted: tuple[tuple[int, int], ...] = ()
-
-
 def content_digest(
-    shards: Iterable[ShardIdentity], classes: Sequence[str], cache: CacheFacts | None
+    shards: Iterable[Shard], classes: Sequence[str], cache: CacheFacts | None
 ) -> str:
     """Return the content digest, 64 hex digits, of the listed shards' files and the cache's
     records.
     """
+    rows = [
+        [shard.split, file.name, file.bytes, file.sha256, *_omitted(shard, number)]
+        for shard in shards
+        for number, file in enumerate(shard.files)
+    ]
     hasher = hashlib.sha256(b"larder-content-1\n")
-    for shard in sorted(shards, key=lambda shard: shard[:2]):
-        row = [*shard[:4], *([list(map(list, shard.omitted))] if shard.omitted else [])]
+    for row in sorted(rows, key=lambda row: row[:2]):
         hasher.update(canonical_json(row) + b"\n")
     hasher.update(canonical_json(["classes", list(classes)]) + b"\n")
     if cache:
@@ -330,3 +317,8 @@ def content_digest(
         }
         hasher.update(canonical_json(["cache", cache.kind, files]) + b"\n")
     return hasher.hexdigest()
+
+
+def _omitted(shard: Shard, file: int) -> list[Any]:
+    """Return the omitted rows, for the first file of a shard that has some."""
+    return [list(map(list, shard.omitted))] if shard.omitted and not file else []

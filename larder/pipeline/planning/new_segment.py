@@ -18,7 +18,7 @@ from larder.segments.segment_job import PlannedSegment, UsedSegment
 from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.versions.documents import SegmentDocument, Shape
-from larder.versions.identity import SegmentIdentity, dataset_cache_id, segment_id
+from larder.versions.identity import dataset_cache_id, segment_id
 from larder.versions.publish import read_cache, read_segment
 
 
@@ -52,7 +52,7 @@ def plan_segment(
     shape = _shape_of(shards, options, packed.targets, packing, image_options(dataset))
     filled = (split for split, totals in packed.splits.items() if totals.count)
     firsts = {split: (first_shards or {}).get(split, 0) for split in filled}
-    identity = SegmentIdentity(
+    segment = segment_id(
         dataset=dataset.name,
         samples=selected.digest,
         shape=shape,
@@ -60,7 +60,6 @@ def plan_segment(
         on_bad_sample=dataset.on_bad_sample,
         first_shards=firsts,
     )
-    segment = segment_id(identity)
     complete = read_segment(root, segment) is not None
     return PlannedSegment(segment, shape, complete, packed.splits), packed.file
 

@@ -19,23 +19,40 @@ from larder.config.shape import (
     ImageShape,
     Transform,
 )
+from larder.manifest.sealed import StoredFile
 from larder.versions import identity
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
-    SegmentIdentity,
-    ShardIdentity,
     cache_id,
     content_digest,
     inputs_digest,
     segment_id,
     version_id,
 )
+from larder.versions.index import Shard
 from larder.versions.omitted import Omitted
 
 SHAPE = Shape("webdataset", 1, 150_000_000, {}, None)
-SEGMENT = SegmentIdentity("d", "5" * 64, SHAPE, "header", "fail", {})
-SHARD = ShardIdentity("train", "d-train-000000.tar", 10, "0" * 64)
+SEGMENT: dict[str, Any] = {
+    "dataset": "d",
+    "samples": "5" * 64,
+    "shape": SHAPE,
+    "validate": "header",
+    "on_bad_sample": "fail",
+    "first_shards": {},
+}
 FILE = CacheFile("p", 1, "5" * 64, "6" * 64, 1, segment="a", split="train")
+
+
+def shard(
+    split: str = "train",
+    name: str = "d-train-000000.tar",
+    size_bytes: int = 10,
+    sha256: str = "0" * 64,
+    omitted: tuple[tuple[int, int], ...] = (),
+) -> Shard:
+    file = StoredFile(f"segments/a/shards/{split}/{name}", size_bytes, sha256, "shard")
+    return Shard("a", split, 0, 9, 0, (file,), (), omitted)
 
 
 def dataset(kind: type[Dataset] = Dataset, **fields: Any) -> Dataset:
@@ -159,19 +176,23 @@ def test_a_new_option_with_a_default_changes_nothing(fields):
     assert inputs(dataset(_Later, **fields)) == inputs(dataset(**fields))
 
 
-def shaped(**fields: Any) -> SegmentIdentity:
-    return SEGMENT._replace(shape=replace(SHAPE, **fields))
+def segment(**fields: Any) -> dict[str, Any]:
+    return {**SEGMENT, **fields}
+
+
+def shaped(**fields: Any) -> dict[str, Any]:
+    return segment(shape=replace(SHAPE, **fields))
 
 
 LABEL = Feature("label", "int64")
 TEXT = Feature("part", "bytes", part="txt")
 SEGMENTS = [
     SEGMENT,
-    SEGMENT._replace(dataset="e"),
-    SEGMENT._replace(samples="6" * 64),
-    SEGMENT._replace(validate="decode"),
-    SEGMENT._replace(on_bad_sample="skip"),
-    *(SEGMENT._replace(first_shards=first) for first in ({"a": 1}, {"a": 2}, {"b": 1})),
+    segment(dataset="e"),
+    segment(samples="6" * 64),
+    segment(validate="decode"),
+    segment(on_bad_sample="skip"),
+    *(segment(first_shards=first) for first in ({"a": 1}, {"a": 2}, {"b": 1})),
     *(shaped(format=name) for name in ("columns", "")),
     *(shaped(format_version=2, bytes=size) for size in (0, 1, 150_000_000)),
     *(shaped(split_bytes=sizes) for sizes in ({"a": 1}, {"a": 2}, {"b": 1})),
@@ -208,12 +229,12 @@ VERSIONS: list[dict[str, Any]] = [
     *({"skipped": digest} for digest in ("", "1")),
 ]
 CONTENTS: list[tuple[Any, ...]] = [
-    *(([SHARD._replace(**more)], [], None) for more in ({}, {"split": "a"}, {"name": "b"})),
-    *(([SHARD._replace(**more)], [], None) for more in ({"bytes": 1}, {"sha256": "1" * 64})),
-    *(([SHARD._replace(omitted=each)], [], None) for each in (((0, 1),), ((0, 2),))),
+    *(([shard(**more)], [], None) for more in ({}, {"split": "a"}, {"name": "b"})),
+    *(([shard(**more)], [], None) for more in ({"size_bytes": 1}, {"sha256": "1" * 64})),
+    *(([shard(omitted=each)], [], None) for each in (((0, 1),), ((0, 2),))),
     ([], ["a"], None),
     ([], ["a", "b"], None),
-    ([ShardIdentity("classes", "a", 0, "")], [], None),
+    ([shard("classes", "a", 0, "")], [], None),
     *(([], [], CacheFacts(kind, {"train": (FILE,)})) for kind in ("encoded", "decoded")),
     ([], [], CacheFacts("encoded", {"test": (FILE,)})),
     ([], [], CacheFacts("encoded", {"train": (replace(FILE, digest="7" * 64),)})),
@@ -222,7 +243,7 @@ CONTENTS: list[tuple[Any, ...]] = [
 
 def test_everything_else_counts():
     for ids, given in (
-        ([segment_id(each) for each in SEGMENTS], SEGMENTS),
+        ([segment_id(**each) for each in SEGMENTS], SEGMENTS),
         ([cache_id(*each) for each in CACHES], CACHES),
         ([cache_id("a", "encoded", version=number) for number in (1, 2)], [1, 2]),
         ([version(**each) for each in VERSIONS], VERSIONS),
@@ -230,19 +251,16 @@ def test_everything_else_counts():
     ):
         same = [given[number] for number, found in enumerate(ids) if ids.count(found) > 1]
         assert not same
-    assert len(segment_id(SEGMENT)) == 32
+    assert len(segment_id(**SEGMENT)) == 32
 
 
 def test_the_order_of_splits_and_a_first_shard_of_0_do_not_count_in_a_segment():
-    assert segment_id(SEGMENT._replace(first_shards={"train": 0})) == segment_id(SEGMENT)
+    assert segment_id(**segment(first_shards={"train": 0})) == segment_id(**SEGMENT)
     for one, other in (
         (shaped(split_bytes={"a": 1, "b": 2}), shaped(split_bytes={"b": 2, "a": 1})),
-        (
-            SEGMENT._replace(first_shards={"a": 1, "b": 2, "c": 0}),
-            SEGMENT._replace(first_shards={"b": 2, "a": 1}),
-        ),
+        (segment(first_shards={"a": 1, "b": 2, "c": 0}), segment(first_shards={"b": 2, "a": 1})),
     ):
-        assert segment_id(one) == segment_id(other)
+        assert segment_id(**one) == segment_id(**other)
 
 
 def test_orders_without_a_meaning_do_not_count_in_a_version():
@@ -255,8 +273,8 @@ def test_orders_without_a_meaning_do_not_count_in_a_version():
 def test_where_it_is_and_what_depends_on_the_machine_is_not_in_the_content_digest():
     cache = CacheFacts("encoded", {"train": (FILE,)})
     other = replace(FILE, path="q", bytes=2, sha256="9" * 64, segment="b")
-    digest = content_digest([SHARD], [], cache)
-    assert content_digest([SHARD], [], CacheFacts("encoded", {"train": (other,)})) == digest
+    digest = content_digest([shard()], [], cache)
+    assert content_digest([shard()], [], CacheFacts("encoded", {"train": (other,)})) == digest
 
 
 @pytest.mark.parametrize(("fields", "is_new"), [({}, False), ({"cache": {}}, True)], ids=str)
@@ -349,10 +367,7 @@ DECODERS = (
 
 
 def test_segments_and_their_caches_are_pinned():
-    least = SEGMENT._replace(samples="2" * 64)
-    whole = least._replace(
-        validate="decode", on_bad_sample="skip", first_shards={"train": 12, "test": 1}
-    )
+    least = segment(samples="2" * 64)
     shapes = {
         "images": {"images": ImageOptions(1_000)},
         "transform": {"images": TRANSFORM},
@@ -361,14 +376,21 @@ def test_segments_and_their_caches_are_pinned():
     decoding = replace(SHAPE, images=ImageOptions(decoders=DECODERS))
     identities = {
         "least": least,
-        "grown": least._replace(first_shards={"train": 12, "validation": 0}),
-        "all": whole._replace(
-            shape=Shape("columns", 2, 1_000_000, {"train": 400_000, "test": 7}, 0)
+        "grown": segment(samples="2" * 64, first_shards={"train": 12, "validation": 0}),
+        "all": segment(
+            samples="2" * 64,
+            validate="decode",
+            on_bad_sample="skip",
+            first_shards={"train": 12, "test": 1},
+            shape=Shape("columns", 2, 1_000_000, {"train": 400_000, "test": 7}, 0),
         ),
-        "decoding": least._replace(validate="decode", shape=decoding),
-        **{name: least._replace(shape=replace(SHAPE, **each)) for name, each in shapes.items()},
+        "decoding": segment(samples="2" * 64, validate="decode", shape=decoding),
+        **{
+            name: segment(samples="2" * 64, shape=replace(SHAPE, **each))
+            for name, each in shapes.items()
+        },
     }
-    segments = {name: segment_id(each) for name, each in identities.items()}
+    segments = {name: segment_id(**each) for name, each in identities.items()}
     assert_golden("segments", segments)
     caches = {kind: cache_id(segments["least"], kind) for kind in ("encoded", "decoded")}
     caches["decoders"] = cache_id(segments["least"], "decoded", DECODERS)
@@ -391,9 +413,9 @@ def test_versions_and_contents_are_pinned():
     least = version_id("d", [(one, None)], {}, classes=(), split_names=("train",))
     assert_golden("versions", {"least": least, "all": whole})
     shards = [
-        ShardIdentity("train", "d-train-000001.tar", 20_480, "1" * 64, ((0, 2), (5, 6))),
-        ShardIdentity("train", "d-train-000000.tar", 10_240, "0" * 64),
-        ShardIdentity("test", "d-test-000000.tar", 10_240, "2" * 64),
+        shard("train", "d-train-000001.tar", 20_480, "1" * 64, ((0, 2), (5, 6))),
+        shard("train", "d-train-000000.tar", 10_240),
+        shard("test", "d-test-000000.tar", 10_240, "2" * 64),
     ]
     files = [
         CacheFile("p", 1, "0" * 64, digest * 64, 9, segment=segment, split="train")
