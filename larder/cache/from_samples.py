@@ -51,7 +51,7 @@ WINDOW_BYTES: Final = 64 * 1024**2
 class CacheInput:
     """Samples of one split, and the options for making records.
 
-    ``rows`` returns batches of `larder.versions.rows.INDEXED`, from the beginning at every call.
+    ``rows`` returns batches of `larder.manifest.schemas.INDEXED`, from the beginning at every call.
     """
 
     rows: Callable[[], Iterable[pa.RecordBatch]]

@@ -44,7 +44,7 @@ def usage(place: Place) -> dict[str, Any]:
     segments: Counter[str] = Counter()
     for prefix, size_bytes in holdings.sizes.items():
         if prefix.startswith(layout.SEGMENTS_PREFIX):
-            segments[prefix.split("/")[1]] += size_bytes
+            segments[layout.segment_of(prefix)] += size_bytes
     names = Counter(segment for each in versions for segment, _ in each.named or ())
     clean_bytes, problem = _freed(place, root, holdings, versions)
     return {

@@ -24,7 +24,7 @@ from larder.jobs.manifests import read_ref
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.query import Stream, query
 from larder.manifest.rows import RowDigest
-from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, columns, lists_of, parts_of, table
+from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, columns, lists_of, packed_rows, table
 from larder.manifest.sort import sorted_query
 from larder.manifest.spool import Spool
 from larder.samples.order import SampleOrder
@@ -35,13 +35,13 @@ COMPARED = table(
     kind="string",
     segment="int32?",
     row="int64?",
-    shard="int32?",
+    shard_number="int32?",
     bad="string?",
 )
 """One row per current sample, in the samples' order; ``place`` counts from 0.
 
-``kind`` is a name of `Changes`. ``segment``, ``row`` and ``shard`` locate the sample in the
-previous version, as in `larder.growth.previous.PACKED`, if it is there. For a bad sample, ``bad``
+``kind`` is a name of `Changes`. ``segment``, ``row`` and ``shard_number`` locate the sample
+in the previous version, if it is there. For a bad sample, ``bad``
 is the reason, and ``segment`` the segment with its record.
 """
 
@@ -59,24 +59,21 @@ _DOUBT = pa.struct(
 
 _MATCHED = COMPARED.append(pa.field("doubts", pa.list_(_DOUBT)))
 _PARTS = pa.schema([*(COMPARED.field(name) for name in ("place", "kind", "segment")), *_DOUBT])
-_SOURCE = parts_of(
-    ext="string", source="string", etag="string", length="int64?", crc32c="uint32"
-).value_type
 _SEEN = pa.schema([OBJECTS.field(name) for name in ("key", "size_bytes", "etag")])
 _SAMPLE = pa.schema([SAMPLE_ORDER.field("key"), SAMPLE_ORDER.field("parts"), COMPARED.field(0)])
 _PLACES = pa.schema([COMPARED.field("place")])
 
 _MATCH = """
     WITH latest AS (
-        SELECT DISTINCT ON (key) key, segment, message, [
-            {'ext': part.ext, 'source': part.key, 'etag': part.etag,
-             'length': part.size_bytes, 'crc32c': 0} FOR part IN parts
+        SELECT DISTINCT ON (key) key, segment, bad, [
+            {'ext': part.ext, 'source': part.source, 'etag': part.etag,
+             'length': part.length, 'crc32c': 0} FOR part IN parts
         ] AS parts
         FROM records
         ORDER BY key, rank
     ), matched AS (
         SELECT
-            now.place, now.key, packed.row, packed.shard, latest.message,
+            now.place, now.key, packed.row, packed.shard_number, latest.bad,
             coalesce(packed.segment, latest.segment) AS segment,
             packed.key IS NOT NULL AS is_packed,
             packed.split <> now.split AS is_moved,
@@ -102,7 +99,7 @@ _MATCH = """
         FROM matched
     )
     SELECT
-        place, key, kind, segment, row, shard, if(kind = 'bad', message, NULL) AS bad, [
+        place, key, kind, segment, row, shard_number, if(kind = 'bad', bad, NULL) AS bad, [
             {'ext': pair[1].ext, 'key': pair[1].key, 'size_bytes': pair[1].size_bytes,
              'etag': pair[1].etag, 'checksum': pair[1].checksum, 'crc32c': pair[2].crc32c}
             FOR pair IN pairs IF is_alike AND pair[1].etag <> pair[2].etag
@@ -128,13 +125,13 @@ _REVISED = """
             WHEN kind = 'bad' THEN 'added'
             ELSE 'changed'
         END AS kind,
-        segment, row, shard, if(different.place IS NULL, bad, NULL) AS bad
+        segment, row, shard_number, if(different.place IS NULL, bad, NULL) AS bad
     FROM compared
     LEFT JOIN (SELECT DISTINCT place FROM different) AS different USING (place)
 """
 
 _COUNTS = """
-    SELECT kind, segment, shard, count(*) AS samples
+    SELECT kind, segment, shard_number, count(*) AS samples
     FROM compared
     GROUP BY ALL
     ORDER BY ALL
@@ -330,7 +327,7 @@ def _different(
 
 def _as_sources(packed: Stream, content: ObjectCheck) -> Stream:
     """Leave out the length of a part if it is not the length of its object."""
-    schema = PACKED.set(PACKED.get_field_index("parts"), pa.field("parts", pa.list_(_SOURCE)))
+    kind = PACKED.field("parts").type
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in packed.batches:
@@ -338,13 +335,12 @@ def _as_sources(packed: Stream, content: ObjectCheck) -> Stream:
             parts, offsets = lists.flatten(), lists.offsets.to_numpy()
             segments = np.repeat(batch.column("segment").to_numpy(), np.diff(offsets))
             stored = pa.array(content.stored(parts.field("ext"), segments))
-            columns = {field.name: parts.field(field.name) for field in _SOURCE}
+            columns = {field.name: parts.field(field.name) for field in kind.value_type}
             columns["length"] = pc.if_else(stored, None, columns["length"])
-            kind = schema.field("parts").type
             sources = lists_of(kind, columns.__getitem__, offsets - offsets[0])
-            yield pa.RecordBatch.from_arrays([*batch.columns[:-1], sources], schema=schema)
+            yield packed_rows(batch, PACKED, parts=sources)
 
-    return Stream(schema, batches())
+    return Stream(PACKED, batches())
 
 
 def _checked_as(records: Stream, check: str | None) -> Stream:

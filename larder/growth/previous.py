@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder.config.models.dataset import Dataset
 from larder.errors import DamageError
 from larder.forking import cached_property
 from larder.jobs.manifests import read_ref
 from larder.manifest.query import Stream, query
-from larder.manifest.schemas import SKIPPED, SOURCES, columns
+from larder.manifest.schemas import SKIPPED, SOURCES, columns, packed_columns, packed_rows
 from larder.manifest.sealed import MAKE_AGAIN
 from larder.manifest.spool import Spool
 from larder.samples.strata import PUBLISHED
@@ -28,26 +29,19 @@ from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.index import BLOCK_ROWS, SegmentIndex, Shard, read_shards
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_segment
-from larder.versions.rows import INDEXED, index_rows, open_index
+from larder.versions.rows import index_rows, open_index
 
-PACKED = pa.schema(
-    [*columns(segment="int32", row="int64", shard="int32", split="string"), *SOURCES]
+PACKED = packed_columns(
+    "segment row shard_number split key label? parts", "ext source etag length? crc32c"
 )
-"""One row per sample of the previous version.
+"""One row per sample of the previous version; a length is null if it is not that of the object."""
 
-``segment`` is the number of the segment, ``row`` the row in its index, and ``shard`` the number of
-the shard in the segment.
-"""
-
-PLACES = pa.schema([*columns(segment="int32", row="int64", split="string"), *INDEXED])
-"""One row per sample, as in `PACKED`, with its place; ``shard`` is the name of the shard."""
-
-RECORDS = pa.schema(
-    [
-        *columns(segment="int32", rank="int32"),
-        *SKIPPED,
-    ]
+PLACES = packed_columns(
+    "segment row key shard offset length label? parts", "ext offset? length crc32c"
 )
+"""One row per sample, with its place; ``shard`` is the key of the shard."""
+
+RECORDS = pa.schema([PACKED.field("segment"), *columns(rank="int32"), *SKIPPED])
 """One row per record of a bad sample that the previous version or an earlier version left out.
 
 ``segment`` is the number of the segment with the record, or -1 if the version itself has it. Among
@@ -196,14 +190,12 @@ def _packed(previous: Previous) -> Iterator[pa.RecordBatch]:
             rows = np.arange(first_row, first_row + batch.num_rows)
             shards = np.searchsorted(segment.first_rows, rows, side="right") - 1
             values = {
-                "segment": pa.array(np.full(len(rows), place, np.int32)),
+                "segment": place,
                 "row": pa.array(rows),
-                "shard": pa.array(shards, pa.int32()),
+                "shard_number": pa.array(shards, pa.int32()),
                 "split": segment.splits(rows),
-                **{name: batch.column(name) for name in SOURCES.names},
             }
-            arrays = [values[name] for name in PACKED.names]
-            samples = pa.RecordBatch.from_arrays(arrays, schema=PACKED)
+            samples = packed_rows(batch, PACKED, **values)
             yield samples.filter(pa.array(~_omitted(segment, first_row, batch.num_rows)))
             first_row += batch.num_rows
         if first_row != segment.document.samples:
@@ -212,28 +204,30 @@ def _packed(previous: Previous) -> Iterator[pa.RecordBatch]:
             raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
 
 
-def _places(previous: Previous, samples: Spool) -> Iterator[pa.RecordBatch]:
+def _places(previous: Previous, chosen: Spool) -> Iterator[pa.RecordBatch]:
     every = sum(segment.document.samples for segment in previous.segments)
     with ExitStack() as stack:
 
         @cache
         def index_of(place: int) -> SegmentIndex:
             file = previous.segments[place].document.file("rows")
-            if 2 * samples.num_rows > every:
+            if 2 * chosen.num_rows > every:
                 return stack.enter_context(open_index(previous.root, file))
             return SegmentIndex(previous.root, file, Path())  # only the blocks that are needed
 
-        for batch in samples.read():
+        for batch in chosen.read():
             segments, rows = (batch.column(name).to_numpy() for name in ("segment", "row"))
             for place in np.unique(segments).tolist():
                 inside = rows[segments == place]
                 blocks = np.flatnonzero(np.diff(inside // BLOCK_ROWS)) + 1
                 for some in np.split(inside, blocks):
-                    places = index_rows(index_of(place), some)
-                    numbers = pa.array(np.full(len(some), place, np.int32))
+                    samples = index_rows(index_of(place), some)
                     splits = previous.segments[place].splits(some)
-                    arrays = [numbers, pa.array(some), splits, *places.columns]
-                    yield pa.RecordBatch.from_arrays(arrays, schema=PLACES)
+                    prefix = layout.shards_prefix(previous.segments[place].id)
+                    names = samples.column("shard")
+                    shards = pc.binary_join_element_wise(prefix, splits, "/", names, "")
+                    row = pa.array(some)
+                    yield packed_rows(samples, PLACES, segment=place, row=row, shard=shards)
 
 
 def _omitted(segment: PreviousSegment, first_row: int, rows: int) -> npt.NDArray[np.bool_]:
@@ -254,11 +248,7 @@ def _records(previous: Previous) -> Iterator[pa.RecordBatch]:
     for rank, file in enumerate(reversed(previous.version.files_of("skipped")), 1):
         place = next((at for id_, at in places.items() if id_ in file.path.split("/")), -1)
         for batch in read_ref(previous.root, file, SKIPPED):
-            count = batch.num_rows
-            places_and_ranks = (
-                pa.array(np.full(count, each), pa.int32()) for each in (place, rank)
-            )
-            yield pa.RecordBatch.from_arrays([*places_and_ranks, *batch.columns], schema=RECORDS)
+            yield packed_rows(batch, RECORDS, segment=place, rank=rank)
 
 
 def is_compact(root: Store, version: VersionDocument, dataset: Dataset) -> bool:

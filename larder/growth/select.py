@@ -20,10 +20,10 @@ from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Stream, query
 from larder.manifest.rows import RowDigest
-from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
+from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED, packed_rows
 from larder.manifest.sort import sort, sorted_query
 from larder.manifest.spool import Spool
-from larder.samples.order import SampleOrder, identity_parts
+from larder.samples.order import SampleOrder, identity_parts, identity_rows
 from larder.versions.omitted import Omitted
 
 
@@ -52,32 +52,29 @@ class Selected:
 _SEGMENTS = pa.schema(
     [
         ("segment", pa.int32()),
-        ("id", pa.string()),
         ("is_kept", pa.bool_()),
         ("is_alike", pa.bool_()),
         ("whole_bytes", pa.int64()),
     ]
 )
-_SHARDS = pa.schema([("segment", pa.int32()), ("shard", pa.int32())])
+_SHARDS = pa.schema([COMPARED.field("segment"), COMPARED.field("shard_number")])
 _SELECTED = SAMPLE_ORDER.append(COMPARED.field("place"))
 _KINDS = pa.schema([("kind", pa.string())])
 _ROWS = pa.schema([("segment", pa.int32()), ("row", pa.int64())])
 _RANGES = pa.schema([("segment", pa.int32()), ("start", pa.int64()), ("stop", pa.int64())])
 
 _CHOOSE = """
-    SELECT place, segment, row, id, bad, whole_bytes,
+    SELECT place, segment, row, bad, whole_bytes,
         is_alike AND kind IN ('unchanged', 'relabelled', 'moved') AS is_packed
     FROM compared
     LEFT JOIN segments USING (segment)
     LEFT JOIN leaving ON kind = 'unchanged'
-        AND leaving.segment = compared.segment AND leaving.shard = compared.shard
-    WHERE leaving.shard IS NOT NULL OR kind IN (SELECT kind FROM going)
+        AND leaving.segment = compared.segment AND leaving.shard_number = compared.shard_number
+    WHERE leaving.shard_number IS NOT NULL OR kind IN (SELECT kind FROM going)
 """
 _CHOSEN = pa.schema(
     [
-        *(COMPARED.field(name) for name in ("place", "segment", "row")),
-        _SEGMENTS.field("id"),
-        COMPARED.field("bad"),
+        *(COMPARED.field(name) for name in ("place", "segment", "row", "bad")),
         _SEGMENTS.field("whole_bytes"),
         ("is_packed", pa.bool_()),
     ]
@@ -87,8 +84,7 @@ _CHOSEN = pa.schema(
 _SELECT = """
     WITH chosen AS MATERIALIZED (SELECT * FROM choice), places AS (
         SELECT place, {
-            'segment': id, 'split': split, 'shard': shard, 'offset': "offset",
-            'length': length, 'parts': parts
+            'shard': shard, 'offset': "offset", 'length': length, 'parts': parts
         } AS packed
         FROM (
             SELECT * REPLACE (
@@ -112,7 +108,7 @@ give whole is read from its objects.
 """
 
 _SKIPPED = """
-    SELECT now.split, now.key, now.parts, bad AS message, place
+    SELECT now.split, now.key, now.parts, bad, place
     FROM now
     JOIN compared USING (place)
     LEFT JOIN segments USING (segment)
@@ -122,7 +118,7 @@ _SKIPPED = """
 
 _GAPS = """
     WITH remaining AS (
-        SELECT segment, row FROM compared ANTI JOIN leaving USING (segment, shard)
+        SELECT segment, row FROM compared ANTI JOIN leaving USING (segment, shard_number)
         WHERE kind = 'unchanged'
         UNION ALL
         SELECT segment, row FROM bounds
@@ -171,9 +167,8 @@ class Selection:
         documents = [segment.document for segment in previous.segments]
         self._kept = [document.id in decision.again for document in documents]
         alike = [document.shape.images.transform == transform for document in documents]
-        numbers, ids = range(len(documents)), [document.id for document in documents]
-        limits = [whole_bytes] * len(documents)
-        self._segments = _table(_SEGMENTS, numbers, ids, self._kept, alike, limits)
+        numbers, limits = range(len(documents)), [whole_bytes] * len(documents)
+        self._segments = _table(_SEGMENTS, numbers, self._kept, alike, limits)
         again = [decision.again.get(segment.id, segment.rows > 0) for segment in previous.segments]
         shards = [(place, at) for place in numbers for at in np.flatnonzero(again[place]).tolist()]
         self._leaving = _table(_SHARDS, *zip(*shards, strict=True))
@@ -230,15 +225,13 @@ class Selection:
             "compared": self._comparison.rows(),
             "segments": self._segments,
         }
-        fields = [SAMPLE_ORDER.field(name) for name in ("split", "key", "parts")]
-        schema = pa.schema([*fields, SKIPPED.field("message"), COMPARED.field("place")])
+        fields = [SAMPLE_ORDER.field(name) for name in ("split", "key", "parts", "bad")]
+        schema = pa.schema([*fields, COMPARED.field("place")])
         digest = RowDigest()
         with ManifestWriter(self._folder / "skipped.parquet", SKIPPED) as writer:
             for batch in self._sorted(_SKIPPED, inputs, schema, "place"):
-                split, key, parts, message, _ = batch.columns
-                checks = pa.repeat(pa.scalar(check), batch.num_rows)
-                columns = [split, key, identity_parts(parts), checks, message]
-                records = pa.RecordBatch.from_arrays(columns, schema=SKIPPED)
+                parts = identity_parts(batch.column("parts"))
+                records = packed_rows(batch, SKIPPED, parts=parts, check=check)
                 digest.update_batch(records)
                 writer.append_batch(records)
         return (writer.file, digest.hexdigest()) if writer.file.rows else (None, None)
@@ -298,8 +291,7 @@ class _Tally:
         read = rows.filter(pc.and_(*absent))
         sizes = read.column("parts").flatten().field("size_bytes")
         self.read += Totals(len(sizes), pc.sum(sizes).as_py() or 0)
-        identity = [*rows.columns[:3], identity_parts(rows.column("parts"))]
-        self.digest.update_batch(pa.RecordBatch.from_arrays(identity, SAMPLE_ORDER.names[:4]))
+        self.digest.update_batch(identity_rows(rows))
 
 
 def _table(schema: pa.Schema, *columns: Any) -> Stream:

@@ -5,7 +5,8 @@ A manifest is an Arrow table in a Parquet file. Strings are compared by their UT
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy.typing as npt
 import pyarrow as pa
@@ -37,7 +38,11 @@ def table(**types: str | pa.DataType) -> pa.Schema:
 
 def parts_of(**types: str) -> pa.ListType:
     """Return the type of a column with the parts of each sample, given the columns of a part."""
-    return pa.list_(pa.field("part", pa.struct(columns(**types)), nullable=False))
+    return _part_lists(columns(**types))
+
+
+def _part_lists(fields: Iterable[pa.Field]) -> pa.ListType:
+    return pa.list_(pa.field("part", pa.struct(list(fields)), nullable=False))
 
 
 def lists_of(
@@ -75,17 +80,84 @@ FAILURES = table(key="string", code="string", message="string", attempts="int64"
 `larder.errors.Failure` describes the columns.
 """
 
-INDEXED_PARTS = parts_of(ext="string", offset="int64?", length="int64", crc32c="uint32")
-"""The parts of a sample in a shard, from the index of a segment."""
-
-_PACKED = pa.struct(
-    [
-        *columns(
-            segment="string?", split="string?", shard="string?", offset="int64?", length="int64?"
-        ),
-        pa.field("parts", INDEXED_PARTS),
-    ]
+PACKED_SAMPLE = table(
+    split="string",
+    segment="int32",
+    row="int64",
+    shard="string",
+    shard_number="int32",
+    key="string",
+    label="int32",
+    offset="int64",
+    length="int64",
+    parts=parts_of(
+        ext="string",
+        source="string",
+        etag="string",
+        offset="int64",
+        length="int64",
+        crc32c="uint32",
+    ),
+    check="string",
+    bad="string",
 )
+"""All columns of a sample in a segment. Manifests and tables select some: see `packed_columns`.
+
+``segment`` is the number of the segment in its version, ``row`` the row in the index of the
+segment, ``shard`` the name of the shard, and ``shard_number`` its number in the segment.
+
+``offset`` and ``length`` of a sample are its place in the shard's first file, in bytes, including
+headers and padding; in a columnar format they are the row number and 1. ``offset``, ``length`` and
+``crc32c`` of a part describe its stored content; the offset is null if the format stores the
+content in another form. For a transformed image, length and checksum differ from the object's.
+``source`` is the key of the part's object, ``etag`` the object's etag; both are null for a label. A
+label is the part ``cls`` in ASCII decimal digits, in any form that the format stores.
+
+A sample that was left out as bad has the reason ``bad``, and ``check`` tells how it was checked. It
+has no place, and its parts have the lengths of their objects and the checksum 0.
+"""
+
+
+def packed_columns(names: str, parts: str) -> pa.Schema:
+    """Select columns of `PACKED_SAMPLE`, and fields of its parts, by name; ``?`` allows nulls."""
+    lists = _part_lists(_selected(PACKED_SAMPLE.field("parts").type.value_type, parts))
+    fields = _selected(PACKED_SAMPLE, names)
+    return pa.schema(
+        [field.with_type(lists) if field.name == "parts" else field for field in fields]
+    )
+
+
+def _selected(fields: pa.Schema | pa.StructType, names: str) -> list[pa.Field]:
+    return [
+        fields.field(name.removesuffix("?")).with_nullable(name.endswith("?"))
+        for name in names.split()
+    ]
+
+
+def packed_rows(samples: pa.RecordBatch, schema: pa.Schema, **values: Any) -> pa.RecordBatch:
+    """Select the columns of a schema from samples; ``values`` are further columns.
+
+    A value that is no array is the same in all rows. Parts may have more fields than the schema.
+    """
+    columns = []
+    for field in schema:
+        column = values[field.name] if field.name in values else samples.column(field.name)
+        if not isinstance(column, pa.Array):
+            column = pa.repeat(pa.scalar(column, field.type), samples.num_rows)
+        elif field.name == "parts" and column.type != field.type:
+            offsets = column.offsets.to_numpy()
+            column = lists_of(field.type, column.flatten().field, offsets - offsets[0])
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+INDEXED = packed_columns(
+    "key shard offset length label? parts",
+    "ext offset? length crc32c",
+)
+"""One row per sample in the index of a segment."""
+
+_PLACE = packed_columns("shard? offset? length? parts?", "ext offset? length crc32c")
 
 SAMPLE_ORDER = pa.schema(
     [
@@ -101,7 +173,7 @@ SAMPLE_ORDER = pa.schema(
                 checksum="string?",
             ),
         ),
-        pa.field("packed", _PACKED),
+        pa.field("packed", pa.struct(list(_PLACE))),
         *columns(bad="string?"),
     ]
 )
@@ -112,10 +184,9 @@ a part ``cls``. ``checksum`` is the checksum in the inventory. Rows with an empt
 the samples; they are objects that are mirrored but are not parts of samples.
 
 ``packed`` is the place of a sample in a shard of the previous version, if the sample is read from
-the shard. The place comes from the index of the segment, without the label's part. The split may
-differ from the row's split. Fields of ``packed`` are null only if ``packed`` is null. ``bad`` is
-the message of an earlier run that left the sample out as bad. Such a sample is planned, and left
-out again without being read.
+the shard: columns of `PACKED_SAMPLE` without the label's part, where ``shard`` is the key of the
+shard. Its fields are null only if ``packed`` is null. ``bad`` is the message of an earlier run that
+left the sample out as bad. Such a sample is planned, and left out again without being read.
 """
 
 COPIES = table(copies=parts_of(mirror_etag="string?", checksum="string?"))
@@ -124,28 +195,14 @@ COPIES = table(copies=parts_of(mirror_etag="string?", checksum="string?"))
 ``mirror_etag`` is null if it equals the source's etag.
 """
 
-SOURCES = table(
-    key="string",
-    label="int32?",
-    parts=parts_of(ext="string", source="string", etag="string", length="int64", crc32c="uint32"),
-)
+SOURCES = packed_columns("key label? parts", "ext source etag length crc32c")
 """One row per sample of a segment, in the order of the index: the objects it was packed from.
 
-``parts`` are the parts that were read from objects, without the label. ``source`` and ``etag`` are
-the object's key and etag. ``length`` and ``crc32c`` are of the stored content; for a transformed
-image they differ from the object's.
+``parts`` are the parts that were read from objects, without the label.
 """
 
-SKIPPED = table(
-    split="string",
-    key="string",
-    parts=parts_of(ext="string", key="string", size_bytes="int64", etag="string"),
-    check="string",
-    message="string",
-)
+SKIPPED = packed_columns("split key parts check bad", "ext source length etag")
 """One row per sample that was planned and left out as bad, in the order of the plan.
 
-``parts`` are the source objects, as in `SAMPLE_ORDER`. ``check`` tells how the sample was
-checked, and ``message`` why it is bad. The sample need not be read again until the parts or the
-check change.
+``parts`` are the source objects. The sample need not be read again until they or the check change.
 """

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 class IndexedPart(NamedTuple):
-    """One part of a sample in a shard: an entry of ``parts`` in `larder.shards.model.ROWS`.
-
-    The offset is in the shard's first file; None if the format stores the content in another form.
-    """
+    """A part in a shard: fields of ``parts`` in `larder.manifest.schemas.PACKED_SAMPLE`."""
 
     ext: str
     offset: int | None
@@ -28,7 +25,7 @@ class IndexedPart(NamedTuple):
 
 
 class IndexedSample(NamedTuple):
-    """A sample in an index: its key, its shard, and the columns of `larder.shards.model.ROWS`."""
+    """A sample in a shard: columns of `larder.manifest.schemas.PACKED_SAMPLE`."""
 
     key: str
     shard: str
@@ -36,6 +33,11 @@ class IndexedSample(NamedTuple):
     length: int
     label: int | None
     parts: tuple[IndexedPart, ...]
+
+    @property
+    def in_ranges(self) -> bool:
+        """Whether all parts are ranges of the shard; else the format's reader is needed."""
+        return None not in [part.offset for part in self.parts]
 
 
 class Sample(NamedTuple):
@@ -109,7 +111,7 @@ def part_place(url: str, sample: IndexedSample, ext: str) -> str:
 
 
 def read_index(batches: Iterable[pa.RecordBatch]) -> Iterator[IndexedSample]:
-    """Yield the samples of record batches of `larder.versions.rows.INDEXED`, in order."""
+    """Yield the samples of record batches of `larder.manifest.schemas.INDEXED`, in order."""
     for batch in batches:
         heads = [column_values(batch.column(name)) for name in IndexedSample._fields[:-1]]
         parts = column_structs(batch.column("parts"), IndexedPart._fields, IndexedPart)

@@ -308,10 +308,18 @@ def ignored_keys(dataset: Dataset) -> list[str]:
 
 
 def identity_parts(lists: pa.Array) -> pa.Array:
-    """Convert parts to the schema SKIPPED, which has no checksums."""
-    kind = SKIPPED.field("parts").type
+    """Convert parts of SAMPLE_ORDER to parts of SKIPPED, which have no checksums."""
     parts, offsets = lists.flatten(), lists.offsets.to_numpy()
-    return lists_of(kind, parts.field, offsets - offsets[0])
+    names = {"ext": "ext", "source": "key", "length": "size_bytes", "etag": "etag"}
+    kind = SKIPPED.field("parts").type
+    return lists_of(kind, lambda name: parts.field(names[name]), offsets - offsets[0])
+
+
+def identity_rows(samples: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the fields of samples in an order that their digest covers."""
+    columns = [samples.column(name) for name in ("split", "key", "label")]
+    arrays = [*columns, identity_parts(samples.column("parts"))]
+    return pa.RecordBatch.from_arrays(arrays, SAMPLE_ORDER.names[:4])
 
 
 class _OrderTally:
@@ -338,9 +346,8 @@ class _OrderTally:
             columns = [names, grouped.first("sample"), numbers.take(grouped.first("label"))]
             samples = int(np.searchsorted(splits, len(self._names) - 1))
             parts = grouped.parts()
-            identity = [*columns, identity_parts(parts)]
-            names = SAMPLE_ORDER.names[: len(identity)]
-            self._count(pa.RecordBatch.from_arrays(identity, names).slice(0, samples))
+            rows = pa.RecordBatch.from_arrays([*columns, parts], SAMPLE_ORDER.names[:4])
+            self._count(rows.slice(0, samples))
             types = (SAMPLE_ORDER.field(name).type for name in FROM_PREVIOUS)
             nulls = (pa.nulls(len(splits), kind) for kind in types)
             yield pa.RecordBatch.from_arrays([*columns, parts, *nulls], schema=SAMPLE_ORDER)
@@ -355,7 +362,7 @@ class _OrderTally:
         return pa.array(numbering.labels)
 
     def _count(self, samples: pa.RecordBatch) -> None:
-        self.digest.update_batch(samples)
+        self.digest.update_batch(identity_rows(samples))
         self.sample_tally.add(samples.column("key"), samples.column("parts"))
         parts = samples.column("parts").flatten()
         self.objects += len(parts)

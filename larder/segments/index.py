@@ -16,7 +16,7 @@ from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError
 from larder.jobs.manifests import fetched, put_named, read_ref
 from larder.manifest.files import ManifestFile, ManifestWriter
-from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED, SOURCES, lists_of
+from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED, SOURCES, lists_of, packed_rows
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.cache import check_forms
@@ -103,13 +103,15 @@ def _published(root: Store, job: Job, progress: Progress) -> Index:
 def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
     """Yield the first samples that a complete segment has left out."""
     shown = min(SHOWN_FAILURES, document.skipped)
-    columns = ["key", "parts", "message"]
     for file in document.files:
         if file.role == "skipped":
-            rows = read_ref(root, file, SKIPPED, columns=columns, rows=shown)
-            for row in chain.from_iterable(batch.to_pylist() for batch in rows):
-                keys = (part["key"] for part in row["parts"])
-                yield skipped_failure(row["key"], keys, row["message"])
+            rows = read_ref(root, file, SKIPPED, rows=shown)
+            yield from chain.from_iterable(map(_failures, rows))
+
+
+def _failures(skipped: pa.RecordBatch) -> Iterator[Failure]:
+    for row in skipped.to_pylist():
+        yield skipped_failure(row["key"], (part["source"] for part in row["parts"]), row["bad"])
 
 
 def make_index(
@@ -226,22 +228,11 @@ class IndexBuild(ExitStack):
         self._count(plan, shard)
 
     def _add_skipped(self, split: str, rows: pa.RecordBatch) -> None:
-        for row in rows.to_pylist():
-            keys = [part["source"] for part in row["parts"]]
-            parts = [
-                {
-                    "ext": part["ext"],
-                    "key": part["source"],
-                    "size_bytes": part["length"],
-                    "etag": part["etag"],
-                }
-                for part in row["parts"]
-            ]
-            record = (split, row["key"], parts, self._check, row["bad"])
-            self._skipped.append([record])
-            self.omitted_count += 1
-            if len(self.omitted) < SHOWN_FAILURES:
-                self.omitted.append(skipped_failure(row["key"], keys, row["bad"]))
+        if rows.num_rows:
+            records = packed_rows(rows, SKIPPED, split=split, check=self._check)
+            self._skipped.append_batch(records)
+            self.omitted += _failures(records.slice(0, SHOWN_FAILURES - len(self.omitted)))
+            self.omitted_count += rows.num_rows
 
     def _count(self, plan: ShardPlan, shard: FinishedShard) -> None:
         before = self.splits.get(plan.split) or SegmentSplit(

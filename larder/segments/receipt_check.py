@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from larder.segments.receipts import FinishedShard, Receipt
 from larder.segments.shard_index import Ranges, ShardIndex
 from larder.shards.formats.base import ShardFormat
-from larder.shards.model import RECEIPT_ROWS, ShardPlan
+from larder.shards.model import ROWS, ShardPlan
 
 _MOST_CLASSES = 1 << 31
 
@@ -60,7 +60,7 @@ def receipt_problem(
     of parts.
     """
     shard = receipt.shard
-    bad = pa.Table.from_batches(receipt.rows(first_row=shard.samples), RECEIPT_ROWS)
+    bad = pa.Table.from_batches(receipt.rows(first_row=shard.samples), ROWS)
     names = list(shard_format.file_names(plan.name)) if shard.samples else []
     described = shard.split, shard.name, [file.name for file in shard.files]
     counted = shard.samples + bad.num_rows, bad.column("bad").null_count

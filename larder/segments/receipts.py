@@ -36,7 +36,7 @@ from larder.segments.segment_job import SegmentJob
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote
 from larder.shards.indexes import IndexFile
-from larder.shards.model import RECEIPT_ROWS, ROWS, ShardPlan, ShardResult, WrittenFile
+from larder.shards.model import ROWS, ShardPlan, ShardResult, WrittenFile
 from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import has_sha256, listed, published_file_errors, read_digest
@@ -83,13 +83,13 @@ def shard_of(result: ShardResult, indexes: Sequence[IndexFile] = ()) -> Finished
 def put_receipt(
     root: Store, segment: str, shard: FinishedShard, rows: Iterable[pa.RecordBatch], folder: Path
 ) -> None:
-    """Write the receipt of a shard; ``rows`` are of `larder.shards.model.RECEIPT_ROWS`.
+    """Write the receipt of a shard; ``rows`` are of `larder.shards.model.ROWS`.
 
     ``folder`` is for a temporary file.
     """
     digest = _digest((file.name, file.bytes, file.etag) for file in shard.files)
     key = layout.receipt_key(segment, shard.split, shard.name, digest)
-    schema = RECEIPT_ROWS.with_metadata({_METADATA: seal({"shard": shard})})
+    schema = ROWS.with_metadata({_METADATA: seal({"shard": shard})})
     path = folder / f"{shard.split}-{digest}.parquet"
     write_manifest(path, schema, rows, row_group_rows=_GROUP_ROWS)
     with published_file_errors():
@@ -112,22 +112,20 @@ class Receipt:
     def rows(self, first_row: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the samples of the shard, then the bad samples that were left out.
 
-        Rows are by `larder.shards.model.RECEIPT_ROWS`. ``damage.manifest``: they cannot be read.
+        Rows are by `larder.shards.model.ROWS`. ``damage.manifest``: they cannot be read.
         """
         try:
-            yield from read_manifest(self.path, RECEIPT_ROWS, first_row=first_row)
+            yield from read_manifest(self.path, ROWS, first_row=first_row)
         except DamageError as error:
             raise damaged_receipt(self.url, error.message) from error
 
     def samples(self) -> Iterator[pa.RecordBatch]:
-        """Yield the samples of the shard, by `larder.shards.model.ROWS`; raises like `rows`."""
+        """Yield the samples of the shard; raises like `rows`."""
         for batch in self.rows():
             samples = batch.filter(batch.column("bad").is_null())
-            try:
-                rows = samples.select(ROWS.names).cast(ROWS)
-            except (pa.ArrowException, ValueError) as error:
-                raise damaged_receipt(self.url, f"a sample lacks its place: {error}") from error
-            yield rows
+            if any(samples.column(name).null_count for name in ("offset", "length")):
+                raise damaged_receipt(self.url, "a sample lacks its place")
+            yield samples
 
 
 def damaged_receipt(url: str, message: str) -> DamageError:

@@ -32,7 +32,6 @@ from larder.segments.segment_job import SegmentJob, open_root, open_source
 from larder.segments.stores import storage_of, with_derived
 from larder.shards.build import STAGE, ShardBuild, build_shard
 from larder.shards.formats import shard_format
-from larder.shards.index_rows import receipt_rows
 from larder.shards.model import PlannedSample, ShardBatch, ShardPlan, read_samples
 from larder.shards.old_shards import OldShards
 from larder.shards.packing import batch_shards
@@ -135,7 +134,7 @@ def shard_batch(
                     place = (job.segment, result.split, result.name)
                     indexes = put_indexes(root, *place, format_, result.samples)
                     shard = shard_of(result, indexes)
-                    put_receipt(root, job.segment, shard, receipt_rows(result), folder)
+                    put_receipt(root, job.segment, shard, result.rows(), folder)
                 size_bytes = result.bytes
             done += Totals(1, size_bytes) if size_bytes else Totals()
     return BatchReport.of(failures, done)
@@ -160,7 +159,7 @@ def open_build(
     # A batch of local files waits only for its core.
     waits = not (local and stores[0].features.local_path)
     with (
-        OldShards(root, job.formats, layout.shard_key, weaker=job.weaker) as old_shards,
+        OldShards(root, job.formats, layout.segment_of, weaker=job.weaker) as old_shards,
         open_reads(
             max(1, threads // AHEAD) if together else threads,
             batch_read_bytes(job.dataset, job.cluster, concurrent_batches, local=local),

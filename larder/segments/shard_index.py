@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ObjectError
+from larder.manifest.schemas import INDEXED
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedSample, read_index
 from larder.samples.naming import LABEL_EXT
 from larder.shards.formats.base import ShardFormat
 from larder.shards.model import label_bytes
-from larder.versions.rows import INDEXED
 
 _CHUNK_ROWS = 4_096
 
@@ -41,7 +41,7 @@ class ShardIndex:
     """The samples of a shard, in a tenth of the memory that they take as objects."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
-        """``rows`` are by `larder.versions.rows.INDEXED`."""
+        """``rows`` are by `larder.manifest.schemas.INDEXED`."""
         self._rows = rows
         self._heads: tuple[_Numbers, _Numbers] | None = None
         lists = rows.column("parts")

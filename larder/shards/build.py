@@ -12,7 +12,7 @@ from larder.manifest.spool import Spool
 from larder.progress import NullProgress, Progress
 from larder.shards.formats.base import ShardFormat
 from larder.shards.images.check import PLAIN, FormTally, ImageRules
-from larder.shards.index_rows import SkippedRows
+from larder.shards.index_rows import IndexRows
 from larder.shards.model import NO_ROWS, PlannedSample, ShardPlan, ShardResult, WrittenFile
 from larder.shards.old_shards import OldShards
 from larder.shards.output import HashedOutput
@@ -121,7 +121,7 @@ class _Building:
         self.shard = shard_format.writer(outputs, plan)
         self.sizes_known = shard_format.sizes_known and build.rules.transform is None
         self.samples = 0
-        self.skipped = SkippedRows()
+        self.skipped = IndexRows()
         self.failures = Failures()
         self.forms = FormTally(build.rules.decoders)
         self._plan = plan
@@ -230,7 +230,7 @@ class _Building:
 
     def _note(self, sample: PlannedSample, failures: list[Failure]) -> None:
         if self._rules.skip and all(failure.code == UNDECODABLE for failure in failures):
-            self.skipped.add(sample, failures[0].message)
+            self.skipped.add_bad(sample, failures[0].message)
         else:
             self.failures.add(*failures)
             for output in self._outputs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 import pyarrow as pa
@@ -11,17 +11,17 @@ from larder.manifest.schemas import lists_of
 from larder.manifest.spool import Spool
 from larder.samples.naming import LABEL_EXT
 from larder.shards.members import label_body, label_place
-from larder.shards.model import RECEIPT_ROWS, ROWS, PlannedSample, ShardResult
+from larder.shards.model import ROWS, PlannedSample
 
 PartRow = tuple[str, str | None, str | None, int | None, int, int]
 """Extension, source, etag, offset, length, crc32c of a part, as in `larder.shards.model.ROWS`."""
 
-SampleRow = tuple[str, int, int, int | None]
-"""Key, offset, length and label of a sample."""
+SampleRow = tuple[str, int | None, int | None, int | None]
+"""Key, offset, length and label of a sample, as in `larder.shards.model.ROWS`."""
 
 _PARTS = ROWS.field("parts").type
 _PART_FIELDS = list(_PARTS.value_type)
-_SAMPLE_FIELDS = list(ROWS)[:-1]
+_SAMPLE_FIELDS = list(ROWS)[:4]
 _BATCH_ROWS = 2048
 
 
@@ -34,6 +34,11 @@ class IndexRows:
         self._samples: list[list[object]] = [[] for _ in _SAMPLE_FIELDS]
         self._parts: list[list[object]] = [[] for _ in _PART_FIELDS]
         self._counts: list[int] = []
+        self._bad: list[str] = []
+
+    @property
+    def count(self) -> int:
+        return self._packed.num_rows + len(self._counts)
 
     def add(self, sample: SampleRow, parts: Sequence[PartRow]) -> None:
         for column, value in zip(self._samples, sample, strict=True):
@@ -64,6 +69,14 @@ class IndexRows:
             rows.insert(label_place(sample), row)
         self.add((sample.key, *place, sample.label), rows)
 
+    def add_bad(self, sample: PlannedSample, message: str) -> None:
+        """Add a sample that is left out; all samples of these rows are."""
+        self._bad.append(message)
+        parts = [
+            (ext, key, etag, None, size_bytes, 0) for ext, key, size_bytes, etag in sample.parts
+        ]
+        self.add((sample.key, None, None, sample.label), parts)
+
     def add_all(
         self,
         samples: Sequence[Iterable[object]],
@@ -89,7 +102,10 @@ class IndexRows:
         parts = _columns(self._parts, _PART_FIELDS)
         offsets = list(accumulate(self._counts, initial=0))
         samples = _columns(self._samples, _SAMPLE_FIELDS)
-        columns = [*samples.values(), lists_of(_PARTS, parts.__getitem__, offsets)]
+        lists = lists_of(_PARTS, parts.__getitem__, offsets)
+        text = pa.string()
+        bad = pa.array(self._bad, text) if self._bad else pa.nulls(len(self._counts), text)
+        columns = [*samples.values(), lists, bad]
         self._packed.append(pa.RecordBatch.from_arrays(columns, schema=ROWS))
         self._begin()
 
@@ -97,43 +113,3 @@ class IndexRows:
 def _columns(values: Iterable[object], fields: Sequence[pa.Field]) -> dict[str, pa.Array]:
     pairs = zip(values, fields, strict=True)
     return {field.name: pa.array(column, field.type) for column, field in pairs}
-
-
-class SkippedRows:
-    """Samples left out of a shard as bad, as rows of `RECEIPT_ROWS`."""
-
-    def __init__(self) -> None:
-        self._spool = Spool(RECEIPT_ROWS)
-        self._rows: list[dict[str, object]] = []
-
-    def add(self, sample: PlannedSample, message: str) -> None:
-        parts = [
-            {"ext": ext, "source": key, "etag": etag, "length": size_bytes, "crc32c": 0}
-            for ext, key, size_bytes, etag in sample.parts
-        ]
-        self._rows.append(
-            {"key": sample.key, "label": sample.label, "parts": parts, "bad": message}
-        )
-        if len(self._rows) >= _BATCH_ROWS:
-            self._pack()
-
-    @property
-    def count(self) -> int:
-        return self._spool.num_rows + len(self._rows)
-
-    def finish(self) -> Spool:
-        self._pack()
-        return self._spool
-
-    def _pack(self) -> None:
-        if self._rows:
-            self._spool.append(pa.RecordBatch.from_pylist(self._rows, schema=RECEIPT_ROWS))
-            self._rows = []
-
-
-def receipt_rows(result: ShardResult) -> Iterator[pa.RecordBatch]:
-    """Yield rows of `RECEIPT_ROWS`: the samples of a shard, then the samples left out as bad."""
-    for rows in result.samples.read():
-        columns = [*rows.columns, pa.nulls(rows.num_rows, pa.string())]
-        yield pa.RecordBatch.from_arrays(columns, schema=RECEIPT_ROWS)
-    yield from result.skipped.read()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import compress, repeat
+from itertools import chain, compress, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from larder.manifest.schemas import columns, parts_of
+from larder.manifest.schemas import packed_columns
 from larder.manifest.spool import Spool
 from larder.names import Digest, FileName
 from larder.samples.columns import column_structs, column_values, named_tuples, repeated_texts
@@ -19,48 +19,14 @@ if TYPE_CHECKING:
     from larder.errors import Failure
     from larder.shards.images.check import FormNote
 
-ROWS = pa.schema(
-    columns(
-        key="string",
-        offset="int64",
-        length="int64",
-        label="int32?",
-        parts=parts_of(
-            ext="string",
-            source="string?",
-            etag="string?",
-            offset="int64?",
-            length="int64",
-            crc32c="uint32",
-        ),
-    )
+ROWS = packed_columns(
+    "key offset? length? label? parts bad?",
+    "ext source? etag? offset? length crc32c",
 )
-"""One row per sample of a shard, in the shard's order.
-
-``offset`` and ``length`` of a sample are its place in the shard's first file, in bytes, including
-headers and padding; in a columnar format they are the row number and 1. ``offset`` and ``length``
-of a part are the place of its content, with the checksum ``crc32c``; the offset is null if the
-format stores the content in another form. ``source`` is the key of the part's object, ``etag`` the
-object's etag; both are null for a label. A label is the part ``cls`` in ASCII decimal digits, in
-any form that the format stores.
-"""
+"""One row per sample of a shard, in the shard's order, or per sample left out of it as bad."""
 
 NO_ROWS = Spool(ROWS)
 """The rows of a shard that was not written."""
-
-RECEIPT_ROWS = pa.schema(
-    [
-        *columns(key="string", offset="int64?", length="int64?", label="int32?"),
-        ROWS.field("parts"),
-        *columns(bad="string?"),
-    ]
-)
-"""One row per sample planned for a shard: the columns of `ROWS`, and the reason for leaving it out.
-
-A sample that was left out as bad has no place; its parts have the lengths of their objects and the
-checksum 0.
-"""
-
 
 _AT_A_TIME = 1_024
 
@@ -79,28 +45,13 @@ class Part(NamedTuple):
     etag: str
 
 
-class Packed(NamedTuple):
-    """The place of a sample in a shard of the previous version, perhaps in another split.
-
-    Only parts with source objects are listed, not the label, which is not known here.
-    """
-
-    segment: str
-    split: str
-    sample: IndexedSample
-
-    @property
-    def in_ranges(self) -> bool:
-        """Whether all parts are ranges of the shard; else the format's reader is needed."""
-        return None not in [part.offset for part in self.sample.parts]
-
-
 class PlannedSample(NamedTuple):
     """One planned sample: a row of `larder.manifest.schemas.SAMPLE_ORDER`.
 
     Attributes:
         parts: The objects, sorted by ``ext``.
-        packed: The place in an old shard, if the sample is not read from its objects.
+        packed: The place in an old shard, if the sample is not read from its objects: ``shard`` is
+            the shard's key. Only parts with source objects are listed, not the label.
         bad: The reason for leaving the sample out without reading it; None for other samples.
     """
 
@@ -108,7 +59,7 @@ class PlannedSample(NamedTuple):
     key: str
     label: int | None
     parts: tuple[Part, ...]
-    packed: Packed | None = None
+    packed: IndexedSample | None = None
     bad: str | None = None
 
 
@@ -175,8 +126,8 @@ class WrittenFile:
 class ShardResult:
     """The result of one `ShardPlan`: written samples, skipped samples and the first failures.
 
-    ``samples`` has rows of `ROWS`, ``skipped`` rows of `RECEIPT_ROWS`. A shard that was not written
-    has no files and no samples. ``forms`` are the types of decoded arrays, if requested.
+    ``samples`` and ``skipped`` have rows of `ROWS`. A shard that was not written has no files and
+    no samples. ``forms`` are the types of decoded arrays, if requested.
     """
 
     split: str
@@ -192,6 +143,10 @@ class ShardResult:
     def bytes(self) -> int:
         """Bytes of all files; 0 if the shard was not written."""
         return sum(file.bytes for file in self.files)
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the shard's receipt."""
+        return chain(self.samples.read(), self.skipped.read())
 
 
 def label_bytes(label: int) -> bytes:
@@ -223,11 +178,8 @@ def _samples_of(batch: pa.RecordBatch) -> Iterator[PlannedSample]:
     yield from named_tuples(PlannedSample, splits, keys, labels, parts, packed_places, messages)
 
 
-def _packed(places: pa.StructArray, keys: Iterable[str]) -> Iterator[Packed]:
-    segments, splits, shards = (
-        repeated_texts(places.field(name)) for name in ("segment", "split", "shard")
-    )
+def _packed(places: pa.StructArray, keys: Iterable[str]) -> Iterator[IndexedSample]:
+    shards = repeated_texts(places.field("shard"))
     offsets, lengths = (column_values(places.field(name)) for name in ("offset", "length"))
     parts = column_structs(places.field("parts"), IndexedPart._fields, IndexedPart)
-    old = named_tuples(IndexedSample, keys, shards, offsets, lengths, repeat(None), parts)
-    return named_tuples(Packed, segments, splits, old)
+    return named_tuples(IndexedSample, keys, shards, offsets, lengths, repeat(None), parts)

@@ -20,10 +20,10 @@ import google_crc32c
 from larder.config.shape import FormatUse
 from larder.errors import DamageError, Failure, FatalError, NotFoundError, ObjectError
 from larder.samples.images import Form
-from larder.samples.indexed import IndexedPart, SampleReader, part_place
+from larder.samples.indexed import IndexedPart, IndexedSample, SampleReader, part_place
 from larder.shards.formats import shard_format
 from larder.shards.images.check import PLAIN, ImageRules, check_decodable
-from larder.shards.model import Packed, PlannedSample
+from larder.shards.model import PlannedSample
 from larder.shards.reading.fetch import Body, Fetched, failure_of
 from larder.shards.reading.ranges import read_parts
 from larder.store import object_url
@@ -38,21 +38,21 @@ class OldShards(Closing):
     """The shards of the previous version's segments.
 
     Memory is that used by the readers of up to 16 open shards, for parts that are not ranges.
-    ``formats`` are by segment. ``shard_key`` gives the key of a shard's first file by segment,
-    split and name. Images of the segments ``weaker`` were checked more weakly than now.
+    ``formats`` are by segment, and ``segment_of`` gives the segment of a shard's key. Images of the
+    segments ``weaker`` were checked more weakly than now.
     """
 
     def __init__(
         self,
         store: Readable,
         formats: Mapping[str, FormatUse],
-        shard_key: Callable[[str, str, str], str],
+        segment_of: Callable[[str], str],
         *,
         weaker: Collection[str] = (),
     ) -> None:
         self._store = store
         self._formats = formats
-        self._shard_key = shard_key
+        self._segment_of = segment_of
         self._weaker = frozenset(weaker)
         self._open: OrderedDict[str, tuple[int, SampleReader]] = OrderedDict()
 
@@ -67,10 +67,10 @@ class OldShards(Closing):
         """
         by_shard: dict[str, list[int]] = defaultdict(list)
         for number, sample in enumerate(samples):
-            by_shard[self._key(_packed(sample))].append(number)
+            by_shard[_packed(sample).shard].append(number)
         contents: dict[int, Mapping[str, bytes]] = {}
         for key, numbers in by_shard.items():
-            old_samples = [_packed(samples[number]).sample for number in numbers]
+            old_samples = [_packed(samples[number]) for number in numbers]
             with old_shard_errors(object_url(self._store.url, key)):
                 parts = read_parts(self._store, key, old_samples)
                 contents |= zip(numbers, parts, strict=True)
@@ -82,19 +82,17 @@ class OldShards(Closing):
     def read(self, sample: PlannedSample, rules: ImageRules = PLAIN) -> Fetched:
         """Read one sample whose parts are not ranges; may be called by one thread at a time."""
         packed = _packed(sample)
-        key = self._key(packed)
-        with old_shard_errors(object_url(self._store.url, key)):
-            reader = self._reader(packed, key)
-            contents = reader.read(packed.sample, packed.sample.parts)
+        with old_shard_errors(object_url(self._store.url, packed.shard)):
+            contents = self._reader(packed).read(packed, packed.parts)
         return _fetched(sample, contents, self.rules_for(sample, rules))
 
     def parts(self, sample: PlannedSample) -> PackedParts:
         """Return the objects of a large sample whose parts are ranges, to be read in buffers."""
-        return PackedParts(self._store, self._key(_packed(sample)), sample)
+        return PackedParts(self._store, sample)
 
     def rules_for(self, sample: PlannedSample, rules: ImageRules) -> ImageRules:
         """Return the rules for a sample: validate images only if checked more weakly before."""
-        weaker = _packed(sample).segment in self._weaker
+        weaker = self._segment_of(_packed(sample).shard) in self._weaker
         return rules if weaker else replace(rules, validate="none")
 
     def close(self) -> None:
@@ -102,24 +100,22 @@ class OldShards(Closing):
             reader.close()
         self._open.clear()
 
-    def _reader(self, packed: Packed, key: str) -> SampleReader:
+    def _reader(self, packed: IndexedSample) -> SampleReader:
         """Return a reader of a shard whose position is not after the sample's beginning."""
+        key = packed.shard
         end, reader = self._open.pop(key, (0, None))
-        if reader is None or packed.sample.offset < end:
+        if reader is None or packed.offset < end:
             if reader is not None:
                 reader.close()
-            reader = shard_format(*self._formats[packed.segment]).open(self._store, key)
-        self._open[key] = packed.sample.offset + packed.sample.length, reader
+            reader = shard_format(*self._formats[self._segment_of(key)]).open(self._store, key)
+        self._open[key] = packed.offset + packed.length, reader
         if len(self._open) > _MOST_OPEN:
             _, (_, unused) = self._open.popitem(last=False)
             unused.close()
         return reader
 
-    def _key(self, packed: Packed) -> str:
-        return self._shard_key(packed.segment, packed.split, packed.sample.shard)
 
-
-def _packed(sample: PlannedSample) -> Packed:
+def _packed(sample: PlannedSample) -> IndexedSample:
     assert sample.packed is not None, "it is read from a shard"
     return sample.packed
 
@@ -127,13 +123,12 @@ def _packed(sample: PlannedSample) -> Packed:
 def _indexed_parts(sample: PlannedSample) -> list[IndexedPart]:
     """Return the parts of a sample in its old shard, in the order of its objects."""
     packed = _packed(sample)
-    by_ext = {part.ext: part for part in packed.sample.parts}
+    by_ext = {part.ext: part for part in packed.parts}
     try:
         return [by_ext[part.ext] for part in sample.parts]
     except KeyError:
         message = f"the index lists other parts of {sample.key} than were packed"
-        where = f"segment {packed.segment}"
-        raise DamageError("damage.manifest", message, where=where, hint=_HINT) from None
+        raise DamageError("damage.manifest", message, where=packed.shard, hint=_HINT) from None
 
 
 def _fetched(sample: PlannedSample, contents: Mapping[str, bytes], rules: ImageRules) -> Fetched:
@@ -179,10 +174,9 @@ class PackedParts(Readable):
     images may have been transformed.
     """
 
-    def __init__(self, store: Readable, key: str, sample: PlannedSample) -> None:
+    def __init__(self, store: Readable, sample: PlannedSample) -> None:
         self._store = store
-        self._key = key
-        self._old = _packed(sample).sample
+        self._old = _packed(sample)
         pairs = list(zip(sample.parts, _indexed_parts(sample), strict=True))
         self._parts = {part.key: (part.etag, indexed) for part, indexed in pairs}
         stored = (part._replace(size_bytes=indexed.length) for part, indexed in pairs)
@@ -215,9 +209,9 @@ class PackedParts(Readable):
         assert part.offset is not None, "the format stores parts as they are"
         left = max(0, part.length - offset)
         wanted = left if length is None else min(length, left)
-        url = object_url(self._store.url, self._key)
+        url = object_url(self._store.url, self._old.shard)
         with old_shard_errors(url):
-            inner = self._store.open(self._key, offset=part.offset + offset, length=wanted)
+            inner = self._store.open(self._old.shard, offset=part.offset + offset, length=wanted)
         place = part_place(url, self._old, part.ext)
         return _PartReader(inner, self.head(key), part, wanted, url, place)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from larder.config.models.dataset import Cache
 from larder.disk import disk_errors, scratch, sha256_file, workshop
 from larder.errors import LarderError, RetryableError, StoreError
+from larder.manifest.schemas import INDEXED
 from larder.manifest.sealed import StoredFile
 from larder.manifest.spool import Spool
 from larder.pipeline.planning.expanding import expand_inventory
@@ -42,7 +43,7 @@ from larder.versions.identity import dataset_cache_id
 from larder.versions.leases import claim_version, claimed
 from larder.versions.omitted import read_omitted
 from larder.versions.publish import probe_conditions, read_segment, read_version
-from larder.versions.rows import INDEXED, read_rows
+from larder.versions.rows import read_rows
 from larder.versions.tags import TAG, move_tag
 
 _OF_SEGMENT = ("rows", "sources", "skipped")
@@ -159,7 +160,7 @@ def _made(
                 path.write_bytes(derived.data)
                 return path, "version.json and the indexes of its segments"
     if file.role in _OF_SEGMENT and file.path.startswith(layout.SEGMENTS_PREFIX):
-        document = _segment(root, file.path.split("/")[1])
+        document = _segment(root, layout.segment_of(file.path))
         plans = published_plans(root, document)
         build = _segment_job(job, document)
         files = make_index(root, build, plans, folder, described_indexes).files

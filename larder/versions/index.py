@@ -435,7 +435,7 @@ def _shards(archive: ArchiveReader) -> Iterator[Shard]:
     numbers = ("bytes", "samples", "first")
     if len(files) and max(_most(files[name]) for name in numbers) >= MAX_NUMBER:
         raise archive.invalid("a number of a file is none")
-    segment = archive.file.path.split("/")[1]
+    segment = layout.segment_of(archive.file.path)
     folder = cache(partial(_folder, segment))
     head, first_row = ("", 0, 0), 0
     shard: list[StoredFile] = []

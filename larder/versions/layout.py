@@ -80,6 +80,11 @@ def shard_key(segment: str, split: str, name: str) -> str:
     return f"{shards_prefix(segment)}{split}/{name}"
 
 
+def segment_of(key: str) -> str:
+    """Return the ID of the segment that a key belongs to."""
+    return key.split("/")[1]
+
+
 def index_prefix(segment: str) -> str:
     return f"{segment_prefix(segment)}index/"
 

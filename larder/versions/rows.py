@@ -11,24 +11,12 @@ import pyarrow as pa
 
 from larder.errors import DamageError
 from larder.jobs.manifests import fetched
-from larder.manifest.schemas import INDEXED_PARTS, columns, lists_of
+from larder.manifest.schemas import INDEXED, lists_of
 from larder.manifest.sealed import StoredFile
 from larder.store import object_url, open_store
 from larder.store.base import Store
 from larder.versions.arrays import Array
 from larder.versions.index import BLOCK_ROWS, NONE, SegmentIndex
-
-INDEXED = pa.schema(
-    columns(
-        key="string",
-        shard="string",
-        offset="int64",
-        length="int64",
-        label="int32?",
-        parts=INDEXED_PARTS,
-    )
-)
-"""A sample in the index of a segment, with the columns of `larder.shards.model.ROWS`."""
 
 
 @contextmanager
@@ -75,6 +63,6 @@ def index_rows(index: SegmentIndex, rows: Array) -> pa.RecordBatch:
         "shard": names.take(pa.array(numbers["shard"])),
         **{name: pa.array(numbers[name]) for name in ("offset", "length")},
         "label": pa.array(numbers["label"], mask=numbers["label"] == NONE),
-        "parts": lists_of(INDEXED_PARTS, fields.__getitem__, offsets),
+        "parts": lists_of(INDEXED.field("parts").type, fields.__getitem__, offsets),
     }
     return pa.RecordBatch.from_arrays([values[name] for name in INDEXED.names], schema=INDEXED)

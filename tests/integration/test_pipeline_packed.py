@@ -86,9 +86,9 @@ def test_bad_samples_are_recorded_and_not_tried_again(tmp_path, mirror):
         ("train", "a/05x", "header"),
         ("train", "b/zz", "header"),
     ]
-    parts = {part["key"]: part["size_bytes"] for row in rows for part in row["parts"]}
+    parts = {part["source"]: part["length"] for row in rows for part in row["parts"]}
     assert parts == {key: len(data) for key, data in BAD.items()}
-    assert [row["message"].split(":")[0] for row in rows] == ["a/05x.png", "b/zz.png"]
+    assert [row["bad"].split(":")[0] for row in rows] == ["a/05x.png", "b/zz.png"]
 
     new = {"c/zz.png": png(7)}
     write(str(lab.source), new)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
+from larder.manifest.schemas import INDEXED
 from larder.manifest.sealed import StoredFile
 from larder.samples.indexed import IndexedSample, read_index
 from larder.segments import index_writer
@@ -25,7 +26,6 @@ from larder.versions import index, layout
 from larder.versions.arrays import HEADER_BYTES, array_header, read_directory, write_archive
 from larder.versions.documents import SegmentDocument, SegmentSplit, Shape
 from larder.versions.index import SegmentIndex, Shard, read_shards
-from larder.versions.rows import INDEXED
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
 from tests.support.packing import write_index

@@ -23,7 +23,7 @@ from larder.cache.record import Array, CacheFileFacts
 from larder.cache.schema import KEY
 from larder.config.shape import FormatUse
 from larder.manifest.files import read_manifest
-from larder.manifest.schemas import SKIPPED, SOURCES
+from larder.manifest.schemas import INDEXED, SKIPPED, SOURCES
 from larder.manifest.sealed import StoredFile
 from larder.manifest.spool import Spool
 from larder.samples.decoders import Decoders
@@ -36,7 +36,7 @@ from larder.versions import layout
 from larder.versions.documents import CacheDocument, CacheFile, SegmentDocument
 from larder.versions.index import Shard, read_shards
 from larder.versions.publish import read_cache, read_segment
-from larder.versions.rows import INDEXED, read_rows
+from larder.versions.rows import read_rows
 
 
 @dataclass(frozen=True, slots=True)

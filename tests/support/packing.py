@@ -11,6 +11,7 @@ from larder.config.shape import FormatOptions, Layout
 from larder.disk import scratch
 from larder.errors import Failure
 from larder.manifest.files import ManifestFile
+from larder.manifest.schemas import INDEXED
 from larder.samples.indexed import IndexedSample, read_index
 from larder.segments.index_writer import IndexWriter
 from larder.shards.build import ShardBuild, build_shard
@@ -24,7 +25,6 @@ from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store.base import Readable, Store
 from larder.versions.index import Shard
-from larder.versions.rows import INDEXED
 from tests.support.sample_orders import Content
 
 UNCHECKED = ImageRules(validate="none")
@@ -91,7 +91,7 @@ def index_of(result: ShardResult) -> Iterator[pa.RecordBatch]:
 def places_of(result: ShardResult, segment: str) -> Iterator[dict[str, Any]]:
     """Where the samples of a shard are packed, as in SAMPLE_ORDER, with their keys."""
     for row in (row for rows in result.samples.read() for row in rows.to_pylist()):
-        place = {"segment": segment, "split": result.split, "shard": result.name}
+        place = {"shard": f"{segment}/{result.split}/{result.name}"}
         yield {**row, **place, "parts": [part for part in row["parts"] if part["source"]]}
 
 

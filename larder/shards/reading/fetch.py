@@ -53,7 +53,7 @@ class Contents(NamedTuple):
 def sample_bytes(sample: PlannedSample) -> int:
     """Return the bytes to read for a sample, from its objects or from its old shard."""
     if sample.packed is not None:
-        return sum([part.length for part in sample.packed.sample.parts])
+        return sum([part.length for part in sample.packed.parts])
     parts = sample.parts  # mostly one; a list is faster than a generator
     return parts[0].size_bytes if len(parts) == 1 else sum([part.size_bytes for part in parts])
 

@@ -22,12 +22,12 @@ from larder.cache.from_samples import CacheInput, build_samples
 from larder.cache.schema import Field
 from larder.config.shape import decoder_uses
 from larder.errors import LarderError
+from larder.manifest.schemas import INDEXED
 from larder.readers.cache import CacheReader
 from larder.samples.builders import Builder
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import Sample
 from larder.shards.reading.ranges import PartReader
-from larder.versions.rows import INDEXED
 from tests.support.budgets import WatchedBudget
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget

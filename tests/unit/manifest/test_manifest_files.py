@@ -31,7 +31,7 @@ def row(at: int) -> Row:
     part = {"ext": "jpg", "key": f"a/{at}.JPG", "size_bytes": at, "etag": "e" * 32}
     part |= {"checksum": None}
     place = {"ext": "jpg", "offset": at % 3 or None, "length": at, "crc32c": 2**32 - 1}
-    packed = {"segment": "s", "split": "t", "shard": "u", "offset": 1, "length": 2}
+    packed = {"shard": "u", "offset": 1, "length": 2}
     packed = {**packed, "parts": [place] * (at % 3 + 1)} if at % 5 else None
     bad = None if at % 7 else "the file is empty"
     return ("train", f"a/{at}", at % 3 or None, [part] * (at % 3 + 1), packed, bad)

@@ -13,7 +13,7 @@ from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.samples.order import objects_of
 from larder.segments.mirror import copies_of
 
-PACKED = {"segment": "s", "split": "t", "shard": "x", "offset": 0, "length": 1, "parts": []}
+PACKED = {"shard": "x", "offset": 0, "length": 1, "parts": []}
 CUTS = st.integers(0, 6)
 KEYS = [f"{key}.{ext}" for key in "cab" for ext in "zx"]
 RECORD = st.dictionaries(

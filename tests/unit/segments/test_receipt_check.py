@@ -14,7 +14,7 @@ from larder.manifest.schemas import SAMPLE_ORDER
 from larder.segments.receipt_check import ORDER_COLUMNS, receipt_problem
 from larder.segments.receipts import FinishedShard, Receipt
 from larder.shards.formats import shard_format
-from larder.shards.model import RECEIPT_ROWS, ShardPlan, WrittenFile
+from larder.shards.model import ROWS, ShardPlan, WrittenFile
 
 Place = tuple[int | None, int | None]
 Row = dict[str, Any]
@@ -44,7 +44,7 @@ def order(keys: Sequence[str]) -> list[pa.RecordBatch]:
 def problem(folder: Path, format_name: str, rows: list[Row], samples: int | None = None) -> str:
     """Of a receipt with these rows, perhaps for more samples; planned are ``a`` and ``b``."""
     path = folder / "receipt.parquet"
-    write_manifest(path, RECEIPT_ROWS, [pa.RecordBatch.from_pylist(rows, schema=RECEIPT_ROWS)])
+    write_manifest(path, ROWS, [pa.RecordBatch.from_pylist(rows, schema=ROWS)])
     good = samples or sum(row["bad"] is None for row in rows)
     format_ = shard_format(format_name)
     plan = ShardPlan("train", 0, f"d-train-000000.{format_name}", 0, 2, 99)

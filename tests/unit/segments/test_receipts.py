@@ -23,7 +23,7 @@ from larder.segments.receipts import (
     read_receipt,
 )
 from larder.segments.segment_job import Job
-from larder.shards.index_rows import IndexRows, SkippedRows, receipt_rows
+from larder.shards.index_rows import IndexRows
 from larder.shards.indexes import IndexFile
 from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult, WrittenFile
 from larder.store import open_store
@@ -59,12 +59,12 @@ JOB = cast("Job", SimpleNamespace(segment="s", shape=SHAPE))
 
 def result(number: int, files: Sequence[WrittenFile], skipped: int) -> ShardResult:
     """A shard of one sample if it has files, and of samples that were left out."""
-    rows, bad = IndexRows(), SkippedRows()
+    rows, bad = IndexRows(), IndexRows()
     if files:
         rows.add((f"{number}/good", 0, 512, 3), [("jpg", "good.jpg", "e", 512, 7, 11)])
     for place in range(skipped):
         part = Part("jpg", "bad.jpg", 9, "f")
-        bad.add(PlannedSample("train", f"{number}/bad{place}", 3, (part,)), "x" * 300)
+        bad.add_bad(PlannedSample("train", f"{number}/bad{place}", 3, (part,)), "x" * 300)
     return ShardResult("train", name(number), tuple(files), rows.finish(), bad.finish())
 
 
@@ -77,7 +77,7 @@ def put_shard(root: Store, number: int, data: bytes = b"shard", skipped: int = 1
     index = IndexFile("dali", "x", 1, "0" * 64)
     shard = FinishedShard("train", name(number), files, len(files), (), (index,))
     with scratch() as folder:
-        put_receipt(root, "s", shard, receipt_rows(result(number, files, skipped)), folder)
+        put_receipt(root, "s", shard, result(number, files, skipped).rows(), folder)
     return shard
 
 

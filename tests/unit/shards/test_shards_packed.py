@@ -58,10 +58,6 @@ CONTENTS = [
 ]
 
 
-def shard_key(segment: str, split: str, name: str) -> str:
-    return f"{segment}/{split}/{name}"
-
-
 def pack(
     order: pa.RecordBatch,
     source: Any,
@@ -96,8 +92,12 @@ def packed(
     return with_packed(order, index(results, segment))
 
 
+def segment_of(shard: str) -> str:
+    return shard.split("/")[0]
+
+
 def old(store: Any, name: str = "webdataset", **options: Any) -> OldShards:
-    return OldShards(store, {"old": use(name)}, shard_key, **options)
+    return OldShards(store, {"old": use(name)}, segment_of, **options)
 
 
 def pack_again(
@@ -174,7 +174,7 @@ def test_a_damaged_shard_ends_the_build(
     again = packed(order_samples(source, CONTENTS), source, store, "webdataset")
     row = again.slice(17, 1).to_pylist()[0]
     place, part = row["packed"], row["packed"]["parts"][0]
-    key = shard_key("old", place["split"], place["shard"])
+    key = place["shard"]
     damage(store, key, kind, part["offset"])
     with larder_error("damage.record" if kind == "flipped" else "damage.size") as caught:
         pack_again(

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from larder.errors import ObjectError
+from larder.manifest.schemas import INDEXED
 from larder.manifest.sealed import StoredFile
 from larder.segments.shard_index import ShardIndex
 from larder.shards.formats import shard_format
@@ -14,7 +15,6 @@ from larder.verify.findings import MISSING, Finding
 from larder.verify.reading import _indexed
 from larder.verify.shard_check import inspect_shard
 from larder.versions.index import Shard
-from larder.versions.rows import INDEXED
 from tests.support.memory import MemoryStore
 from tests.support.stores import Fail, FaultyStore
 
