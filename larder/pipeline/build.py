@@ -23,9 +23,9 @@ from larder.segments.mirror import (
     put_copies,
     write_measured,
 )
-from larder.segments.segment_job import Job, UsedSegment
+from larder.segments.segment_job import Job
 from larder.segments.shard import shard_batch, shard_batches
-from larder.versions.documents import CacheFile, VersionDocument
+from larder.versions.documents import CacheFile, SegmentDocument, VersionDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ def build(job: Job, runner: Runner) -> Built:
             reused = _shard(job, runner)
         index = runner.run(index_shards, job)
         if new.complete:
-            splits = index.segment.document.splits.values()
+            splits = index.segment.splits.values()
             reused = sum((Totals(split.shards, split.bytes) for split in splits), Totals())
     segments = [*job.kept, *([index.segment] if index else [])]
-    if not any(split.samples for segment in segments for split in segment.listed.values()):
-        omitted, count = (index.omitted, index.segment.document.skipped) if index else ((), 0)
-        raise RunError("shard", BatchReport(failures=omitted, failed=count))
+    if index and not job.kept and not index.segment.samples:
+        report = BatchReport(failures=index.omitted, failed=index.segment.skipped)
+        raise RunError("shard", report)
     cache = _cache(job, segments, runner)
     published: Published = runner.run(publish, job, index, cache)
     return Built(
@@ -118,14 +118,22 @@ def _shard(job: Job, runner: Runner) -> Totals:
     return reused
 
 
-def _cache(job: Job, segments: Sequence[UsedSegment], runner: Runner) -> tuple[CacheFile, ...]:
+def _cache(job: Job, segments: Sequence[SegmentDocument], runner: Runner) -> tuple[CacheFile, ...]:
     batches, complete = cache_splits(job, segments, runner.progress)
     files: list[CacheFile] = []
     if batches:
         runner.progress.start("cache", objects=sum(batch.rows for batch in batches))
         files = runner.map(cache_split, job, batches)
         runner.progress.finish("cache")
-    listed = {(segment.id, split) for segment in segments for split in segment.listed}
+    omitted = {
+        (use.id, split): rows.count for use in job.uses for split, rows in use.omitted.items()
+    }
+    listed = {
+        (segment.id, split)
+        for segment in segments
+        for split, facts in segment.splits.items()
+        if facts.samples > omitted.get((segment.id, split), 0)
+    }
     check_fields(file for file in (*complete, *files) if (file.segment, file.split) in listed)
     order = [segment.id for segment in segments]
     return tuple(sorted([*complete, *files], key=lambda file: order.index(file.segment)))

@@ -212,7 +212,8 @@ def begin(plan: Plan) -> Job:
         version=plan.version,
         new=None if plan.published else plan.new,
         manifests=_put_manifests(root, plan),
-        kept=plan.kept,
+        kept=plan.growth.kept,
+        uses=plan.growth.uses,
         classes=plan.sample_order.classes,
         expected=state.expected,
         conditions=plan.conditions or probe_conditions(root),
@@ -237,7 +238,7 @@ def _claim(plan: Plan) -> Claim | None:
         return None
     previous = plan.growth.previous.segments if plan.growth.previous else ()
     segments = [*(segment.id for segment in previous), *([plan.new.id] if plan.new else [])]
-    complete = [segment.id for segment in plan.kept]
+    complete = [segment.id for segment in plan.growth.kept]
     complete += [plan.new.id] if plan.new and plan.new.complete else []
     documents = [*map(layout.segment_key, complete)]
     documents += [layout.version_key(plan.version)] if plan.published else []

@@ -14,9 +14,9 @@ from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.completeness import Written, check_complete, check_stored
 from larder.segments.contents import read_listed, segment_files
-from larder.segments.derived_files import combined, put_derived
+from larder.segments.derived_files import NO_SHARDS, listed_splits, put_derived
 from larder.segments.index import Index
-from larder.segments.segment_job import Job, UsedSegment, open_root
+from larder.segments.segment_job import Job, open_root
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.versions import layout
@@ -24,6 +24,8 @@ from larder.versions.documents import (
     CacheDocument,
     CacheFacts,
     CacheFile,
+    SegmentDocument,
+    SegmentUse,
     VersionDocument,
 )
 from larder.versions.identity import (
@@ -32,6 +34,7 @@ from larder.versions.identity import (
     dataset_cache_id,
     split_rule,
 )
+from larder.versions.index import Shard
 from larder.versions.omitted import read_omitted
 from larder.versions.publish import (
     Creation,
@@ -62,11 +65,12 @@ def publish(
     """
     progress.start("publish")
     root = open_root(job)
-    segments = list(job.kept)
+    segments, uses = list(job.kept), list(job.uses)
     if index is not None:
-        segments.append(_published_segment(job, root, index))
-    cached = [_with_cache(job, root, segment, cache) for segment in segments]
-    document = _version_document(job, root, cached, index)
+        segments.append(_published_segment(job, root, index.segment))
+        uses.append(SegmentUse(job.segment))
+    caches = [_published_cache(job, root, segment.id, cache) for segment in segments]
+    document = _version_document(job, root, segments, uses, caches)
     prefix = layout.version_prefix(document.id)
     files = [file for file in document.files if file.path.startswith(prefix)]
     assert job.claim is not None, "it publishes"
@@ -110,16 +114,15 @@ def publish_existing(job: Job, *, progress: Progress) -> Published:
     return published
 
 
-def _published_segment(job: Job, root: Store, index: Index) -> UsedSegment:
+def _published_segment(job: Job, root: Store, document: SegmentDocument) -> SegmentDocument:
     """Publish the new segment's document, or use the document that another run wrote first."""
-    document = index.segment.document
     prefixes = layout.shards_prefix(document.id), layout.index_prefix(document.id)
     shards = segment_files(root, document.files, {})
     files: Iterable[Written] = chain(document.files, shards)
     published = publish_segment(root, document, **_creation(job, root, prefixes, files))
     if published.files != document.files:
         _check_files(root, published.files, layout.segment_key(document.id))
-    return replace(index.segment, document=published)
+    return published
 
 
 def _creation(job: Job, root: Store, prefixes: Iterable[str], files: Iterable[Written]) -> Creation:
@@ -127,28 +130,27 @@ def _creation(job: Job, root: Store, prefixes: Iterable[str], files: Iterable[Wr
     return Creation(if_absent=job.conditions.if_absent, check=check)
 
 
-def _with_cache(
-    job: Job, root: Store, segment: UsedSegment, files: Iterable[CacheFile]
-) -> tuple[UsedSegment, tuple[CacheFile, ...]]:
-    """Complete the dataset's cache of a segment; return the segment and the cache files."""
-    cache = dataset_cache_id(job.dataset, segment.id)
+def _published_cache(
+    job: Job, root: Store, segment: str, files: Iterable[CacheFile]
+) -> CacheDocument | None:
+    """Complete the dataset's cache of a segment; None if the dataset has no cache."""
+    cache = dataset_cache_id(job.dataset, segment)
     if job.dataset.cache is None or cache is None:
-        return replace(segment, use=replace(segment.use, cache=None)), ()
+        return None
     document = CacheDocument(
         dataset=job.dataset.name,
-        segment=segment.id,
+        segment=segment,
         id=cache,
         kind=job.dataset.cache.kind,
-        files={file.split: file for file in files if file.segment == segment.id},
+        files={file.split: file for file in files if file.segment == segment},
         decoders=cache_decoders(job.dataset),
     )
-    prefix, made = layout.cache_prefix(segment.id, cache), document.files.values()
+    prefix, made = layout.cache_prefix(segment, cache), document.files.values()
     published = publish_cache(root, document, **_creation(job, root, [prefix], made))
     if published.files != document.files:
-        key = layout.cache_key(segment.id, document.id)
+        key = layout.cache_key(segment, document.id)
         _check_files(root, published.files.values(), key)
-    used = replace(segment, use=replace(segment.use, cache=published.id))
-    return used, tuple(published.files.values())
+    return published
 
 
 def _check_files(root: Store, files: Iterable[StoredFile | CacheFile], document: str) -> None:
@@ -171,48 +173,61 @@ def _check_files(root: Store, files: Iterable[StoredFile | CacheFile], document:
 def _version_document(
     job: Job,
     root: Store,
-    cached: Sequence[tuple[UsedSegment, tuple[CacheFile, ...]]],
-    index: Index | None,
+    segments: Sequence[SegmentDocument],
+    uses: Sequence[SegmentUse],
+    caches: Sequence[CacheDocument | None],
 ) -> VersionDocument:
     """Make the document of a version, and write the lists and indexes that follow from it.
 
-    ``cached`` are its segments, each with the files of its cache; ``index`` is its new segment.
+    ``segments`` are its segments, each with its use and its cache.
     """
-    segments = [segment for segment, _ in cached]
-    cache = None
-    if job.dataset.cache is not None:
-        files = [
-            file
-            for segment, cache_files in cached
-            for file in cache_files
-            if file.split in segment.listed
-        ]
-        splits = {
-            split: tuple(file for file in files if file.split == split)
-            for split in sorted({file.split for file in files})
-        }
-        cache = CacheFacts(job.dataset.cache.kind, splits, cache_decoders(job.dataset))
+    new_skipped = segments[-1].skipped if job.new else 0
     version = VersionDocument(
         dataset=job.dataset.name,
         id=job.version,
         digest="",
         inputs=job.inputs,
-        segments=tuple(segment.use for segment in segments),
-        splits={
-            name: combined(segment.listed[name] for segment in segments if name in segment.listed)
-            for name in job.dataset.split_names
-        },
+        segments=tuple(
+            replace(use, cache=cache.id if cache else None)
+            for use, cache in zip(uses, caches, strict=True)
+        ),
+        splits={},
         classes=job.classes,
         files=(
-            *(file for segment in segments for file in segment.document.files),
+            *(file for segment in segments for file in segment.files),
             *job.files,
             job.inventory,
         ),
-        cache=cache,
-        skipped=job.skipped + (index.segment.document.skipped if index else 0),
+        cache=None,
+        skipped=job.skipped + new_skipped,
         split_rule=split_rule(job.dataset),
     )
     listed = list(read_listed(root, version.files, read_omitted(root, version)))
-    derived = put_derived(root, version, segments[-1].document.shape.use, listed)
-    digest = content_digest(listed, version.classes, cache)
+    splits = listed_splits(listed)
+    version = replace(
+        version,
+        splits={name: splits.get(name, NO_SHARDS) for name in job.dataset.split_names},
+        cache=_cache_facts(job, caches, listed),
+    )
+    derived = put_derived(root, version, segments[-1].shape.use, listed)
+    digest = content_digest(listed, version.classes, version.cache)
     return replace(version, digest=digest, files=(*version.files, *derived))
+
+
+def _cache_facts(
+    job: Job, caches: Iterable[CacheDocument | None], listed: Iterable[Shard]
+) -> CacheFacts | None:
+    """Return the cache files of the splits with listed shards; None without a cache."""
+    if job.dataset.cache is None:
+        return None
+    places = {(shard.segment, shard.split) for shard in listed}
+    files = [
+        file
+        for file in chain.from_iterable(cache.files.values() for cache in caches if cache)
+        if (file.segment, file.split) in places
+    ]
+    splits = {
+        split: tuple(file for file in files if file.split == split)
+        for split in sorted({file.split for file in files})
+    }
+    return CacheFacts(job.dataset.cache.kind, splits, cache_decoders(job.dataset))

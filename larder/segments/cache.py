@@ -34,7 +34,7 @@ from larder.samples.decoders import Decoders
 from larder.samples.indexed import SampleReader, read_index
 from larder.segments.completeness import written_since
 from larder.segments.image_rules import image_rules
-from larder.segments.segment_job import Job, SegmentJob, UsedSegment, open_root
+from larder.segments.segment_job import Job, SegmentJob, open_root
 from larder.shards.formats import shard_format
 from larder.shards.images.check import (
     FormNote,
@@ -81,7 +81,7 @@ class CacheBatch:
 
 
 def cache_splits(
-    job: Job, segments: Iterable[UsedSegment], progress: Progress
+    job: Job, segments: Iterable[SegmentDocument], progress: Progress
 ) -> tuple[list[CacheBatch], list[CacheFile]]:
     """Return the files to build, one per split with samples, and the files of complete caches.
 
@@ -98,18 +98,17 @@ def cache_splits(
         is_new = job.new is not None and segment.id == job.new.id and not job.new.complete
         files = {} if is_new else _complete_files(root, segment.id, job, progress)
         complete += files.values()
-        document = segment.document
         batches += (
             CacheBatch(
-                document.id,
-                document.shape.use,
+                segment.id,
+                segment.shape.use,
                 split,
-                document.file("rows"),
+                segment.file("rows"),
                 facts.first_row,
                 facts.samples,
                 facts.bytes,
             )
-            for split, facts in document.splits.items()
+            for split, facts in segment.splits.items()
             if facts.samples and split not in files
         )
     return batches, complete
@@ -392,9 +391,7 @@ def check_forms(job: Job, root: Store, forms: Mapping[str, tuple[FormNote, ...]]
     count = 0
     for split, notes in forms.items():
         kept = (
-            joined(_looked_at(job, root, segment.document, split) for segment in job.kept)
-            if notes
-            else ()
+            joined(_looked_at(job, root, segment, split) for segment in job.kept) if notes else ()
         )
         for name in dict.fromkeys(note.role for note in notes):
             new = [note for note in notes if note.role == name]

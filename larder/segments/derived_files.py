@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from larder.config.shape import FormatUse
@@ -23,41 +23,25 @@ MAX_PATTERNS = 100
 """Maximum number of patterns of a split in a config."""
 
 
+NO_SHARDS = SplitFacts(samples=0, shards=0, bytes=0, patterns=())
+
+
 def listed_splits(shards: Iterable[Shard]) -> dict[str, SplitFacts]:
-    """Add up the listed shards of one segment in each split."""
+    """Add up listed shards, in the order of their segments, in each split."""
     splits: dict[str, SplitFacts] = {}
     for (segment, split), group in groupby(shards, key=lambda shard: shard[:2]):
-        samples = size_bytes = omitted = 0
-        names = []
-        for shard in group:
-            names.append(shard.name)
-            samples += shard.samples
-            size_bytes += shard.bytes
-            omitted += sum(stop - start for start, stop in shard.omitted)
+        before, of_segment = splits.get(split, NO_SHARDS), list(group)
+        names = brace_patterns([shard.name for shard in of_segment])
+        patterns = (layout.shard_key(segment, split, name) for name in names)
+        ranges = chain.from_iterable(shard.omitted for shard in of_segment)
         splits[split] = SplitFacts(
-            samples=samples,
-            shards=len(names),
-            bytes=size_bytes,
-            patterns=tuple(
-                layout.shard_key(segment, split, pattern) for pattern in brace_patterns(names)
-            ),
-            omitted=omitted,
+            samples=before.samples + sum(shard.samples for shard in of_segment),
+            shards=before.shards + len(of_segment),
+            bytes=before.bytes + sum(shard.bytes for shard in of_segment),
+            patterns=(*before.patterns, *patterns),
+            omitted=before.omitted + sum(stop - start for start, stop in ranges),
         )
     return splits
-
-
-def combined(facts: Iterable[SplitFacts]) -> SplitFacts:
-    """Add up one split of several segments, in order."""
-    total = SplitFacts(0, 0, 0, ())
-    for part in facts:
-        total = SplitFacts(
-            samples=total.samples + part.samples,
-            shards=total.shards + part.shards,
-            bytes=total.bytes + part.bytes,
-            patterns=(*total.patterns, *part.patterns),
-            omitted=total.omitted + part.omitted,
-        )
-    return total
 
 
 class Derived(NamedTuple):

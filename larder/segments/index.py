@@ -21,14 +21,12 @@ from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.cache import check_forms
 from larder.segments.completeness import check_segment
-from larder.segments.contents import read_listed
-from larder.segments.derived_files import listed_splits
 from larder.segments.index_writer import IndexWriter
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import PutIndexes, ShardIndexes, put_indexes
 from larder.segments.receipt_check import ORDER_COLUMNS, PlannedRows, receipt_problem
 from larder.segments.receipts import FinishedShard, Receipt, damaged_receipt, planned_receipts
-from larder.segments.segment_job import Job, SegmentJob, UsedSegment, open_root
+from larder.segments.segment_job import Job, SegmentJob, open_root
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote, joined
 from larder.shards.indexes import IndexFile
@@ -36,20 +34,20 @@ from larder.shards.model import ShardPlan, WrittenFile
 from larder.shards.reading.fetch import skipped_failure
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import SegmentDocument, SegmentSplit, SegmentUse
+from larder.versions.documents import SegmentDocument, SegmentSplit
 from larder.versions.identity import image_check
-from larder.versions.index import Shard, listed_shards
+from larder.versions.index import Shard
 from larder.versions.publish import read_segment
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The new segment, whose document is not written yet.
+    """The new segment, whose document may not be written yet.
 
     ``omitted`` names the first samples that were left out.
     """
 
-    segment: UsedSegment
+    segment: SegmentDocument
     omitted: tuple[Failure, ...]
 
 
@@ -81,9 +79,7 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
             ),
             skipped=made.omitted_count,
         )
-        listed = listed_splits(listed_shards(made.shards, {}))
-        segment = UsedSegment(document, SegmentUse(job.segment), listed)
-        index = Index(segment, tuple(made.omitted))
+        index = Index(document, tuple(made.omitted))
     progress.finish("index")
     return index
 
@@ -95,9 +91,7 @@ def _published(root: Store, job: Job, progress: Progress) -> Index:
         message = f"segment {job.segment} was complete, and its document is gone"
         raise FatalError("run.failed", message, where=root.url, hint="run again")
     check_segment(root, document, progress)
-    listed = listed_splits(read_listed(root, document.files, {}))
-    segment = UsedSegment(document, SegmentUse(document.id), listed)
-    return Index(segment, tuple(_left_out(root, document)))
+    return Index(document, tuple(_left_out(root, document)))
 
 
 def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
@@ -167,9 +161,9 @@ def _sources(samples: pa.RecordBatch) -> pa.RecordBatch:
 class IndexBuild(ExitStack):
     """The sums and files made from the receipts of a segment's shards.
 
-    ``files`` are the segment's files by role, once all shards were added. ``shards`` are the shards
-    with samples. ``forms`` says to which types the images of each split decode. ``omitted`` are the
-    first of the ``omitted_count`` bad samples left out.
+    ``files`` are the segment's files by role, once all shards were added. ``forms`` says to which
+    types the images of each split decode. ``omitted`` are the first of the ``omitted_count`` bad
+    samples left out.
     """
 
     def __init__(self, root: Store, job: SegmentJob, folder: Path, put: PutIndexes) -> None:
@@ -179,7 +173,6 @@ class IndexBuild(ExitStack):
         self.forms: dict[str, tuple[FormNote, ...]] = {}
         self.omitted: list[Failure] = []
         self.omitted_count = 0
-        self.shards: list[Shard] = []
         self._planned = 0
         self._segment = job.segment
         self._check = image_check(job.dataset)
@@ -222,7 +215,6 @@ class IndexBuild(ExitStack):
                 for file in self._indexes.of(receipt)
             )
             published = Shard(segment, split, first_row, shard.samples, first, files, indexes)
-            self.shards.append(published)
             self._rows.add_shard(published)
         self.forms[split] = joined([self.forms.get(split, ()), shard.forms])
         self._count(plan, shard)

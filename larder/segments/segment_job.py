@@ -21,22 +21,9 @@ from larder.segments.stores import root_url, source_of, storage_of
 from larder.store import open_location
 from larder.store.base import Readable, Store
 from larder.versions import layout
-from larder.versions.documents import SegmentDocument, SegmentUse, Shape, SplitFacts
+from larder.versions.documents import SegmentDocument, SegmentUse, Shape
 from larder.versions.leases import Claim
 from larder.versions.publish import Conditions
-
-
-@dataclass(frozen=True, slots=True)
-class UsedSegment:
-    """A complete segment, as a version uses it; ``listed`` are its listed shards in each split."""
-
-    document: SegmentDocument
-    use: SegmentUse
-    listed: Mapping[str, SplitFacts]
-
-    @property
-    def id(self) -> str:
-        return self.document.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +88,11 @@ class SegmentJob:
 class Job(SegmentJob):
     """The common input of all steps of one run.
 
-    ``kept`` are the segments that the version shares with the previous one, in order. ``classes``
-    are in the order of their numbers. ``expected`` is the version that the tag named before the
-    listing, or None if there was no tag. ``published``: the version existed, so that only the
-    inputs have to be recorded. ``due`` is the job of copying the objects that the mirror lacks, if
-    any.
+    ``kept`` are the segments that the version shares with the previous one, in order, and ``uses``
+    what it uses of them. ``classes`` are in the order of their numbers. ``expected`` is the version
+    that the tag named before the listing, or None if there was no tag. ``published``: the version
+    existed, so that only the inputs have to be recorded. ``due`` is the job of copying the objects
+    that the mirror lacks, if any.
 
     ``inventory`` is of schema OBJECTS, as published. ``files`` are further files of the version
     that are written already: its omitted rows, and the bad samples that earlier versions left out.
@@ -117,7 +104,8 @@ class Job(SegmentJob):
 
     inputs: str
     version: str
-    kept: tuple[UsedSegment, ...]
+    kept: tuple[SegmentDocument, ...]
+    uses: tuple[SegmentUse, ...]
     classes: tuple[str, ...]
     expected: str | None
     conditions: Conditions

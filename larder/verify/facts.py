@@ -16,14 +16,13 @@ from larder.jobs.manifests import read_ref
 from larder.manifest.schemas import SOURCES
 from larder.manifest.sealed import StoredFile
 from larder.samples.naming import LABEL_EXT
-from larder.segments.derived_files import combined, listed_splits
+from larder.segments.derived_files import NO_SHARDS, listed_splits
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,
     CacheFile,
     SegmentDocument,
-    SplitFacts,
     VersionDocument,
 )
 from larder.versions.identity import content_digest, version_id
@@ -79,12 +78,12 @@ def version_problems(
     files = tuple(chain.from_iterable(segment.files for segment in segments))
     if version.files[: len(files)] != files:
         yield path, "it does not name the manifests of its segments in their order"
-    facts = [listed_splits(listed[segment.id]) for segment in segments]
+    shards = [shard for segment in segments for shard in listed[segment.id]]
+    splits = listed_splits(shards)
     for split, recorded in version.splits.items():
-        actual = combined(splits[split] for splits in facts if split in splits)
+        actual = splits.get(split, NO_SHARDS)
         yield from ((path, problem) for problem in _differences(split, recorded, actual))
-    yield from ((path, problem) for problem in _cache_problems(version, segments, facts))
-    shards = chain.from_iterable(listed[segment.id] for segment in segments)
+    yield from ((path, problem) for problem in _cache_problems(version, segments, listed))
     if content_digest(shards, version.classes, version.cache) != version.digest:
         yield path, "its content digest is not that of what it lists"
     if not any(file.role == "skipped" for file in version.files):
@@ -103,12 +102,13 @@ def version_problems(
 def _cache_problems(
     version: VersionDocument,
     segments: Sequence[SegmentFacts],
-    facts: Sequence[Mapping[str, SplitFacts]],
+    listed: Mapping[str, Sequence[Shard]],
 ) -> Iterator[str]:
     if version.cache is None:
         return
     wanted: dict[str, list[CacheFile]] = {}
-    for segment, splits in zip(segments, facts, strict=True):
+    for segment in segments:
+        splits = {shard.split for shard in listed[segment.id]}
         if segment.cache is None:
             return  # its document is damaged, or missing
         if segment.cache.kind != version.cache.kind:

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import StoredFile, seal
-from larder.segments.contents import shard_identities
-from larder.segments.derived_files import combined
+from larder.segments.derived_files import listed_splits
 from larder.store import open_store
 from larder.versions import layout, omitted
 from larder.versions.documents import SegmentUse, SplitFacts, VersionDocument, parse_document
@@ -140,14 +139,14 @@ def test_listed_shards_are_those_with_samples_left(found):
         assert shard.bytes == sum(10 + file for file in range(files))
         omitted_rows = [row for start, stop in shard.omitted for row in range(start, stop)]
         assert omitted_rows == [row for row, out in enumerate(mask) if out]
-    assert [(file.name, file.omitted) for file in shard_identities(listed)] == [
-        (file.name, () if number else shard.omitted)
-        for shard in listed
-        for number, file in enumerate(shard.files)
-    ]
 
 
 def test_a_split_of_several_segments_is_all_of_them_in_order():
-    parts = [SplitFacts(1, 2, 3, ("b",)), SplitFacts(10, 20, 30, ("a", "c"))]
-    assert combined(parts) == SplitFacts(11, 22, 33, ("b", "a", "c"))
-    assert combined([]) == SplitFacts(0, 0, 0, ())
+    def shard(segment: str, name: str, omitted: tuple[tuple[int, int], ...] = ()) -> Shard:
+        file = StoredFile(f"segments/{segment}/shards/a/{name}", 10, "0" * 64, "shard")
+        return Shard(segment, "a", 0, 5, 0, (file,), (), omitted)
+
+    patterns = ("segments/b/shards/a/x-{0..1}.tar", "segments/a/shards/a/x-7.tar")
+    shards = [shard("b", "x-0.tar"), shard("b", "x-1.tar", ((0, 2),)), shard("a", "x-7.tar")]
+    assert listed_splits(shards) == {"a": SplitFacts(15, 3, 30, patterns, 2)}
+    assert listed_splits([]) == {}

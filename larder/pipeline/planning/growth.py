@@ -16,7 +16,7 @@ from larder.config.models.dataset import Dataset
 from larder.growth.compare import Changes, Comparison, changed_keys, compare
 from larder.growth.content_check import ObjectCheck, PackedPart, same_contents
 from larder.growth.decision import Decision, decide
-from larder.growth.previous import Previous, PreviousSegment, is_first_build, read_previous
+from larder.growth.previous import Previous, is_first_build, read_previous
 from larder.growth.select import Selected, Selection, select_all
 from larder.jobs.crew import reachable, saves_time
 from larder.jobs.pool import ProcessPool, shared_pool
@@ -30,16 +30,14 @@ from larder.segments.completeness import check_complete
 from larder.segments.derived_files import listed_splits
 from larder.segments.image_rules import image_rules, planned_transform
 from larder.segments.pack import pack
-from larder.segments.segment_job import UsedSegment
 from larder.segments.stores import source_of
 from larder.shards.images.check import is_weaker
 from larder.shards.reading.readahead import WHOLE_SHARE
 from larder.store.base import Store
 from larder.units import format_bytes
-from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse
+from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse, SplitFacts
 from larder.versions.identity import (
     changed_option,
-    dataset_cache_id,
     image_check,
     shaped_images,
     split_rule,
@@ -57,8 +55,9 @@ class GrowthPlan:
     """The segments that a version shares with the ``previous`` one, and its new samples.
 
     ``selected`` are the samples of the new segment. ``kept`` are the segments shared with the
-    previous version, and ``omitted`` their omitted rows (``omitted_file``: the same rows as a .npy
-    file, if they are many). ``skipped`` is the number of bad samples that stay left out without
+    previous version, ``uses`` what the version uses of them, and ``listed`` their listed shards in
+    each split. ``omitted`` are their omitted rows (``omitted_file``: the same rows as a .npy file,
+    if they are many). ``skipped`` is the number of bad samples that stay left out without
     being tried again. ``names`` are the keys of the first samples that differ, by kind.
     """
 
@@ -66,7 +65,9 @@ class GrowthPlan:
     decision: Decision
     changes: Changes
     selected: Selected
-    kept: tuple[UsedSegment, ...]
+    kept: tuple[SegmentDocument, ...]
+    uses: tuple[SegmentUse, ...]
+    listed: Mapping[str, SplitFacts]
     omitted: Mapping[tuple[str, str], Omitted]
     omitted_file: bytes | None
     skipped: int
@@ -131,10 +132,10 @@ def plan_growth(
     """Compare all samples with the previous version, and decide which of its segments to keep."""
     dataset = state.dataset
     if previous is None:
-        decision = decide((), Changes(added=order.samples), dataset.growth)
-        changes = Changes(added=order.samples)
+        changes, selected = Changes(added=order.samples), select_all(order)
+        decision = decide((), changes, dataset.growth)
         names = {"added": tuple(_first_keys(order))}
-        return GrowthPlan(None, decision, changes, select_all(order), (), {}, None, 0, names)
+        return GrowthPlan(None, decision, changes, selected, (), (), {}, {}, None, 0, names)
     comparison = _compare(state, previous, order, folder, progress)
     decision = decide(
         comparison.segments,
@@ -147,16 +148,16 @@ def plan_growth(
     selection = Selection(previous, comparison, decision, transform, whole_bytes, folder)
     omitted = selection.omitted()
     encoded, file = encode_omitted(omitted)
+    kept = [segment for segment in previous.segments if segment.id in decision.again]
+    shards = chain.from_iterable(segment.shards for segment in kept)
     return GrowthPlan(
         previous=previous,
         decision=decision,
         changes=comparison.changes,
         selected=selection.samples(order, image_check(dataset)),
-        kept=tuple(
-            _used(dataset, segment, omitted, encoded)
-            for segment in previous.segments
-            if segment.id in decision.again
-        ),
+        kept=tuple(segment.document for segment in kept),
+        uses=tuple(_use(segment.id, encoded) for segment in kept),
+        listed=listed_splits(listed_shards(shards, omitted)),
         omitted=omitted,
         omitted_file=file,
         skipped=0 if decision.kind == "fresh" else comparison.changes.bad,
@@ -280,15 +281,7 @@ def _unwritten(segment: SegmentDocument, split: str) -> int:
     return facts.end_shard - facts.first_shard - facts.shards if facts else 0
 
 
-def _used(
-    dataset: Dataset,
-    segment: PreviousSegment,
-    omitted: Mapping[tuple[str, str], Omitted],
-    encoded: Mapping[tuple[str, str], OmittedRows],
-) -> UsedSegment:
-    ranges = {split: facts for (use, split), facts in encoded.items() if use == segment.id}
-    return UsedSegment(
-        document=segment.document,
-        use=SegmentUse(segment.id, ranges, dataset_cache_id(dataset, segment.id)),
-        listed=listed_splits(listed_shards(segment.shards, omitted)),
-    )
+def _use(segment: str, encoded: Mapping[tuple[str, str], OmittedRows]) -> SegmentUse:
+    """Return the use of a segment; a cache is added when it is published."""
+    ranges = {split: rows for (id_, split), rows in encoded.items() if id_ == segment}
+    return SegmentUse(segment, ranges)

@@ -14,7 +14,7 @@ from larder.pipeline.planning.growth import GrowthPlan
 from larder.pipeline.planning.source import SourceState
 from larder.segments.image_rules import image_options
 from larder.segments.pack import laid_out, pack
-from larder.segments.segment_job import PlannedSegment, UsedSegment
+from larder.segments.segment_job import PlannedSegment
 from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.versions.documents import SegmentDocument, Shape
@@ -64,14 +64,16 @@ def plan_segment(
     return PlannedSegment(segment, shape, complete, packed.splits), packed.file
 
 
-def _options(shards: Shards, kept: Iterable[UsedSegment], classes: Sequence[str]) -> FormatOptions:
+def _options(
+    shards: Shards, kept: Iterable[SegmentDocument], classes: Sequence[str]
+) -> FormatOptions:
     """Return the options of the format, with the facts about the segment that the format needs."""
     options = shards.options
     features = (options.features or {}).values()
     if any(feature.source == "class" for feature in features):
         options = replace(options, classes=tuple(classes))
     if shards.format in NUMBERED:
-        ends = (_end_record(segment.document) for segment in kept)
+        ends = (_end_record(segment) for segment in kept)
         options = replace(options, first_record=max(ends, default=0))
     return options
 
@@ -102,17 +104,17 @@ def _end_record(segment: SegmentDocument) -> int:
     return segment.shape.options.first_record + segment.samples + segment.skipped
 
 
-def _first_shards(kept: Iterable[UsedSegment]) -> dict[str, int]:
+def _first_shards(kept: Iterable[SegmentDocument]) -> dict[str, int]:
     """Return the number after the last shard of the kept segments, by split."""
     first: dict[str, int] = {}
     for segment in kept:
-        for split, facts in segment.document.splits.items():
+        for split, facts in segment.splits.items():
             first[split] = max(first.get(split, 0), facts.end_shard)
     return first
 
 
 def caches_to_build(
-    dataset: Dataset, root: Store, kept: Iterable[UsedSegment], new: PlannedSegment | None
+    dataset: Dataset, root: Store, kept: Iterable[SegmentDocument], new: PlannedSegment | None
 ) -> Totals:
     """Return the number of cache files to build, and the bytes of the shards they are made from."""
     if dataset.cache is None:
@@ -120,7 +122,7 @@ def caches_to_build(
     missing = Totals()
     for segment in kept:
         if not _has_cache(dataset, root, segment.id):
-            for facts in segment.document.splits.values():
+            for facts in segment.splits.values():
                 missing += Totals(1, facts.bytes) if facts.samples else Totals()
     if new and not _has_cache(dataset, root, new.id):
         for shards in new.splits.values():

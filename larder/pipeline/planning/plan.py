@@ -35,8 +35,9 @@ from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder, objects_of, order_samples
 from larder.samples.parts import with_labels
+from larder.segments.derived_files import NO_SHARDS
 from larder.segments.mirror import due_copies, mirror_route, read_measured
-from larder.segments.segment_job import PlannedSegment, UsedSegment
+from larder.segments.segment_job import PlannedSegment
 from larder.segments.stores import source_of, storage_of
 from larder.shards.formats import shard_format
 from larder.source.archived import archived_among
@@ -85,10 +86,6 @@ class Plan:
     conditions: Conditions | None
 
     @property
-    def kept(self) -> tuple[UsedSegment, ...]:
-        return self.growth.kept
-
-    @property
     def shards_of_split(self) -> dict[str, Totals]:
         """The shards of the version and their bytes, by split."""
         return {split: self._shards_of(split) for split in self.sample_order.splits}
@@ -103,8 +100,7 @@ class Plan:
     def choices(self) -> Choices:
         """Every delivery. The cache counts as large as the shards, as it may not be built yet."""
         state, shards = self.source_state, self.shards
-        listed = (facts for segment in self.kept for facts in segment.listed.values())
-        omitted = sum(facts.omitted for facts in listed)
+        omitted = sum(facts.omitted for facts in self.growth.listed.values())
         return choices(
             state.dataset,
             state.cluster,
@@ -124,8 +120,7 @@ class Plan:
     @property
     def delivered_splits(self) -> dict[str, DeliveredSplit]:
         """The known facts of the version's splits, without estimated bytes."""
-        uses = [segment.use for segment in self.kept]
-        uses += [SegmentUse(self.new.id)] if self.new else []
+        uses = [*self.growth.uses, *([SegmentUse(self.new.id)] if self.new else [])]
         splits = {}
         for split, shards in self.shards_of_split.items():
             patterns = self._patterns_of(split)
@@ -138,8 +133,7 @@ class Plan:
         """Return patterns of the split's shards; shards to build have made-up names with the real
         suffix.
         """
-        listed = (segment.listed[split] for segment in self.kept if split in segment.listed)
-        patterns = [pattern for facts in listed for pattern in facts.patterns]
+        patterns = list(self.growth.listed.get(split, NO_SHARDS).patterns)
         if self.new and (count := self.new.splits[split].count):
             shards = self.source_state.dataset.shards
             name = f"{{1..{count}}}{shard_format(shards.format, shards.options).suffix}"
@@ -147,12 +141,9 @@ class Plan:
         return tuple(patterns)
 
     def _shards_of(self, split: str) -> Totals:
-        total = self.new.splits[split] if self.new else Totals()
-        for segment in self.kept:
-            if split in segment.listed:
-                facts = segment.listed[split]
-                total += Totals(facts.shards, facts.bytes)
-        return total
+        listed = self.growth.listed.get(split, NO_SHARDS)
+        new = self.new.splits[split] if self.new else Totals()
+        return new + Totals(listed.shards, listed.bytes)
 
     @property
     def shards(self) -> Totals:

@@ -57,7 +57,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "copied": asdict(Totals() if plan.published else plan.copies or Totals()),
         "inputs": state.inputs,
         "segments": {
-            "total": len(plan.kept) + (1 if plan.new else 0),
+            "total": len(plan.growth.kept) + (1 if plan.new else 0),
             "new": 1 if plan.new and not plan.new.complete else 0,
             "omitted": sum(rows.count for rows in plan.growth.omitted.values()),
         },
@@ -111,7 +111,7 @@ def _growth(plan: Plan) -> dict[str, Any]:
         rows.count for segment in growth.kept for rows in before[segment.id].omitted.values()
     )
     listed_before = sum(split.shards for split in previous.splits.values()) if previous else 0
-    listed = sum(facts.shards for segment in growth.kept for facts in segment.listed.values())
+    listed = sum(facts.shards for facts in growth.listed.values())
     policy, other = growth.decision.policy, growth.decision.other
     return {
         "previous": previous.id if previous else None,

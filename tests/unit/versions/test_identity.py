@@ -1,5 +1,6 @@
 """What each identity covers, and what it does not."""
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from larder.config.shape import (
     ImageShape,
     Transform,
 )
+from larder.manifest.digest import canonical_json
 from larder.manifest.sealed import StoredFile
 from larder.versions import identity
 from larder.versions.documents import CacheFacts, CacheFile, Shape
@@ -275,6 +277,15 @@ def test_where_it_is_and_what_depends_on_the_machine_is_not_in_the_content_diges
     other = replace(FILE, path="q", bytes=2, sha256="9" * 64, segment="b")
     digest = content_digest([shard()], [], cache)
     assert content_digest([shard()], [], CacheFacts("encoded", {"train": (other,)})) == digest
+
+
+def test_the_omitted_rows_of_a_shard_count_once():
+    one, other = shard("a", "x", omitted=((0, 2),)), shard("a", "y")
+    digest = hashlib.sha256(b"larder-content-1\n")
+    for row in ["a", "x", 10, "0" * 64, [[0, 2]]], ["a", "y", 10, "0" * 64], ["classes", []]:
+        digest.update(canonical_json(row) + b"\n")
+    both = one._replace(files=one.files + other.files)
+    assert content_digest([both], [], None) == digest.hexdigest()
 
 
 @pytest.mark.parametrize(("fields", "is_new"), [({}, False), ({"cache": {}}, True)], ids=str)
