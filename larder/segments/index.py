@@ -29,7 +29,6 @@ from larder.segments.receipts import FinishedShard, Receipt, damaged_receipt, pl
 from larder.segments.segment_job import Job, SegmentJob, open_root
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote, joined
-from larder.shards.indexes import IndexFile
 from larder.shards.model import ShardPlan, WrittenFile
 from larder.shards.reading.fetch import skipped_failure
 from larder.store.base import Store
@@ -204,20 +203,18 @@ class IndexBuild(ExitStack):
                 self._sources.append_batch(_sources(samples))
         if shard.files:
             segment, first_row = self._segment, sum(each.samples for each in self.splits.values())
-            files = tuple(
-                _stored(layout.shard_key(segment, split, file.name), file, "shard")
-                for file in shard.files
-            )
-            indexes = tuple(
-                _stored(
-                    layout.reader_index_key(segment, file.kind, split, file.name), file, file.kind
-                )
-                for file in self._indexes.of(receipt)
-            )
+            files = tuple(self._stored(split, file) for file in shard.files)
+            indexes = tuple(self._stored(split, file) for file in self._indexes.of(receipt))
             published = Shard(segment, split, first_row, shard.samples, first, files, indexes)
             self._rows.add_shard(published)
         self.forms[split] = joined([self.forms.get(split, ()), shard.forms])
         self._count(plan, shard)
+
+    def _stored(self, split: str, file: WrittenFile) -> StoredFile:
+        key = layout.shard_key(self._segment, split, file.name)
+        if file.kind:
+            key = layout.reader_index_key(self._segment, file.kind, split, file.name)
+        return StoredFile(key, file.bytes, file.sha256, file.kind or "shard")
 
     def _add_skipped(self, split: str, rows: pa.RecordBatch) -> None:
         if rows.num_rows:
@@ -242,7 +239,3 @@ class IndexBuild(ExitStack):
             bytes=before.bytes + shard.bytes,
             end_shard=plan.index + 1,
         )
-
-
-def _stored(path: str, file: WrittenFile | IndexFile, role: str) -> StoredFile:
-    return StoredFile(path, file.bytes, file.sha256, role)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from larder.manifest.spool import Spool
 from larder.segments.receipts import Receipt
 from larder.shards.formats.base import ShardFormat
-from larder.shards.indexes import IndexContent, IndexFile, index_contents, index_files
-from larder.shards.model import ROWS
+from larder.shards.indexes import IndexContent, index_contents, index_files
+from larder.shards.model import ROWS, WrittenFile
 from larder.store.base import Store
 from larder.store.own_files import listed
 from larder.versions import layout
@@ -21,7 +21,7 @@ from larder.versions import layout
 
 def put_indexes(
     root: Store, segment: str, split: str, shard: str, shard_format: ShardFormat, rows: Spool
-) -> tuple[IndexFile, ...]:
+) -> tuple[WrittenFile, ...]:
     """Write the index files of a shard.
 
     ``rows`` have at least the columns of `larder.shards.model.ROWS`.
@@ -30,7 +30,7 @@ def put_indexes(
     return tuple(_put(root, segment, split, content) for content in contents)
 
 
-def _put(root: Store, segment: str, split: str, content: IndexContent) -> IndexFile:
+def _put(root: Store, segment: str, split: str, content: IndexContent) -> WrittenFile:
     digest, size_bytes = hashlib.sha256(), 0
     key = layout.reader_index_key(segment, content.kind, split, content.name)
     with root.writer(key) as writer:
@@ -39,16 +39,16 @@ def _put(root: Store, segment: str, split: str, content: IndexContent) -> IndexF
             digest.update(piece)
             size_bytes += len(piece)
         etag = writer.commit().etag
-    return IndexFile(content.kind, content.name, size_bytes, digest.hexdigest(), etag)
+    return WrittenFile(content.name, size_bytes, digest.hexdigest(), etag, content.kind)
 
 
-PutIndexes = Callable[[Store, str, str, str, ShardFormat, Spool], tuple[IndexFile, ...]]
+PutIndexes = Callable[[Store, str, str, str, ShardFormat, Spool], tuple[WrittenFile, ...]]
 """The type of `put_indexes` and `described_indexes`."""
 
 
 def described_indexes(
     root: Store, segment: str, split: str, shard: str, shard_format: ShardFormat, rows: Spool
-) -> tuple[IndexFile, ...]:
+) -> tuple[WrittenFile, ...]:
     """Describe the files that `put_indexes` would write; nothing is written."""
     del root, segment, split
     return tuple(file for file, _ in index_files(shard_format.indexes, shard, rows))
@@ -72,7 +72,7 @@ class ShardIndexes:
         prefix = layout.index_prefix(segment)
         self._infos = {info.key: info for info in listed(root, prefix)} if self._kinds else {}
 
-    def of(self, receipt: Receipt) -> tuple[IndexFile, ...]:
+    def of(self, receipt: Receipt) -> tuple[WrittenFile, ...]:
         """Return the index files of a shard; missing files are made first."""
         shard = receipt.shard
         files = shard.indexes
@@ -85,7 +85,7 @@ class ShardIndexes:
             )
         return files
 
-    def _exists(self, split: str, file: IndexFile) -> bool:
+    def _exists(self, split: str, file: WrittenFile) -> bool:
         key = layout.reader_index_key(self._segment, file.kind, split, file.name)
         info = self._infos.get(key)
         return info is not None and (info.size_bytes, info.etag) == (file.bytes, file.etag)

@@ -35,7 +35,6 @@ from larder.progress import Progress
 from larder.segments.segment_job import SegmentJob
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote
-from larder.shards.indexes import IndexFile
 from larder.shards.model import ROWS, ShardPlan, ShardResult, WrittenFile
 from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
@@ -65,14 +64,14 @@ class FinishedShard:
     files: tuple[WrittenFile, ...]
     samples: int
     forms: tuple[FormNote, ...] = ()
-    indexes: tuple[IndexFile, ...] = ()
+    indexes: tuple[WrittenFile, ...] = ()
 
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
 
 
-def shard_of(result: ShardResult, indexes: Sequence[IndexFile] = ()) -> FinishedShard:
+def shard_of(result: ShardResult, indexes: Sequence[WrittenFile] = ()) -> FinishedShard:
     """Describe a shard that did not fail, with its index files for other readers."""
     samples = result.samples.num_rows
     return FinishedShard(

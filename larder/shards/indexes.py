@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from larder.manifest.spool import Spool
-from larder.names import Digest, FileName, PlainName
-
-__all__ = ["IndexContent", "IndexFile", "ReaderIndex", "index_contents", "index_files"]
+from larder.shards.model import WrittenFile
 
 
 class ReaderIndex(Protocol):
@@ -35,17 +32,6 @@ class ReaderIndex(Protocol):
         Work on columns, and on some thousand samples at a time: a shard may have a million. Return
         None if readers could not use the file; then no file is written.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class IndexFile:
-    """An index file of one shard."""
-
-    kind: PlainName
-    name: FileName
-    bytes: int
-    sha256: Digest
-    etag: str = field(default="", compare=False)
 
 
 class IndexContent(NamedTuple):
@@ -68,11 +54,11 @@ def index_contents(
 
 def index_files(
     indexes: Sequence[ReaderIndex], shard: str, rows: Spool
-) -> Iterator[tuple[IndexFile, bytes]]:
+) -> Iterator[tuple[WrittenFile, bytes]]:
     """Like `index_contents`, but yield each description with its full content, held in memory."""
     for kind, name, pieces in index_contents(indexes, shard, rows):
         data = b"".join(pieces)
-        yield IndexFile(kind, name, len(data), hashlib.sha256(data).hexdigest()), data
+        yield WrittenFile(name, len(data), hashlib.sha256(data).hexdigest(), kind=kind), data
 
 
 class SplitShard(NamedTuple):

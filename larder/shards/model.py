@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from larder.manifest.schemas import packed_columns
+from larder.manifest.sealed import SPARSE
 from larder.manifest.spool import Spool
-from larder.names import Digest, FileName
+from larder.names import Digest, FileName, PlainName
 from larder.samples.columns import column_structs, column_values, named_tuples, repeated_texts
 from larder.samples.indexed import IndexedPart, IndexedSample
 
@@ -110,16 +111,17 @@ class ShardBatch:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file of a shard. In most formats a shard has one file.
+    """A file of a shard, or with a ``kind``, an index of the shard for other readers.
 
-    The etag is empty if unknown. Etags are not compared, because they depend on the store, not on
-    the content.
+    In most formats a shard has one file. The etag is empty if unknown. Etags are not compared,
+    because they depend on the store, not on the content.
     """
 
     name: FileName
     bytes: int
     sha256: Digest
     etag: str = field(default="", compare=False)
+    kind: PlainName = field(default="", metadata=SPARSE)
 
 
 @dataclass(frozen=True, slots=True)

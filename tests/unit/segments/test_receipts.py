@@ -24,7 +24,6 @@ from larder.segments.receipts import (
 )
 from larder.segments.segment_job import Job
 from larder.shards.index_rows import IndexRows
-from larder.shards.indexes import IndexFile
 from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult, WrittenFile
 from larder.store import open_store
 from larder.store.base import Store
@@ -74,7 +73,7 @@ def put_shard(root: Store, number: int, data: bytes = b"shard", skipped: int = 1
     if data:
         etag = root.put(layout.shard_key("s", "train", name(number)), data).etag
         files = (WrittenFile(name(number), len(data), hashlib.sha256(data).hexdigest(), etag),)
-    index = IndexFile("dali", "x", 1, "0" * 64)
+    index = WrittenFile("x", 1, "0" * 64, kind="dali")
     shard = FinishedShard("train", name(number), files, len(files), (), (index,))
     with scratch() as folder:
         put_receipt(root, "s", shard, result(number, files, skipped).rows(), folder)
