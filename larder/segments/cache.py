@@ -20,14 +20,13 @@ from larder.cache.file import open_file
 from larder.cache.from_builder import built_records, built_schema
 from larder.cache.from_samples import CacheInput, EncodedRecord, build_samples, encoded_records
 from larder.cache.schema import RecordSchema
-from larder.config.shape import FormatUse
 from larder.disk import disk_errors, workshop
 from larder.errors import Failure, FatalError, NotFoundError, ObjectError
 from larder.jobs.crew import reachable, saves_time
 from larder.jobs.pool import ProcessPool, shared_pool
 from larder.jobs.results import BatchReport, RunError
 from larder.jobs.runner import workers
-from larder.manifest.sealed import StoredFile, from_plain, seal, unseal
+from larder.manifest.sealed import from_plain, seal, unseal
 from larder.progress import Progress
 from larder.samples.builders import Builder, builder_of
 from larder.samples.decoders import Decoders
@@ -66,18 +65,17 @@ DISK_RESERVE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class CacheBatch:
-    """The samples of one split of a segment: rows of its index, counted over all splits.
+    """Samples of one split of a segment: rows of its index, counted over all splits."""
 
-    ``bytes`` is the total size of the split's shards.
-    """
-
-    segment: str
-    format: FormatUse
+    segment: SegmentDocument
     split: str
-    index: StoredFile
     first_row: int
     rows: int
-    bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Total size of the split's shards."""
+        return self.segment.splits[self.split].bytes
 
 
 def cache_splits(
@@ -99,15 +97,7 @@ def cache_splits(
         files = {} if is_new else _complete_files(root, segment.id, job, progress)
         complete += files.values()
         batches += (
-            CacheBatch(
-                segment.id,
-                segment.shape.use,
-                split,
-                segment.file("rows"),
-                facts.first_row,
-                facts.samples,
-                facts.bytes,
-            )
+            CacheBatch(segment, split, facts.first_row, facts.samples)
             for split, facts in segment.splits.items()
             if facts.samples and split not in files
         )
@@ -151,9 +141,9 @@ def cache_split(
     DamageError.
     """
     root = open_root(job)
-    cache = dataset_cache_id(job.dataset, batch.segment)
+    cache = dataset_cache_id(job.dataset, batch.segment.id)
     assert cache is not None, "there is no cache to build"
-    note = f"{layout.cache_work_prefix(batch.segment, cache)}{batch.split}.json"
+    note = f"{layout.cache_work_prefix(batch.segment.id, cache)}{batch.split}.json"
     file = _stored(root, note)
     if file is not None:
         progress.advance("cache", objects=batch.rows, bytes=batch.bytes)
@@ -170,9 +160,9 @@ def built_split(
 ) -> Iterator[tuple[Path, CacheFile]]:
     """Build the file of one split of a segment in a temporary folder, and verify it."""
     root = open_root(job)
-    cache = dataset_cache_id(job.dataset, batch.segment)
+    cache = dataset_cache_id(job.dataset, batch.segment.id)
     assert cache is not None, "there is no cache to build"
-    place = layout.cache_place(batch.segment, cache, batch.split)
+    place = layout.cache_place(batch.segment.id, cache, batch.split)
     with (
         shared_pool(_processes(job, batch)) as pool,
         workshop(workshop_place(root)) as folder,
@@ -204,7 +194,7 @@ def built_split(
                 sha256=facts.sha256,
                 digest=facts.digest,
                 records=facts.records,
-                segment=batch.segment,
+                segment=batch.segment.id,
                 split=batch.split,
                 fields=fields,
             ),
@@ -351,11 +341,11 @@ def _samples(job: SegmentJob, root: Store, batch: CacheBatch) -> CacheInput:
     assert job.dataset.cache is not None, "there is no cache to build"
 
     def rows() -> Iterator[pa.RecordBatch]:
-        return read_rows(root, batch.index, batch.first_row, batch.rows)
+        return read_rows(root, batch.segment.file("rows"), batch.first_row, batch.rows)
 
     def open_shard(name: str) -> SampleReader:
-        key = layout.shard_key(batch.segment, batch.split, name)
-        return shard_format(*batch.format).open(root, key)
+        key = layout.shard_key(batch.segment.id, batch.split, name)
+        return shard_format(*batch.segment.shape.use).open(root, key)
 
     return CacheInput(
         rows,

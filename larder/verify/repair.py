@@ -322,15 +322,7 @@ def _make_cache(
     facts = document.splits.get(file.split)
     if facts is None:
         raise _Refused(f"its segment has no split {file.split}")
-    cache_batch = CacheBatch(
-        document.id,
-        document.shape.use,
-        file.split,
-        batch.index,
-        facts.first_row,
-        facts.samples,
-        facts.bytes,
-    )
+    cache_batch = CacheBatch(document, file.split, facts.first_row, facts.samples)
     segment_job = SegmentJob(dataset=dataset, cluster=job.cluster)
     with built_split(segment_job, cache_batch, progress=NullProgress()) as (path, made):
         if made.path == file.path:
