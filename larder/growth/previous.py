@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from larder.config.models.dataset import Dataset
 from larder.errors import DamageError
@@ -19,7 +18,7 @@ from larder.forking import cached_property
 from larder.jobs.manifests import read_ref
 from larder.manifest.query import Stream, query
 from larder.manifest.schemas import SKIPPED, SOURCES, columns, packed_columns, packed_rows
-from larder.manifest.sealed import MAKE_AGAIN
+from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.manifest.spool import Spool
 from larder.samples.strata import PUBLISHED
 from larder.store import object_url
@@ -34,7 +33,7 @@ from larder.versions.rows import index_rows, open_index
 PACKED = packed_columns(
     "segment row shard_number split key label? parts", "ext source etag length? crc32c"
 )
-"""One row per sample of the previous version; a length is null if it is not that of the object."""
+"""One row per sample of the previous version; a length is null if its object has another one."""
 
 PLACES = packed_columns(
     "segment row key shard offset length label? parts", "ext offset? length crc32c"
@@ -94,14 +93,18 @@ class PreviousSegment:
         first_row = shard.first_row - self.document.splits[shard.split].first_row
         return self.omitted[shard.split].within(first_row, shard.samples).count
 
-    def splits(self, rows: _Numbers) -> pa.Array:
-        """Return the names of the splits of rows."""
-        items = self.document.splits.items()
-        in_order = sorted(items, key=lambda item: (item[1].first_row, item[1].samples))
-        ends = [facts.first_row + facts.samples for _, facts in in_order]
-        names = pa.array([name for name, _ in in_order], pa.string())
-        numbers = np.searchsorted(ends, rows, side="right")
-        return names.take(pa.array(np.minimum(numbers, len(in_order) - 1)))
+    @cached_property
+    def splits(self) -> pa.Array:
+        return pa.array([shard.split for shard in self.shards], pa.string())
+
+    @cached_property
+    def paths(self) -> pa.Array:
+        """The key of each shard's first file."""
+        return pa.array([shard.files[0].path for shard in self.shards], pa.string())
+
+    def numbers(self, rows: _Numbers) -> pa.Array:
+        """Return the number of the shard of each row."""
+        return pa.array(np.searchsorted(self.first_rows, rows, side="right") - 1, pa.int32())
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,11 @@ def _segment(
         if facts is None or rows_omitted.ranges[-1, 1] > facts.samples:
             message = f"segment {segment} has no such rows in split {split} as the version omits"
             raise DamageError("damage.manifest", message, where=root.url, hint=MAKE_AGAIN)
-    return PreviousSegment(document, omitted_ranges, read_shards(root, document.file("rows")))
+    file = document.file("rows")
+    shards = read_shards(root, file)
+    if (samples := sum(shard.samples for shard in shards)) != document.samples:
+        raise _damaged(root, file, samples, document)
+    return PreviousSegment(document, omitted_ranges, shards)
 
 
 _PUBLISHED = """
@@ -187,21 +194,25 @@ def _packed(previous: Previous) -> Iterator[pa.RecordBatch]:
         first_row = 0
         file = segment.document.file("sources")
         for batch in read_ref(previous.root, file, SOURCES):
-            rows = np.arange(first_row, first_row + batch.num_rows)
-            shards = np.searchsorted(segment.first_rows, rows, side="right") - 1
-            values = {
-                "segment": place,
-                "row": pa.array(rows),
-                "shard_number": pa.array(shards, pa.int32()),
-                "split": segment.splits(rows),
-            }
-            samples = packed_rows(batch, PACKED, **values)
+            stop = first_row + batch.num_rows
+            if stop > segment.document.samples:
+                raise _damaged(previous.root, file, stop, segment.document)
+            rows = np.arange(first_row, stop)
+            numbers = segment.numbers(rows)
+            split, row = segment.splits.take(numbers), pa.array(rows)
+            samples = packed_rows(
+                batch, PACKED, segment=place, row=row, shard_number=numbers, split=split
+            )
             yield samples.filter(pa.array(~_omitted(segment, first_row, batch.num_rows)))
-            first_row += batch.num_rows
+            first_row = stop
         if first_row != segment.document.samples:
-            message = f"it has {first_row:,} samples instead of {segment.document.samples:,}"
-            where = object_url(previous.root.url, file.path)
-            raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
+            raise _damaged(previous.root, file, first_row, segment.document)
+
+
+def _damaged(root: Store, file: StoredFile, samples: int, document: SegmentDocument) -> DamageError:
+    message = f"it has {samples:,} samples instead of {document.samples:,}"
+    where = object_url(root.url, file.path)
+    return DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
 
 
 def _places(previous: Previous, chosen: Spool) -> Iterator[pa.RecordBatch]:
@@ -218,16 +229,12 @@ def _places(previous: Previous, chosen: Spool) -> Iterator[pa.RecordBatch]:
         for batch in chosen.read():
             segments, rows = (batch.column(name).to_numpy() for name in ("segment", "row"))
             for place in np.unique(segments).tolist():
-                inside = rows[segments == place]
+                inside, segment = rows[segments == place], previous.segments[place]
                 blocks = np.flatnonzero(np.diff(inside // BLOCK_ROWS)) + 1
                 for some in np.split(inside, blocks):
-                    samples = index_rows(index_of(place), some)
-                    splits = previous.segments[place].splits(some)
-                    prefix = layout.shards_prefix(previous.segments[place].id)
-                    names = samples.column("shard")
-                    shards = pc.binary_join_element_wise(prefix, splits, "/", names, "")
-                    row = pa.array(some)
-                    yield packed_rows(samples, PLACES, segment=place, row=row, shard=shards)
+                    samples, row = index_rows(index_of(place), some), pa.array(some)
+                    shard = segment.paths.take(segment.numbers(some))
+                    yield packed_rows(samples, PLACES, segment=place, row=row, shard=shard)
 
 
 def _omitted(segment: PreviousSegment, first_row: int, rows: int) -> npt.NDArray[np.bool_]:
