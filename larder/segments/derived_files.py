@@ -11,7 +11,7 @@ from larder.config.shape import FormatUse
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import StoredFile
 from larder.shards.formats import shard_format
-from larder.shards.indexes import Split, SplitShard
+from larder.shards.indexes import Split
 from larder.shards.packing import brace_patterns
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
@@ -82,11 +82,7 @@ def derived_files(
     format_ = shard_format(*last)
     for name, facts in version.splits.items() if format_.split_indexes else ():
         if facts.shards and not facts.omitted:
-            shards = [
-                SplitShard(shard.files[0].path, shard.files[0].bytes, shard.samples)
-                for shard in listed
-                if shard.split == name
-            ]
+            shards = [(shard.files[0], shard.samples) for shard in listed if shard.split == name]
             split_ = Split(version.dataset, name, shards, layout.SPLIT_INDEX_TO_ROOT)
             for index in format_.split_indexes:
                 key = layout.split_index_key(version.id, index.kind, name)

@@ -85,8 +85,7 @@ def shard_units(job: SegmentJob, batch: ShardBatch, count: int) -> list[ShardBat
     here = not reachable(job.dataset.source, job.cluster.storage)
     if here or job.shape.images.transform is not None:
         return []
-    units = batch_shards(batch.shards, unit_bytes(batch.bytes, count))
-    return [replace(batch, shards=unit.shards) for unit in units]
+    return batch_shards(batch.shards, unit_bytes(batch.bytes, count))
 
 
 def _sample_seconds(job: SegmentJob) -> float:

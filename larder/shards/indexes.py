@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from larder.manifest.sealed import StoredFile
 from larder.manifest.spool import Spool
 from larder.shards.model import WrittenFile
 
@@ -61,23 +62,16 @@ def index_files(
         yield WrittenFile(name, len(data), hashlib.sha256(data).hexdigest(), kind=kind), data
 
 
-class SplitShard(NamedTuple):
-    """A shard of a split; ``key`` is the key of the first file below the dataset's root."""
-
-    key: str
-    bytes: int
-    samples: int
-
-
 class Split(NamedTuple):
     """A split of a version; all samples of its shards belong to the split.
 
-    ``to_root`` leads from the folder of the index file to the dataset's root: ``../../..``.
+    ``shards`` are the first file of each shard, and its number of samples. ``to_root`` leads from
+    the folder of the index file to the dataset's root: ``../../..``.
     """
 
     dataset: str
     name: str
-    shards: Sequence[SplitShard]
+    shards: Sequence[tuple[StoredFile, int]]
     to_root: str
 
 

@@ -88,7 +88,6 @@ class ShardPlan:
 class ShardBatch:
     """Consecutive shards that one task writes."""
 
-    index: int
     shards: tuple[ShardPlan, ...]
 
     @property

@@ -91,11 +91,11 @@ def batch_shards(
         neighbours = bool(shards) and plan.first_row == shards[-1].first_row + shards[-1].rows
         fits = total_bytes <= batch_bytes and (batch_rows is None or rows <= batch_rows)
         if shards and not (neighbours and fits):
-            batches.append(ShardBatch(len(batches), tuple(shards)))
+            batches.append(ShardBatch(tuple(shards)))
             shards, rows, total_bytes = [], plan.rows, plan.bytes
         shards.append(plan)
     if shards:
-        batches.append(ShardBatch(len(batches), tuple(shards)))
+        batches.append(ShardBatch(tuple(shards)))
     return batches
 
 

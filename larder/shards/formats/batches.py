@@ -91,8 +91,8 @@ class BatchesIndex:
             "format": "larder-batches-1",
             "dataset": split.dataset,
             "split": split.name,
-            "samples": sum(shard.samples for shard in split.shards),
-            "batches": [{"key": shard.key, "samples": shard.samples} for shard in split.shards],
+            "samples": sum(samples for _, samples in split.shards),
+            "batches": [{"key": file.path, "samples": samples} for file, samples in split.shards],
         }
         return canonical_json(document) + b"\n"
 

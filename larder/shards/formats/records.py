@@ -79,8 +79,8 @@ class RecordsIndex:
                 {"name": name, "offset": offset, "bytes": size_bytes, "type": kind}
                 for name, offset, size_bytes, kind in self._layout.fields
             ],
-            "records": sum(shard.samples for shard in split.shards),
-            "shards": [{"key": shard.key, "records": shard.samples} for shard in split.shards],
+            "records": sum(samples for _, samples in split.shards),
+            "shards": [{"key": file.path, "records": samples} for file, samples in split.shards],
         }
         return canonical_json(document) + b"\n"
 

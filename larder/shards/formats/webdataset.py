@@ -81,11 +81,11 @@ class WidsIndex:
         """Return the JSON document, without MD5 sums, which wids does not need."""
         shards = [
             {
-                "url": f"{split.to_root}/{shard.key}",
-                "nsamples": shard.samples,
-                "filesize": shard.bytes,
+                "url": f"{split.to_root}/{file.path}",
+                "nsamples": samples,
+                "filesize": file.bytes,
             }
-            for shard in split.shards
+            for file, samples in split.shards
         ]
         document = {
             "__kind__": "wids-shard-index-v1",

@@ -11,10 +11,11 @@ from required import at_push
 
 from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError, DamageError
+from larder.manifest.sealed import StoredFile
 from larder.shards.formats import shard_format
 from larder.shards.formats.batches import MAX_BYTES, BatchWriter
 from larder.shards.formats.records import Records, RecordsIndex
-from larder.shards.indexes import Split, SplitShard
+from larder.shards.indexes import Split
 from larder.shards.model import ShardPlan, ShardResult
 from larder.store import Store
 from tests.support.packing import indexed, pack, planned, surveyed
@@ -31,7 +32,10 @@ def write(
     layout = Records(FormatOptions()).survey(pieces, before)
     format_ = shard_format("records", FormatOptions(layout=layout))
     shards = pack(batch, store, format_, planned(batch, format_, target_bytes))
-    own = [SplitShard(shard.name, shard.bytes, shard.samples.num_rows) for shard in shards]
+    own = [
+        (StoredFile(shard.name, shard.bytes, "0" * 64, "shard"), shard.samples.num_rows)
+        for shard in shards
+    ]
     return shards, json.loads(RecordsIndex(layout).content(Split("d", "train", own, "..")))
 
 
