@@ -33,7 +33,7 @@ from larder.samples.decoders import Decoders
 from larder.samples.indexed import SampleReader, read_index
 from larder.segments.completeness import written_since
 from larder.segments.image_rules import image_rules
-from larder.segments.segment_job import Job, SegmentJob, open_root
+from larder.segments.segment_job import Job, open_root
 from larder.shards.formats import shard_format
 from larder.shards.images.check import (
     FormNote,
@@ -132,7 +132,7 @@ def _complete_files(
 
 
 def cache_split(
-    job: SegmentJob, batch: CacheBatch, *, progress: Progress, concurrent_batches: int = 1
+    job: Job, batch: CacheBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> CacheFile:
     """Build and store the file of one split of a segment, unless it is stored already.
 
@@ -156,7 +156,7 @@ def cache_split(
 
 @contextmanager
 def built_split(
-    job: SegmentJob, batch: CacheBatch, *, progress: Progress
+    job: Job, batch: CacheBatch, *, progress: Progress
 ) -> Iterator[tuple[Path, CacheFile]]:
     """Build the file of one split of a segment in a temporary folder, and verify it."""
     root = open_root(job)
@@ -201,7 +201,7 @@ def built_split(
         )
 
 
-def _processes(job: SegmentJob, batch: CacheBatch) -> int:
+def _processes(job: Job, batch: CacheBatch) -> int:
     """Return how many processes decode the samples of a split, or call its builder.
 
     1 if more processes cannot help or save no time. 1 on Dask and Ray, whose workers have one core.
@@ -217,7 +217,7 @@ def _processes(job: SegmentJob, batch: CacheBatch) -> int:
 
 
 def _encoded(
-    job: SegmentJob,
+    job: Job,
     batch: CacheBatch,
     folder: Path,
     place: str,
@@ -259,7 +259,7 @@ def _encoded(
 
 
 def encode_samples(
-    job: SegmentJob,
+    job: Job,
     piece: CacheBatch,
     schema: RecordSchema,
     first_number: int,
@@ -337,7 +337,7 @@ def workshop_place(root: Store) -> Path:
     return Path(tempfile.gettempdir())
 
 
-def _samples(job: SegmentJob, root: Store, batch: CacheBatch) -> CacheInput:
+def _samples(job: Job, root: Store, batch: CacheBatch) -> CacheInput:
     assert job.dataset.cache is not None, "there is no cache to build"
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -357,7 +357,7 @@ def _samples(job: SegmentJob, root: Store, batch: CacheBatch) -> CacheInput:
     )
 
 
-def _builder(job: SegmentJob) -> Builder | None:
+def _builder(job: Job) -> Builder | None:
     use = cache_builder(job.dataset)
     return builder_of(use) if use else None
 

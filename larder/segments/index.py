@@ -26,7 +26,7 @@ from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import PutIndexes, ShardIndexes, put_indexes
 from larder.segments.receipt_check import ORDER_COLUMNS, PlannedRows, receipt_problem
 from larder.segments.receipts import FinishedShard, Receipt, damaged_receipt, planned_receipts
-from larder.segments.segment_job import Job, SegmentJob, open_root
+from larder.segments.segment_job import Job, open_root
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote, joined
 from larder.shards.model import ShardPlan, WrittenFile
@@ -109,7 +109,7 @@ def _failures(skipped: pa.RecordBatch) -> Iterator[Failure]:
 
 def make_index(
     root: Store,
-    job: SegmentJob,
+    job: Job,
     plans: Iterable[ShardPlan],
     folder: Path,
     put: PutIndexes = put_indexes,
@@ -132,7 +132,7 @@ def make_index(
 
 
 def _check_receipt(
-    job: SegmentJob, plan: ShardPlan, planned: Iterable[pa.RecordBatch], receipt: Receipt
+    job: Job, plan: ShardPlan, planned: Iterable[pa.RecordBatch], receipt: Receipt
 ) -> None:
     transformed = job.dataset.image_options.transform is not None
     format_ = shard_format(*job.shape.use)
@@ -165,7 +165,7 @@ class IndexBuild(ExitStack):
     samples left out.
     """
 
-    def __init__(self, root: Store, job: SegmentJob, folder: Path, put: PutIndexes) -> None:
+    def __init__(self, root: Store, job: Job, folder: Path, put: PutIndexes) -> None:
         super().__init__()
         self.files: dict[str, ManifestFile] = {}
         self.splits: dict[str, SegmentSplit] = {}

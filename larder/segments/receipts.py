@@ -32,7 +32,7 @@ from larder.manifest.pages import check_footer
 from larder.manifest.sealed import from_plain, seal, unseal
 from larder.names import FileName, SplitName
 from larder.progress import Progress
-from larder.segments.segment_job import SegmentJob
+from larder.segments.segment_job import Job
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote
 from larder.shards.model import ROWS, ShardPlan, ShardResult, WrittenFile
@@ -173,7 +173,7 @@ class ShardObjects:
         return sum(info.size_bytes for info in self.objects)
 
 
-def list_shards(root: Store, job: SegmentJob, plans: Iterable[ShardPlan]) -> list[ShardObjects]:
+def list_shards(root: Store, job: Job, plans: Iterable[ShardPlan]) -> list[ShardObjects]:
     """List the objects and the receipts of some shards of a segment, in their order.
 
     In each split, everything between the first and the last of these shards is listed.
@@ -222,7 +222,7 @@ def _listed_shard(
 
 
 def finished_shards(
-    root: Store, job: SegmentJob, plans: Iterable[ShardPlan], progress: Progress
+    root: Store, job: Job, plans: Iterable[ShardPlan], progress: Progress
 ) -> list[ShardObjects]:
     """Return the finished shards, among some shards of a segment.
 
@@ -281,7 +281,7 @@ def published_plans(root: Store, document: SegmentDocument) -> list[ShardPlan]:
 
 
 def planned_receipts(
-    root: Store, job: SegmentJob, plans: Iterable[ShardPlan]
+    root: Store, job: Job, plans: Iterable[ShardPlan]
 ) -> Iterator[tuple[ShardPlan, Receipt]]:
     """Yield the shards of a segment in the order of its plan, each with its receipt, read ahead.
 

@@ -14,7 +14,7 @@ from larder.progress import NullProgress
 from larder.samples.columns import column_structs
 from larder.segments.image_rules import check_codecs
 from larder.segments.reader_indexes import put_indexes
-from larder.segments.segment_job import SegmentJob, open_origin, open_root, open_source
+from larder.segments.segment_job import Job, open_origin, open_root, open_source
 from larder.segments.shard import PIECE_ROWS, open_build, shard_writer
 from larder.segments.stores import storage_of, with_derived
 from larder.shards.build import build_shard
@@ -26,7 +26,7 @@ from larder.versions.index import Shard
 
 
 def pack_again(
-    job: SegmentJob, shard: Shard, sources: StoredFile, output: Store, concurrent_batches: int
+    job: Job, shard: Shard, sources: StoredFile, output: Store, concurrent_batches: int
 ) -> ShardResult:
     """Write a shard and its indexes for other readers into ``output``, under their keys.
 
@@ -47,7 +47,7 @@ def pack_again(
     return result
 
 
-def _anywhere(job: SegmentJob) -> Readable:
+def _anywhere(job: Job) -> Readable:
     """Read objects in the planned state, else in any state that the mirror or the source has."""
     mirror = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
     others = (
@@ -58,7 +58,7 @@ def _anywhere(job: SegmentJob) -> Readable:
 
 
 def _samples(
-    job: SegmentJob, source: Readable, shard: Shard, sources: StoredFile
+    job: Job, source: Readable, shard: Shard, sources: StoredFile
 ) -> Generator[PlannedSample]:
     """Yield the samples of a shard as they were planned."""
     batches = read_ref(

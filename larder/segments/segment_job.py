@@ -44,21 +44,48 @@ class PlannedSegment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentJob:
-    """The common input of the steps for shards and caches; ``new`` is the segment to build, if any.
+class Job:
+    """The common input of all steps of a run, and of the steps that a repair takes again.
 
-    ``manifests`` of the new segment, by role: ``order`` (SAMPLE_ORDER) and ``shards`` (SHARD_PLAN);
-    none if shards are only made again. ``copies`` (COPIES) follows once the objects are in the
-    mirror. ``formats`` has the format of the shards of each segment of the previous version, by ID.
-    ``weaker`` are the segments whose images were checked more weakly than now.
+    ``inputs`` is the inputs digest, ``version`` the ID of the version, and ``classes`` are in the
+    order of their numbers. ``inventory`` is of schema OBJECTS, as published. ``files`` are further
+    files of the version that are written already: its omitted rows, and the bad samples that
+    earlier versions left out. ``skipped`` counts these bad samples, and keys that no sample can
+    have.
+
+    ``new`` is the segment to build, if any. Its ``manifests`` are ``order`` (SAMPLE_ORDER) and
+    ``shards`` (SHARD_PLAN), none if shards are only made again, and ``copies`` (COPIES) once the
+    objects are in the mirror. ``due`` is the job of copying the objects that the mirror lacks,
+    if any. ``kept`` are the segments that the version shares with the previous one, in order, and
+    ``uses`` what it uses of them. ``formats`` has the format of the shards of each segment of the
+    previous version, by ID. ``weaker`` are the segments whose images were checked more weakly than
+    now.
+
+    ``published``: the version exists, so that only the inputs have to be recorded. ``expected`` is
+    the version that the tag named before the listing, or None if there was no tag. ``claim`` keeps
+    the segments that this run uses from being cleaned until it ends; None if the run changes
+    nothing.
     """
 
     dataset: Dataset
     cluster: Cluster
+    inputs: str
+    version: str
+    classes: tuple[str, ...]
+    inventory: StoredFile
+    files: tuple[StoredFile, ...] = ()
+    skipped: int = 0
     new: PlannedSegment | None = None
     manifests: Mapping[str, StoredFile] = field(default_factory=dict)
+    due: CopyJob | None = None
+    kept: tuple[SegmentDocument, ...] = ()
+    uses: tuple[SegmentUse, ...] = ()
     formats: Mapping[str, FormatUse] = field(default_factory=dict)
     weaker: tuple[str, ...] = ()
+    published: bool = False
+    expected: str | None = None
+    conditions: Conditions = field(default=Conditions(if_absent=False, if_match=False))
+    claim: Claim | None = None
 
     @property
     def segment(self) -> str:
@@ -84,49 +111,16 @@ class SegmentJob:
         return root_url(self.dataset, self.cluster)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job(SegmentJob):
-    """The common input of all steps of one run.
-
-    ``kept`` are the segments that the version shares with the previous one, in order, and ``uses``
-    what it uses of them. ``classes`` are in the order of their numbers. ``expected`` is the version
-    that the tag named before the listing, or None if there was no tag. ``published``: the version
-    existed, so that only the inputs have to be recorded. ``due`` is the job of copying the objects
-    that the mirror lacks, if any.
-
-    ``inventory`` is of schema OBJECTS, as published. ``files`` are further files of the version
-    that are written already: its omitted rows, and the bad samples that earlier versions left out.
-    ``skipped`` counts these bad samples, and keys that no sample can have.
-
-    ``claim`` keeps the segments that this run uses from being cleaned until it ends; None if the
-    run changes nothing.
-    """
-
-    inputs: str
-    version: str
-    kept: tuple[SegmentDocument, ...]
-    uses: tuple[SegmentUse, ...]
-    classes: tuple[str, ...]
-    expected: str | None
-    conditions: Conditions
-    published: bool
-    skipped: int
-    inventory: StoredFile
-    claim: Claim | None
-    due: CopyJob | None = None
-    files: tuple[StoredFile, ...] = ()
-
-
-def open_root(job: SegmentJob) -> Store:
+def open_root(job: Job) -> Store:
     return storage_of(job.dataset, job.cluster)
 
 
-def open_origin(job: SegmentJob) -> Store:
+def open_origin(job: Job) -> Store:
     """Open the source without its derived objects, which are never copied."""
     return open_location(job.dataset.source, limits=job.cluster.copy_)
 
 
-def open_source(job: SegmentJob) -> Readable:
+def open_source(job: Job) -> Readable:
     """Open the source, with its derived objects."""
     return source_of(job.dataset, job.cluster)
 

@@ -28,7 +28,7 @@ from larder.segments.image_rules import batch_read_bytes, check_codecs, image_ru
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import put_indexes
 from larder.segments.receipts import finished_shards, list_shards, put_receipt, shard_of
-from larder.segments.segment_job import SegmentJob, open_root, open_source
+from larder.segments.segment_job import Job, open_root, open_source
 from larder.segments.stores import storage_of, with_derived
 from larder.shards.build import STAGE, ShardBuild, build_shard
 from larder.shards.formats import shard_format
@@ -47,7 +47,7 @@ PIECE_ROWS = 2_048
 """Samples held as Python objects at a time; in columns they take a tenth of the memory."""
 
 
-def shard_batches(job: SegmentJob, progress: Progress) -> tuple[list[ShardBatch], Totals]:
+def shard_batches(job: Job, progress: Progress) -> tuple[list[ShardBatch], Totals]:
     """Return the shards to make, in batches of about ``runner.batch_bytes``, and the finished
     shards.
 
@@ -64,7 +64,7 @@ def shard_batches(job: SegmentJob, progress: Progress) -> tuple[list[ShardBatch]
     return list(batch_shards(missing, size_bytes, batch_rows=rows)), reused
 
 
-def _batch_size(job: SegmentJob, plans: Sequence[ShardPlan]) -> tuple[int, int]:
+def _batch_size(job: Job, plans: Sequence[ShardPlan]) -> tuple[int, int]:
     """Return the maximum bytes and samples of a batch, smaller if some workers would get none."""
     runner = job.cluster.runner
     workers = runner.workers or usable_cores()
@@ -76,7 +76,7 @@ def _batch_size(job: SegmentJob, plans: Sequence[ShardPlan]) -> tuple[int, int]:
     )
 
 
-def shard_units(job: SegmentJob, batch: ShardBatch, count: int) -> list[ShardBatch]:
+def shard_units(job: Job, batch: ShardBatch, count: int) -> list[ShardBatch]:
     """Split a batch into pieces for ``count`` processes, if other processes reach the stores.
 
     A batch with a transform is not split: its images have processes of their own, several per
@@ -88,14 +88,14 @@ def shard_units(job: SegmentJob, batch: ShardBatch, count: int) -> list[ShardBat
     return batch_shards(batch.shards, unit_bytes(batch.bytes, count))
 
 
-def _sample_seconds(job: SegmentJob) -> float:
+def _sample_seconds(job: Job) -> float:
     """Estimate the seconds per sample: requests cost far more than files."""
     return 15e-6 if is_local(job.dataset.source, job.cluster.storage) else 0.4e-3
 
 
 @divided(shard_units, merge_reports, _sample_seconds, STAGE)
 def shard_batch(
-    job: SegmentJob, batch: ShardBatch, *, progress: Progress, concurrent_batches: int = 1
+    job: Job, batch: ShardBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
     """Make the shards of one batch, each with a receipt.
 
@@ -141,7 +141,7 @@ def shard_batch(
 
 @contextmanager
 def open_build(
-    job: SegmentJob, stores: Sequence[Readable], concurrent_batches: int, progress: Progress
+    job: Job, stores: Sequence[Readable], concurrent_batches: int, progress: Progress
 ) -> Iterator[ShardBuild]:
     """Open the inputs of a batch's shards: the first of ``stores``, and old shards.
 
@@ -178,7 +178,7 @@ def _pass_over(samples: Iterator[PlannedSample]) -> None:
     deque(samples, maxlen=0)
 
 
-def _reads(job: SegmentJob, root: Store, batch: ShardBatch) -> tuple[bool, bool]:
+def _reads(job: Job, root: Store, batch: ShardBatch) -> tuple[bool, bool]:
     """Return whether any samples of the batch are read from objects, and any from old shards."""
     objects = packed = False
     for rows in _rows_of(root, batch)(job.manifests["order"], SAMPLE_ORDER, columns=FROM_PREVIOUS):
@@ -187,7 +187,7 @@ def _reads(job: SegmentJob, root: Store, batch: ShardBatch) -> tuple[bool, bool]
     return objects, packed
 
 
-def _reading(job: SegmentJob, root: Store, batch: ShardBatch) -> Readable:
+def _reading(job: Job, root: Store, batch: ShardBatch) -> Readable:
     """Open the store with the objects of samples: the mirror if there is one, else the source."""
     if (copied := job.manifests.get("copies")) is None:
         return open_source(job)

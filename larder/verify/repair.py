@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from larder.config.models.dataset import Cache
+from larder.config.models.cluster import Cluster
+from larder.config.models.dataset import Cache, Dataset
 from larder.disk import disk_errors, scratch, sha256_file, workshop
 from larder.errors import LarderError, RetryableError, StoreError
 from larder.manifest.schemas import INDEXED
@@ -27,7 +28,7 @@ from larder.segments.index import make_index
 from larder.segments.reader_indexes import described_indexes, put_indexes
 from larder.segments.receipts import published_plans
 from larder.segments.repacking import pack_again
-from larder.segments.segment_job import PlannedSegment, SegmentJob
+from larder.segments.segment_job import Job, PlannedSegment
 from larder.segments.stores import source_of
 from larder.shards.formats import shard_format
 from larder.source.selection import Unlisted
@@ -162,8 +163,8 @@ def _made(
     if file.role in _OF_SEGMENT and file.path.startswith(layout.SEGMENTS_PREFIX):
         document = _segment(root, layout.segment_of(file.path))
         plans = published_plans(root, document)
-        build = _segment_job(job, document)
-        files = make_index(root, build, plans, folder, described_indexes).files
+        build_job = _job(job.dataset, job.cluster, version, document)
+        files = make_index(root, build_job, plans, folder, described_indexes).files
         if file.role in files:
             return files[file.role].path, "the receipts of the shards"
     raise _Refused(refusal(file.path, version.id))
@@ -187,15 +188,24 @@ def _segment(root: Store, segment: str) -> SegmentDocument:
     return document
 
 
-def _segment_job(job: VerifyJob, document: SegmentDocument) -> SegmentJob:
+def _job(
+    dataset: Dataset, cluster: Cluster, version: VersionDocument, document: SegmentDocument
+) -> Job:
     """Return the job that made a segment, with nothing left to plan."""
     update = {
         "validate_": document.validate,
-        "on_bad_sample": "skip" if document.skipped else job.dataset.on_bad_sample,
+        "on_bad_sample": "skip" if document.skipped else dataset.on_bad_sample,
     }
-    new = PlannedSegment(document.id, document.shape, complete=True)
-    dataset = job.dataset.model_copy(update=update)
-    return SegmentJob(dataset=dataset, cluster=job.cluster, new=new)
+    return Job(
+        dataset=dataset.model_copy(update=update),
+        cluster=cluster,
+        inputs=version.inputs,
+        version=version.id,
+        classes=version.classes,
+        inventory=version.file("objects"),
+        new=PlannedSegment(document.id, document.shape, complete=True),
+        published=True,
+    )
 
 
 def repair_large(
@@ -290,8 +300,8 @@ def _make(
         return
     if batch.sources is None:
         raise _Refused("the sources of its segment have to be repaired first")
-    segment_job = _segment_job(job, document)
-    result = pack_again(segment_job, shard, batch.sources, output, concurrent_batches)
+    build_job = _job(job.dataset, job.cluster, version, document)
+    result = pack_again(build_job, shard, batch.sources, output, concurrent_batches)
     if result.failed:
         more = result.failed - 1
         others = f" (and {format_count(more, 'more object')})" if more else ""
@@ -323,8 +333,8 @@ def _make_cache(
     if facts is None:
         raise _Refused(f"its segment has no split {file.split}")
     cache_batch = CacheBatch(document, file.split, facts.first_row, facts.samples)
-    segment_job = SegmentJob(dataset=dataset, cluster=job.cluster)
-    with built_split(segment_job, cache_batch, progress=NullProgress()) as (path, made):
+    build_job = _job(dataset, job.cluster, version, document)
+    with built_split(build_job, cache_batch, progress=NullProgress()) as (path, made):
         if made.path == file.path:
             output.upload(file.path, path)
         elif made.digest == file.digest:
