@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,29 +13,17 @@ from larder.config.shape import FormatOptions
 from larder.jobs.results import Totals
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, table
+from larder.segments.image_rules import image_options
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.shards.packing import plan_shards, running_totals, target_for
 from larder.shards.sizes import split_sizes, with_estimates
+from larder.versions.documents import Shape
 
 SHARD_PLAN = table(
     split="string", index="int64", name="string", first_row="int64", rows="int64", bytes="int64"
 )
 """One row per planned shard, with its rows of the sample order."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardPlans:
-    """Planned shards: a manifest of schema SHARD_PLAN, and its totals in each split.
-
-    ``stretched``: a shard with several samples is longer than it should be. ``targets`` has the
-    size of a split's shards if ``shards.count_min`` makes them smaller than ``shards.bytes``.
-    """
-
-    file: ManifestFile
-    splits: Mapping[str, Totals]
-    stretched: bool
-    targets: Mapping[str, int]
 
 
 def pack(
@@ -47,8 +35,11 @@ def pack(
     options: FormatOptions | None = None,
     targets: Mapping[str, int] | None = None,
     first_shards: Mapping[str, int] | None = None,
-) -> ShardPlans:
+) -> tuple[Shape, dict[str, Totals], ManifestFile]:
     """Fill shards with the samples of a sample order. Memory does not depend on their number.
+
+    Returns the shape of the segment, the number and bytes of its shards in each split, and their
+    manifest of schema SHARD_PLAN.
 
     The samples are the first ``samples`` rows of the order. ``options`` are the options of the
     format, by default as configured. ``targets`` is the size of a split's shards if it is not
@@ -56,7 +47,8 @@ def pack(
     of a split's first shard, unless it is 0.
     """
     shards = dataset.shards
-    format_ = shard_format(shards.format, options or shards.options)
+    options = options or shards.options
+    format_ = shard_format(shards.format, options)
     transform = dataset.image_options.transform
     rows = (
         with_estimates(batch, transform)
@@ -92,7 +84,18 @@ def pack(
             yield pa.record_batch([[value] for value in row], schema=SHARD_PLAN)
 
     file = write_manifest(folder / "shards.parquet", SHARD_PLAN, batches())
-    return ShardPlans(file, counts, stretched, targets)
+    shape = Shape(
+        format=shards.format,
+        format_version=format_.version,
+        bytes=shards.bytes,
+        split_bytes=targets,
+        shuffle_seed=shards.shuffle_seed,
+        options=options,
+        samples_per_shard=shards.samples_per_shard,
+        packing=2 if stretched else 1,
+        images=image_options(dataset),
+    )
+    return shape, counts, file
 
 
 def laid_out(

@@ -253,7 +253,8 @@ def _targets(
     if dataset.shards.count_min is None:
         return {}
     options = segment.shape.options
-    return pack(dataset, order.file, order.samples, folder, options=options).targets
+    shape, _, _ = pack(dataset, order.file, order.samples, folder, options=options)
+    return shape.split_bytes
 
 
 def _weaker_check(segment: SegmentDocument, dataset: Dataset) -> str:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from larder.config.models.dataset import Dataset, Shards
-from larder.config.shape import NUMBERED, FormatOptions, ImageOptions
+from larder.config.shape import NUMBERED, FormatOptions
 from larder.jobs.results import Totals
 from larder.manifest.files import ManifestFile
 from larder.pipeline.planning.growth import GrowthPlan
 from larder.pipeline.planning.source import SourceState
-from larder.segments.image_rules import image_options
 from larder.segments.pack import laid_out, pack
 from larder.segments.segment_job import PlannedSegment
-from larder.shards.formats import shard_format
 from larder.store.base import Store
-from larder.versions.documents import SegmentDocument, Shape
+from larder.versions.documents import SegmentDocument
 from larder.versions.identity import dataset_cache_id, segment_id
 from larder.versions.publish import read_cache, read_segment
 
@@ -45,12 +43,10 @@ def plan_segment(
     order = (selected.file, selected.samples)
     options = _options(shards, growth.kept, classes)
     options = laid_out(shards.format, options, *order, before)
-    packed = pack(
+    shape, splits, shard_plan = pack(
         dataset, *order, folder, options=options, targets=targets, first_shards=first_shards
     )
-    packing = 2 if packed.stretched else 1
-    shape = _shape_of(shards, options, packed.targets, packing, image_options(dataset))
-    filled = (split for split, totals in packed.splits.items() if totals.count)
+    filled = (split for split, totals in splits.items() if totals.count)
     firsts = {split: (first_shards or {}).get(split, 0) for split in filled}
     segment = segment_id(
         dataset=dataset.name,
@@ -61,7 +57,7 @@ def plan_segment(
         first_shards=firsts,
     )
     complete = read_segment(root, segment) is not None
-    return PlannedSegment(segment, shape, complete, packed.splits), packed.file
+    return PlannedSegment(segment, shape, complete, splits), shard_plan
 
 
 def _options(
@@ -76,27 +72,6 @@ def _options(
         ends = (_end_record(segment) for segment in kept)
         options = replace(options, first_record=max(ends, default=0))
     return options
-
-
-def _shape_of(
-    shards: Shards,
-    options: FormatOptions,
-    split_bytes: Mapping[str, int],
-    packing: int,
-    images: ImageOptions,
-) -> Shape:
-    """Return the shape of a segment of a dataset; see `larder.versions.documents.Shape`."""
-    return Shape(
-        format=shards.format,
-        format_version=shard_format(shards.format, options).version,
-        bytes=shards.bytes,
-        split_bytes=split_bytes,
-        shuffle_seed=shards.shuffle_seed,
-        options=options,
-        samples_per_shard=shards.samples_per_shard,
-        packing=packing,
-        images=images,
-    )
 
 
 def _end_record(segment: SegmentDocument) -> int:
