@@ -28,13 +28,12 @@ SHARD_PLAN = table(
 class ShardPlans:
     """Planned shards: a manifest of schema SHARD_PLAN, and its totals in each split.
 
-    ``stretched``: a shard with several samples is longer than it should be. ``targets`` has the
-    size of a split's shards if ``shards.count_min`` makes them smaller than ``shards.bytes``.
+    ``targets`` has the size of a split's shards if ``shards.count_min`` makes them smaller than
+    ``shards.bytes``.
     """
 
     file: ManifestFile
     splits: Mapping[str, Totals]
-    stretched: bool
     targets: Mapping[str, int]
 
 
@@ -71,10 +70,8 @@ def pack(
                 targets[split] = target
     targets = targets or {}
     counts = {split: Totals() for split in dataset.split_names}
-    stretched = False
 
     def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal stretched
         plans = plan_shards(
             ends,
             shards.bytes,
@@ -85,14 +82,12 @@ def pack(
             samples_per_shard=shards.samples_per_shard,
         )
         for plan in plans:
-            if shards.samples_per_shard is None:
-                stretched |= plan.rows > 1 and plan.bytes > targets.get(plan.split, shards.bytes)
             counts[plan.split] += Totals(1, plan.bytes)
             row = [plan.split, plan.index, plan.name, plan.first_row, plan.rows, plan.bytes]
             yield pa.record_batch([[value] for value in row], schema=SHARD_PLAN)
 
     file = write_manifest(folder / "shards.parquet", SHARD_PLAN, batches())
-    return ShardPlans(file, counts, stretched, targets)
+    return ShardPlans(file, counts, targets)
 
 
 def laid_out(

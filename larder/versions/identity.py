@@ -211,7 +211,6 @@ def segment_id(identity: SegmentIdentity) -> str:
             *_shape_fields(shape, shape.images),
             ("format_version", shape.format_version, 1),
             ("split_bytes", dict(shape.split_bytes), {}),
-            ("packing", shape.packing, 1),
             ("validate", identity.validate, "header"),
             ("on_bad_sample", identity.on_bad_sample, "fail"),
             ("first_shards", first_shards, {}),

@@ -64,8 +64,7 @@ def plan_segment(
     packed = pack(
         dataset, *order, folder, options=options, targets=targets, first_shards=first_shards
     )
-    packing = 2 if packed.stretched else 1
-    shape = _shape_of(shards, options, packed.targets, packing, image_options(dataset))
+    shape = _shape_of(shards, options, packed.targets, image_options(dataset))
     filled = (split for split, totals in packed.splits.items() if totals.count)
     firsts = {split: (first_shards or {}).get(split, 0) for split in filled}
     identity = SegmentIdentity(
@@ -109,7 +108,6 @@ def _shape_of(
     shards: Shards,
     options: FormatOptions,
     split_bytes: Mapping[str, int],
-    packing: int,
     images: ImageOptions,
 ) -> Shape:
     """Return the shape of a segment of a dataset; see `larder.versions.documents.Shape`."""
@@ -121,7 +119,6 @@ def _shape_of(
         shuffle_seed=shards.shuffle_seed,
         options=options,
         samples_per_shard=shards.samples_per_shard,
-        packing=packing,
         images=images,
     )
 
