@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -75,8 +76,9 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         self._resumed_epoch = 0
         self._has_begun = False
         """Whether this process has read as a worker."""
-        self._is_uncounted = torch.zeros(1, dtype=torch.bool).share_memory_()
+        self._is_uncounted = torch.zeros(1, dtype=torch.bool)
         """Whether workers of a plain DataLoader have read the epoch; workers share it."""
+        self._share()
 
     def __getstate__(self) -> dict[str, Any]:
         """Refuse to be sent to a spawned worker, which does not know the rank of its parent."""
@@ -85,9 +87,13 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         return self.__dict__
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Share the flag again: of the kinds of pickling, only that for workers keeps it shared."""
+        """Share the flag again: it stays shared only if it was pickled for a worker."""
         self.__dict__.update(state)
-        self._is_uncounted.share_memory_()
+        self._share()
+
+    def _share(self) -> None:
+        with suppress(RuntimeError):  # no room in /dev/shm, which workers need for batches, too
+            self._is_uncounted.share_memory_()
 
     @property
     def batches(self) -> Loader:
@@ -111,12 +117,17 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         return self._of_plain_worker()
 
     def _of_plain_worker(self) -> Iterator[Batch]:
-        """Refuse only when a batch is taken: PyTorch does not pass on an error of ``__iter__``."""
-        worker = torch.utils.data.get_worker_info()
-        if self._has_begun or (worker.id == 0 and self._is_uncounted):
+        """Refuse only when a batch is taken: PyTorch does not pass on an error of ``__iter__``.
+
+        Only worker 0, which makes the first batch, uses the flag: a worker of an iteration that was
+        refused or left may still start while the next iteration reads.
+        """
+        is_first = torch.utils.data.get_worker_info().id == 0
+        if self._has_begun or (is_first and self._is_uncounted):
             raise UncountedError
         self._has_begun = True
-        self._is_uncounted.fill_(True)
+        if is_first:
+            self._is_uncounted.fill_(True)
         yield from map(_whole, self._of_worker())
 
     def _of_worker(self) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""What DataLoaders of PyTorch and torchdata read of a dataset without its own `loader`."""
+"""Batches that DataLoaders of PyTorch and torchdata read without the dataset's own `loader`."""
 
 from __future__ import annotations
 

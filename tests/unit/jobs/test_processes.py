@@ -94,7 +94,7 @@ def test_a_call_that_a_process_cannot_receive_ends_it(capfd):
 
 
 def test_a_process_whose_parent_is_gone_says_nothing():
-    """Its answer is the first that it learns of it, as its own requests wait in a pipe."""
+    """The process notices when it answers, because the call waits in its pipe until then."""
     reader, writer = os.pipe()
     command = [sys.executable, "-c", _PROGRAM, "1", os.getcwd(), *sys.path]
     pipes = {"stdin": subprocess.PIPE, "stdout": writer, "stderr": subprocess.PIPE}
