@@ -25,17 +25,15 @@ _CGROUPS = "/sys/fs/cgroup"
 
 _LIBRARIES = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "JE_ARROW_MALLOC_CONF": "background_thread:false",
     "OPENBLAS_NUM_THREADS": "1",
     "PYDANTIC_DISABLE_PLUGINS": "__all__",
 }
 """Environment variables of libraries, and their values.
 
 Arrow's own allocators keep a multiple of the memory in use, so Arrow gets the C library's
-allocator. jemalloc would still start a thread, and a process with threads cannot be forked
-(`larder.jobs.fork_server`). numpy's linear algebra, which Larder does not use, starts a thread for
-each further core. These threads wait for work by spinning, a third of the CPU time of ``import
-numpy``. pydantic looks for plugins in all installed packages, and Larder uses none.
+allocator. numpy's linear algebra, which Larder does not use, starts a thread for each further core.
+These threads wait for work by spinning, a third of the CPU time of ``import numpy``. pydantic looks
+for plugins in all installed packages, and Larder uses none.
 """
 
 _MALLOC = {

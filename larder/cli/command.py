@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from larder.cli.arguments import Parser
 from larder.cli.exit import error_fields, tell_failures
 from larder.cli.output import DONE, print_json, print_text, tell
-from larder.cli.signals import interruptible, loading, process
+from larder.cli.signals import interruptible, loading
 from larder.errors import DamageError, Failure
 from larder.jobs.results import RunError
 from larder.packages import require
@@ -113,8 +112,6 @@ class Command:
             require("prepare")
             operation = self.operation(**parameters)
             from larder.cli.display import Display
-            from larder.jobs.fork_server import forking
-            from larder.jobs.processes import serve
             from larder.jobs.runner import InlineRunner
             from larder.store import import_stores
 
@@ -122,11 +119,7 @@ class Command:
 
         error: DamageError | RunError | None = None
         plan_only = getattr(namespace, "plan", False)
-        divides = process.armed and operation.workers > 1
-        with (
-            forking(serve) if divides else nullcontext(),
-            Display(quiet=namespace.quiet) as display,
-        ):
+        with Display(quiet=namespace.quiet) as display:
             if plan_only:
                 operation = operation.planning()
                 document = operation.compose(InlineRunner(operation.workers, display))

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from larder.config.models.locations import Location
-from larder.jobs.fork_server import forks
 from larder.jobs.pool import ProcessPool
 from larder.jobs.results import stops_others
 from larder.progress import CancellableProgress, Progress
@@ -28,7 +27,6 @@ UNIT_BYTES = 64_000_000
 
 _SCHEMES = ("", "file", "gs", "s3")
 _START_SECONDS = 0.4
-_FORK_SECONDS = 0.1
 _BYTE_SECONDS = 0.5e-9
 _LEAST_UNIT_BYTES = 16_000_000
 _UNITS_EACH = 4
@@ -75,12 +73,11 @@ def divided(
 
 
 def saves_time(seconds: float, count: int) -> bool:
-    """Whether ``count`` processes save more than twice their start time.
+    """Whether ``count`` processes save more than their start time.
 
     ``seconds`` is the time of the work in a single process.
     """
-    start_seconds = _FORK_SECONDS if forks() else _START_SECONDS
-    return seconds * (1 - 1 / count) > 2 * start_seconds
+    return seconds * (1 - 1 / count) > _START_SECONDS
 
 
 def is_local(*places: Location) -> bool:

@@ -4,11 +4,11 @@ The lock allows one core to deal with samples, or to write a JPEG. Reading, hash
 large samples does not hold the lock. So threads do as well there, without the memory of a process
 and the second that it takes to start.
 
-Another process is forked by the server of a command (`larder.jobs.fork_server`), or else a program
-of its own, this module. So a user's script needs no guard, and an interrupt of the terminal does
-not reach the process. The process ends as soon as its parent is gone, because its stdin is closed
-then. Both ends of its pipes are Larder, so messages are pickled. The process tells its progress
-every tenth of a second, and stops between two objects if a message asks for it.
+Another process is a program of its own, this module. So a user's script needs no guard, and an
+interrupt of the terminal does not reach the process. The process ends as soon as its parent is
+gone, because its stdin is closed then. Both ends of its pipes are Larder, so messages are pickled.
+The process tells its progress every tenth of a second, and stops between two objects if a message
+asks for it.
 docs/dependencies.md says why this is not loky.
 """
 
@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from larder.errors import FatalError
-from larder.jobs import fork_server
 from larder.machine import raise_open_files, share_machine, small_memory_environment
 from larder.progress import CancellableProgress, NullProgress, Progress
 from larder.store.interrupt import stopping_waits
@@ -141,8 +140,7 @@ class Process:
     """
 
     def __init__(self, together: int = 1, descriptors: Collection[int] = ()) -> None:
-        forked = None if descriptors else fork_server.fork(together)
-        self.process = forked or _start(together, descriptors)
+        self.process = _start(together, descriptors)
         assert self.process.stdin is not None, "it has pipes"
         assert self.process.stdout is not None, "it has pipes"
         self._stdin: IO[bytes] = self.process.stdin

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from larder.cache.fetch import cache_directory
@@ -11,15 +14,14 @@ from larder.config.urls import check_url
 from larder.errors import ConfigError, DamageError
 from larder.readers.access import DatasetAccess
 from larder.readers.data import Data
-from larder.readers.determined import check_emitted
-from larder.readers.emitted import job_location
-from larder.readers.sagemaker import with_shards
-from larder.readers.shared import read_shared_tag, read_shared_version
+from larder.readers.determined import check_emitted, emitted_location
+from larder.readers.launcher import is_one_of_several
+from larder.readers.sagemaker import channel_location, with_shards
 from larder.store import object_url
-from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.find import missing_version, one_of, published_ids
+from larder.versions.find import find_version, missing_version
+from larder.versions.publish import read_version
 
 _ADDRESS = re.compile(
     r"(?P<root>(?:.*/)?larder/(?P<dataset>[a-z0-9][a-z0-9_-]*))"
@@ -38,11 +40,6 @@ class Address:
     root: str
     dataset: str
     name: str
-
-    @property
-    def is_version(self) -> bool:
-        """Whether ``name`` is the ID of a version."""
-        return layout.VERSION_ID.fullmatch(self.name) is not None
 
 
 def parse_address(url: str) -> Address:
@@ -71,7 +68,7 @@ def open_data(
     profile: str | None = None,
     cache_dir: str | Path | None = None,
 ) -> Data:
-    address = parse_address(job_location() if url is None else url)
+    address = parse_address(_job_location() if url is None else url)
     access = DatasetAccess(address.root, cache_directory(cache_dir), endpoint, region, profile)
     document = _read(access, address)
     if url is None:
@@ -82,10 +79,17 @@ def open_data(
     return Data(document, access)
 
 
+def _job_location() -> str:
+    """Return the version's location from the config that Larder emitted for the running job."""
+    return os.environ.get("LARDER_LOCATION") or channel_location() or emitted_location()
+
+
 def _read(access: DatasetAccess, address: Address) -> VersionDocument:
     store = access.store()
-    version = address.name if address.is_version else _named(store, address, access.cache_dir)
-    document = read_shared_version(store, version, access.cache_dir)
+    version = find_version(store, address.dataset, address.name)
+    if not version.startswith(address.name) and is_one_of_several():
+        _warn_of_tag(f"{address.root}@", address.name, version)
+    document = read_version(store, version)
     if document is None:  # a tag may name a deleted version
         raise missing_version(store, address.dataset, version)
     if (document.dataset, document.id) != (address.dataset, version):
@@ -95,10 +99,8 @@ def _read(access: DatasetAccess, address: Address) -> VersionDocument:
     return document
 
 
-def _named(store: Store, address: Address, cache_dir: Path) -> str:
-    """Return the ID of the version with this tag, or with these first digits."""
-    version = read_shared_tag(store, address.name, cache_dir)
-    version = version or one_of(store, published_ids(store, address.name), address.name)
-    if version is None:
-        raise missing_version(store, address.dataset, address.name)
-    return version
+@cache
+def _warn_of_tag(root: str, tag: str, version: str) -> None:
+    """Warn a rank once that the other ranks may open another version."""
+    text = "%s%s: the tag may move before all ranks have opened it; open %s%s, the version it names"
+    logging.getLogger("larder").warning(text, root, tag, root, version)

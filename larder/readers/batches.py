@@ -17,14 +17,13 @@ from larder.cache.fields import field_name
 from larder.config.shape import MAX_PIXELS, DecoderUse
 from larder.errors import ObjectError
 from larder.machine import usable_cores
-from larder.readers.columns import check_columns, check_function, check_list
 from larder.readers.images import MOST_PIXELS, decode_image, decode_mask, load_decoders
 from larder.readers.numbers import Array
 from larder.readers.order import Numbers
-from larder.readers.samples import Sample
-from larder.readers.schedule import invalid, whole
+from larder.readers.schedule import check_columns, check_function, check_list, invalid, whole
 from larder.samples.decoders import IMAGES_ONLY, MASK, Decoders
 from larder.samples.images import decoding
+from larder.samples.indexed import Sample
 from larder.samples.naming import LABEL_EXT
 
 Batch = dict[str, Any]

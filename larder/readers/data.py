@@ -19,7 +19,6 @@ from larder.readers.access import DatasetAccess
 from larder.readers.batches import Decoding, Map
 from larder.readers.cache import CacheReader
 from larder.readers.choice import choice_of
-from larder.readers.columns import check_function, check_list
 from larder.readers.download import download_version
 from larder.readers.keep import KeptShards
 from larder.readers.launcher import rank_of
@@ -37,11 +36,19 @@ from larder.readers.options import (
 )
 from larder.readers.order import epoch_words
 from larder.readers.sagemaker import pipe_samples
-from larder.readers.samples import Sample
-from larder.readers.schedule import choice, invalid, schedule_of, size_bytes, whole
+from larder.readers.schedule import (
+    check_function,
+    check_list,
+    choice,
+    invalid,
+    schedule_of,
+    size_bytes,
+    whole,
+)
 from larder.readers.sources import BatchSource, CacheSource, ShardSource
 from larder.readers.split import SplitSamples
 from larder.readers.workers import MOST_WORKERS
+from larder.samples.indexed import Sample
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.units import format_count, format_names
@@ -145,7 +152,7 @@ class Data:
                 to the end.
 
         Returns:
-            An iterator over `larder.readers.samples.Sample`: key, label and parts.
+            An iterator over `larder.samples.indexed.Sample`: key, label and parts.
 
         Raises:
             ConfigError: ``version.split``: unknown split; ``config.invalid_value``: a negative
@@ -207,7 +214,7 @@ class Data:
                 kept shards, whose digest was compared. ``never``: none.
 
         Returns:
-            A sequence of `larder.readers.samples.Sample`: key, label and parts. Its `batch` reads
+            A sequence of `larder.samples.indexed.Sample`: key, label and parts. Its `batch` reads
             many at once. May be used by many threads and after a fork, and be pickled.
 
         Raises:

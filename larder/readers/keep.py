@@ -5,8 +5,8 @@ has it. When room is needed, the least recently used shards are removed, by thei
 which readers set. A process that reads a removed shard reads it to the end, because the system
 keeps open files. The next reader downloads the shard again.
 
-The documents and the index of each version are beside the shards. A version whose shards are all
-kept is read without its storage.
+The documents and the index of each version are beside the shards. Once such a version is open, it
+is read without its storage.
 
 The file ``.larder-kept`` in the directory has the name of every shard, written before the download.
 No other file is ever removed, whatever its name. A file that others have put there under a shard's

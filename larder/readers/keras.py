@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import wraps
 from typing import Any
 
 import keras
 import keras.src.trainers.data_adapters as adapters
 
-from larder.readers.columns import select
 from larder.readers.loader import Loader
-from larder.readers.schedule import invalid
+from larder.readers.schedule import check_columns, invalid
 
 
 class BatchSequence(keras.utils.PyDataset):
@@ -52,7 +51,11 @@ class BatchSequence(keras.utils.PyDataset):
             ConfigError: ``config.invalid_value``: the batch has no such column.
             LarderError: The batch cannot be read or decoded.
         """
-        return select(self.batches.batch(self._begun + number), self._columns)
+        batch = self.batches.batch(self._begun + number)
+        if self._columns is None or not isinstance(batch, Mapping):
+            return batch
+        check_columns(batch, self._columns)
+        return tuple(batch[name] for name in self._columns)
 
     def callback(self) -> keras.callbacks.Callback:
         """Make the callback for ``model.fit`` that moves the loader and counts trained batches.

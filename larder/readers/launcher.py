@@ -6,33 +6,32 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from larder.errors import ConfigError
 from larder.readers.sagemaker import resource_config
 from larder.readers.schedule import invalid, whole
 
 
 class Launcher(NamedTuple):
-    """Variables in which a launcher numbers the processes of the job and of one machine."""
+    """Variables with the number of a process, the number of all, and the number on its machine."""
 
     rank: str
     world: str
-    local: str
     local_world: str = ""
 
 
-_SLURM: Final = Launcher("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
+_SLURM: Final = Launcher("SLURM_PROCID", "SLURM_NTASKS")
 
-_OF_MPI: Final = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
+_OF_MPI: Final = ("RANK", "SIZE", "LOCAL_SIZE")
 
 LAUNCHERS: Final = (
-    Launcher("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    Launcher("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     Launcher(*(f"OMPI_COMM_WORLD_{each}" for each in _OF_MPI)),
-    Launcher("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    Launcher("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
     Launcher(*(f"MV2_COMM_WORLD_{each}" for each in _OF_MPI)),
-    Launcher("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    Launcher(*(f"HOROVOD_{each}" for each in _OF_MPI)),
     _SLURM,
 )
 """torchrun, PyTorchJobs of Kubeflow, and Determined; Open MPI; MPICH; MVAPICH; Horovod; srun.
@@ -87,6 +86,17 @@ def refuse_ranks(where: str) -> None:
         raise invalid(message, where, hint)
 
 
+def is_one_of_several() -> bool:
+    """Whether torch.distributed, a launcher or SageMaker tells this process of other ranks.
+
+    A contradiction counts as one: the first loader that is made without a rank refuses it.
+    """
+    try:
+        return any(rank.world > 1 for rank in _ranks())
+    except ConfigError:
+        return True
+
+
 def ranks_of_machine() -> int:
     """Return the number of processes that train on this machine and share its cores.
 
@@ -96,10 +106,15 @@ def ranks_of_machine() -> int:
     return max(1, next((int(size) for size in sizes if size.isdecimal()), 1))
 
 
-def _launched() -> Rank:
+def _ranks() -> list[Rank]:
+    """List the ranks that torch.distributed, each launcher and SageMaker give, inner ones first."""
     distributed = _distributed()
     launched = (_rank(launcher, distributed) for launcher in LAUNCHERS)
-    ranks = [rank for rank in (distributed, *launched, _host()) if rank is not None]
+    return [rank for rank in (distributed, *launched, _host()) if rank is not None]
+
+
+def _launched() -> Rank:
+    ranks = _ranks()
     for outer in ranks[1:]:
         _compare(ranks[0], outer, _ARGUMENTS)
     if not ranks:
@@ -124,16 +139,15 @@ def _distributed() -> Rank | None:
     return Rank(module.get_rank(), module.get_world_size(), "torch.distributed")
 
 
-def is_numbered_only(launcher: Launcher, environment: Mapping[str, str]) -> bool:
+def _is_shell_of_slurm() -> bool:
     """Whether the process is a batch script or shell of Slurm, which has a number, but no rank."""
-    is_step = "SLURM_JOB_ID" not in environment or "SLURM_STEP_ID" in environment
-    return launcher is _SLURM and not is_step
+    return "SLURM_JOB_ID" in os.environ and "SLURM_STEP_ID" not in os.environ
 
 
 def _rank(launcher: Launcher, distributed: Rank | None) -> Rank | None:
     """Return the rank from a launcher; None if the launcher did not start this process."""
     rank, world = (os.environ.get(name, "") for name in launcher[:2])
-    if not rank + world or is_numbered_only(launcher, os.environ):
+    if not rank + world or (launcher is _SLURM and _is_shell_of_slurm()):
         return None
     if distributed and not rank and world.isdecimal():  # Lightning sets WORLD_SIZE alone
         rank = str(distributed.rank % max(1, int(world)))

@@ -17,8 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import numpy as np
 
 from larder.errors import ObjectError
-from larder.readers.batches import Batch, Draws, Empty, joined
-from larder.readers.classes import check_same_classes
+from larder.readers.batches import LABEL, Batch, Decoding, Draws, Empty, joined
 from larder.readers.loader import Decode, Loader
 from larder.readers.options import Shuffle
 from larder.readers.order import Division, Full, Numbers, Order, epoch_words
@@ -40,6 +39,11 @@ By = Literal["batch", "sample"]
 
 _MOST_WEIGHT: Final = 1e30
 
+_CLASSES_HINT: Final = (
+    "prepare both datasets with the same `classes` in `labels`, make the numbers the same with"
+    " transforms={'label': FUNCTION}, or leave the label out with columns="
+)
+
 
 class Mix(Loader):
     """The batches of several loaders, made by `larder.mix` and used like a loader."""
@@ -54,7 +58,7 @@ class Mix(Loader):
     ) -> None:
         weighted = list(loaders)
         _check(weighted)
-        check_same_classes([loader for loader, _ in weighted])
+        _check_classes([loader for loader, _ in weighted])
         choice("by", by, get_args(By))
         first = weighted[0][0]
         parts = [loader.parts for loader, _ in weighted]
@@ -371,3 +375,31 @@ def _check(weighted: Sequence[Any]) -> None:
     ):
         if any(value != values[0] for value in values):
             raise invalid(f"the loaders differ in {name}", "loaders", f"give all the same {name}")
+
+
+def _check_classes(loaders: Sequence[Loader]) -> None:
+    """Refuse loaders if a label stands for different classes in their batches.
+
+    One table may be longer than another, as after growth.
+    """
+    labelled = [loader for loader in loaders if _has_own_labels(loader)]
+    longest = max(labelled, key=lambda loader: len(loader.parts.index.classes), default=None)
+    for loader in labelled:
+        assert longest is not None, "there is one"
+        tables = loader.parts.index.classes, longest.parts.index.classes
+        for number, (one, other) in enumerate(zip(*tables, strict=False)):
+            if one != other:
+                names = loader.parts.schedule.name, longest.parts.schedule.name
+                message = (
+                    f"label {number} is class {one!r} in {names[0]}, and {other!r} in {names[1]}"
+                )
+                raise invalid(message, "loaders", _CLASSES_HINT)
+
+
+def _has_own_labels(loader: Loader) -> bool:
+    """Whether batches have labels that are the version's own class numbers."""
+    decoding = loader.parts.decode
+    classes = getattr(loader.parts.index, "classes", ())
+    if not classes or not isinstance(decoding, Decoding):
+        return bool(classes)
+    return LABEL in (decoding.columns or (LABEL,)) and LABEL not in decoding.transforms

@@ -27,9 +27,8 @@ from larder.config.patterns import expand_braces
 from larder.disk import TEMPORARY_PREFIX, disk_errors
 from larder.errors import ConfigError, DamageError, FatalError
 from larder.readers.access import DatasetAccess
-from larder.readers.samples import Sample
 from larder.readers.split import SplitSamples
-from larder.samples.indexed import IndexedSample
+from larder.samples.indexed import IndexedSample, Sample
 from larder.samples.naming import LABEL_EXT
 from larder.units import format_count
 from larder.versions import layout

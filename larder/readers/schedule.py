@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol, get_args
@@ -23,10 +23,12 @@ from larder.readers.order import (
     default_window,
     epoch_words,
 )
-from larder.units import format_count, parse_bytes
+from larder.units import format_count, format_names, parse_bytes
 from larder.versions.documents import SplitFacts
 
 FORMAT: Final = "larder-loader-1"
+
+_MOST_NAMES: Final = 20
 
 
 class WindowIndex(Protocol):
@@ -128,7 +130,9 @@ class Schedule:
         Raises:
             ConfigError: ``config.invalid_value``: no state, or the state of other batches.
         """
-        _check_choice(state, self._facts)
+        if isinstance(state, Mapping) and state.get("choice") != self._facts.get("choice"):
+            message = "the state is of other samples of the split than this loader has"
+            raise invalid(message, "state", "give the same where, limit, weights and seed")
         check_state(state, self.state(0, 0), "loader")
         for name, value in self._facts.items():
             if name != "order" and state[name] != value:
@@ -149,12 +153,6 @@ class Schedule:
         epoch = whole("epoch", state["epoch"], 0)
         batches = whole("batches", state["batches"], 0, self.division(world).batches)
         return schedule, epoch, batches
-
-
-def _check_choice(state: Any, facts: Mapping[str, Any]) -> None:
-    if isinstance(state, Mapping) and state.get("choice") != facts.get("choice"):
-        message = "the state is of other samples of the split than this loader has"
-        raise invalid(message, "state", "give the same where, limit, weights and seed")
 
 
 def schedule_of(
@@ -255,6 +253,25 @@ def size_bytes(value: int | str, where: str) -> int:
 def choice(name: str, value: Any, values: Sequence[str]) -> None:
     if value not in values:
         raise invalid(f"{value!r} is none of {', '.join(values)}", name)
+
+
+def check_list(names: Any, where: str) -> None:
+    """Refuse any value but a list of names; a string would be a list of its letters."""
+    if isinstance(names, str) or not isinstance(names, Collection | bool | None):
+        hint = f"write [{names!r}]" if isinstance(names, str) else ""
+        raise invalid(f"{names!r} is no list of names", where, hint)
+
+
+def check_function(value: Any, where: str) -> None:
+    if value is not None and not callable(value):
+        raise invalid(f"{value!r} is no function", where)
+
+
+def check_columns(names: Collection[str], columns: Iterable[str], where: str = "columns") -> None:
+    for name in columns:
+        if name not in names:
+            hint = f"the values are: {format_names(sorted(names), _MOST_NAMES)}"
+            raise invalid(f"there is no value {name!r} in a batch", where, hint)
 
 
 def invalid(message: str, where: str, hint: str = "") -> ConfigError:

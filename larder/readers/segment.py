@@ -20,8 +20,7 @@ from larder.errors import DamageError
 from larder.forking import cached_property
 from larder.manifest.sealed import StoredFile
 from larder.readers.numbers import Array
-from larder.readers.samples import Sample
-from larder.samples.indexed import IndexedSample
+from larder.samples.indexed import IndexedSample, Sample
 from larder.samples.naming import LABEL_EXT
 from larder.shards.reading.ranges import RangeReader, spans
 from larder.store.base import Store

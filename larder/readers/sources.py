@@ -12,8 +12,8 @@ from larder.cache.fields import field_name
 from larder.readers.batches import KEY, LABEL, Batch, Empty, batch_of, part_ext
 from larder.readers.cache import CacheReader
 from larder.readers.order import Numbers
-from larder.readers.samples import Sample
 from larder.readers.split import SplitSamples
+from larder.samples.indexed import Sample
 from larder.samples.naming import LABEL_EXT
 
 Read = Callable[[Empty], Any]
@@ -56,7 +56,7 @@ class ShardSource:
     @property
     def names(self) -> Collection[str]:
         names = {KEY, *(field_name(ext, "encoded") for ext in self._samples.exts)}
-        return names - {LABEL_EXT} | {LABEL} if self._samples.is_labelled else names
+        return names - {LABEL_EXT} | {LABEL} if self._samples.classes else names
 
     def read(self, shares: Sequence[Numbers]) -> list[Read]:
         samples = self._samples.batch(np.concatenate(shares), self._parts)

@@ -21,11 +21,10 @@ from larder.readers.access import DatasetAccess
 from larder.readers.keep import KeptShards
 from larder.readers.numbers import Array, checked_numbers, numbers_of
 from larder.readers.options import Check
-from larder.readers.samples import Sample
 from larder.readers.schedule import choice
 from larder.readers.segment import Exts, LiveSamples, Span
 from larder.samples.decoders import IMAGES
-from larder.samples.indexed import IndexedPart, IndexedSample, SampleReader
+from larder.samples.indexed import IndexedPart, IndexedSample, Sample, SampleReader
 from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
@@ -236,11 +235,6 @@ class SplitSamples(Sequence[Sample]):
     def classes(self) -> tuple[str, ...]:
         """Names of the version's classes in the order of their numbers; empty without labels."""
         return self._version.classes
-
-    @property
-    def is_labelled(self) -> bool:
-        """Whether the version has labels, so that the part ``cls`` is a label."""
-        return bool(self.classes)
 
     @property
     def uses(self) -> tuple[DecoderUse, ...]:

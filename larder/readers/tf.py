@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from larder.errors import ConfigError
 from larder.readers.batches import Batch
-from larder.readers.columns import check_columns
 from larder.readers.loader import Loader
-from larder.readers.schedule import invalid
+from larder.readers.schedule import check_columns, invalid
 
 
 def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:

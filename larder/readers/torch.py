@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import torch.utils.data
 
-from larder.errors import Failures
+from larder.errors import ConfigError, Failures
 from larder.readers.batches import Batch, rows_of, share_cores
+from larder.readers.launcher import refuse_ranks
 from larder.readers.loader import Decode, Loader
 from larder.readers.numbers import Array, checked_numbers, numbers_of
 from larder.readers.schedule import invalid, whole
 from larder.readers.sources import BatchSource
-
-_FORMAT: Final = "larder-torch-worker-1"
 
 _SIZED: Final = "a batch has the samples that batch_size of data.torch says"
 
@@ -28,73 +28,114 @@ _FIXED: Final = (
 """Options of DataLoader that allow one value only."""
 
 
+class DataLoaderError(ConfigError):
+    """A refused use of a plain DataLoader.
+
+    PyTorch makes a worker's error again in the training process, with the traceback as its only
+    argument. So each refusal is a class of its own.
+    """
+
+    text: str
+    remedy: str
+
+    def __init__(self, _traceback: str = "") -> None:
+        super().__init__("config.invalid_value", self.text, where="DataLoader", hint=self.remedy)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle without arguments."""
+        return (type(self), ())
+
+
+class UncountedError(DataLoaderError):
+    """Workers have read an epoch, so the training process has no state and no next epoch."""
+
+    text = "its workers have read this epoch, which the training process cannot count"
+    remedy = "use dataset.loader(num_workers=N); else call dataset.set_epoch(epoch) before each one"
+
+
+class RebatchedError(DataLoaderError):
+    """The DataLoader makes batches of batches."""
+
+    text = _SIZED
+    remedy = "use dataset.loader(), or give DataLoader batch_size=None"
+
+
 class BatchDataset(torch.utils.data.IterableDataset[Batch]):
-    """The batches of one rank, for ``DataLoader(dataset, batch_size=None, num_workers=N)``.
+    """The batches of one rank; `loader` makes its DataLoader.
 
-    Worker w of W makes the batches w, w + W, ...: DataLoader takes a batch of each worker in turn.
-    So training gets the batches in the loader's order, whatever the number of workers. The
-    dataset can be pickled for workers of any kind, also after batches were read.
-
-    torchdata's StatefulDataLoader keeps the state of its workers, and resumes with as many workers.
-    The state of `loader` suits any number of workers.
-
-    Attributes:
-        batches: The loader of the batches.
+    A plain ``DataLoader(dataset, batch_size=None)`` reads, too. Worker w of W makes the batches w,
+    w + W, ...: DataLoader takes a batch of each worker in turn. So training gets the batches in the
+    loader's order. But the training process does not know what workers have read. With workers of
+    a plain DataLoader there is no state, and each further epoch needs `set_epoch`. The dataset can
+    be pickled for workers of any kind, also after batches were read.
     """
 
     def __init__(self, batches: Loader) -> None:
         super().__init__()
-        self.batches = batches
-        self._next: int | None = None
-        self._loaded: int | None = None
+        self._batches = batches
         self._resumed_epoch = 0
-        self._place = torch.zeros(2, dtype=torch.int64)
-        """Epoch and first batch of the iteration, shared with the workers."""
+        self._has_begun = False
+        """Whether this process has read as a worker."""
+        self._is_uncounted = torch.zeros(1, dtype=torch.bool)
+        """Whether workers of a plain DataLoader have read the epoch; workers share it."""
+        self._share()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse to be sent to a spawned worker, which does not know the rank of its parent."""
+        if not self._batches.is_ranked:
+            refuse_ranks("DataLoader")
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Share the flag again: it stays shared only if it was pickled for a worker."""
+        self.__dict__.update(state)
+        self._share()
+
+    def _share(self) -> None:
+        with suppress(RuntimeError):  # no room in /dev/shm, which workers need for batches, too
+            self._is_uncounted.share_memory_()
+
+    @property
+    def batches(self) -> Loader:
+        """The loader of the batches.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: workers of a plain DataLoader read the epoch.
+        """
+        if self._is_uncounted:
+            raise UncountedError
+        return self._batches
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
-        return len(self.batches)
+        return len(self._batches)
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the batches of an epoch; in a worker of a DataLoader, the worker's batches."""
-        worker = torch.utils.data.get_worker_info()
-        if worker is None:
-            return iter(self.batches)
-        share_cores(worker.num_workers)
-        epoch, first = self._place.tolist()
-        self.batches.go_to(epoch, first)
-        self._next = first + worker.id if self._loaded is None else self._loaded
-        self._loaded = None
-        return self._of_worker(worker.num_workers)
+        if torch.utils.data.get_worker_info() is None:
+            return map(_whole, self.batches)
+        return self._of_plain_worker()
 
-    def _of_worker(self, workers: int) -> Iterator[Batch]:
-        numbers = range(self._next or 0, len(self), workers)
-        for number, batch in zip(numbers, self.batches.read(numbers), strict=True):
-            self._next = number + workers
-            yield batch
+    def _of_plain_worker(self) -> Iterator[Batch]:
+        """Refuse only when a batch is taken: PyTorch does not pass on an error of ``__iter__``.
 
-    def begin(self, iterator: Any, previous: Any) -> None:
-        """Begin an iteration by workers, in the training process, for a DataLoader's iterator.
-
-        ``previous`` is the iterator before, if any. torchdata makes an iterator for a state at the
-        end of an epoch, and drops it for the next epoch without taking a batch: the ended epoch is
-        counted here.
+        Only worker 0, which makes the first batch, uses the flag: a worker of an iteration that was
+        refused or left may still start while the next iteration reads.
         """
-        if getattr(previous, "_finished", False) and not previous._is_counted:
-            self.batches.go_to(int(self._place[0]) + 1, 0)
-        iterator._is_counted = iterator._has_batch = False
-        iterator._iteration = self.batches.begin()
-        self._place.share_memory_()[:] = torch.tensor([self.batches.epoch, self.batches.batches])
+        is_first = torch.utils.data.get_worker_info().id == 0
+        if self._has_begun or (is_first and self._is_uncounted):
+            raise UncountedError
+        self._has_begun = True
+        if is_first:
+            self._is_uncounted.fill_(True)
+        yield from map(_whole, self._of_worker())
 
-    def follow(self, iterator: Any) -> None:
-        """Count an iterator's batches in the training process, after each batch and at the end."""
-        self.batches.check(iterator._iteration)
-        epoch, first = self._place.tolist()
-        if not iterator._has_batch:  # torchdata resumes in workers, and counts from its state
-            first_batch = first + max(0, iterator._num_yielded - 1)
-            iterator._iteration = self.batches.go_to(epoch, first_batch)
-            iterator._has_batch = True
-        self.batches.epoch, self.batches.batches = epoch, first + iterator._num_yielded
+    def _of_worker(self) -> Iterator[Batch]:
+        worker = torch.utils.data.get_worker_info()
+        share_cores(worker.num_workers)
+        self._batches.begin()
+        first = self._batches.batches + worker.id
+        return self._batches.read(range(first, len(self), worker.num_workers))
 
     def loader(self, num_workers: int = 0, **options: Any) -> BatchLoader:
         """Make a DataLoader that counts delivered batches, to resume with any number of workers.
@@ -124,36 +165,42 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         if epoch < self._resumed_epoch:
             message = f"epoch {epoch} was over: the state begins with epoch {self._resumed_epoch}"
             raise invalid(message, "epoch", "go on with the epochs from dataset.batches.epoch")
-        if epoch != self.batches.epoch:
-            self.batches.go_to(epoch, 0)
+        self._is_uncounted.fill_(False)
+        if epoch != self._batches.epoch:
+            self._batches.go_to(epoch, 0)
 
     def state_dict(self, unfinished: int = 0) -> dict[str, Any]:
-        """Return the state of the loader; in a worker of a DataLoader, the worker's state."""
-        state = self.batches.state_dict(unfinished)
-        worker = torch.utils.data.get_worker_info()
-        if worker is None:
-            return state
-        of = {"worker": worker.id, "workers": worker.num_workers, "next": self._next}
-        return {"format": _FORMAT, "loader": state, **of}
+        """Return the state of the loader: see `larder.readers.loader.Loader.state_dict`.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: workers of a plain DataLoader read the epoch.
+        """
+        return self.batches.state_dict(unfinished)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on after the batches that were delivered when the state was taken.
 
         Raises:
-            ConfigError: ``config.invalid_value``: the state of another worker, or another number of
-                workers; or as in `larder.readers.loader.Loader.load_state_dict`.
+            ConfigError: As in `larder.readers.loader.Loader.load_state_dict`.
         """
-        worker = torch.utils.data.get_worker_info()
-        of_loader, following = state, None
-        if worker is not None and state.get("format") == _FORMAT:
-            if (state["worker"], state["workers"]) != (worker.id, worker.num_workers):
-                message = f"the state is that of worker {state['worker']} of {state['workers']}"
-                hint = "resume with as many workers, or use dataset.loader(), which needs no more"
-                raise invalid(message, f"worker {worker.id} of {worker.num_workers}", hint)
-            of_loader, following = state["loader"], state["next"]
-        self.batches.load_state_dict(of_loader)
-        self._place[:] = torch.tensor([self.batches.epoch, self.batches.batches])
-        self._loaded, self._resumed_epoch = following, self.batches.epoch
+        self._batches.load_state_dict(state)
+        self._is_uncounted.fill_(False)
+        self._resumed_epoch = self._batches.epoch
+
+
+class _WholeBatch(dict[str, Any]):
+    """A batch that `default_collate` refuses to put into another batch."""
+
+
+def _whole(batch: Any) -> Any:
+    return _WholeBatch(batch) if type(batch) is dict else batch
+
+
+def _refuse_batches(batches: Any, **options: Any) -> Any:
+    raise RebatchedError
+
+
+torch.utils.data._utils.collate.default_collate_fn_map[_WholeBatch] = _refuse_batches
 
 
 class BatchLoader(torch.utils.data.DataLoader[Batch]):
@@ -174,17 +221,23 @@ class BatchLoader(torch.utils.data.DataLoader[Batch]):
         super().__init__(dataset, batch_size=None, collate_fn=collate, **options)
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        return self._received() if self.num_workers else super().__iter__()
+        return self._counted() if self.num_workers else super().__iter__()
 
-    def _received(self) -> Iterator[Batch]:
-        skipped = self.dataset.batches.skipped
-        for batch, failures in super().__iter__():
-            skipped.add_counted(failures.shown, failures.count)
+    def _counted(self) -> Iterator[Batch]:
+        """Yield the batches that workers make, counted as `Loader.__iter__` counts its own."""
+        batches = self.dataset.batches
+        iteration = batches.begin()
+        for number, (batch, failures) in enumerate(super().__iter__(), batches.batches + 1):
+            batches.check(iteration)
+            batches.batches = number
+            batches.skipped.add_counted(failures.shown, failures.count)
             yield batch
+        batches.check(iteration)
+        batches.end()
 
     def state_dict(self, unfinished: int = 0) -> dict[str, Any]:
         """Return the state of the loader: see `larder.readers.loader.Loader.state_dict`."""
-        return self.dataset.batches.state_dict(unfinished)
+        return self.dataset.state_dict(unfinished)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on after the last delivered batch, with any number of workers and ranks.
@@ -199,9 +252,9 @@ class _Reporting(BatchDataset):
     """Yields, in workers, each batch with the samples skipped since the batch before."""
 
     def __iter__(self) -> Iterator[Any]:
-        skipped = self.batches.skipped
+        skipped = self._batches.skipped
         count, shown = skipped.count, len(skipped.shown)
-        for batch in super().__iter__():
+        for batch in self._of_worker():
             more = Failures(skipped.count - count, skipped.shown[shown:])
             count, shown = count + more.count, shown + len(more.shown)
             yield batch, more
@@ -228,54 +281,6 @@ def pinning() -> Callable[[Any], Any]:
 def _pinned(batch: Any) -> Any:
     tensors = torch.utils.data.default_convert(batch)
     return torch.utils.data._utils.pin_memory.pin_memory(tensors)
-
-
-def _follow() -> None:
-    """Have the iterators of DataLoader, also torchdata's, tell the dataset what they deliver.
-
-    PyTorch tells a dataset neither that an iteration by workers begins nor how far it came, so
-    workers could not know the epoch.
-    """
-    kind = torch.utils.data.dataloader._BaseDataLoaderIter
-    make, reset, advance = kind.__init__, kind._reset, kind.__next__
-
-    def is_followed(iterator: Any) -> bool:
-        return iterator._num_workers > 0 and isinstance(iterator._dataset, BatchDataset)
-
-    def making(iterator: Any, loader: Any) -> None:
-        dataset = loader.dataset
-        if type(dataset).__name__ == "IterableDatasetShard":  # made by Accelerate for several ranks
-            dataset = dataset.dataset
-        if isinstance(dataset, BatchDataset) and loader._auto_collation:
-            hint = "use dataset.loader(), or give DataLoader batch_size=None"
-            raise invalid(_SIZED, "batch_size", hint)
-        make(iterator, loader)
-        if is_followed(iterator):
-            iterator._shutdown = True  # no workers to shut down yet if `begin` refuses
-            iterator._dataset.begin(iterator, loader._iterator)
-
-    def resetting(iterator: Any, loader: Any, first_iter: bool = False) -> None:
-        reset(iterator, loader, first_iter)
-        if is_followed(iterator) and not first_iter:
-            iterator._dataset.begin(iterator, iterator)
-
-    def advancing(iterator: Any) -> Any:
-        if not is_followed(iterator):
-            return advance(iterator)
-        try:
-            batch = advance(iterator)
-        except StopIteration:
-            iterator._dataset.follow(iterator)
-            iterator._dataset.batches.end()
-            iterator._is_counted = True
-            raise
-        iterator._dataset.follow(iterator)
-        return batch
-
-    kind.__init__, kind._reset, kind.__next__ = making, resetting, advancing
-
-
-_follow()
 
 
 class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):

@@ -63,10 +63,8 @@ def pack(
                 targets[split] = target
     targets = targets or {}
     counts = {split: Totals() for split in dataset.split_names}
-    stretched = False
 
     def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal stretched
         plans = plan_shards(
             ends,
             shards.bytes,
@@ -77,8 +75,6 @@ def pack(
             samples_per_shard=shards.samples_per_shard,
         )
         for plan in plans:
-            if shards.samples_per_shard is None:
-                stretched |= plan.rows > 1 and plan.bytes > targets.get(plan.split, shards.bytes)
             counts[plan.split] += Totals(1, plan.bytes)
             row = [plan.split, plan.index, plan.name, plan.first_row, plan.rows, plan.bytes]
             yield pa.record_batch([[value] for value in row], schema=SHARD_PLAN)
@@ -92,7 +88,6 @@ def pack(
         shuffle_seed=shards.shuffle_seed,
         options=options,
         samples_per_shard=shards.samples_per_shard,
-        packing=2 if stretched else 1,
         images=image_options(dataset),
     )
     return shape, counts, file

@@ -80,8 +80,6 @@ class Shape:
     Attributes:
         split_bytes: By split, the size of its shards where ``shards.count_min`` made it smaller.
         options: Options of the format; the document leaves out defaults.
-        packing: 2 if a shard of several samples is longer than it should be, which the first
-            version of packing never allowed; else 1.
         images: Which images are allowed, and how they are stored; the document leaves out defaults.
     """
 
@@ -92,7 +90,6 @@ class Shape:
     shuffle_seed: int | None
     options: FormatOptions = field(default=DEFAULTS, metadata=SPARSE)
     samples_per_shard: int | None = field(default=None, metadata=SPARSE)
-    packing: int = field(default=1, metadata=SPARSE)
     images: ImageOptions = field(default=_ANY_IMAGES, metadata=SPARSE)
 
     @property

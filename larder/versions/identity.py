@@ -208,7 +208,6 @@ def segment_id(
             *_shape_fields(shape, shape.images),
             ("format_version", shape.format_version, 1),
             ("split_bytes", dict(shape.split_bytes), {}),
-            ("packing", shape.packing, 1),
             ("validate", validate, "header"),
             ("on_bad_sample", on_bad_sample, "fail"),
             ("first_shards", first_shards, {}),

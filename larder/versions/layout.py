@@ -36,10 +36,6 @@ Every function returns a key relative to the dataset's root. Pure.
 
 from __future__ import annotations
 
-import re
-
-VERSION_ID = re.compile(r"[0-9a-f]{32}")
-
 MIRROR_PREFIX = "mirror/"
 SEGMENTS_PREFIX = "segments/"
 TAGS_PREFIX = "tags/"

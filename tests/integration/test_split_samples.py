@@ -5,16 +5,11 @@ import multiprocessing
 import os
 import pickle
 import random
-import subprocess
-import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -23,16 +18,12 @@ from required import at_night, at_push
 
 import larder
 from larder import Choice, Reading
-from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, RetryableError
-from larder.readers import shared
+from larder.errors import DamageError, LarderError, NotFoundError, RetryableError
 from larder.readers.access import DatasetAccess
 from larder.readers.data import Data
-from larder.readers.samples import Sample
 from larder.readers.split import SplitSamples
-from larder.store import open_store
+from larder.samples.indexed import Sample
 from larder.store.delegate import DelegatingStore
-from larder.versions.publish import read_version
-from larder.versions.tags import read_tag
 from tests.support.errors import larder_error
 from tests.support.servers import S3Server
 from tests.support.stores import Fail, FaultyStore, FlipBit, unavailable
@@ -236,87 +227,6 @@ def bucket(s3_env: S3Server, tmp_path: Path) -> Lab:
     return replace(directory_lab(tmp_path, blobs(), **FIELDS), storage=f"s3://{name}/here")
 
 
-@pytest.mark.push
-def test_ranks_read_version_json_once(tmp_path, bucket, monkeypatch):
-    first = bucket.prepare()["version"]
-    address, cache = f"{bucket.storage}/larder/d", tmp_path / "cache"
-    monkeypatch.setattr(shared, "read_version", reading := Mock(wraps=read_version))
-
-    def opened() -> tuple[str, int]:
-        """The version, and how often one was read so far."""
-        return larder.open(address, cache_dir=cache).version, reading.call_count
-
-    assert {opened() for _ in range(3)} == {(first, 1)}
-    bucket.add(NEW)
-    second = bucket.prepare()["version"]
-    assert opened() == opened() == (second, 2)
-    for path in cache.glob("*.json"):
-        path.write_bytes(path.read_bytes()[:-9])
-    assert opened() == (second, 3)
-    for path in cache.glob("*.json"):
-        os.utime(path, (0, 0))
-    assert opened() == (second, 4)
-    (tmp_path / "file").write_bytes(b"")
-    assert larder.open(address, cache_dir=tmp_path / "file").version == second
-
-
-LAUNCHER = '''
-import os, subprocess, sys
-code = """
-import larder, larder.readers.shared, sys
-larder.readers.shared._TAG_SECONDS = float("inf")
-print(larder.open(sys.argv[1], cache_dir=sys.argv[2]).version)
-"""
-for line in sys.stdin:
-    environment = os.environ | {sys.argv[3]: line.strip()}
-    command = [sys.executable, "-c", code, *sys.argv[1:3]]
-    subprocess.run([*sys.argv[4:], *command], env=environment, check=True)
-'''
-
-
-class Launcher:
-    """Starts ranks one after the other, each directly or in a wrapper."""
-
-    def __init__(self, stack: ExitStack, address: str, cache: Path, *arguments: str) -> None:
-        command = [sys.executable, "-c", LAUNCHER, address, str(cache), *arguments]
-        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
-        self._process = stack.enter_context(subprocess.Popen(command, text=True, **pipes))
-
-    def opened_by(self, rank: int) -> str:
-        assert self._process.stdin
-        assert self._process.stdout
-        print(rank, file=self._process.stdin, flush=True)
-        return self._process.stdout.readline().strip()
-
-
-@pytest.mark.push
-@pytest.mark.parametrize(
-    ("variable", "wrapper"),
-    [
-        *at_night(("LOCAL_RANK", [])),
-        ("LOCAL_RANK", ["sh", "-c", '"$@" && true', "sh"]),
-        ("SLURM_LOCALID", "a directory"),
-    ],
-)
-def test_ranks_of_a_launcher_share_what_a_tag_names(tmp_path, bucket, variable, wrapper):
-    if wrapper == "a directory":
-        bucket, wrapper = replace(bucket, storage=str(tmp_path / "storage")), []
-    address, cache = f"{bucket.storage}/larder/d", tmp_path / "cache"
-    store, key = open_store(address), "tags/latest.json"
-    first, tag = bucket.prepare()["version"], store.get(key)
-    bucket.add(NEW)
-    second, moved = bucket.prepare()["version"], store.get(key)
-    with ExitStack() as stack:
-        one, other = (Launcher(stack, address, cache, variable, *wrapper) for _ in range(2))
-        store.put(key, tag)
-        assert one.opened_by(0) == first
-        store.put(key, moved)
-        assert one.opened_by(1) == first
-        assert other.opened_by(1) == second, "it shares nothing with the first launcher"
-        assert one.opened_by(0) == second, "a rank that opens the tag again reads it"
-        assert one.opened_by(1) == second
-
-
 class Silent(DelegatingStore):
     """Of a server that does not answer."""
 
@@ -329,13 +239,11 @@ def test_a_version_whose_shards_are_kept_needs_no_server(tmp_path, bucket, monke
     bucket.prepare()
     bucket.remove(*GONE)
     address = f"{bucket.storage}/larder/d@{bucket.prepare()['version']}"
-    keep, options = tmp_path / "keep", {"cache_dir": tmp_path / "cache"}
-    wanted = list(larder.open(address, **options).samples_of("train", keep=keep))
-    (path,) = (tmp_path / "cache").glob("*.json")
-    os.utime(path, (0, 0))  # long ago
+    keep = tmp_path / "keep"
+    data = larder.open(address)
+    wanted = list(data.samples_of("train", keep=keep))
     store = DatasetAccess.store
     monkeypatch.setattr(DatasetAccess, "store", lambda access: Silent(store(access)))
-    data = larder.open(address, **options)
     assert list(data.samples_of("train", keep=keep)) == wanted
     loader = data.loader(
         "train", batch_size=4, choose=Choice({"key": "a/*"}), reading=Reading(keep=keep)
@@ -346,76 +254,4 @@ def test_a_version_whose_shards_are_kept_needs_no_server(tmp_path, bucket, monke
     with pytest.raises(RetryableError):
         list(data.samples_of("validation", keep=keep))
     with pytest.raises(RetryableError):
-        larder.open(address, cache_dir=tmp_path / "other")
-
-
-@pytest.mark.push
-def test_ranks_that_start_together_read_a_tag_once(tmp_path, bucket, monkeypatch):
-    version = bucket.prepare()["version"]
-    monkeypatch.setattr(shared, "read_tag", reading := Mock(wraps=read_tag))
-    monkeypatch.setattr(shared, "_launch", lambda: ("a", threading.current_thread().name))
-    address = f"{bucket.storage}/larder/d"
-    with ThreadPoolExecutor(8) as threads:
-        ready = threading.Barrier(8)
-
-        def opened(cache: Path) -> str:
-            ready.wait()
-            return larder.open(address, cache_dir=cache).version
-
-        assert set(threads.map(opened, [tmp_path / "cache"] * 8)) == {version}
-        assert len(reading.mock_calls) == 1
-        (tmp_path / "file").write_bytes(b"")
-        assert set(threads.map(opened, [tmp_path / "file"] * 8)) == {version}
-        assert len(reading.mock_calls) == 9, "where nothing can be written, each reads it"
-
-
-@pytest.mark.push
-def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, bucket, monkeypatch):
-    version = bucket.prepare()["version"]
-    address, cache = f"{bucket.storage}/larder/d", tmp_path / "cache"
-    monkeypatch.setattr(shared, "_launch", lambda: ("a", "1"))
-
-    def opened() -> str:
-        return larder.open(address, cache_dir=cache).version
-
-    opened()
-    (path,) = cache.glob("tag-latest-*.json")
-    now, other = time.time(), "0" * 32
-    for entry in (
-        "7",
-        "[]",
-        f'["{other}"]',
-        f'["{other}", "1", []]',
-        f'["{other}", {now}, 7]',
-        f'["../{other}", {now}, []]',
-        f'["{other}", {now - 61}, []]',
-        f'["{other}", {now + 900}, []]',
-        f'["{other}", Infinity, []]',
-        f'["{other}", {now}, ["0", "1"]]',
-        "[" * 200_000,
-    ):
-        for content in (entry, f'{{"a": {entry}}}', f'{{"a": {entry}'):
-            path.write_text(content)
-            assert opened() == version, content
-    path.write_text(f'{{"a": ["{other}", {time.time()}, ["0"]]}}')
-    with pytest.raises(ConfigError, match=other):
-        opened()
-
-
-@pytest.mark.push
-def test_from_a_bucket(tmp_path, bucket, monkeypatch):
-    bucket.prepare()
-    bucket.remove(*GONE)
-    bucket.add(NEW)
-    bucket.prepare()
-    data = larder.open(f"{bucket.storage}/larder/d", cache_dir=tmp_path / "cache")
-    samples = data.samples_of("train")
-    assert not samples.has_shards_local
-    wanted = expected(bucket, "train")
-    numbers = random.Random(7).choices(range(len(wanted)), k=90)
-    assert samples.batch(numbers) == [wanted[number] for number in numbers]
-    assert not list((tmp_path / "cache").glob("*.npz"))
-    monkeypatch.setattr("larder.versions.index._FEW_BLOCKS", 0)
-    other = data.samples_of("train")
-    assert numbered(other) == wanted
-    assert len(list((tmp_path / "cache").glob("*.npz"))) == 2, "of two segments"
+        larder.open(address)

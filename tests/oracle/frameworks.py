@@ -13,7 +13,7 @@ NAMES = ("image", "label")
 FRAMEWORKS = {
     **SINGLE,
     "place": ("directory",),
-    "consumer": ("torch", "torch workers", "persistent", "stateful", "tf", "keras"),
+    "consumer": ("torch", "torch workers", "plain", "tf", "keras"),
     "fork": ("no",),
 }
 OF_MIX = {name: MIX[name] for name in ("form", "batch", "by", "length")}
@@ -33,33 +33,22 @@ class AskedOf(Asked):
 
 
 class Torch:
-    """A DataLoader of PyTorch, or of torchdata, with the tensors as arrays."""
+    """A DataLoader of PyTorch, with the tensors as arrays."""
 
     def __init__(self, loader: Any, kind: str, workers: int) -> None:
+        from torch.utils.data import DataLoader
+
         from larder.readers.torch import BatchDataset
 
-        self._dataset, self._is_stateful = BatchDataset(loader), kind == "stateful"
-        options = {"batch_size": None, "num_workers": 2}
-        self._batches: Any
-        if kind == "persistent":
-            from torch.utils.data import DataLoader
-
-            self._batches = DataLoader(self._dataset, persistent_workers=True, **options)
-        elif kind == "stateful":
-            from torchdata.stateful_dataloader import StatefulDataLoader
-
-            self._batches = StatefulDataLoader(self._dataset, **options)
-        else:
-            self._batches = self._dataset.loader(num_workers=workers)
-        counts = self._batches if hasattr(self._batches, "state_dict") else self._dataset
+        self._dataset = BatchDataset(loader)
+        counts: Any = self._dataset.loader(num_workers=workers)
+        self._batches = counts
+        if kind == "plain":
+            self._batches, counts = DataLoader(self._dataset, batch_size=None), self._dataset
         self.state_dict, self.load_state_dict = counts.state_dict, counts.load_state_dict
 
     def __iter__(self) -> Iterator[Any]:
-        number = 0
-        for number, batch in enumerate(self._batches, 1):  # noqa: B007
-            yield as_arrays(batch)
-        if self._is_stateful and not number:  # it goes on from the end of an epoch, with nothing
-            yield from map(as_arrays, self._batches)
+        return map(as_arrays, self._batches)
 
     def __len__(self) -> int:
         return len(self._batches)

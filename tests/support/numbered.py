@@ -9,9 +9,9 @@ from larder.errors import DamageError
 from larder.readers.loader import Loader
 from larder.readers.options import Shuffle
 from larder.readers.order import ChosenSamples, Numbers
-from larder.readers.samples import Sample
 from larder.readers.schedule import schedule_of
 from larder.readers.sources import ShardSource
+from larder.samples.indexed import Sample
 from larder.versions.documents import SplitFacts
 
 VERSION = "ab" * 16

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from larder.jobs.processes import Process
+from larder.jobs.processes import _PROGRAM, Process, _Call, _write
 from tests.support.errors import larder_error
 from tests.support.processes import CHECKOUT
 
@@ -91,3 +91,15 @@ def test_a_call_that_a_process_cannot_receive_ends_it(capfd):
     assert not process.answered
     process.close()
     assert "MemoryError" in capfd.readouterr().err
+
+
+def test_a_process_whose_parent_is_gone_says_nothing():
+    """The process notices when it answers, because the call waits in its pipe until then."""
+    reader, writer = os.pipe()
+    command = [sys.executable, "-c", _PROGRAM, "1", os.getcwd(), *sys.path]
+    pipes = {"stdin": subprocess.PIPE, "stdout": writer, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        os.close(reader)
+        os.close(writer)
+        _write(process.stdin, _Call("os:getpid", (), {}, ""))
+        assert (process.wait(), process.stderr.read()) == (1, b"")

@@ -10,7 +10,7 @@ from PIL import Image
 from larder.readers import images
 from larder.readers.augment import RandomResizedCrop
 from larder.readers.batches import Decoding, Draws, batch_of
-from larder.readers.samples import Sample
+from larder.samples.indexed import Sample
 from tests.support.errors import larder_error
 
 

@@ -13,7 +13,7 @@ from larder.errors import ObjectError
 from larder.readers import batches, images
 from larder.readers.batches import Decoding, batch_of
 from larder.readers.images import decode_image
-from larder.readers.samples import Sample
+from larder.samples.indexed import Sample
 from tests.support.errors import larder_error
 
 

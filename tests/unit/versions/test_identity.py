@@ -200,7 +200,6 @@ SEGMENTS = [
     *(shaped(split_bytes=sizes) for sizes in ({"a": 1}, {"a": 2}, {"b": 1})),
     *(shaped(shuffle_seed=seed) for seed in (0, 1)),
     *(shaped(samples_per_shard=number) for number in (256, 257)),
-    shaped(packing=2),
     *(shaped(options=FormatOptions(features=each)) for each in ({}, {"a": LABEL}, {"a": TEXT})),
     *(shaped(options=FormatOptions(classes=names)) for names in (("ab",), ("a", "b"), ("b", "a"))),
     shaped(options=FormatOptions(first_record=1)),
