@@ -151,8 +151,8 @@ class Selection:
     """The samples of the new segment, and the omitted rows, that follow from a decision.
 
     A sample can be packed again from its shard only if its segment has the same ``transform``, by
-    the same libraries. If its parts are no ranges of the shard, it may have at most
-    ``whole_bytes``.
+    the same libraries, and its shards have no fault. If its parts are no ranges of the shard, it
+    may have at most ``whole_bytes``.
     """
 
     def __init__(
@@ -170,7 +170,10 @@ class Selection:
         self._folder = folder
         documents = [segment.document for segment in previous.segments]
         self._kept = [document.id in decision.again for document in documents]
-        alike = [document.shape.images.transform == transform for document in documents]
+        alike = [
+            segment.document.shape.images.transform == transform and not segment.fault
+            for segment in previous.segments
+        ]
         numbers, ids = range(len(documents)), [document.id for document in documents]
         limits = [whole_bytes] * len(documents)
         self._segments = _table(_SEGMENTS, numbers, ids, self._kept, alike, limits)

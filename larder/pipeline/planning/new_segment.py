@@ -113,9 +113,10 @@ def _shape_of(
     images: ImageOptions,
 ) -> Shape:
     """Return the shape of a segment of a dataset; see `larder.versions.documents.Shape`."""
+    format_ = shard_format(shards.format, options)
     return Shape(
         format=shards.format,
-        format_version=shard_format(shards.format, options).version,
+        format_version=format_.version,
         bytes=shards.bytes,
         split_bytes=split_bytes,
         shuffle_seed=shards.shuffle_seed,
@@ -123,6 +124,7 @@ def _shape_of(
         samples_per_shard=shards.samples_per_shard,
         packing=packing,
         images=images,
+        library=format_.library,
     )
 
 
