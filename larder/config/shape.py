@@ -104,6 +104,7 @@ class FormatUse(NamedTuple):
 
     name: str
     options: FormatOptions = DEFAULTS
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

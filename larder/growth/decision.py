@@ -5,13 +5,14 @@ The first rule that applies counts:
 =========================================  ==================================================
 there is no previous version               fresh: all samples go into one segment
 a compaction, or shape options changed     fresh, unless it is one whole segment already
-nothing changed                            keep all segments
+nothing changed, and no shard has a fault  keep all segments
 ``growth.mode: rebuild``                   fresh
 more than half would be packed again       fresh
 else                                       grow: a new segment with new or changed samples
 =========================================  ==================================================
 
 When a version would have more than 16 segments, the small segments are packed into the new one.
+Segments with a fault in the form of their shards always are.
 """
 
 from __future__ import annotations
@@ -87,15 +88,17 @@ def decide(
     """
     if fresh is not None or not segments:
         return Decision("fresh", fresh or "this is the first version", {})
-    if not changes.any:
+    fault = next((state.fault for state in segments if state.fault), "")
+    if not changes.any and not fault:
         nothing = {state.id: np.zeros(len(state.rows), np.bool_) for state in segments}
         return Decision("keep", "no sample has changed", nothing)
     if growth.mode == "rebuild":
-        return Decision("fresh", "growth.mode is rebuild", {})
-    policy, other = (_policy(segments, name) for name in (growth.removals, _OTHER[growth.removals]))
+        return Decision("fresh", fault or "growth.mode is rebuild", {})
+    policy = _policy(segments, growth.removals)
+    other = None if fault else _policy(segments, _OTHER[growth.removals])
     listed = sum(int(state.bytes[state.before > 0].sum()) for state in segments)
     if 2 * policy.packed.bytes > listed:
-        reason = "more than half of the bytes would be packed again"
+        reason = fault or "more than half of the bytes would be packed again"
         return Decision("fresh", reason, {}, policy=policy, other=other)
     again = {state.id: _again(state, growth.removals) for state in segments}
     folded = _folded(segments, again, changes)
@@ -107,13 +110,16 @@ def decide(
     if not kept:
         reason = "all segments are small" if folded else "nothing is left of the previous version"
         return Decision("fresh", reason, {}, policy=policy, other=other)
-    return Decision("grow", _reason(changes, folded), kept, folded, policy, other)
+    reason = fault or _reason(changes, folded)
+    return Decision("grow", reason, kept, folded, policy, other)
 
 
 def _again(state: PreviousSegment, removals: str) -> _Flags:
     """Return which shards have their remaining samples packed again."""
-    flags: _Flags = (state.live > 0) & (state.live < state.rows)
-    return flags if removals == "repack" else np.zeros(len(state.rows), np.bool_)
+    live: _Flags = state.live > 0
+    if state.fault:
+        return live
+    return live & (state.live < state.rows) & (removals == "repack")
 
 
 def _policy(segments: Sequence[PreviousSegment], removals: str) -> Policy:

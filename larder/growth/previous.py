@@ -21,10 +21,12 @@ from larder.manifest.schemas import SKIPPED, SOURCES, columns, packed_columns, p
 from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.manifest.spool import Spool
 from larder.samples.strata import PUBLISHED
+from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
+from larder.versions.identity import faulty_form, is_first_build
 from larder.versions.index import BLOCK_ROWS, SegmentIndex, Shard, read_shards
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_segment
@@ -65,6 +67,12 @@ class PreviousSegment:
     @property
     def id(self) -> str:
         return self.document.id
+
+    @property
+    def fault(self) -> str:
+        """The reason why its shards cannot stay in their form; empty if they can."""
+        shape = self.document.shape
+        return faulty_form(shape, shard_format(*shape.use).oldest_kept)
 
     @cached_property
     def rows(self) -> _Numbers:
@@ -262,28 +270,10 @@ def is_compact(root: Store, version: VersionDocument, dataset: Dataset) -> bool:
     """Return whether a version, by its documents, equals the result of a first build.
 
     The version has the same inputs. False if documents alone do not tell, as with
-    ``shards.count_min``: a plan finds out; see `is_first_build`.
+    ``shards.count_min``: a plan finds out; see `larder.versions.identity.is_first_build`.
     """
     if len(version.segments) > 1 or dataset.shards.count_min is not None:
         return False
     segment = read_segment(root, version.segments[0].id)
-    return segment is not None and is_first_build(version, segment, version.skipped, {})
-
-
-def is_first_build(
-    version: VersionDocument, segment: SegmentDocument, bad: int, targets: Mapping[str, int]
-) -> bool:
-    """Return whether a version without changed samples equals the result of a first build.
-
-    ``segment`` is its first segment. ``bad`` is the number of samples that are left out as before.
-    ``targets`` is the size of a split's shards if it is not ``shards.bytes``.
-    """
-    extra = [file for file in version.files_of("skipped") if file not in segment.files]
-    return (
-        len(version.segments) == 1
-        and not version.omitted
-        and not extra
-        and segment.skipped == bad
-        and not any(split.first_shard for split in segment.splits.values())
-        and dict(segment.shape.split_bytes) == dict(targets)
-    )
+    current = shard_format(dataset.shards.format).version
+    return segment is not None and is_first_build(version, segment, version.skipped, {}, current)

@@ -147,8 +147,8 @@ class Selection:
     """The samples of the new segment, and the omitted rows, that follow from a decision.
 
     A sample can be packed again from its shard only if its segment has the same ``transform``, by
-    the same libraries. If its parts are no ranges of the shard, it may have at most
-    ``whole_bytes``.
+    the same libraries, and its shards have no fault. If its parts are no ranges of the shard, it
+    may have at most ``whole_bytes``.
     """
 
     def __init__(
@@ -166,7 +166,10 @@ class Selection:
         self._folder = folder
         documents = [segment.document for segment in previous.segments]
         self._kept = [document.id in decision.again for document in documents]
-        alike = [document.shape.images.transform == transform for document in documents]
+        alike = [
+            segment.document.shape.images.transform == transform and not segment.fault
+            for segment in previous.segments
+        ]
         numbers, limits = range(len(documents)), [whole_bytes] * len(documents)
         self._segments = _table(_SEGMENTS, numbers, self._kept, alike, limits)
         again = [decision.again.get(segment.id, segment.rows > 0) for segment in previous.segments]

@@ -48,6 +48,7 @@ def built_document(
     document = _document(settings, planned["inputs"], planned["objects"], version, configs, times)
     document |= {
         "status": built.status,
+        "reason": growth["reason"],
         "moved_from": moved_from if moved_from != version.id and not built.pinned else None,
         "pinned": built.pinned,
         "copied": asdict(built.copied),
@@ -78,6 +79,7 @@ def _document(
         "version": version.id,
         "digest": version.digest,
         "status": "reused",
+        "reason": "neither the source nor the dataset file has changed",
         "moved_from": None,
         "pinned": None,
         "location": location(settings, version.id),
@@ -125,6 +127,7 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{document['dataset']} {document['status']}: version {document['version']}"
         f" in {format_seconds(document['seconds'])}",
+        f"  reason   {document['reason']}",
         f"  source   {format_amount(document['objects'])}; {_copied(document)}",
         *([f"  changes  {changes(growth)}"] if growth and growth["previous"] else []),
         f"  shards   {format_amount(shards, 'shard')}, {format_count(shards['samples'], 'sample')}",

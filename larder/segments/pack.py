@@ -89,6 +89,7 @@ def pack(
         options=options,
         samples_per_shard=shards.samples_per_shard,
         images=image_options(dataset),
+        library=format_.library,
     )
     return shape, counts, file
 

@@ -15,10 +15,9 @@ from larder.samples.columns import column_structs
 from larder.segments.image_rules import check_codecs
 from larder.segments.reader_indexes import put_indexes
 from larder.segments.segment_job import Job, open_origin, open_root, open_source
-from larder.segments.shard import PIECE_ROWS, open_build, shard_writer
+from larder.segments.shard import PIECE_ROWS, format_to_write, open_build, shard_writer
 from larder.segments.stores import storage_of, with_derived
 from larder.shards.build import build_shard
-from larder.shards.formats import shard_format
 from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult
 from larder.store.base import Readable, Store
 from larder.versions import layout
@@ -31,10 +30,10 @@ def pack_again(
     """Write a shard and its indexes for other readers into ``output``, under their keys.
 
     Objects are read from the source or the mirror, whatever their etags. ``run.failed``: this
-    machine cannot transform images as planned.
+    machine cannot write shards as planned.
     """
     check_codecs(job.shape.images.transform)
-    source, format_ = _anywhere(job), shard_format(*job.shape.use)
+    source, format_ = _anywhere(job), format_to_write(job.shape)
     plan = ShardPlan(shard.split, 0, shard.name, shard.first, shard.samples, shard.bytes)
     with (
         open_build(job, [source], concurrent_batches, NullProgress()) as build,

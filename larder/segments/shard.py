@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from larder.bounds import BATCH_SAMPLES
 from larder.copy.mirror_reader import Copies, Mirror
 from larder.disk import scratch
-from larder.errors import Failures
+from larder.errors import Failures, FatalError
 from larder.jobs.crew import divided, is_local, reachable, unit_bytes
 from larder.jobs.manifests import fetched, read_ref
 from larder.jobs.pool import shared_pool
@@ -32,6 +32,7 @@ from larder.segments.segment_job import Job, open_root, open_source
 from larder.segments.stores import storage_of, with_derived
 from larder.shards.build import STAGE, ShardBuild, build_shard
 from larder.shards.formats import shard_format
+from larder.shards.formats.base import ShardFormat
 from larder.shards.model import PlannedSample, ShardBatch, ShardPlan, read_samples
 from larder.shards.old_shards import OldShards
 from larder.shards.packing import batch_shards
@@ -39,6 +40,7 @@ from larder.shards.reading.fetch import sends_several
 from larder.shards.reading.readahead import open_reads, suited_concurrency
 from larder.store.base import AHEAD, Readable, Store, Writer
 from larder.versions import layout
+from larder.versions.documents import Shape
 
 _LEAST_BYTES = 256_000_000
 _LEAST_SAMPLES = 40_000
@@ -101,9 +103,9 @@ def shard_batch(
 
     Shards that an earlier attempt at the batch has finished are not made again. Failed shards are
     not written and have no receipt. Concurrent batches share ``copy.concurrency`` and
-    ``copy.memory_bytes``. ``run.failed``: this machine cannot transform images as planned.
+    ``copy.memory_bytes``. ``run.failed``: this machine cannot write shards as planned.
     """
-    format_ = shard_format(*job.shape.use)
+    format_ = format_to_write(job.shape)
     failures, done = Failures(), Totals()
     check_codecs(job.shape.images.transform)
     root = open_root(job)
@@ -137,6 +139,18 @@ def shard_batch(
                 size_bytes = result.bytes
             done += Totals(1, size_bytes) if size_bytes else Totals()
     return BatchReport.of(failures, done)
+
+
+def format_to_write(shape: Shape) -> ShardFormat:
+    """Return the format of a segment; ``run.failed`` if this machine would write other bytes."""
+    here = shard_format(shape.format, shape.options)
+    planned = f"version {shape.format_version} {shape.library}".strip()
+    installed = f"version {here.version} {here.library}".strip()
+    if planned != installed:
+        message = f"the shards are {shape.format} {planned}, and this machine writes {installed}"
+        hint = "use the same release of Larder and the same packages as for the other shards"
+        raise FatalError("run.failed", message, hint=hint)
+    return here
 
 
 @contextmanager

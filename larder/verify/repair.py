@@ -287,12 +287,6 @@ def _make(
         return
     (shard,) = batch.shards
     format_ = shard_format(*document.shape.use)
-    if format_.version != document.shape.format_version:
-        raise _Refused(
-            f"it was written by version {document.shape.format_version} of the format"
-            f" {document.shape.format}, and this Larder writes version {format_.version}; repair it"
-            " with the one that wrote it"
-        )
     if batch.index and not any(file.role == "shard" for file in missing):
         rows = read_rows(root, batch.index, shard.first_row, shard.samples)
         spool = Spool.of(rows, INDEXED)

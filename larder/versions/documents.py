@@ -78,6 +78,8 @@ class Shape:
     """The options that shape all shards of a segment.
 
     Attributes:
+        format_version: The version of the format that wrote the shards.
+        library: The library, with its release, on which the bytes of the format depend.
         split_bytes: By split, the size of its shards where ``shards.count_min`` made it smaller.
         options: Options of the format; the document leaves out defaults.
         images: Which images are allowed, and how they are stored; the document leaves out defaults.
@@ -91,11 +93,12 @@ class Shape:
     options: FormatOptions = field(default=DEFAULTS, metadata=SPARSE)
     samples_per_shard: int | None = field(default=None, metadata=SPARSE)
     images: ImageOptions = field(default=_ANY_IMAGES, metadata=SPARSE)
+    library: str = field(default="", metadata=SPARSE)
 
     @property
     def use(self) -> FormatUse:
         """The format of the shards, to read or write them."""
-        return FormatUse(self.format, self.options)
+        return FormatUse(self.format, self.options, self.format_version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Identities, as pure functions of a run's inputs and outputs.
+"""Identities, and which segments are made again: pure functions and all their version numbers.
 
 - The *inputs digest* is known right after the listing: it covers the dataset's meaningful fields,
   and the keys, sizes and etags of the objects.
@@ -12,6 +12,10 @@
 Each is the sha256 of an explicit list of fields, without those that have their default value. So a
 new option with a default, or a new format, changes no existing identity. A default in this module
 must never change; tests/golden/identities.json checks that.
+
+A plan keeps the segments of the previous version unless `changed_option`, `weaker_check` or
+`faulty_form` has a reason against them. The table "What is made again" in docs/design/004-growth.md
+has every change, its effect, and why.
 """
 
 from __future__ import annotations
@@ -34,17 +38,28 @@ from larder.manifest.digest import canonical_json
 from larder.manifest.sealed import to_plain
 from larder.samples.builders import resolved_builder
 from larder.samples.decoders import resolved
-from larder.versions.documents import CacheFacts, Shape
+from larder.units import format_bytes
+from larder.versions.documents import CacheFacts, SegmentDocument, Shape, VersionDocument
 from larder.versions.index import Shard
 from larder.versions.omitted import Omitted
 
 GROUPING_VERSION = 1
-"""Version of the rules that group keys into samples."""
+"""Version of the rules that make samples of objects: grouping, splits and labels.
+
+After a new version, the next run compares all samples, and packs those that differ.
+"""
 
 CACHE_VERSION = 3
-"""Version of the format of cache files."""
+"""Version of the format of cache files: a new version builds all caches again.
+
+A shard format has its own ``version`` and ``oldest_kept``; see
+`larder.shards.formats.base.ShardFormat`.
+"""
 
 _ALL_IN_TRAIN = ["globs", ["train", ["**"]]]
+
+_CHECKS = ("none", "header", "decode")
+"""Values of ``validate`` from the weakest to the strongest."""
 
 _Field = tuple[str, Any, Any]
 """Name, value and default."""
@@ -60,15 +75,16 @@ def inputs_digest(
     inventory_digest: str,
     label_files: Mapping[str, str],
     annotations: Sequence[tuple[str, int, str]] = (),
+    *,
+    oldest_kept: int = 1,
 ) -> str:
-    """Return the inputs digest, 64 hex digits.
+    """Return the inputs digest, 64 hex digits: a run with the digest of its version does nothing.
 
     It covers the digest of the inventory, the sha256 of each split's label file, and key, size and
-    etag of each annotation file.
+    etag of each annotation file. ``oldest_kept`` belongs to the format of the shards.
 
     Fields that do not shape samples are left out: URLs, regions, mirror, growth, description,
-    experiment. Versions of shard formats are left out too: a new one applies to new segments only.
-    The version of caches is covered: Larder cannot read earlier caches, and builds them anew.
+    experiment. The version of the shard format is left out too: it applies to new segments only.
     """
     shards, labels, cache = dataset.shards, dataset.labels, dataset.cache
     decodes = cache is not None and cache.kind == "decoded"
@@ -95,6 +111,8 @@ def inputs_digest(
             ("on_bad_sample", dataset.on_bad_sample, "fail"),
             ("cache", cache.kind if cache else None, None),
             ("cache_version", CACHE_VERSION if cache else None, None),
+            ("oldest_kept", oldest_kept, 1),
+            ("grouping_version", GROUPING_VERSION, 1),
             ("builder", to_plain(cache_builder(dataset)), None),
             ("cache_images", to_plain(cache.image_shape) if cache else None, None),
             ("masks", list(shards.images.masks) if shards.images and decodes else [], []),
@@ -114,10 +132,11 @@ def _shape_fields(shape: Shards | Shape, images: ImageOptions) -> list[_Field]:
     ]
 
 
-def changed_option(dataset: Dataset, shape: Shape) -> tuple[str, Any] | None:
-    """Return the first option that differs from a segment's options, with its value there.
+def changed_option(dataset: Dataset, shape: Shape) -> str:
+    """Describe the first option that differs from a segment's options, with its earlier value.
 
-    Options that a build adds are ignored, and so are image checks that do not shape shards.
+    Options that a build adds are ignored, and so are image checks that do not shape shards. Empty
+    if no option differs.
     """
     features, transform = shape.options.features, shape.images.transform
     now = _shape_fields(dataset.shards, ImageOptions(transform=dataset.image_options.transform))
@@ -126,7 +145,61 @@ def changed_option(dataset: Dataset, shape: Shape) -> tuple[str, Any] | None:
         ImageOptions(transform=transform.options() if transform else None),
     )
     pairs = zip(now, then, strict=True)
-    return next(((name, was) for (name, value, _), (_, was, _) in pairs if value != was), None)
+    return next((_shown(name, was) for (name, value, _), (_, was, _) in pairs if value != was), "")
+
+
+def _shown(option: str, value: Any) -> str:
+    """Describe an option as the plan shows it, with its earlier value."""
+    name = f"shards.{'features' if option == 'options' else option}"
+    if value in (None, {}):
+        return f"{name} was not set"
+    if isinstance(value, dict):
+        return f"{name} was different"
+    return f"{name} was {format_bytes(value) if option == 'bytes' else value}"
+
+
+def weaker_check(dataset: Dataset, segment: SegmentDocument) -> str:
+    """Describe why the samples of a segment have to be checked again; empty if they need not."""
+    images, most = segment.shape.images, dataset.images.max_pixels
+    if _CHECKS.index(segment.validate) < _CHECKS.index(dataset.validate_):
+        return f"validate was {segment.validate}"
+    if not set(shaped_images(dataset).decoders) <= set(images.decoders):
+        return "decoding was different"
+    if images.max_pixels > most and dataset.validate_ != "none":
+        return f"images.max_pixels was {images.max_pixels:,}"
+    return ""
+
+
+def faulty_form(shape: Shape, oldest_kept: int) -> str:
+    """Describe why the shards of a segment cannot stay in their form; empty if they can."""
+    if shape.format_version >= oldest_kept:
+        return ""
+    return f"{shape.format} shards before version {oldest_kept} of the format have a fault"
+
+
+def is_first_build(
+    version: VersionDocument,
+    segment: SegmentDocument,
+    bad: int,
+    targets: Mapping[str, int],
+    format_version: int,
+) -> bool:
+    """Return whether a version without changed samples equals the result of a first build.
+
+    If not, a compaction makes it again. ``segment`` is its first segment. ``bad`` is the number of
+    samples that are left out as before. ``targets`` is the size of a split's shards if it is not
+    ``shards.bytes``. ``format_version`` is the current version of the format.
+    """
+    extra = [file for file in version.files_of("skipped") if file not in segment.files]
+    return (
+        len(version.segments) == 1
+        and not version.omitted
+        and not extra
+        and segment.skipped == bad
+        and segment.shape.format_version >= format_version
+        and not any(split.first_shard for split in segment.splits.values())
+        and dict(segment.shape.split_bytes) == dict(targets)
+    )
 
 
 def _archives(dataset: Dataset) -> list[Any] | None:
@@ -211,7 +284,7 @@ def segment_id(
             ("validate", validate, "header"),
             ("on_bad_sample", on_bad_sample, "fail"),
             ("first_shards", first_shards, {}),
-            ("grouping_version", GROUPING_VERSION, 1),
+            ("library", shape.library, ""),
         ],
     )[:32]
 

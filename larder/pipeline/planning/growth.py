@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
 from larder.growth.compare import Changes, Comparison, changed_keys, compare
 from larder.growth.content_check import ObjectCheck, PackedPart, same_contents
 from larder.growth.decision import Decision, decide
-from larder.growth.previous import Previous, is_first_build, read_previous
+from larder.growth.previous import Previous, read_previous
 from larder.growth.select import Selected, Selection, select_all
 from larder.jobs.crew import reachable, saves_time
 from larder.jobs.pool import ProcessPool, shared_pool
@@ -31,16 +30,17 @@ from larder.segments.derived_files import listed_splits
 from larder.segments.image_rules import image_rules, planned_transform
 from larder.segments.pack import pack
 from larder.segments.stores import source_of
-from larder.shards.images.check import is_weaker
+from larder.shards.formats import shard_format
 from larder.shards.reading.readahead import WHOLE_SHARE
 from larder.store.base import Store
-from larder.units import format_bytes
+from larder.units import format_count
 from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse, SplitFacts
 from larder.versions.identity import (
     changed_option,
     image_check,
-    shaped_images,
+    is_first_build,
     split_rule,
+    weaker_check,
 )
 from larder.versions.index import listed_shards
 from larder.versions.omitted import Omitted, encode_omitted
@@ -104,21 +104,7 @@ def keeps_splits(state: SourceState, previous: Previous | None) -> bool:
 def weaker_segments(previous: Previous | None, dataset: Dataset) -> tuple[str, ...]:
     """Return the IDs of segments whose samples were checked more weakly than now."""
     segments = previous.segments if previous else ()
-    return tuple(segment.id for segment in segments if _is_weaker(segment.document, dataset))
-
-
-def _is_weaker(segment: SegmentDocument, dataset: Dataset) -> bool:
-    allowed_more = segment.shape.images.max_pixels > dataset.images.max_pixels
-    return (
-        is_weaker(segment.validate, dataset.validate_)
-        or (allowed_more and dataset.validate_ != "none")
-        or _decodes_more(segment, dataset)
-    )
-
-
-def _decodes_more(segment: SegmentDocument, dataset: Dataset) -> bool:
-    now, then = shaped_images(dataset).decoders, segment.shape.images.decoders
-    return not set(now) <= set(then)
+    return tuple(segment.id for segment in segments if weaker_check(dataset, segment.document))
 
 
 def plan_growth(
@@ -143,6 +129,7 @@ def plan_growth(
         dataset.growth,
         fresh=_fresh(state, previous, order, comparison.changes, folder),
     )
+    decision = replace(decision, reason=decision.reason + _older_forms(previous, decision))
     transform = planned_transform(dataset)
     whole_bytes = state.cluster.copy_.memory // WHOLE_SHARE
     selection = Selection(previous, comparison, decision, transform, whole_bytes, folder)
@@ -163,6 +150,16 @@ def plan_growth(
         skipped=0 if decision.kind == "fresh" else comparison.changes.bad,
         names=changed_keys(comparison, previous, NAMES, folder),
     )
+
+
+def _older_forms(previous: Previous, decision: Decision) -> str:
+    """Describe kept segments in an earlier version of their format, to add to a reason."""
+    shapes = [each.document.shape for each in previous.segments if each.id in decision.again]
+    older = [shape for shape in shapes if shape.format_version < shard_format(shape.format).version]
+    if not older:
+        return ""
+    segments = format_count(len(older), "segment")
+    return f"; kept in an earlier version of {older[0].format}: {segments} (see larder compact)"
 
 
 def _first_keys(order: SampleOrder) -> Iterator[str]:
@@ -225,7 +222,7 @@ def _fresh(
 ) -> str | None:
     """Return why all samples have to go into one new segment; None if they do not."""
     if option := changed_option(state.dataset, previous.segments[-1].document.shape):
-        return f"shards.{_shown(*option)}"
+        return option
     class_names = (each.document.shape.options.classes for each in previous.segments)
     if any(names != order.classes[: len(names)] for names in class_names):
         return "shards contain other names of classes"
@@ -234,14 +231,15 @@ def _fresh(
         planned = facts.shards + sum(_unwritten(each.document, split) for each in previous.segments)
         if planned < least and split in state.dataset.split_names:
             return f"split {split} has fewer shards than shards.count_min"
-    weaker = weaker_segments(previous, state.dataset)
-    if weaker:
-        checked = next(each.document for each in previous.segments if each.id in weaker)
-        return _weaker_check(checked, state.dataset)
+    for each in previous.segments:
+        if weaker := weaker_check(state.dataset, each.document):
+            return weaker
     if state.settings.compact:
         segment = previous.segments[0].document
         targets = _targets(state.dataset, segment, order, folder)
-        if changes.any or not is_first_build(previous.version, segment, changes.bad, targets):
+        current = shard_format(state.dataset.shards.format).version
+        is_first = is_first_build(previous.version, segment, changes.bad, targets, current)
+        if changes.any or not is_first:
             return "larder compact"
     return None
 
@@ -255,25 +253,6 @@ def _targets(
     options = segment.shape.options
     shape, _, _ = pack(dataset, order.file, order.samples, folder, options=options)
     return shape.split_bytes
-
-
-def _weaker_check(segment: SegmentDocument, dataset: Dataset) -> str:
-    if is_weaker(segment.validate, dataset.validate_):
-        return f"validate was {segment.validate}"
-    if _decodes_more(segment, dataset):
-        return "decoding was different"
-    return f"images.max_pixels was {segment.shape.images.max_pixels:,}"
-
-
-def _shown(option: str, value: Any) -> str:
-    """Describe an option as the plan shows it, with its earlier value."""
-    if option == "options":
-        option = "features"
-    if value in (None, {}):
-        return f"{option} was not set"
-    if isinstance(value, dict):
-        return f"{option} was different"
-    return f"{option} was {format_bytes(value) if option == 'bytes' else value}"
 
 
 def _unwritten(segment: SegmentDocument, split: str) -> int:

@@ -29,6 +29,7 @@ from larder.progress import Progress
 from larder.samples.decoders import resolved
 from larder.segments.completeness import check_complete
 from larder.segments.stores import source_of, storage_of
+from larder.shards.formats import shard_format
 from larder.source.expand.annotations import Indexed
 from larder.source.inventory import Inventory, take_inventory
 from larder.source.reports import Reported, open_report
@@ -157,6 +158,7 @@ def inspect_source(
         inventory.digest,
         {split: file.sha256 for split, file in label_files.items()},
         [(info.key, info.size_bytes, info.etag) for info in annotations],
+        oldest_kept=shard_format(dataset.shards.format).oldest_kept,
     )
     latest = previous if tag and previous and previous.id == tag.version else None
     published = latest if latest and tag and tag.inputs == inputs else None

@@ -31,7 +31,13 @@ FORMATS: dict[str, Callable[[FormatOptions], ShardFormat]] = {
 """Factories of `ShardFormat` from options, by the format's name in ``shards.format``."""
 
 
-def shard_format(name: str, options: FormatOptions = DEFAULTS) -> ShardFormat:
+def shard_format(
+    name: str, options: FormatOptions = DEFAULTS, version: int | None = None
+) -> ShardFormat:
+    """Make a format; ``version`` is the version of existing shards, None the current version.
+
+    ConfigError: ``config.invalid_value``: a newer Larder wrote the shards.
+    """
     if name not in FORMATS:
         raise ConfigError(
             "config.invalid_value",
@@ -39,4 +45,15 @@ def shard_format(name: str, options: FormatOptions = DEFAULTS) -> ShardFormat:
             where="shards.format",
             hint=f"the formats are {', '.join(FORMATS)}",
         )
-    return FORMATS[name](options)
+    made = FORMATS[name](options)
+    if version is None:
+        return made
+    if version > made.version:
+        raise ConfigError(
+            "config.invalid_value",
+            f"version {version} of the shard format {name}; this Larder has {made.version}",
+            where="shards.format",
+            hint="use a newer Larder",
+        )
+    made.version = version
+    return made

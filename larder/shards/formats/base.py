@@ -92,9 +92,16 @@ class ShardWriter:
 class ShardFormat:
     """A format of shards. Instances do not change and are used by many threads.
 
+    docs/design/004-growth.md lists what a new ``version`` makes again.
+
     Attributes:
-        version: Increase this number when the same samples give other bytes; it is part of
-            segment IDs.
+        version: Increase this number when the same samples give other bytes. New segments have the
+            new version, and earlier segments stay. So reading methods (`heads`, `beside`, `open`,
+            the indexes) support every version; an instance has the version of its shards.
+        oldest_kept: The earliest version that is kept. Increase this number only if earlier shards
+            have a fault, or if readers of a split cannot read both versions. Then the next run
+            packs earlier shards again.
+        library: A library with its release, if the bytes depend on it; part of segment IDs.
         suffix: The end of shards' names.
         counted: Whether names contain the number of shards, as in ``-00000-of-00950``.
         sizes_known: Whether `sample_sizes` and ``empty_bytes`` are exact. Otherwise they are
@@ -110,6 +117,8 @@ class ShardFormat:
     """
 
     version: int = 1
+    oldest_kept: int = 1
+    library: str = ""
     suffix: str
     counted: bool = False
     sizes_known: bool = True

@@ -5,7 +5,7 @@ extension in the segment, under its name, with the part's content, null if a sam
 Nothing is compressed and there are no dictionaries: images are compressed already, and sizes can be
 planned. A reader holds one row group of about 8 MiB at once. Every page has a checksum.
 
-The bytes depend on the release of pyarrow, which is part of the format's version.
+The bytes depend on the release of pyarrow, which is part of segment IDs.
 """
 
 from __future__ import annotations
@@ -68,14 +68,6 @@ The shard holds the lock until its next row group is written, because pyarrow ke
 """
 
 
-def _format_version() -> int:
-    """Return 1 and three digits for each number of pyarrow's release: 1026000001 for 26.0.1."""
-    numbers = [int(text) for text in pa.__version__.split(".")[:3] if text.isdigit()]
-    return 10**9 + sum(
-        number * scale for number, scale in zip(numbers, (10**6, 10**3, 1), strict=False)
-    )
-
-
 class ParquetFormat(ShardFormat):
     """``shards.format: parquet``; the layout lists the columns."""
 
@@ -83,9 +75,9 @@ class ParquetFormat(ShardFormat):
     counted = True
     sizes_known = False
     surveys = True
+    library = f"pyarrow {pa.__version__}"
 
     def __init__(self, options: FormatOptions) -> None:
-        self.version = _format_version()
         self._layout = options.layout or Layout({}, labelled=False)
         self.empty_bytes = _empty_bytes(tuple(self._layout.parts), self._layout.labelled)
 

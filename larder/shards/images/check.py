@@ -9,7 +9,7 @@ import io
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import IO, Final, Literal, get_args
+from typing import IO, Final, Literal
 
 from larder.budgets import ByteBudget
 from larder.config.shape import MAX_PIXELS, Transform
@@ -30,9 +30,6 @@ from larder.shards.images.transform import encode_again, transform_bytes
 Validation = Literal["none", "header", "decode"]
 """Checks of images: none, of format and size, or by decoding. Other parts are only checked by
 decoding."""
-
-_STRENGTHS: tuple[str, ...] = get_args(Validation)
-"""Checks from the weakest to the strongest."""
 
 _HINT: Final = "fix or exclude it, or set on_bad_sample: skip"
 
@@ -61,11 +58,6 @@ class ImageRules:
 
 PLAIN: Final = ImageRules()
 """The default rules."""
-
-
-def is_weaker(before: str, now: str) -> bool:
-    """Whether images that passed the check ``before`` must be checked again."""
-    return _STRENGTHS.index(before) < _STRENGTHS.index(now)
 
 
 def check_image(
