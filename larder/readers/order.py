@@ -310,6 +310,11 @@ class Division:
         """Number of samples that an epoch leaves out."""
         return max(0, self.samples - self.batches * self.batch_size)
 
+    def batches_of(self, rank: int) -> int:
+        """Return a rank's number of batches."""
+        del rank
+        return self.batches
+
     def shares(self, order: Order, start: int, stop: int, rank: int) -> list[Numbers]:
         """Return a rank's share of each batch from ``start`` to ``stop``."""
         size = self.batch_size
