@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from larder.cache.build import build_file
 from larder.cache.record import Buffer, ChecksumDigest, Codec
@@ -33,7 +33,7 @@ from larder.datalayer.document import (
     file_place,
     read_cache,
 )
-from larder.datalayer.elements import Encoder, Leaf, schema_of
+from larder.datalayer.elements import Encoder, Leaf, Source, schema_of
 from larder.datalayer.files import LayerFiles, alone
 from larder.datalayer.function import changes
 from larder.datalayer.place import Place
@@ -68,19 +68,6 @@ _LOG: Final = logging.getLogger("larder")
 _LOCK: Final = ".larder.lock"
 
 T = TypeVar("T")
-
-
-class Source(Protocol):
-    """The dataset that the function returned."""
-
-    kind: str
-    leaves: tuple[Leaf, ...]
-    need_bytes: int
-    """Least number of bytes that the elements take; 0 if unknown."""
-    is_stacked: bool
-    """Whether iteration yields stacks of several elements of one shape."""
-
-    def __iter__(self) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +108,8 @@ class Caching:
                 if self.place.folder is None:
                     hold(self.store)
                 if self.place.folder or is_new:
-                    files.open_all(is_new=is_new)
+                    for number in range(len(files)):
+                        files.open(number, is_new=is_new)
                 else:
                     check_fit(self.place.local, self.place.limit_bytes, cache.bytes)
                 return begin(cache, files)
@@ -241,7 +229,7 @@ class Caching:
 
         The caller appends each finished file to ``files``.
         """
-        values = map(encoder.rows if source.is_stacked else encoder.values, source)
+        values = map(encoder.rows if source.is_stacked else encoder.values, source.elements())
         numbers = count()
         for number in count():
             codec = Codec(schema, file_place(self.place.name, number))
