@@ -27,11 +27,9 @@ class LayerDivision(Division):
         elements = -(-(self.samples - self.dropped - rank) // self.world)
         return -(-elements // (self.batch_size // self.world))
 
-    def shares(self, order: Order, start: int, stop: int, rank: int) -> list[Numbers]:
-        size = self.batch_size
-        numbers = order.numbers(start * size, min(stop * size, self.samples - self.dropped))
-        firsts = range(0, len(numbers), size)
-        return [numbers[first + rank : first + size : self.world] for first in firsts]
+    def _share(self, order: Order, batch: Numbers, rank: int) -> Numbers:
+        del order
+        return batch[rank :: self.world]
 
 
 class LayerSchedule(Schedule):
