@@ -90,7 +90,11 @@ class _Ahead(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Arguments of a loader, for a mix."""
+    """Arguments of a loader, for a mix.
+
+    Attributes:
+        index: Keys, classes and shards of the samples; None for a cached function.
+    """
 
     source: BatchSource
     schedule: Plan
