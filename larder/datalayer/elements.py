@@ -115,8 +115,8 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """The dataset that the function returned.
+class FunctionResult:
+    """A dataset that a decorated function returned.
 
     Attributes:
         kind: As in `larder.datalayer.document.LayerCache`.

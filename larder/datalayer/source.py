@@ -1,4 +1,4 @@
-"""Sources of elements: the iterator or tf.data.Dataset that a decorated function returned."""
+"""The result of a decorated function: an iterator of elements, or a tf.data.Dataset."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import sys
 from itertools import chain
 from typing import Any
 
-from larder.datalayer.elements import Source, leaves_of
+from larder.datalayer.elements import FunctionResult, leaves_of
 from larder.errors import ConfigError
 
 
-def source_of(result: Any) -> Source:
-    """Return the source for a function's result; raise ``config.invalid_value`` if unusable."""
+def source_of(result: Any) -> FunctionResult:
+    """Return a function's result as elements; raise ``config.invalid_value`` if unusable."""
     if result is None:
         raise _refused("it returned None")
     tensorflow: Any = sys.modules.get("tensorflow")
@@ -29,7 +29,7 @@ def source_of(result: Any) -> Source:
     first = next(elements, elements)
     if first is elements:
         raise _refused("it returned a dataset without elements")
-    return Source("arrays", leaves_of(first), chain([first], elements).__iter__)
+    return FunctionResult("arrays", leaves_of(first), chain([first], elements).__iter__)
 
 
 def check_eager() -> None:

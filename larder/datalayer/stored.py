@@ -33,7 +33,7 @@ from larder.datalayer.document import (
     file_place,
     read_cache,
 )
-from larder.datalayer.elements import Encoder, Leaf, Source, schema_of
+from larder.datalayer.elements import Encoder, FunctionResult, Leaf, schema_of
 from larder.datalayer.files import LayerFiles, alone
 from larder.datalayer.function import changes
 from larder.datalayer.place import Place
@@ -86,7 +86,7 @@ class Caching:
     place: Place
     store: Store
     function: Mapping[str, str]
-    make: Callable[[], Source]
+    make: Callable[[], FunctionResult]
     on_change: OnChange
     max_bytes: int | None
     max_records: int | None
@@ -137,7 +137,7 @@ class Caching:
         if "source" in self.function.keys() & {*changed}:
             self._check_same(cache, self.make())
 
-    def _check_same(self, cache: LayerCache, source: Source) -> None:
+    def _check_same(self, cache: LayerCache, source: FunctionResult) -> None:
         mine, theirs = (
             [(leaf.path, leaf.dtype, leaf.shape) for leaf in each.leaves]
             for each in (source, cache)
@@ -182,7 +182,7 @@ class Caching:
             self._check_same(published, source)
             return published, published.files == cache.files
 
-    def _build(self, source: Source, bench: Path) -> LayerCache:
+    def _build(self, source: FunctionResult, bench: Path) -> LayerCache:
         free_bytes = shutil.disk_usage(bench).free
         reserve_bytes = max(1, int(free_bytes * DISK_RESERVE))
         check_room(bench, source.need_bytes + reserve_bytes)
@@ -223,7 +223,7 @@ class Caching:
             evict(self.place.copies, self.place.limit_bytes, size_bytes)
 
     def _divided(
-        self, source: Source, encoder: Encoder, schema: RecordSchema, files: list[LayerFile]
+        self, source: FunctionResult, encoder: Encoder, schema: RecordSchema, files: list[LayerFile]
     ) -> Iterator[Iterator[Buffer]]:
         """Yield the records of each file; the caller exhausts them before the next file.
 

@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from larder.datalayer.elements import (
+    FunctionResult,
     Leaf,
     Shape,
-    Source,
     as_array,
     assembled,
     flattened,
@@ -28,8 +28,8 @@ from larder.readers.tf import undivided
 _FUNCTION = "the decorated function"
 
 
-def tensor_source(dataset: Any) -> Source:
-    """Return the source for a tf.data.Dataset, whose element_spec gives the leaves."""
+def tensor_source(dataset: Any) -> FunctionResult:
+    """Return a tf.data.Dataset as elements; its element_spec gives the leaves."""
     count = int(dataset.cardinality())
     if count == tf.data.INFINITE_CARDINALITY:
         message = "the dataset does not end: it repeats"
@@ -46,7 +46,7 @@ def tensor_source(dataset: Any) -> Source:
     rows = max(1, min(1_024, (4 << 20) // max(1, element_bytes)))
     read = dataset.batch(rows) if is_stacked else dataset
     need_bytes = max(0, count) * element_bytes
-    return Source("tensorflow", leaves, read.as_numpy_iterator, need_bytes, is_stacked)
+    return FunctionResult("tensorflow", leaves, read.as_numpy_iterator, need_bytes, is_stacked)
 
 
 def _leaf(path: tuple[str, ...], spec: Any) -> Leaf:
