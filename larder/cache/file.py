@@ -215,7 +215,8 @@ class CacheFileReader:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopen, (self.path, self._facts, self._check_records)
+        reopen = partial(open_file, check_records=self._check_records)
+        return reopen, (self.path, self._facts)
 
     def _places(self, indices: Sequence[int] | Array) -> Places:
         records, numbers = self._facts.records, np.asarray(indices, np.int64)
@@ -287,7 +288,3 @@ def _bytes_at(address: int, size_bytes: int) -> memoryview:
     """View memory from an address on; the view does not keep the memory alive."""
     place = {"data": (address, True), "shape": (size_bytes,), "typestr": "|u1", "version": 3}
     return np.asarray(SimpleNamespace(__array_interface__=place)).data
-
-
-def _reopen(path: Path, facts: CacheFileFacts, check_records: bool) -> CacheFileReader:
-    return open_file(path, facts, check_records=check_records)

@@ -61,12 +61,6 @@ class CacheInput:
     decoders: Decoders = IMAGES_ONLY
     shape: ImageShape | None = None
 
-    def decodes_image(self, ext: str) -> bool:
-        return self.kind == "decoded" and self.decoders.is_image(ext)
-
-    def decoder(self, ext: str) -> Bound | None:
-        return self.decoders.of(ext) if self.kind == "decoded" else None
-
 
 class EncodedRecord(NamedTuple):
     """A record, and the size of the parts that it was made from."""
@@ -191,7 +185,7 @@ def _record(
         taken.update(names[ext])
         record.source_bytes += len(data)
         name, where = names[ext][0], part_place(shard.url, sample, ext)
-        if samples.decodes_image(ext):
+        if kind == "decoded" and decoders.is_image(ext):
             picture = open_picture(
                 data,
                 where,
@@ -200,7 +194,7 @@ def _record(
                 shape=samples.shape,
             )
             record.parts.append(_picture(picture, schema, fields[name], where))
-        elif decoder := samples.decoder(ext):
+        elif kind == "decoded" and (decoder := decoders.of(ext)):
             decode = partial(_arrays, decoder, names[ext], data, where)
             record.parts.append(ToDecode(where, decoder.needed_bytes(len(data)), decode))
         else:

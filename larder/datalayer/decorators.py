@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
 
 from larder.datalayer.document import LayerCache
+from larder.datalayer.elements import batch_of, columns_of, elements_of, stored_schema
 from larder.datalayer.files import LayerFiles
 from larder.datalayer.function import digests
-from larder.datalayer.loader import (
-    ElementLoader,
-    LayerLoader,
-    Records,
-    batch_of,
-    block_elements,
-    columns_of,
-)
+from larder.datalayer.loader import ElementLoader, ElementSource, block_elements
 from larder.datalayer.place import place_of
 from larder.datalayer.schedule import LayerSchedule, OnceShuffled
 from larder.datalayer.source import check_eager, source_of
 from larder.datalayer.stored import Caching, OnChange
 from larder.datalayer.trial import Trial, this_trial
 from larder.packages import require_module
+from larder.readers.cache import CacheReader
 from larder.readers.launcher import Rank, rank_of
+from larder.readers.loader import Loader
 from larder.readers.options import Shuffle
 from larder.readers.order import ChosenSamples
 from larder.readers.schedule import batch_size_of, choice, invalid, size_bytes, whole
@@ -173,7 +169,7 @@ def _decorator(
     )
 
     def decorate(function: Callable[..., Any]) -> Decorated:
-        @functools.wraps(function)
+        @wraps(function)
         def decorated(*arguments: Any, **named: Any) -> Any:
             check_eager()
             caching = Caching(
@@ -201,77 +197,105 @@ def _read(caching: Caching, use: _Use, options: Options) -> Any:
     offset = _offset(name, use, size and size // rank.world, trial)
     seed = options.get("seed")
     seed = whole("seed", (trial.seed if trial else 0) if seed is None else seed, 0)
-    return caching.open(lambda cache, files: _dataset(cache, files, use, rank, size, offset, seed))
+    return caching.open(_RankReading(use, rank, size, offset, seed).begin)
 
 
-def _dataset(
-    cache: LayerCache,
-    files: LayerFiles,
-    use: _Use,
-    ranked: Rank,
-    size: int | None,
-    offset: int,
-    seed: int,
-) -> Any:
-    """Return the rank's part of the dataset, from an offset on."""
-    rank, world, said_by = ranked
-    if use.suffix == "train" and cache.records < world:
-        message = f"{cache.records} elements cannot be shared by {world} ranks"
-        raise invalid(message, cache.name, "train with fewer ranks")
-    if cache.kind == "tensorflow":
-        if use.state is not None:
+@dataclass(frozen=True, slots=True)
+class _RankReading:
+    """A rank's reading of a dataset.
+
+    Attributes:
+        size: Batch size of all ranks together; None for single elements.
+        offset: Elements of the rank to skip, unless ``use`` has a state.
+    """
+
+    use: _Use
+    rank: Rank
+    size: int | None
+    offset: int
+    seed: int
+
+    def begin(self, cache: LayerCache, files: LayerFiles) -> Any:
+        """Return the rank's part of the dataset, after opening the file with its first element."""
+        world = self.rank.world
+        if self.use.suffix == "train" and cache.records < world:
+            message = f"{cache.records} elements cannot be shared by {world} ranks"
+            raise invalid(message, cache.name, "train with fewer ranks")
+        counts = [file.records for file in cache.files]
+        records = CacheReader(files, schema=stored_schema(cache.leaves), counts=counts)
+        loader_of = partial(self._loader, cache, records)
+        if cache.kind == "tensorflow":
+            return self._tensorflow(cache, files, loader_of)
+        if self.size is None:
+            loader = loader_of(1, elements_of, partial(ElementLoader, block_elements(cache)))
+        else:
+            loader = loader_of(self.size // world, batch_of)
+        self._go_on(loader, files)
+        return loader
+
+    def _tensorflow(
+        self, cache: LayerCache, files: LayerFiles, loader_of: Callable[..., Loader]
+    ) -> Any:
+        if self.use.state is not None:
             message = "a tf.data.Dataset has no state: it does not know what was trained with"
             raise invalid(message, "state", "give offset, how many elements the rank has had")
         require_module("tensorflow", "tensorflow")
         from larder.datalayer.tf import dataset_of
 
-        size = world * block_elements(cache)
-    schedule = _schedule(cache, use, size or world, seed)
-    records = Records(files, cache.leaves)
-    batches = size is not None and cache.kind != "tensorflow"
-    loader = (LayerLoader if size else ElementLoader)(
-        records,
-        schedule,
-        None,
-        rank=rank,
-        world=world,
-        decode=functools.partial(batch_of if batches else columns_of, cache.leaves),
-        memory_bytes=_MEMORY_BYTES,
-        on_error="raise",
-        is_ranked=bool(said_by),
-    )
-    loader.cache = cache
-    if cache.kind == "tensorflow":
-        division = schedule.division(world)
-        epoch, first = divmod(offset, max(1, division.elements_of(rank)))
-        files.open_ahead(loader.order(epoch), first * world)
-        return dataset_of(loader, cache.leaves, offset, division)
-    per_rank = loader.batch_size // world
-    if use.state is not None:
-        loader.load_state_dict(use.state)
-    elif offset % per_rank:
-        message = f"{offset} is no whole number of batches of {per_rank}"
-        raise invalid(message, "offset", "count whole batches")
-    else:
-        loader.skip(offset // per_rank)
-    files.open_ahead(loader.order(loader.epoch), loader.batches * loader.batch_size)
-    return loader
+        elements = loader_of(1, elements_of)
+        self._go_on(elements, files)
+        blocks = partial(loader_of, form=columns_of)
+        return dataset_of(elements, cache.leaves, block_elements(cache), blocks)
 
+    def _loader(
+        self,
+        cache: LayerCache,
+        records: CacheReader,
+        per_rank: int,
+        form: Callable[..., Any],
+        kind: Callable[..., Loader] = Loader,
+    ) -> Loader:
+        """Make a loader of batches with ``per_rank`` elements of the rank, in a form of them."""
+        rank, world, said_by = self.rank
+        return kind(
+            ElementSource(records, partial(form, cache.leaves)),
+            self._schedule(cache, per_rank * world),
+            None,
+            rank=rank,
+            world=world,
+            decode=None,
+            memory_bytes=_MEMORY_BYTES,
+            on_error="raise",
+            is_ranked=bool(said_by),
+        )
 
-def _schedule(cache: LayerCache, use: _Use, size: int, seed: int) -> LayerSchedule:
-    dataset, _, split = cache.name.partition("/")
-    kind = OnceShuffled if use.once else LayerSchedule
-    return kind(
-        dataset=dataset,
-        version=cache.digest[:32],
-        split=split,
-        choice=ChosenSamples(cache.records),
-        shards=1,
-        seed=seed,
-        shuffle=Shuffle("full" if use.shuffle else "sequential"),
-        batch_size=size,
-        even="drop" if use.suffix == "train" else "pad",
-    )
+    def _schedule(self, cache: LayerCache, batch_size: int) -> LayerSchedule:
+        dataset, _, split = cache.name.partition("/")
+        kind = OnceShuffled if self.use.once else LayerSchedule
+        return kind(
+            dataset=dataset,
+            version=cache.digest[:32],
+            split=split,
+            choice=ChosenSamples(cache.records),
+            shards=1,
+            seed=self.seed,
+            shuffle=Shuffle("full" if self.use.shuffle else "sequential"),
+            batch_size=batch_size,
+            even="drop" if self.use.suffix == "train" else "pad",
+        )
+
+    def _go_on(self, loader: Loader, files: LayerFiles) -> None:
+        """Go to the state or the offset, and open the files from there on."""
+        per_rank = loader.batch_size // loader.world
+        if self.use.state is not None:
+            loader.load_state_dict(self.use.state)
+        elif self.offset % per_rank:
+            message = f"{self.offset} is no whole number of batches of {per_rank}"
+            raise invalid(message, "offset", "count whole batches")
+        else:
+            loader.skip(self.offset // per_rank)
+        order = loader.parts.schedule.order(loader.epoch, None)
+        files.open_ahead(order, loader.batches * loader.batch_size)
 
 
 def _batch_size(options: Options, world: int, trial: Trial | None) -> int | None:

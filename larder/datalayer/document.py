@@ -18,7 +18,7 @@ from typing import Annotated, Final
 
 from larder.cache.record import CacheFileFacts
 from larder.cache.schema import check_room
-from larder.datalayer.elements import Leaf, check_paths, stored_fields
+from larder.datalayer.elements import Leaf, check_paths, stored_schema
 from larder.errors import FatalError
 from larder.manifest.sealed import read_sealed
 from larder.names import SHA256, Digest, Rule
@@ -98,7 +98,7 @@ class LayerCache:
         if not self.files:
             raise ValueError("it has no files")
         try:
-            fields = stored_fields(self.leaves)
+            fields = stored_schema(self.leaves).fields
         except FatalError as error:
             raise ValueError(error.message) from None
         for file in self.files:

@@ -16,7 +16,7 @@ Nothing is pickled: a path of steps locates a leaf in an element, ``.NAME`` in a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -114,6 +114,24 @@ class Leaf:
         return strings.reshape(lengths.shape) if lengths.shape else strings[0]
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionResult:
+    """A dataset that a decorated function returned.
+
+    Attributes:
+        kind: As in `larder.datalayer.document.LayerCache`.
+        elements: Yields the elements in order.
+        need_bytes: Least number of bytes that the elements take; 0 if unknown.
+        is_stacked: Whether ``elements`` yields stacks of several elements of one shape.
+    """
+
+    kind: str
+    leaves: tuple[Leaf, ...]
+    elements: Callable[[], Iterator[Any]]
+    need_bytes: int = 0
+    is_stacked: bool = False
+
+
 def numpy_dtype(name: str) -> Any:
     """Return a type of numpy, or of the package ml_dtypes."""
     if name in DTYPES or name.startswith("complex"):
@@ -125,17 +143,18 @@ def numpy_dtype(name: str) -> Any:
 def schema_of(leaves: Sequence[Leaf]) -> RecordSchema:
     """Return the schema of files; a dimension is open if the function does not give its length."""
     shapes = [(None,) * len(leaf.stored) if leaf.shape is None else leaf.shape for leaf in leaves]
-    return RecordSchema(_fields(leaves, shapes))
+    return _schema(leaves, shapes)
 
 
-def stored_fields(leaves: Sequence[Leaf]) -> tuple[Field, ...]:
-    """Return the fields of a file; a dimension is open only if it differs between elements."""
-    return _fields(leaves, [leaf.stored for leaf in leaves])
+def stored_schema(leaves: Sequence[Leaf]) -> RecordSchema:
+    """Return the schema for reading; a dimension is open only if it differs between elements."""
+    return _schema(leaves, [leaf.stored for leaf in leaves])
 
 
-def _fields(leaves: Sequence[Leaf], shapes: Sequence[Shape]) -> tuple[Field, ...]:
+def _schema(leaves: Sequence[Leaf], shapes: Sequence[Shape]) -> RecordSchema:
     pairs = enumerate(zip(leaves, shapes, strict=True))
-    return tuple(field for number, (leaf, shape) in pairs for field in leaf.fields(number, shape))
+    fields = (field for number, (leaf, shape) in pairs for field in leaf.fields(number, shape))
+    return RecordSchema(tuple(fields))
 
 
 def flattened(element: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -174,6 +193,22 @@ def assembled(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> Any:
     if next(iter(items)).startswith("["):
         return tuple(items.values())
     return {step[1:]: item for step, item in items.items()}
+
+
+def columns_of(leaves: Sequence[Leaf], batch: Mapping[str, Any]) -> list[Any]:
+    """Return the values of each leaf for a batch of records."""
+    return [leaf.column(number, batch) for number, leaf in enumerate(leaves)]
+
+
+def batch_of(leaves: Sequence[Leaf], batch: Mapping[str, Any]) -> Any:
+    """Return the values of a batch of records in the form of one element."""
+    return assembled([leaf.path for leaf in leaves], columns_of(leaves, batch))
+
+
+def elements_of(leaves: Sequence[Leaf], batch: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the elements of a batch of records."""
+    paths = [leaf.path for leaf in leaves]
+    return (assembled(paths, row) for row in zip(*columns_of(leaves, batch), strict=True))
 
 
 def check_paths(paths: Sequence[tuple[str, ...]]) -> None:

@@ -14,23 +14,22 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from itertools import accumulate
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.record import CacheFileFacts, Column
+from larder.cache.record import CacheFileFacts
 from larder.datalayer.copies import room_below, stamp_of
 from larder.datalayer.document import BUILD_AGAIN, LayerCache
 from larder.datalayer.elements import schema_of
 from larder.datalayer.place import Place
 from larder.disk import disk_errors, open_shared, read_file, sha256_file, write_file
 from larder.errors import DamageError, LarderError, NotFoundError
-from larder.readers.order import Numbers, Order
+from larder.readers.order import Order
 from larder.store.download import download, locked
 from larder.store.interrupt import Interrupt
 
@@ -40,47 +39,29 @@ _END_SECONDS: Final = 2.0
 _ORDER_RECORDS: Final = 1 << 16
 
 
-class LayerFiles:
-    """Records of a cache, for many threads and after a fork.
+class LayerFiles(Sequence[CacheFileReader]):
+    """Readers of a cache's files, for many threads and after a fork.
 
-    A pickle has the paths of the open files.
+    A file is opened when its reader is first taken. A pickle has the paths of the open files.
     """
 
-    def __init__(
-        self, place: Place, cache: LayerCache, readers: Sequence[CacheFileReader | None] = ()
-    ) -> None:
+    def __init__(self, place: Place, cache: LayerCache) -> None:
         self._place = place
         self._cache = cache
-        self._starts = [0, *accumulate(file.records for file in cache.files)]
-        self._readers = list(readers) or [None] * len(cache.files)
+        self._readers: list[CacheFileReader | None] = [None] * len(cache.files)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return LayerFiles, (self._place, self._cache, self._readers)
+    def __len__(self) -> int:
+        return len(self._readers)
 
-    def read_into(
-        self, columns: Mapping[str, Column], rows: Sequence[int], indices: Numbers
-    ) -> None:
-        """Read records into columns; see `larder.cache.file.CacheFileReader.read_into`."""
-        if len(self._readers) == 1:
-            self._file(0).read_into(columns, rows, indices)
-            return
-        homes, places = self._homes(indices), np.asarray(rows)
-        for home in sorted(set(homes.tolist())):
-            (some,) = np.nonzero(homes == home)
-            numbers = indices[some] - self._starts[home]
-            self._file(home).read_into(columns, places[some], numbers)
-
-    def open_all(self, *, is_new: bool) -> None:
-        """Open every file; ``is_new``: this process built them, so no digest is compared."""
-        for number in range(len(self._readers)):
-            self._opened(number, is_new=is_new)
+    def __getitem__(self, number: Any) -> Any:
+        return self._readers[number] or self.open(number)
 
     def open_ahead(self, order: Order, position: int) -> None:
         """Open the file at a position of an order; a thread opens the files that follow."""
         if None not in self._readers:
             return
         first, *others = self._needed(order, position)
-        self._file(first)
+        self[first]
         if None in self._readers:
             interrupt = Interrupt()
             given = others, interrupt
@@ -92,31 +73,27 @@ class LayerFiles:
     def _needed(self, order: Order, position: int) -> list[int]:
         """Return the file numbers in the order in which the epoch needs them from a position on."""
         needed: dict[int, None] = {}
-        for start in range(position, self._starts[-1], _ORDER_RECORDS):
-            if len(needed) == len(self._readers):
+        ends = np.cumsum([file.records for file in self._cache.files])
+        for start in range(position, int(ends[-1]), _ORDER_RECORDS):
+            if len(needed) == len(ends):
                 break
-            stop = min(start + _ORDER_RECORDS, self._starts[-1])
-            needed |= dict.fromkeys(self._homes(order.numbers(start, stop)).tolist())
-        return [*(needed | dict.fromkeys(range(len(self._readers))))]
-
-    def _homes(self, indices: Numbers) -> Numbers:
-        return np.searchsorted(self._starts, indices, side="right") - 1
+            numbers = order.numbers(start, min(start + _ORDER_RECORDS, int(ends[-1])))
+            needed |= dict.fromkeys(np.searchsorted(ends, numbers, side="right").tolist())
+        return [*(needed | dict.fromkeys(range(len(ends))))]
 
     def _open_each(self, numbers: Sequence[int], interrupt: Interrupt) -> None:
         for number in numbers:
             try:
                 with interrupt.active():
                     interrupt.check()
-                    self._file(number)
+                    self[number]
             except BaseException as error:  # noqa: BLE001 - a reader that needs the file tries again
                 if not interrupt.stopped:
                     _LOG.warning("%s", error)
                 return
 
-    def _file(self, number: int) -> CacheFileReader:
-        return self._readers[number] or self._opened(number, is_new=False)
-
-    def _opened(self, number: int, *, is_new: bool) -> CacheFileReader:
+    def open(self, number: int, *, is_new: bool = False) -> CacheFileReader:
+        """Open a file, fetched first if needed; ``is_new``: this process has just built it."""
         place, folder, local = self._place, self._place.folder, self._place.local
         name, facts = self._cache.files[number].name, self._cache.facts(number)
         path, stamp = (folder or local) / name, stamp_of(local / name)

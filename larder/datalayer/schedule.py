@@ -15,31 +15,21 @@ class LayerDivision(Division):
     """Division by stride; ``even="drop"`` gives ranks equal counts, ``pad`` uses all elements."""
 
     @property
-    def used(self) -> int:
-        """Number of elements of an epoch over all ranks."""
-        return self.samples - self.dropped
+    def batches(self) -> int:
+        return self.batches_of(0)
 
     @property
     def dropped(self) -> int:
         return self.samples % self.world if self.even == "drop" else 0
 
-    @property
-    def batches(self) -> int:
-        return -(-self.used // self.batch_size)
-
-    def elements_of(self, rank: int) -> int:
-        """Return the number of elements that a rank has in an epoch."""
-        return max(0, -(-(self.used - rank) // self.world))
-
     def batches_of(self, rank: int) -> int:
         """Return a rank's number of batches: one fewer if the last batch has no element for it."""
-        return -(-self.elements_of(rank) // (self.batch_size // self.world))
+        elements = -(-(self.samples - self.dropped - rank) // self.world)
+        return -(-elements // (self.batch_size // self.world))
 
-    def shares(self, order: Order, start: int, stop: int, rank: int) -> list[Numbers]:
-        size = self.batch_size
-        numbers = order.numbers(start * size, min(stop * size, self.used))
-        firsts = range(0, len(numbers), size)
-        return [numbers[first + rank : first + size : self.world] for first in firsts]
+    def _share(self, order: Order, batch: Numbers, rank: int) -> Numbers:
+        del order
+        return batch[rank :: self.world]
 
 
 class LayerSchedule(Schedule):

@@ -1,52 +1,35 @@
-"""Sources of elements: the iterator or tf.data.Dataset that a decorated function returned."""
+"""The result of a decorated function: an iterator of elements, or a tf.data.Dataset."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from larder.datalayer.elements import leaves_of
-from larder.datalayer.stored import Source
+from larder.datalayer.elements import FunctionResult, leaves_of
 from larder.errors import ConfigError
 
 
-class ArraySource:
-    """An iterator of arrays, or of tuples or dictionaries of arrays."""
-
-    kind = "arrays"
-    need_bytes = 0
-    is_stacked = False
-
-    def __init__(self, result: Any) -> None:
-        try:
-            if isinstance(result, str | bytes | dict):
-                raise TypeError
-            elements = iter(result)
-        except TypeError:
-            message = f"it returned a {type(result).__name__}, which is no iterator of elements"
-            raise _refused(message) from None
-        first = next(elements, elements)
-        if first is elements:
-            raise _refused("it returned a dataset without elements")
-        self.leaves = leaves_of(first)
-        self._elements = chain([first], elements)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._elements
-
-
-def source_of(result: Any) -> Source:
-    """Return the source for a function's result; raise ``config.invalid_value`` if unusable."""
+def source_of(result: Any) -> FunctionResult:
+    """Return a function's result as elements; raise ``config.invalid_value`` if unusable."""
     if result is None:
         raise _refused("it returned None")
     tensorflow: Any = sys.modules.get("tensorflow")
     if tensorflow and isinstance(result, tensorflow.data.Dataset):
-        from larder.datalayer.tf import TensorSource
+        from larder.datalayer.tf import tensor_source
 
-        return TensorSource(result)
-    return ArraySource(result)
+        return tensor_source(result)
+    try:
+        if isinstance(result, str | bytes | dict):
+            raise TypeError
+        elements = iter(result)
+    except TypeError:
+        message = f"it returned a {type(result).__name__}, which is no iterator of elements"
+        raise _refused(message) from None
+    first = next(elements, elements)
+    if first is elements:
+        raise _refused("it returned a dataset without elements")
+    return FunctionResult("arrays", leaves_of(first), chain([first], elements).__iter__)
 
 
 def check_eager() -> None:

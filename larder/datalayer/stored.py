@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from larder.cache.build import build_file
 from larder.cache.record import Buffer, ChecksumDigest, Codec
@@ -33,7 +33,7 @@ from larder.datalayer.document import (
     file_place,
     read_cache,
 )
-from larder.datalayer.elements import Encoder, Leaf, schema_of
+from larder.datalayer.elements import Encoder, FunctionResult, Leaf, schema_of
 from larder.datalayer.files import LayerFiles, alone
 from larder.datalayer.function import changes
 from larder.datalayer.place import Place
@@ -70,19 +70,6 @@ _LOCK: Final = ".larder.lock"
 T = TypeVar("T")
 
 
-class Source(Protocol):
-    """The dataset that the function returned."""
-
-    kind: str
-    leaves: tuple[Leaf, ...]
-    need_bytes: int
-    """Least number of bytes that the elements take; 0 if unknown."""
-    is_stacked: bool
-    """Whether iteration yields stacks of several elements of one shape."""
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Caching:
     """A function, and how to cache its elements.
@@ -99,7 +86,7 @@ class Caching:
     place: Place
     store: Store
     function: Mapping[str, str]
-    make: Callable[[], Source]
+    make: Callable[[], FunctionResult]
     on_change: OnChange
     max_bytes: int | None
     max_records: int | None
@@ -121,7 +108,8 @@ class Caching:
                 if self.place.folder is None:
                     hold(self.store)
                 if self.place.folder or is_new:
-                    files.open_all(is_new=is_new)
+                    for number in range(len(files)):
+                        files.open(number, is_new=is_new)
                 else:
                     check_fit(self.place.local, self.place.limit_bytes, cache.bytes)
                 return begin(cache, files)
@@ -149,7 +137,7 @@ class Caching:
         if "source" in self.function.keys() & {*changed}:
             self._check_same(cache, self.make())
 
-    def _check_same(self, cache: LayerCache, source: Source) -> None:
+    def _check_same(self, cache: LayerCache, source: FunctionResult) -> None:
         mine, theirs = (
             [(leaf.path, leaf.dtype, leaf.shape) for leaf in each.leaves]
             for each in (source, cache)
@@ -194,7 +182,7 @@ class Caching:
             self._check_same(published, source)
             return published, published.files == cache.files
 
-    def _build(self, source: Source, bench: Path) -> LayerCache:
+    def _build(self, source: FunctionResult, bench: Path) -> LayerCache:
         free_bytes = shutil.disk_usage(bench).free
         reserve_bytes = max(1, int(free_bytes * DISK_RESERVE))
         check_room(bench, source.need_bytes + reserve_bytes)
@@ -235,13 +223,13 @@ class Caching:
             evict(self.place.copies, self.place.limit_bytes, size_bytes)
 
     def _divided(
-        self, source: Source, encoder: Encoder, schema: RecordSchema, files: list[LayerFile]
+        self, source: FunctionResult, encoder: Encoder, schema: RecordSchema, files: list[LayerFile]
     ) -> Iterator[Iterator[Buffer]]:
         """Yield the records of each file; the caller exhausts them before the next file.
 
         The caller appends each finished file to ``files``.
         """
-        values = map(encoder.rows if source.is_stacked else encoder.values, source)
+        values = map(encoder.rows if source.is_stacked else encoder.values, source.elements())
         numbers = count()
         for number in count():
             codec = Codec(schema, file_place(self.place.name, number))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
-from copy import copy
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import index
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from larder.datalayer.elements import (
+    FunctionResult,
     Leaf,
     Shape,
     as_array,
@@ -21,41 +21,32 @@ from larder.datalayer.elements import (
     numpy_dtype,
     refused,
 )
-from larder.datalayer.loader import LayerLoader
-from larder.datalayer.schedule import LayerDivision
 from larder.errors import FatalError
+from larder.readers.loader import Loader
+from larder.readers.tf import undivided
 
 _FUNCTION = "the decorated function"
 
 
-class TensorSource:
-    """A tf.data.Dataset, whose element_spec gives the leaves."""
-
-    kind = "tensorflow"
-
-    def __init__(self, dataset: Any) -> None:
-        count = int(dataset.cardinality())
-        if count == tf.data.INFINITE_CARDINALITY:
-            message = "the dataset does not end: it repeats"
-            raise FatalError("run.endless", message, where=_FUNCTION, hint="leave out repeat()")
-        self.leaves = tuple(_leaf(*pair) for pair in flattened(dataset.element_spec))
-        if any(leaf.shape is None for leaf in self.leaves):
-            for first in dataset.take(1).as_numpy_iterator():
-                self.leaves = tuple(map(_ranked, self.leaves, flattened(first)))
-        element_bytes = sum(map(_bytes, self.leaves))
-        self.need_bytes = max(0, count) * element_bytes
-        self.is_stacked = all(map(_is_fixed, self.leaves))
-        self._rows = max(1, min(1_024, (4 << 20) // max(1, element_bytes)))
-        self._dataset = dataset
-        if any(type(each).__name__.endswith("BatchDataset") for each in _inputs(dataset)):
-            message = (
-                "a batch() stands inside: the cache has batches of this size, for all who read it"
-            )
-            logging.getLogger("larder").warning("%s: %s; batch what it returns", _FUNCTION, message)
-
-    def __iter__(self) -> Iterator[Any]:
-        dataset = self._dataset.batch(self._rows) if self.is_stacked else self._dataset
-        return iter(dataset.as_numpy_iterator())
+def tensor_source(dataset: Any) -> FunctionResult:
+    """Return a tf.data.Dataset as elements; its element_spec gives the leaves."""
+    count = int(dataset.cardinality())
+    if count == tf.data.INFINITE_CARDINALITY:
+        message = "the dataset does not end: it repeats"
+        raise FatalError("run.endless", message, where=_FUNCTION, hint="leave out repeat()")
+    leaves = tuple(_leaf(*pair) for pair in flattened(dataset.element_spec))
+    if any(leaf.shape is None for leaf in leaves):
+        for first in dataset.take(1).as_numpy_iterator():
+            leaves = tuple(map(_ranked, leaves, flattened(first)))
+    if any(type(each).__name__.endswith("BatchDataset") for each in _inputs(dataset)):
+        message = "a batch() stands inside: the cache has batches of this size, for all who read it"
+        logging.getLogger("larder").warning("%s: %s; batch what it returns", _FUNCTION, message)
+    element_bytes = sum(map(_bytes, leaves))
+    is_stacked = all(map(_is_fixed, leaves))
+    rows = max(1, min(1_024, (4 << 20) // max(1, element_bytes)))
+    read = dataset.batch(rows) if is_stacked else dataset
+    need_bytes = max(0, count) * element_bytes
+    return FunctionResult("tensorflow", leaves, read.as_numpy_iterator, need_bytes, is_stacked)
 
 
 def _leaf(path: tuple[str, ...], spec: Any) -> Leaf:
@@ -99,43 +90,48 @@ def _inputs(dataset: Any) -> Iterator[Any]:
 
 
 def dataset_of(
-    loader: LayerLoader, leaves: Sequence[Leaf], offset: int, division: LayerDivision
+    loader: Loader, leaves: Sequence[Leaf], block: int, blocks: Callable[[int], Loader]
 ) -> Any:
-    """Return the single elements of a loader's rank as a tf.data.Dataset with their element_spec.
+    """Return the single elements of a rank as a tf.data.Dataset with their element_spec.
 
     Args:
-        loader: Gives the values of the leaves for a block of elements at once.
+        loader: The loader of single elements, at the first element to read.
         leaves: The leaves of an element.
-        offset: Number of the rank's elements to skip.
-        division: Division of the loader.
+        block: Number of elements to read at once.
+        blocks: Makes a loader of the same elements, which gives the values of the leaves for this
+            number of elements at once.
     """
-    count = division.elements_of(loader.rank)
-    position = divmod(offset, max(1, count))
+    count, position = len(loader), (loader.epoch, loader.batches)
     paths = [leaf.path for leaf in leaves]
     # TensorFlow 2.21 ends the process when it unbatches arrays that have no elements.
     stacked = not any({None, 0} & {*leaf.stored} for leaf in leaves)
-    passes, block = _Passes(position), loader.batch_size // loader.world
     specs = [_spec(leaf, rows=stacked) for leaf in leaves]
 
     def read(size: int) -> Any:
-        blocks = loader.in_batches(size * loader.world)
-
         def elements() -> Iterator[Any]:
-            for columns in passes(copy(blocks)):
+            """Yield an epoch, or its rest; begin an epoch again that ended early.
+
+            Several iterations may run at once, each with its own loader.
+            """
+            nonlocal position
+            (epoch, first), of_blocks = position, blocks(size)
+            batches, skipped = divmod(first, size)
+            of_blocks.go_to(epoch, batches)
+            for columns in of_blocks:
+                rest = [column[skipped:] for column in columns]
+                skipped = 0
                 if stacked:
-                    yield assembled(paths, columns)
+                    yield assembled(paths, rest)
                 else:
-                    yield from (assembled(paths, row) for row in zip(*columns, strict=True))
+                    yield from (assembled(paths, row) for row in zip(*rest, strict=True))
+            position = max(position, (epoch + 1, 0))
 
         return tf.data.Dataset.from_generator(elements, output_signature=assembled(paths, specs))
 
-    options = tf.data.Options()  # a strategy would divide the rank's part once more
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-
     def finished(dataset: Any, count: int) -> Any:
-        if not position[1]:
+        if not loader.batches:
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-        return dataset.with_options(options)
+        return undivided(dataset)
 
     def batch(batch_size: Any, drop_remainder: bool = False, *_: Any, **__: Any) -> Any:
         """Batch like ``Dataset.batch``, but without unbatching the blocks that were read."""
@@ -156,23 +152,3 @@ def _spec(leaf: Leaf, *, rows: bool) -> Any:
     dtype = tf.string if leaf.dtype == "bytes" else tf.as_dtype(leaf.dtype)
     shape: Shape | None = leaf.shape
     return tf.TensorSpec((None, *shape) if rows and shape is not None else shape, dtype)
-
-
-class _Passes:
-    """Epochs of a dataset: each iteration is one epoch, from its first element on.
-
-    An epoch that ended early is begun again. Several iterations may run at once, each with its own
-    loader.
-    """
-
-    def __init__(self, position: tuple[int, int]) -> None:
-        self._position = position
-
-    def __call__(self, loader: LayerLoader) -> Iterator[Sequence[Any]]:
-        epoch, elements = self._position
-        batches, skipped = divmod(elements, loader.batch_size // loader.world)
-        loader.go_to(epoch, batches)
-        for columns in loader:
-            yield [column[skipped:] for column in columns]
-            skipped = 0
-        self._position = max(self._position, (epoch + 1, 0))

@@ -27,6 +27,9 @@ class CacheReader:
     Args:
         files: Readers of one or more files, in order.
         omitted: For each file, the records to leave out; none if this is empty.
+        schema: The fields to read; by default the fields of all files.
+        counts: Number of records of each file; by default the files say it. With ``schema`` and
+            ``counts``, a file is not taken from ``files`` before one of its records is read.
 
     Attributes:
         schema: The fields of every record; a dimension is None where any two records differ.
@@ -36,12 +39,17 @@ class CacheReader:
         DamageError: ``damage.manifest``: records are left out that do not exist.
     """
 
-    def __init__(self, files: Sequence[CacheFileReader], omitted: Sequence[Omitted] = ()) -> None:
-        self._files = tuple(files)
+    def __init__(
+        self,
+        files: Sequence[CacheFileReader],
+        omitted: Sequence[Omitted] = (),
+        schema: RecordSchema | None = None,
+        counts: Sequence[int] = (),
+    ) -> None:
+        self._files = files
         self._omitted = tuple(omitted) or (Omitted.none(),) * len(files)
-        counts = map(_count, self._files, self._omitted)
-        self._starts = [0, *accumulate(counts)]
-        self.schema = _merged([file.schema for file in files], str(files[0].path))
+        self._starts = [0, *accumulate(counts or map(_count, files, self._omitted))]
+        self.schema = schema or _merged([file.schema for file in files], str(files[0].path))
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -85,7 +93,7 @@ class CacheReader:
             KeyError: The field does not exist.
             DamageError: ``damage.record``.
         """
-        numbers = self._numbers(indices)
+        numbers = checked_numbers(indices, len(self), "record")
         columns = empty_columns(self.schema.select(fields), len(numbers), empty)
         homes = np.searchsorted(self._starts, numbers, side="right") - 1
         for home in sorted(set(homes.tolist())):  # np.unique imports while others may fork
@@ -128,9 +136,6 @@ class CacheReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return CacheReader, (self._files, self._omitted)
-
     def _numbered(self, number: int) -> dict[str, Any]:
         home = bisect_right(self._starts, number) - 1
         (row,) = self._rows(home, np.array([number]))
@@ -143,9 +148,6 @@ class CacheReader:
     def _rows(self, home: int, numbers: Array) -> Array:
         """Convert numbers in the split to the rows of a file."""
         return self._omitted[home].rows_of(numbers - self._starts[home])
-
-    def _numbers(self, indices: Sequence[int] | Array) -> Array:
-        return checked_numbers(indices, len(self), "record")
 
 
 def _text(key: Array) -> str:

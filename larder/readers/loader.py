@@ -90,7 +90,11 @@ class _Ahead(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Arguments of a loader, for a mix."""
+    """Arguments of a loader, for a mix.
+
+    Attributes:
+        index: Keys, classes and shards of the samples; None for a cached function.
+    """
 
     source: BatchSource
     schedule: Plan
@@ -177,7 +181,7 @@ class Loader:
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
-        return self._schedule.division(self.world).batches
+        return self._schedule.division(self.world).batches_of(self.rank)
 
     @property
     def batch_size(self) -> int:
@@ -246,7 +250,8 @@ class Loader:
         them its memory.
         """
         epoch = self.epoch if epoch is None else epoch
-        groups = made_ahead(self._read(epoch, numbers))
+        groups = self._read(epoch, numbers)
+        groups = groups if self._source.is_decoded else made_ahead(groups)
         with closing(made_ahead(self._decoding(groups, epoch))) as batches:
             for answers in batches:
                 batch, skipped = result_of(answers)
@@ -544,20 +549,29 @@ class Loader:
 
     def _keys_of(self, samples: Numbers) -> list[str]:
         """Return the keys of samples whose numbers ascend."""
+        if self._index is None:
+            raise invalid("the elements of a cached function have no keys", self._schedule.split)
         keys: list[str] = self._index.keys_of(samples)
         return keys
 
     def _decoding(self, groups: Generator[list[_Ahead]], epoch: int) -> Generator[Answers]:
         """Yield each batch as soon as its decoding began.
 
-        So no thread waits for the last sample of a batch before the next batch begins.
+        So no thread waits for the last sample of a batch before the next batch begins. Batches that
+        are only copied are made one by one, because two threads copy no faster; the first error
+        ends the iteration.
         """
         empty = ReusedMemory().empty
+        is_copied = self._source.is_decoded and not (self._decode or self._collate)
         with closing(groups), ThreadPoolExecutor(2, "larder-batch") as threads:
             for group in groups:
                 for ahead in group:
                     answers: Answers = SimpleQueue()
-                    threads.submit(answer, answers, self._made, ahead, epoch, empty, np.empty)
+                    given = ahead, epoch, empty, np.empty
+                    if is_copied:
+                        answers.put((self._made(*given), None))
+                    else:
+                        threads.submit(answer, answers, self._made, *given)
                     yield answers
 
     def _made(self, ahead: _Ahead, epoch: int, read: Empty, empty: Empty) -> Made:

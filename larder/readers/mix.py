@@ -356,6 +356,9 @@ def _check(weighted: Sequence[Any]) -> None:
         if not number or not 0 < weight <= _MOST_WEIGHT:
             message = f"{weight!r} is no weight: a number above 0, at most {_MOST_WEIGHT:g}"
             raise invalid(message, "loaders")
+        if loader.parts.index is None:
+            message = "a loader of a cached function cannot be mixed"
+            raise invalid(message, "loaders", "mix the elements in the function")
         if not len(loader):
             raise invalid("a loader has no batches", "loaders", "leave it out")
         if loader.epoch or loader.batches:

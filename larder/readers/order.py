@@ -300,7 +300,7 @@ class Division:
 
     @property
     def batches(self) -> int:
-        """Number of batches, the same for every rank."""
+        """Number of batches of an epoch."""
         if self.even == "pad":
             return -(-self.samples // self.batch_size)
         return self.samples // self.batch_size
@@ -310,10 +310,15 @@ class Division:
         """Number of samples that an epoch leaves out."""
         return max(0, self.samples - self.batches * self.batch_size)
 
+    def batches_of(self, rank: int) -> int:
+        """Return a rank's number of batches: here the same for every rank."""
+        del rank
+        return self.batches
+
     def shares(self, order: Order, start: int, stop: int, rank: int) -> list[Numbers]:
         """Return a rank's share of each batch from ``start`` to ``stop``."""
         size = self.batch_size
-        numbers = order.numbers(start * size, min(stop * size, self.samples))
+        numbers = order.numbers(start * size, min(stop * size, self.samples - self.dropped))
         batches = [numbers[first : first + size] for first in range(0, len(numbers), size)]
         return [self._share(order, batch, rank) for batch in batches]
 

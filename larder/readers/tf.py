@@ -57,11 +57,14 @@ def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
 
     signature = specs if columns is None else tuple(specs.values())
     batches = tf.data.Dataset.from_generator(elements, output_signature=signature)
-    if loader.world == 1:
-        return batches
-    options = tf.data.Options()  # a strategy would divide batches again
+    return batches if loader.world == 1 else undivided(batches)
+
+
+def undivided(dataset: Any) -> Any:
+    """Return the dataset of a rank as one that no strategy divides again."""
+    options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return batches.with_options(options)
+    return dataset.with_options(options)
 
 
 def counted_dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
