@@ -64,7 +64,7 @@ def flow_of(command: Command, name: str) -> Flow[..., Any]:
     A flow run returns the JSON document of the run; if it was stopped, Prefect's state Cancelled.
     """
 
-    def run(**_: Any) -> Any:
+    def run(*_: Any, **__: Any) -> Any:
         return _run(command)
 
     set_form(run, command)

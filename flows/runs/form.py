@@ -35,6 +35,7 @@ CONFIGS = "configs"
 """The folder whose files the drop-downs offer."""
 
 _ADVANCED = "advanced"
+_KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _TITLES = {"settings": "Overrides", "config_dir": "Config folder", "output": "Output folder"}
 """The titles of the arguments that are fields below "advanced"."""
 _MADE_UP = re.compile(r"[a-z]+-[a-z]+|[a-z]+\d+(-[a-z]+)+")
@@ -88,23 +89,22 @@ def set_form(function: Callable[..., Any], command: Command) -> None:
     arguments = command.parser().parameters()
     main = {name: each for name, each in arguments.items() if name not in _TITLES}
     model = _advanced(arguments)
-    advanced = inspect.Parameter(
-        _ADVANCED, inspect.Parameter.KEYWORD_ONLY, default=model(), annotation=model
-    )
+    advanced = inspect.Parameter(_ADVANCED, _KIND, default=model(), annotation=model)
     lines = "".join(f"    {name}: {_sentence(argument)}\n" for name, argument in main.items())
     described = f"Args:\n{lines}    {_ADVANCED}: Rarely needed parameters."
     function.__name__ = function.__qualname__ = command.name
+    function.__module__ = f"flows.{command.name}"  # from which Prefect's serve and deploy load it
     function.__doc__ = f"{command.description}\n\n{described}"
     signature = inspect.Signature([*map(_field, main.values()), advanced])
     function.__signature__ = signature  # type: ignore[attr-defined]
 
 
 def _field(argument: argparse.Action) -> inspect.Parameter:
-    kind, type_ = inspect.Parameter.KEYWORD_ONLY, _type(argument)
+    type_ = _type(argument)
     if argument.required:
-        return inspect.Parameter(argument.dest, kind, annotation=type_)
+        return inspect.Parameter(argument.dest, _KIND, annotation=type_)
     annotation = type_ | None if argument.default is None else type_
-    return inspect.Parameter(argument.dest, kind, default=argument.default, annotation=annotation)
+    return inspect.Parameter(argument.dest, _KIND, default=argument.default, annotation=annotation)
 
 
 def _type(argument: argparse.Action) -> Any:

@@ -2,9 +2,12 @@
 
 from importlib import import_module
 from pkgutil import resolve_name
+from typing import Any
 
 import pytest
-from prefect.utilities.callables import parameter_schema
+from prefect import Flow
+from prefect.deployments.runner import RunnerDeployment
+from prefect.utilities.callables import get_call_parameters, parameter_schema
 
 from larder.cli.command import Command
 from larder.cli.main import COMMANDS
@@ -16,10 +19,15 @@ FLOWS = {
 }
 
 
+def flow_named(name: str) -> Flow[..., Any]:
+    flow: Flow[..., Any] = getattr(import_module(f"flows.{name}"), name)
+    return flow
+
+
 @pytest.mark.parametrize("name", FLOWS)
 def test_a_form_has_the_arguments_of_the_command(name):
     arguments = FLOWS[name].parser().parameters()
-    schema = parameter_schema(getattr(import_module(f"flows.{name}"), name).fn)
+    schema = parameter_schema(flow_named(name).fn)
     advanced = schema.definitions["Advanced"]["properties"]
     newer = {field for field in advanced if field.startswith("other_")}
     main = {field: each for field, each in schema.properties.items() if field != "advanced"}
@@ -33,3 +41,12 @@ def test_a_form_has_the_arguments_of_the_command(name):
             assert each.get("default") in (arguments[field].default, "")
     required = {field for field, each in arguments.items() if each.required}
     assert set(schema.required or ()) == required
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_a_flow_is_called_and_deployed_like_any_other_function(name):
+    flow = flow_named(name)
+    required = flow.parameters.required or []
+    parameters = get_call_parameters(flow.fn, tuple(required), {})
+    assert [parameters[field] for field in required] == required
+    assert RunnerDeployment.from_flow(flow, "mine").entrypoint == f"flows/{name}.py:{name}"
