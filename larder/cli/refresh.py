@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from larder.cli.arguments import Parser, add_cluster
@@ -26,11 +25,12 @@ def _operation(datasets: Sequence[str], **flags: Any) -> Operation:
     from larder.card.prepare import prepare_with_card
     from larder.config.load import load_cluster, names
     from larder.config.located import located
+    from larder.config.urls import directory
     from larder.jobs.runner import workers
     from larder.pipeline.refresh import refresh, refresh_lines
     from larder.pipeline.settings import load_settings
 
-    folder = Path(flags["config_dir"])
+    folder = directory(flags["config_dir"], "--config-dir")
     described = load_cluster(folder, flags["cluster"], flags["settings"], os.environ)
     chosen = datasets or names(folder, "datasets")
     loaders = {name: partial(load_settings, name, **flags) for name in chosen}
