@@ -13,45 +13,7 @@ if __name__ == "__main__":
 
     raise SystemExit(flow_command("copy"))  # which imports this module again, with Prefect
 
-from typing import Any, Literal
-
-from prefect import flow
-from pydantic import StrictBool
-
-from flows.runs.flow_run import flow_run
-from flows.runs.form import NO_OTHER_CLUSTER, ClusterName, OtherCluster, run_name
+from flows.runs.flow_run import flow_of
 from larder.cli.copy import COPY
 
-
-@flow(
-    name="copy",
-    flow_run_name=run_name("copy {source} to {storage}"),
-    persist_result=False,
-    validate_parameters=True,
-)
-def copy(
-    source: str,
-    storage: str,
-    cluster: ClusterName | None = None,
-    include: list[str] | None = None,
-    exclude: list[str] | None = None,
-    verify: Literal["digest", "size"] | None = None,
-    plan: StrictBool = False,
-    advanced: OtherCluster = NO_OTHER_CLUSTER,
-) -> Any:
-    """Copy what is missing from a source to a storage.
-
-    Args:
-        source: URL or path of what is copied.
-        storage: URL or path of where it is copied to.
-        cluster: Name of a file in configs/clusters, for its limits and how its storage is reached.
-        include: Globs of the keys to copy; everything if there is none.
-        exclude: Globs of keys to leave out.
-        verify: How copies are checked, digest or size; by default what copy.verify says.
-        plan: Whether to show what would be done, and change nothing.
-        advanced: What is rarely needed.
-
-    Returns:
-        The JSON document of the run; if it was stopped, Prefect's state Cancelled.
-    """
-    return flow_run(COPY)
+copy = flow_of(COPY, "copy {source} to {storage}")

@@ -13,37 +13,7 @@ if __name__ == "__main__":
 
     raise SystemExit(flow_command("prepare"))  # which imports this module again, with Prefect
 
-from typing import Any
-
-from prefect import flow
-from pydantic import StrictBool
-
-from flows.runs.flow_run import flow_run
-from flows.runs.form import NO_OUTPUT, ClusterName, DatasetName, Output, run_name
+from flows.runs.flow_run import flow_of
 from larder.cli.prepare import PREPARE
 
-
-@flow(
-    name="prepare",
-    flow_run_name=run_name("prepare {dataset} for {cluster}"),
-    persist_result=False,
-    validate_parameters=True,
-)
-def prepare(
-    dataset: DatasetName,
-    cluster: ClusterName = "local",
-    plan: StrictBool = False,
-    advanced: Output = NO_OUTPUT,
-) -> Any:
-    """Prepare a dataset: from its source to an experiment config.
-
-    Args:
-        dataset: Name of a file in configs/datasets.
-        cluster: Name of a file in configs/clusters.
-        plan: Whether to show what would be done, and change nothing.
-        advanced: What is rarely needed.
-
-    Returns:
-        The JSON document of the run; if it was stopped, Prefect's state Cancelled.
-    """
-    return flow_run(PREPARE)
+prepare = flow_of(PREPARE, "prepare {dataset} for {cluster}")

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import prefect
 from httpx import HTTPError, HTTPStatusError  # Prefect's
-from prefect import Flow, get_client
+from prefect import Flow, flow, get_client
 from prefect.context import FlowRunContext
 from prefect.exceptions import Abort
 from prefect.settings import get_current_settings
@@ -21,7 +21,7 @@ from prefect.states import Cancelled, Crashed, Failed
 from prefect.utilities.urls import url_for
 
 from flows.runs.configure import check_runner
-from flows.runs.form import command_parameters, form_of
+from flows.runs.form import command_parameters, form_of, run_name, set_form
 from flows.runs.limits import bucket_limit, dataset_limit
 from flows.runs.page import RunLog, change_tags, findings, log_end, run_log, skipped, summary
 from flows.runs.pool import pool_for
@@ -58,11 +58,22 @@ class _Given(NamedTuple):
 _given: ContextVar[_Given | None] = ContextVar("given", default=None)
 
 
-def flow_run(command: Command) -> Any:
-    """Run the operation of a command with the flow's parameters, as the body of its flow.
+def flow_of(command: Command, name: str) -> Flow[..., Any]:
+    """Make the flow of a command; ``name`` is the template of the names of its runs.
 
-    Returns the JSON document of the run; if it was stopped, Prefect's state Cancelled.
+    A flow run returns the JSON document of the run; if it was stopped, Prefect's state Cancelled.
     """
+
+    def run(*_: Any, **__: Any) -> Any:
+        return _run(command)
+
+    set_form(run, command)
+    named = flow(name=command.name, flow_run_name=run_name(name), persist_result=False)
+    return named(run)
+
+
+def _run(command: Command) -> Any:
+    """Run the operation of a command with the parameters of the current flow run."""
     hear_signals()
     parent = os.getppid()
     dataset = command_parameters(_context().parameters or {}).get("dataset", "")
@@ -113,7 +124,8 @@ def _tags(document: Mapping[str, Any]) -> set[str]:
 
 def _begun(command: Command) -> _Given:
     """Make the operation from the flow's parameters."""
-    parameters = command_parameters(_context().parameters or {})
+    defaults = {name: each.default for name, each in command.parser().parameters().items()}
+    parameters = defaults | command_parameters(_context().parameters or {})
     plan_only = parameters.pop("plan", False)
     operation = command.operation(**parameters)
     if plan_only:
@@ -184,7 +196,7 @@ def call_flow(
     token = _given.set(_Given(operation, execute, display if named else None))
     with listening(display), stoppable() as stop, interruptible(stop, display.say):
         try:
-            document: dict[str, Any] = continued(**form_of(flow, parameters))
+            document: dict[str, Any] = continued(**form_of(parameters))
         except HTTPError as error:
             raise _server_error(error, named) from error
         except Abort as error:  # the server has a final state, and accepts no other

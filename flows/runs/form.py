@@ -1,22 +1,32 @@
-"""The form of a deployment: options of its drop-downs, and fields below "advanced".
+"""The form of a command's flow: its fields are the arguments of the command.
 
-The options are frozen when the flow is deployed. The flow itself accepts every name: a name that a
-drop-down did not have goes below "advanced", and the command line has no form.
+The options of drop-downs are frozen when the flow is deployed. The flow itself accepts every name:
+a name that a drop-down did not have goes below "advanced", and the command line has no form.
 """
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from prefect import Flow
 from prefect.runtime import flow_run
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    create_model,
+)
 from pydantic_core import CoreSchema
 
+from larder.cli.command import Command
 from larder.config.load import names
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
@@ -25,6 +35,9 @@ CONFIGS = "configs"
 """The folder whose files the drop-downs offer."""
 
 _ADVANCED = "advanced"
+_KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_TITLES = {"settings": "Overrides", "config_dir": "Config folder", "output": "Output folder"}
+"""The titles of the arguments that are fields below "advanced"."""
 _MADE_UP = re.compile(r"[a-z]+-[a-z]+|[a-z]+\d+(-[a-z]+)+")
 """As the server and the forms of both UIs make names up: noisy-otter, kappa622-crucis."""
 
@@ -56,69 +69,76 @@ def _setting_pattern() -> str:
 
 
 DatasetName = Annotated[str, _NamesIn("datasets")]
-ClusterName = Annotated[str, _NamesIn("clusters")]
+_TYPES: dict[str, Any] = {
+    "dataset": DatasetName,
+    "datasets": list[DatasetName],
+    "cluster": Annotated[str, _NamesIn("clusters")],
+    "settings": list[Annotated[str, Field(json_schema_extra={"pattern": _setting_pattern()})]],
+    "keep": Annotated[StrictInt, Field(ge=1)],
+    "sample": Annotated[StrictFloat, Field(gt=0, le=100)],
+    "verify": Literal["digest", "size"],
+}
+"""The types of arguments for which a form accepts only some of the values that a flag accepts."""
 
 
-class Overrides(BaseModel):
-    """What every run can change beside its main parameters."""
+def set_form(function: Callable[..., Any], command: Command) -> None:
+    """Give a function the signature and docstring from which Prefect makes the form of a command.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, title="Advanced")
-
-    settings: list[str] = Field(
-        [],
-        title="Overrides",
-        description="key.path=value pairs that override fields, as --set of the command does.",
-        json_schema_extra={"items": {"type": "string", "pattern": _setting_pattern()}},
-    )
-    config_dir: str = Field(
-        CONFIGS, title="Config folder", description="The directory with all configuration files."
-    )
-
-
-class OtherCluster(Overrides):
-    """The same for a run with a cluster, which may be newer than the form."""
-
-    other_cluster: str = Field(
-        "",
-        title="Other cluster",
-        description="A cluster that the drop-down does not have yet; it wins over the drop-down.",
-    )
+    A field has the type and the default of an argument of the command, and its help as description.
+    """
+    arguments = command.parser().parameters()
+    main = {name: each for name, each in arguments.items() if name not in _TITLES}
+    model = _advanced(arguments)
+    advanced = inspect.Parameter(_ADVANCED, _KIND, default=model(), annotation=model)
+    lines = "".join(f"    {name}: {_sentence(argument)}\n" for name, argument in main.items())
+    described = f"Args:\n{lines}    {_ADVANCED}: Rarely needed parameters."
+    function.__name__ = function.__qualname__ = command.name
+    function.__module__ = f"flows.{command.name}"  # from which Prefect's serve and deploy load it
+    function.__doc__ = f"{command.description}\n\n{described}"
+    signature = inspect.Signature([*map(_field, main.values()), advanced])
+    function.__signature__ = signature  # type: ignore[attr-defined]
 
 
-class OtherNames(OtherCluster):
-    """The same for a run of a dataset."""
-
-    other_dataset: str = Field(
-        "",
-        title="Other dataset",
-        description="A dataset that the drop-down does not have yet; it wins over the drop-down.",
-    )
+def _field(argument: argparse.Action) -> inspect.Parameter:
+    type_ = _type(argument)
+    if argument.required:
+        return inspect.Parameter(argument.dest, _KIND, annotation=type_)
+    annotation = type_ | None if argument.default is None else type_
+    return inspect.Parameter(argument.dest, _KIND, default=argument.default, annotation=annotation)
 
 
-class OtherDatasets(OtherCluster):
-    """The same for a run of several."""
-
-    other_datasets: list[str] = Field(
-        [],
-        title="Other datasets",
-        description="Datasets that the form does not have yet, in place of those that it has.",
-    )
-
-
-class Output(OtherNames):
-    """The same for a run that writes configs."""
-
-    output: str = Field(
-        "",
-        title="Output folder",
-        description="Where configs are written; by default out/CLUSTER/DATASET.",
-    )
+def _type(argument: argparse.Action) -> Any:
+    """Return the type of a field; strict, so that 1 is no toggle, and "7" no number."""
+    if argument.dest in _TYPES:
+        return _TYPES[argument.dest]
+    if argument.nargs == 0:
+        return StrictBool
+    if isinstance(argument.default, list):
+        return list[str]
+    strict: dict[Any, Any] = {None: str, int: StrictInt, float: StrictFloat}
+    return strict[argument.type]
 
 
-NO_OTHER_CLUSTER = OtherCluster()
-NO_OTHER_DATASETS = OtherDatasets()
-NO_OTHER_NAMES = OtherNames()
-NO_OUTPUT = Output()
+def _advanced(arguments: Mapping[str, argparse.Action]) -> type[BaseModel]:
+    """Make the model of the fields below "advanced"."""
+    fields: dict[str, Any] = {}
+    for argument in filter(None, map(arguments.get, _TITLES)):
+        default = "" if argument.default is None else argument.default
+        title, sentence = _TITLES[argument.dest], _sentence(argument)
+        fields[argument.dest] = _type(argument), Field(default, title=title, description=sentence)
+    for argument in filter(None, map(arguments.get, _NEWER)):
+        several = isinstance(argument.default, list)
+        title = f"Other {argument.dest}"
+        sentence = f"Newer than the options of {argument.dest}, and used in its place."
+        field = Field([] if several else "", title=title, description=sentence)
+        fields[f"other_{argument.dest}"] = list[str] if several else str, field
+    config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    return create_model("Advanced", __config__=config, **fields)
+
+
+def _sentence(argument: argparse.Action) -> str:
+    phrase = argument.help or ""
+    return f"{phrase[:1].upper()}{phrase[1:]}."
 
 
 def command_parameters(form: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,24 +148,15 @@ def command_parameters(form: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(advanced, BaseModel):
         advanced = advanced.model_dump()
     filled = {name: value for name, value in advanced.items() if value not in (None, "")}
-    others = {
-        name: filled.pop(f"other_{name}", None) for name in ("dataset", "datasets", "cluster")
-    }
+    others = {name: filled.pop(f"other_{name}", None) for name in _NEWER}
     return {**main, **filled, **{name: other for name, other in others.items() if other}}
 
 
-def form_of(flow: Flow[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill the form of a flow with the parameters of its command."""
-    fields = inspect.signature(flow.fn).parameters
-    if _ADVANCED not in fields:
-        return dict(parameters)
-    form = {name: value for name, value in parameters.items() if name in fields}
-    advanced = {
-        name: value
-        for name, value in parameters.items()
-        if name not in fields and value is not None
-    }
-    return {**form, _ADVANCED: advanced}
+def form_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill the form of a command with its parameters."""
+    form = {name: value for name, value in parameters.items() if name not in _TITLES}
+    rare = {name: value for name, value in parameters.items() if name in _TITLES}
+    return {**form, _ADVANCED: {name: value for name, value in rare.items() if value is not None}}
 
 
 def run_name(template: str) -> Callable[[], str]:

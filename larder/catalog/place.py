@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from larder.config.load import load_cluster, load_dataset, names
@@ -40,10 +39,10 @@ def load_place(dataset: str, **where: Any) -> Place:
 
 
 def load_described(
-    dataset: str, *, settings: Sequence[str] = (), config_dir: str = "configs", **_: Any
+    dataset: str, *, settings: Sequence[str], config_dir: str, **_: Any
 ) -> Dataset | None:
     """Read the dataset file, if it exists; arguments as in `load_place`."""
-    folder = directory(Path(config_dir), "--config-dir")
+    folder = directory(config_dir, "--config-dir")
     if dataset not in names(folder, "datasets"):
         return None
     described = load_dataset(folder, dataset, settings)
@@ -51,11 +50,7 @@ def load_described(
 
 
 def load_storage(
-    *,
-    storage: str | None = None,
-    cluster: str | None = None,
-    settings: Sequence[str] = (),
-    config_dir: str = "configs",
+    *, storage: str | None, cluster: str | None, settings: Sequence[str], config_dir: str
 ) -> Cluster:
     """Load a cluster file, or the cluster whose storage is at a URL.
 
@@ -68,7 +63,7 @@ def load_storage(
         described = Cluster.model_validate({"name": "storage", "storage": {"url": storage}})
     else:
         chosen = [*settings, f"cluster.storage.url={storage}"] if storage else settings
-        folder = directory(Path(config_dir), "--config-dir")
+        folder = directory(config_dir, "--config-dir")
         described = load_cluster(folder, cluster or "local", chosen, os.environ)
     where = "--storage" if storage else "cluster.storage.url"
     return with_fields(described, storage=located(described.storage, os.environ, where))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from larder.cli.output import discard, print_text
@@ -48,6 +48,14 @@ class Parser(argparse.ArgumentParser):
         except BrokenPipeError:
             discard(sys.stdout)
 
+    def parameters(self) -> dict[str, argparse.Action]:
+        """Return the argument of each parameter, except those of --help and the output."""
+        result: dict[str, argparse.Action] = {}
+        for action in self._actions:
+            if action.dest not in ("help", "json", "quiet"):
+                result.setdefault(action.dest, action)
+        return result
+
     def error(self, message: str) -> NoReturn:
         """Refuse the arguments, reporting an unknown flag first, as it causes other mistakes."""
         for argument in self._arguments:
@@ -65,124 +73,100 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError("config.invalid_flag", message, hint=f"see {self.prog} --help")
 
 
-def parser(prog: str, description: str) -> Parser:
+Add = Callable[[Parser], None]
+"""A function that adds arguments of a command to its parser."""
+
+
+def parser(prog: str, description: str, *adds: Add) -> Parser:
     """Make a parser with --help, which names the exit statuses, and no abbreviated flags."""
-    return Parser(
+    result = Parser(
         prog=prog,
         description=description,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-
-
-def dataset_parser(prog: str, description: str) -> Parser:
-    """Make a parser with the flags of a command for a dataset."""
-    result = parser(prog, description)
-    result.add_argument(
-        "--dataset", metavar="NAME", required=True, help="CONFIG_DIR/datasets/NAME.yaml"
-    )
-    add_cluster(result)
+    for add in adds:
+        add(result)
     return result
 
 
-def version_parser(prog: str, description: str) -> Parser:
-    """Make a parser with DATASET@VERSION and the flags of a command for a dataset."""
-    result = parser(prog, description)
-    result.add_argument(
-        "version",
-        metavar="DATASET[@ID|TAG]",
-        help="CONFIG_DIR/datasets/DATASET.yaml, and the version (default: latest)",
-    )
-    add_cluster(result)
-    return result
+def add_dataset(parser: Parser) -> None:
+    """Add --dataset, and the flags of a command for a dataset."""
+    described = "name of a file in configs/datasets"
+    parser.add_argument("--dataset", metavar="NAME", required=True, help=described)
+    add_cluster(parser)
+
+
+def add_version(parser: Parser) -> None:
+    """Add DATASET@VERSION, and the flags of a command for a dataset."""
+    described = "name of a file in configs/datasets, and the version (default: latest)"
+    parser.add_argument("version", metavar="DATASET[@ID|TAG]", help=described)
+    add_cluster(parser)
 
 
 def add_cluster(parser: Parser) -> None:
     """Add --cluster, and the flags that all commands for datasets share."""
-    parser.add_argument(
-        "--cluster",
-        metavar="NAME",
-        default="local",
-        help="CONFIG_DIR/clusters/NAME.yaml (default: local)",
+    described = "name of a file in configs/clusters (default: local)"
+    parser.add_argument("--cluster", metavar="NAME", default="local", help=described)
+    settings = (
+        "override fields: KEY.PATH=VALUE of the dataset, cluster.KEY.PATH=VALUE of the cluster"
     )
-    fields = "override a field of the dataset, or of the cluster with the prefix cluster."
-    _add_shared(parser, folders="datasets/, clusters/ and experiments/", fields=fields)
+    _add_shared(parser, folders="datasets/, clusters/ and experiments/", settings=settings)
 
 
-def stored_parser(prog: str, description: str) -> Parser:
-    """Make a parser with the argument DATASET of a command that reads no dataset file."""
-    result = parser(prog, description)
-    result.add_argument("dataset", metavar="DATASET", help="name of the dataset")
-    add_storage(result)
-    return result
+def add_name(parser: Parser) -> None:
+    """Add DATASET, for a command that reads no dataset file."""
+    parser.add_argument("dataset", metavar="DATASET", help="name of the dataset")
 
 
 def add_storage(parser: Parser) -> None:
     """Add --storage and --cluster, which say where datasets are, and the shared flags."""
     add = parser.add_argument
     add("--storage", metavar="URL", help="URL or path of the storage (default: the cluster's)")
-    add("--cluster", metavar="NAME", help="CONFIG_DIR/clusters/NAME.yaml (default: local)")
-    _add_shared(parser, folders="clusters/", fields="override a field: cluster.KEY.PATH=VALUE")
+    add("--cluster", metavar="NAME", help="name of a file in configs/clusters (default: local)")
+    settings = "override fields of the cluster: cluster.KEY.PATH=VALUE"
+    _add_shared(parser, folders="clusters/", settings=settings)
 
 
-def places_parser(prog: str, description: str) -> Parser:
-    """Make a parser with the arguments SOURCE and STORAGE and the flags of these commands."""
-    result = parser(prog, description)
-    add = result.add_argument
-    add("source", metavar="SOURCE", help="URL or path of what is copied")
-    add("storage", metavar="STORAGE", help="URL or path of where it is copied to")
-    add_plan(result)
-    add(
-        "--include",
-        metavar="GLOB",
-        action="append",
-        default=[],
-        help="keys to include: * within a segment, ** across; may be repeated (default: **)",
-    )
-    add(
-        "--exclude",
-        metavar="GLOB",
-        action="append",
-        default=[],
-        help="keys to exclude from those; may be repeated",
-    )
-    add(
-        "--cluster",
-        metavar="NAME",
-        help="CONFIG_DIR/clusters/NAME.yaml: its limits, and how its storage is reached",
-    )
-    fields = "set a field of source, storage, copy or runner, such as source.region=us-east-1"
-    _add_shared(result, folders="clusters/", fields=fields)
-    return result
+def add_places(parser: Parser) -> None:
+    """Add SOURCE and STORAGE, and the flags of a command for both."""
+    add = parser.add_argument
+    add("source", metavar="SOURCE", help="URL or path of the source")
+    add("storage", metavar="STORAGE", help="URL or path of the storage")
+    add_plan(parser)
+    include = "keys to include: * within a segment, ** across; may be repeated (default: **)"
+    add("--include", metavar="GLOB", action="append", default=[], help=include)
+    exclude = "keys to exclude from those; may be repeated"
+    add("--exclude", metavar="GLOB", action="append", default=[], help=exclude)
+    described = "name of a file in configs/clusters: its limits, and how its storage is reached"
+    add("--cluster", metavar="NAME", help=described)
+    settings = "set fields of source, storage, copy or runner, such as source.region=us-east-1"
+    _add_shared(parser, folders="clusters/", settings=settings)
 
 
 def add_plan(parser: Parser) -> None:
-    parser.add_argument("--plan", action="store_true", help="print what would be done, and exit")
+    parser.add_argument(
+        "--plan", action="store_true", help="show what would be done, and change nothing"
+    )
 
 
 def add_output(parser: Parser) -> None:
-    parser.add_argument(
-        "--output", metavar="DIR", help="where to write configs (default: out/CLUSTER/DATASET)"
-    )
+    described = "where to write configs (default: out/CLUSTER/DATASET)"
+    parser.add_argument("--output", metavar="DIR", help=described)
 
 
-def _add_shared(parser: Parser, *, folders: str, fields: str) -> None:
-    """Add --config-dir with its ``folders``, --set with its ``fields``, --json and --quiet."""
+def add_json(parser: Parser) -> None:
+    described = "print a single JSON document on stdout"
+    parser.add_argument("--json", action="store_true", help=described)
+
+
+def _add_shared(parser: Parser, *, folders: str, settings: str) -> None:
+    """Add --config-dir with its ``folders``, --set with its ``settings``, --json and --quiet."""
     add = parser.add_argument
-    add(
-        "--config-dir",
-        metavar="DIR",
-        default="configs",
-        help=f"directory with {folders} (default: configs)",
-    )
-    add(
-        "--set",
-        metavar="KEY.PATH=VALUE",
-        dest="settings",
-        action="append",
-        default=[],
-        help=f"{fields}; may be repeated",
-    )
-    add("--json", action="store_true", help="print a single JSON document on stdout")
+    described = f"directory with {folders} (default: configs)"
+    add("--config-dir", metavar="DIR", default="configs", help=described)
+    value, repeated = "KEY.PATH=VALUE", f"{settings}; may be repeated"
+    add("--set", metavar=value, dest="settings", action="append", default=[], help=repeated)
+    add_json(parser)
     add("--quiet", action="store_true", help="show neither progress nor a summary")

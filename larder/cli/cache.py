@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from larder.cli.arguments import Parser, parser
+from larder.cli.arguments import Parser, add_json, parser
 from larder.cli.output import DONE, print_json, print_text
 from larder.cli.signals import loading
 from larder.errors import printable
@@ -52,9 +52,7 @@ def _parser(prog: str) -> Parser:
     default = "by default where the decorators find it: $LARDER_CACHE, or ~/data/determined"
     for action in (ls, rm):
         action.add_argument("storage", metavar="STORAGE", nargs="?", help=default)
-        action.add_argument(
-            "--json", action="store_true", help="print a single JSON document on stdout"
-        )
+        add_json(action)
     return flags
 
 

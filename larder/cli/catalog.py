@@ -1,80 +1,69 @@
-"""``larder ls``, ``show``, ``diff``, ``du``, ``trace`` and ``lease``: published versions.
+"""Commands that run no batches: ``larder ls``, ``show``, ``diff``, ``du``, ``trace``, ``lease``,
+``advise``, ``card`` and ``emit``.
 
-The commands need a storage and no dataset file. They write nothing there except leases.
+The first six need a storage and no dataset file, and write nothing there except leases.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pkgutil import resolve_name
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from larder.cli.arguments import Parser, add_storage, parser
+from larder.cli.arguments import (
+    Add,
+    Parser,
+    add_dataset,
+    add_name,
+    add_output,
+    add_storage,
+    add_version,
+    parser,
+)
 from larder.cli.output import DONE, print_json, print_text
 from larder.cli.signals import loading
 from larder.errors import printable
 from larder.packages import require
 
-_STORAGE = ("storage", "cluster", "settings", "config_dir")
-_VERSION = "the version is an ID, at least four of its first digits, or a tag (default: latest)"
+if TYPE_CHECKING:
+    from larder.catalog.place import Place
+
+Answer = tuple[Callable[[], dict[str, Any]], Callable[[Mapping[str, Any]], Iterable[str]]]
+"""A function that makes a JSON document, and a function that formats it for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A command that needs a storage alone.
+    """A command that prints an answer.
 
     Attributes:
-        ask: Name of the function below `larder.catalog` that returns the JSON document of a
-            dataset. The function with ``_lines`` after this name formats the document.
-        ask_all: Name of such a function for a whole storage, if the dataset may be left out.
-        of_version: Whether the dataset has a version, ``DATASET@VERSION``.
-        add: Adds further arguments to a parser.
+        adds: Functions that add its arguments to a parser.
+        load: Reads the configuration that the arguments name, and imports the answer.
     """
 
     name: str
     description: str
-    ask: str
-    ask_all: str = ""
-    of_version: bool = True
-    add: Callable[[Parser], None] = lambda _: None
+    adds: tuple[Add, ...]
+    load: Callable[..., Answer]
 
     def main(self, arguments: Sequence[str] | None = None, prog: str = "") -> int:
         """Run the command; returns the exit status."""
-        flags = parser(prog or f"larder {self.name}", self.description)
-        if self.ask_all:
-            help_ = "default: all of the storage"
-            flags.add_argument("dataset", metavar="DATASET", nargs="?", help=help_)
-        elif self.of_version:
-            flags.add_argument("dataset", metavar="DATASET[@VERSION]", help=_VERSION)
-        else:
-            flags.add_argument("dataset", metavar="DATASET", help="name of the dataset")
-        self.add(flags)
-        add_storage(flags)
-        given = vars(flags.parse_args(arguments))
-        where = {name: given.pop(name) for name in _STORAGE}
-        as_json, quiet, dataset = (given.pop(name) for name in ("json", "quiet", "dataset"))
+        flags = parser(prog or f"larder {self.name}", self.description, *self.adds)
+        parameters = vars(flags.parse_args(arguments))
+        as_json, quiet = parameters.pop("json"), parameters.pop("quiet")
         with loading():
             require("prepare")
-            from larder.catalog.place import load_place, load_storage
-
-            ask = f"larder.catalog.{self.ask if dataset else self.ask_all}"
-            answer, lines = resolve_name(ask), resolve_name(f"{ask}_lines")
-        if not dataset:
-            document = answer(load_storage(**where))
-        elif self.ask_all or not self.of_version:
-            document = answer(load_place(dataset, **where), **given)
-        else:
-            name, _, version = dataset.partition("@")
-            document = answer(load_place(name, **where), version or "latest", **given)
+            answer, lines = self.load(**parameters)
+        document = answer()
         keys = document.pop("keys", None)
         if as_json and keys is None:
             print_json(document, hint=DONE)
         elif as_json:
             _print_with_keys(document, keys)
         elif not quiet:
-            print_text("\n".join([*lines(document)]), hint=DONE)
+            print_text("\n".join(lines(document)), hint=DONE)
             for lot in keys or ():
                 print_text("\n".join(map(_key_line, lot)), hint=DONE)
         return 0
@@ -104,6 +93,15 @@ def _key_line(row: Mapping[str, Any]) -> str:
     return line
 
 
+def _add_dataset_or_all(flags: Parser) -> None:
+    flags.add_argument("dataset", metavar="DATASET", nargs="?", help="default: all of the storage")
+
+
+def _add_stored_version(flags: Parser) -> None:
+    which = "the version is an ID, at least four of its first digits, or a tag (default: latest)"
+    flags.add_argument("version", metavar="DATASET[@VERSION]", help=which)
+
+
 def _add_other(flags: Parser) -> None:
     flags.add_argument(
         "after", metavar="VERSION", nargs="?", default="latest", help="the other (default: latest)"
@@ -124,45 +122,164 @@ def _add_lease(flags: Parser) -> None:
     add("--drop", metavar="NAME", action="append", default=[], help="end a lease; may be repeated")
 
 
+def _add_force(flags: Parser) -> None:
+    instead = "replace what the template sets in the place of the data, instead of refusing it"
+    flags.add_argument("--force", action="store_true", help=instead)
+
+
+def _split(address: str) -> tuple[str, str]:
+    """Split DATASET@VERSION."""
+    dataset, _, version = address.partition("@")
+    return dataset, version or "latest"
+
+
+def _stored(address: str, where: Mapping[str, Any]) -> tuple[Place, str]:
+    from larder.catalog.place import load_place
+
+    dataset, version = _split(address)
+    return load_place(dataset, **where), version
+
+
+def _ls(dataset: str | None, **where: Any) -> Answer:
+    from larder.catalog import history
+    from larder.catalog.place import load_place, load_storage
+
+    if dataset is None:
+        return partial(history.list_datasets, load_storage(**where)), history.list_datasets_lines
+    place = load_place(dataset, **where)
+    return partial(history.list_versions, place), history.list_versions_lines
+
+
+def _du(dataset: str | None, **where: Any) -> Answer:
+    from larder.catalog import usage
+    from larder.catalog.place import load_place, load_storage
+
+    if dataset is None:
+        return partial(usage.usage_of_all, load_storage(**where)), usage.usage_of_all_lines
+    return partial(usage.usage, load_place(dataset, **where)), usage.usage_lines
+
+
+def _show(version: str, **where: Any) -> Answer:
+    from larder.catalog.contents import show, show_lines
+
+    return partial(show, *_stored(version, where)), show_lines
+
+
+def _diff(version: str, after: str, *, keys: bool, **where: Any) -> Answer:
+    from larder.catalog.difference import diff, diff_lines
+
+    return partial(diff, *_stored(version, where), after, keys), diff_lines
+
+
+def _trace(version: str, key: str, to: str | None, **where: Any) -> Answer:
+    from larder.catalog.trace import trace, trace_lines
+
+    return partial(trace, *_stored(version, where), key, to), trace_lines
+
+
+def _lease(
+    dataset: str,
+    version: str | None,
+    holder: str | None,
+    days: int,
+    drop: Sequence[str],
+    **where: Any,
+) -> Answer:
+    from larder.catalog.leasing import lease, lease_lines
+    from larder.catalog.place import load_place
+
+    return partial(lease, load_place(dataset, **where), version, holder, days, drop), lease_lines
+
+
+def _advise(**flags: Any) -> Answer:
+    from larder.pipeline.advise import advise, advise_lines
+    from larder.pipeline.settings import load_settings
+
+    return partial(advise, partial(load_settings, **flags)), advise_lines
+
+
+def _card(version: str, **flags: Any) -> Answer:
+    require("card")
+    from larder.card.draw import card, card_lines
+    from larder.pipeline.settings import load_settings
+
+    dataset, version = _split(version)
+    return partial(card, load_settings(dataset, **flags, reads_source=False), version), card_lines
+
+
+def _emit(version: str, *, force: bool, **flags: Any) -> Answer:
+    from larder.pipeline.emit import emit, emit_lines
+    from larder.pipeline.settings import load_settings
+
+    dataset, version = _split(version)
+    settings = load_settings(dataset, **flags, reads_source=False, replaces=force)
+    return partial(emit, settings, version), emit_lines
+
+
 LS = Question(
     "ls",
     "List the datasets of a storage, or the versions of one: since when there are, how large they\n"
     "are, which tags name them, and what changed with each.",
-    "history:list_versions",
-    "history:list_datasets",
+    (_add_dataset_or_all, add_storage),
+    _ls,
 )
 DU = Question(
     "du",
     "Count the bytes of a storage by dataset, or of a dataset by place, version and segment.",
-    "usage:usage",
-    "usage:usage_of_all",
+    (_add_dataset_or_all, add_storage),
+    _du,
 )
 DIFF = Question(
     "diff",
     "Compare two versions of a dataset: which samples were added, removed, changed, relabelled or\n"
     "moved between splits. Segments that both have are not compared.",
-    "difference:diff",
-    add=_add_other,
+    (_add_stored_version, _add_other, add_storage),
+    _diff,
 )
 SHOW = Question(
     "show",
     "Show a version: splits, classes, segments, files, where it comes from, and which runs\n"
     "published it or moved a tag to it.",
-    "contents:show",
+    (_add_stored_version, add_storage),
+    _show,
 )
 TRACE = Question(
     "trace",
     "Follow a sample of a version: its shard and offset, the objects that it was packed from, its\n"
     "class, and since which version it is the same. loader.keys(epoch, batch) names the samples\n"
     "of a batch of training.",
-    "trace:trace",
-    add=_add_key,
+    (_add_stored_version, _add_key, add_storage),
+    _trace,
 )
 LEASE = Question(
     "lease",
     "Keep a version from being cleaned for some days, or end that. Without VERSION and --drop,\n"
     "show all leases: those of emitted configs, of runs in progress, and those that were added.",
-    "leasing:lease",
-    of_version=False,
-    add=_add_lease,
+    (add_name, _add_lease, add_storage),
+    _lease,
+)
+ADVISE = Question(
+    "advise",
+    "Show how training could reach a dataset: every delivery, the rules that speak for or against\n"
+    "it, when training could start, and what it moves, costs and needs. Of the version that\n"
+    "latest names, or else of the plan of a run, for which the source is listed. Nothing is\n"
+    "written.",
+    (add_dataset,),
+    _advise,
+)
+CARD = Question(
+    "card",
+    "Draw the data card of a published version again: one HTML page with its splits, classes,\n"
+    "sizes, some samples and where it comes from. It is written to versions/ID/card/ in the\n"
+    "storage.",
+    (add_version,),
+    _card,
+)
+EMIT = Question(
+    "emit",
+    "Write the experiment config of a published version, as the run that prepared it did: for\n"
+    "another cluster that sees the same storage, another template, or an older version. Nothing\n"
+    "is prepared, and the source is not read.",
+    (add_version, add_output, _add_force),
+    _emit,
 )

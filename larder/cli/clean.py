@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from larder.cli.arguments import Parser, add_plan, stored_parser
+from larder.cli.arguments import Parser, add_name, add_plan, add_storage
 from larder.cli.command import Command, Operation
 
 _DESCRIPTION = """\
@@ -16,34 +16,21 @@ done.\
 """
 
 
-def _parser(prog: str) -> Parser:
-    result = stored_parser(prog, _DESCRIPTION)
-    add = result.add_argument
-    add(
-        "--keep", metavar="N", type=int, required=True, help="keep the N newest versions, 1 or more"
-    )
-    add(
-        "--older-than", metavar="TIME", default="0h", help="of the others, those older, such as 30d"
-    )
-    add("--grace", metavar="TIME", default="24h", help="between announcing and deleting (24h)")
-    add(
-        "--mirror",
-        action="store_true",
-        help="also delete mirrored objects that no version was made from that stays, if they are"
-        " in the source, too, or the dataset file excludes them",
-    )
-    add_plan(result)
-    return result
+def _add_policy(parser: Parser) -> None:
+    add = parser.add_argument
+    keep = "number of the newest versions to keep, 1 or more"
+    add("--keep", metavar="N", type=int, required=True, help=keep)
+    older = "delete only versions older than this, such as 30d (default: 0h)"
+    add("--older-than", metavar="TIME", default="0h", help=older)
+    grace = "time between announcing and deleting (default: 24h)"
+    add("--grace", metavar="TIME", default="24h", help=grace)
+    mirror = "also delete mirrored objects that no remaining version was made from, if they are in"
+    unless = " the source, too, or the dataset file excludes them"
+    add("--mirror", action="store_true", help=mirror + unless)
 
 
 def _operation(
-    dataset: str,
-    keep: int,
-    older_than: str = "0h",
-    grace: str = "24h",
-    *,
-    mirror: bool = False,
-    **where: Any,
+    dataset: str, keep: int, older_than: str, grace: str, *, mirror: bool, **where: Any
 ) -> Operation:
     from larder.catalog.clean import CleanSettings, clean, clean_lines
     from larder.catalog.due import read_policy
@@ -58,4 +45,4 @@ def _operation(
     return Operation(1, compose, clean_lines, clean_lines, *batches)
 
 
-CLEAN = Command("clean", _parser, _operation)
+CLEAN = Command("clean", _DESCRIPTION, (add_name, _add_policy, add_storage, add_plan), _operation)

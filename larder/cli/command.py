@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from larder.cli.arguments import Parser
+from larder.cli.arguments import Add, Parser, parser
 from larder.cli.exit import error_fields, tell_failures
 from larder.cli.output import DONE, print_json, print_text, tell
 from larder.cli.signals import interruptible, loading
@@ -88,23 +88,31 @@ def run_here(
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command whose flags are the parameters of an operation, and of the flow of the same name.
+    """A command that runs an operation, and the description of its parameters.
+
+    The arguments of its parser are the parameters of the operation, and the fields in the form of
+    the flow of the same name.
 
     Attributes:
-        parser: Makes its parser, for a program's name.
+        adds: Functions that add its arguments to a parser.
         operation: Makes the operation from the configuration that the parameters name.
     """
 
     name: str
-    parser: Callable[[str], Parser]
+    description: str
+    adds: tuple[Add, ...]
     operation: Callable[..., Operation]
+
+    def parser(self, prog: str = "") -> Parser:
+        """Make its parser, for a program's name."""
+        return parser(prog or f"larder {self.name}", self.description, *self.adds)
 
     def main(
         self, arguments: Sequence[str] | None = None, prog: str = "", *, run: Run = run_here
     ) -> int:
         """Run it; returns the exit status."""
         started = time.monotonic()
-        namespace = self.parser(prog or f"larder {self.name}").parse_args(arguments)
+        namespace = self.parser(prog).parse_args(arguments)
         parameters = {
             name: value for name, value in vars(namespace).items() if name not in _OF_OUTPUT
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from larder.cli.arguments import Parser, places_parser
+from larder.cli.arguments import Parser, add_places
 from larder.cli.command import Command, Operation
 
 _COPY = """\
@@ -20,47 +20,38 @@ would be deleted than --max-delete allows.\
 """
 
 
-def _copy_parser(prog: str) -> Parser:
-    parser = places_parser(prog, _COPY)
+def _add_verify(parser: Parser) -> None:
+    described = "how copies are checked: digest or size (default: copy.verify, which is digest)"
+    parser.add_argument("--verify", metavar="HOW", help=described)
+
+
+def _add_max_delete(parser: Parser) -> None:
+    described = "delete nothing if it would be more than N objects (default: 1,000, and at most 10"
     parser.add_argument(
-        "--verify",
-        metavar="HOW",
-        help="how copies are checked: digest or size (default: copy.verify, which is digest)",
+        "--max-delete", metavar="N", type=int, help=f"{described} percent of the copies)"
     )
-    return parser
 
 
-def _prune_parser(prog: str) -> Parser:
-    parser = places_parser(prog, _PRUNE)
-    parser.add_argument(
-        "--max-delete",
-        metavar="N",
-        type=int,
-        help="delete at most N objects (default: 1,000, and at most 10 percent of the copies)",
-    )
-    return parser
-
-
-def _copy(**parameters: Any) -> Operation:
+def _copy(**flags: Any) -> Operation:
     from larder.copy.copy_report import copy_lines
     from larder.copy.copy_settings import load_copy_settings
     from larder.copy.run import copy
 
-    settings = load_copy_settings(**parameters)
+    settings = load_copy_settings(**flags)
     batches = settings.runner, settings.storage, settings.limits.memory, settings.source
     return Operation(settings.workers, partial(copy, settings), copy_lines, copy_lines, *batches)
 
 
-def _prune(max_delete: int | None = None, **parameters: Any) -> Operation:
+def _prune(max_delete: int | None, **flags: Any) -> Operation:
     from larder.config.models.copying import RunnerConfig
     from larder.copy.copy_settings import load_copy_settings
     from larder.copy.prune import PruneSettings, prune, prune_lines
 
-    places = load_copy_settings(**parameters)
+    places = load_copy_settings(**flags)
     compose = partial(prune, PruneSettings(places, max_delete))
     batches = RunnerConfig(), places.storage, places.limits.memory
     return Operation(1, compose, prune_lines, prune_lines, *batches)
 
 
-COPY = Command("copy", _copy_parser, _copy)
-PRUNE = Command("prune", _prune_parser, _prune)
+COPY = Command("copy", _COPY, (add_places, _add_verify), _copy)
+PRUNE = Command("prune", _PRUNE, (add_places, _add_max_delete), _prune)

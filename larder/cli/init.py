@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from shlex import quote
 
-from larder.cli.arguments import parser
+from larder.cli.arguments import add_json, parser
 from larder.cli.output import print_json, print_text
 from larder.config.urls import directory
 from larder.disk import disk_errors, read_file, write_file
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "larder init") -> i
         help="where to write configs/ (default: .)",
     )
     add("--force", action="store_true", help="replace files that differ")
-    add("--json", action="store_true", help="print a single JSON document on stdout")
+    add_json(flags)
     namespace = flags.parse_args(arguments)
     base = directory(namespace.dir, "DIR")
     folder = base / FOLDER

@@ -21,15 +21,17 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "advise": Entry("larder.cli.advise", "show how training could reach a dataset, and why"),
+    "advise": Entry(
+        "larder.cli.catalog:ADVISE", "show how training could reach a dataset, and why"
+    ),
     "cache": Entry("larder.cli.cache", "list and remove the caches of decorated functions"),
-    "card": Entry("larder.cli.card", "draw the data card of a published version"),
+    "card": Entry("larder.cli.catalog:CARD", "draw the data card of a published version"),
     "clean": Entry("larder.cli.clean:CLEAN", "delete versions, and what only they need"),
     "compact": Entry("larder.cli.prepare:COMPACT", "put all samples of a dataset into one segment"),
     "copy": Entry("larder.cli.copy:COPY", "copy what is missing from a source to a storage"),
     "diff": Entry("larder.cli.catalog:DIFF", "compare two versions of a dataset"),
     "du": Entry("larder.cli.catalog:DU", "count the bytes of datasets, versions and segments"),
-    "emit": Entry("larder.cli.emit", "write the experiment config of a published version"),
+    "emit": Entry("larder.cli.catalog:EMIT", "write the experiment config of a published version"),
     "init": Entry("larder.cli.init", "write a configs folder with examples"),
     "lease": Entry("larder.cli.catalog:LEASE", "keep a version from being cleaned for some days"),
     "ls": Entry("larder.cli.catalog:LS", "list the datasets of a storage, or versions of one"),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
+from typing import Any
 
-from larder.cli.arguments import Parser, add_output, add_plan, dataset_parser
+from larder.cli.arguments import add_dataset, add_output, add_plan
 from larder.cli.command import Command, Operation
 
 _PREPARE = """\
@@ -19,34 +18,13 @@ Prepare a dataset as a version of one segment, without omitted rows. What has no
 from the shards of the current version, not from the source. Classes keep their numbers. The current
 version remains as it is; training that uses it is not disturbed.\
 """
+_ARGUMENTS = (add_dataset, add_plan, add_output)
 
 
-def _parser(prog: str, description: str) -> Parser:
-    parser = dataset_parser(prog, description)
-    add_plan(parser)
-    add_output(parser)
-    return parser
-
-
-def _operation(
-    dataset: str,
-    cluster: str = "local",
-    *,
-    settings: Sequence[str] = (),
-    config_dir: str = "configs",
-    output: str | None = None,
-    compact: bool,
-) -> Operation:
+def _operation(**flags: Any) -> Operation:
     from larder.pipeline.settings import load_settings
 
-    loaded = load_settings(
-        dataset,
-        cluster,
-        config_dir=Path(config_dir),
-        settings=settings,
-        output=Path(output) if output else None,
-        compact=compact,
-    )
+    loaded = load_settings(**flags)
     # Only now, so that invalid input is refused before slow imports.
     from larder.card.prepare import prepare_with_card
     from larder.pipeline.planning.plan_report import plan_lines
@@ -58,9 +36,5 @@ def _operation(
     return Operation(loaded.workers, compose, run_lines, plan_lines, *batches)
 
 
-PREPARE = Command(
-    "prepare", partial(_parser, description=_PREPARE), partial(_operation, compact=False)
-)
-COMPACT = Command(
-    "compact", partial(_parser, description=_COMPACT), partial(_operation, compact=True)
-)
+PREPARE = Command("prepare", _PREPARE, _ARGUMENTS, _operation)
+COMPACT = Command("compact", _COMPACT, _ARGUMENTS, partial(_operation, compact=True))

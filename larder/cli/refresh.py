@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
+from typing import Any
 
-from larder.cli.arguments import Parser, add_cluster, parser
+from larder.cli.arguments import Parser, add_cluster
 from larder.cli.command import Command, Operation
 
 _DESCRIPTION = """\
@@ -15,38 +16,24 @@ that fails stops no other; the exit status says that one did.\
 """
 
 
-def _parser(prog: str) -> Parser:
-    result = parser(prog, _DESCRIPTION)
-    result.add_argument(
-        "datasets",
-        metavar="DATASET",
-        nargs="*",
-        help="CONFIG_DIR/datasets/DATASET.yaml (default: all)",
-    )
-    add_cluster(result)
-    return result
+def _add_datasets(parser: Parser) -> None:
+    described = "names of files in configs/datasets (default: all)"
+    parser.add_argument("datasets", metavar="DATASET", nargs="*", default=[], help=described)
 
 
-def _operation(
-    datasets: Sequence[str] = (),
-    cluster: str = "local",
-    *,
-    settings: Sequence[str] = (),
-    config_dir: str = "configs",
-) -> Operation:
-    import os
-
+def _operation(datasets: Sequence[str], **flags: Any) -> Operation:
     from larder.card.prepare import prepare_with_card
     from larder.config.load import load_cluster, names
     from larder.config.located import located
+    from larder.config.urls import directory
     from larder.jobs.runner import workers
     from larder.pipeline.refresh import refresh, refresh_lines
     from larder.pipeline.settings import load_settings
 
-    folder = Path(config_dir)
-    described = load_cluster(folder, cluster, settings, os.environ)
-    load = partial(load_settings, cluster=cluster, config_dir=folder, settings=settings)
-    loaders = {name: partial(load, name) for name in datasets or names(folder, "datasets")}
+    folder = directory(flags["config_dir"], "--config-dir")
+    described = load_cluster(folder, flags["cluster"], flags["settings"], os.environ)
+    chosen = datasets or names(folder, "datasets")
+    loaders = {name: partial(load_settings, name, **flags) for name in chosen}
     count = workers(described.runner, described.copy_)
     compose = partial(refresh, loaders, run=prepare_with_card)
     storage = located(described.storage, os.environ, "cluster.storage.url")
@@ -54,4 +41,4 @@ def _operation(
     return Operation(count, compose, refresh_lines, refresh_lines, *batches)
 
 
-REFRESH = Command("refresh", _parser, _operation)
+REFRESH = Command("refresh", _DESCRIPTION, (_add_datasets, add_cluster), _operation)

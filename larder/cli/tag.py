@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from larder.cli.arguments import Parser, stored_parser
+from larder.cli.arguments import Parser, add_name, add_storage
 from larder.cli.command import Command, Operation
 
 _DESCRIPTION = """\
@@ -15,34 +15,26 @@ when it was moved, from where, and by which run.\
 """
 
 
-def _parser(prog: str) -> Parser:
-    result = stored_parser(prog, _DESCRIPTION)
-    add = result.add_argument
+def _add_tag(parser: Parser) -> None:
+    add = parser.add_argument
     add("name", metavar="NAME", help="the tag, such as latest")
     add("version", metavar="VERSION", nargs="?", help="an ID, its first digits, or a tag")
     add("--delete", action="store_true", help="delete the tag; its version stays")
     add("--history", action="store_true", help="list how the tag was moved, the newest first")
-    pins = result.add_mutually_exclusive_group()
-    pins.add_argument(
-        "--pin",
-        action="store_true",
-        default=None,
-        help="from now on only this command moves the tag",
-    )
-    pins.add_argument(
-        "--unpin", action="store_false", dest="pin", help="from now on runs move it again"
-    )
-    return result
+    pins = parser.add_mutually_exclusive_group()
+    pin, unpin = "from now on runs leave the tag where it is", "from now on runs move it again"
+    pins.add_argument("--pin", action="store_true", default=None, help=pin)
+    pins.add_argument("--unpin", action="store_false", dest="pin", help=unpin)
 
 
 def _operation(
     dataset: str,
     name: str,
-    version: str | None = None,
+    version: str | None,
     *,
-    delete: bool = False,
-    pin: bool | None = None,
-    history: bool = False,
+    delete: bool,
+    history: bool,
+    pin: bool | None,
     **where: Any,
 ) -> Operation:
     from larder.catalog.place import load_place
@@ -55,4 +47,4 @@ def _operation(
     return Operation(1, compose, tag_lines, tag_lines, *batches)
 
 
-TAG = Command("tag", _parser, _operation)
+TAG = Command("tag", _DESCRIPTION, (add_name, _add_tag, add_storage), _operation)

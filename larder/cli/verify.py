@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from larder.cli.arguments import Parser, dataset_parser
+from larder.cli.arguments import Parser, add_dataset
 from larder.cli.command import Command, Operation
 from larder.errors import ConfigError
 
@@ -22,59 +20,28 @@ replaced if it has the same bytes as were published; what was in its place is ke
 """
 
 
-def _parser(prog: str) -> Parser:
-    parser = dataset_parser(prog, _DESCRIPTION)
-    parser.add_argument(
-        "--version",
-        metavar="ID|TAG",
-        default="latest",
-        help="the version, by its ID, the first digits of that, or a tag (default: latest)",
-    )
-    parser.add_argument(
-        "--sample",
-        metavar="PERCENT",
-        type=float,
-        help="read only so much of the shards and caches, chosen at random: at least one shard of "
-        "each split; everything small is always read",
-    )
-    parser.add_argument(
-        "--seed",
-        metavar="N",
-        type=int,
-        help="choose the same files as the run that reported this seed",
-    )
-    parser.add_argument(
-        "--repair",
-        action="store_true",
-        help="make again what is damaged, to the same bytes, and with --version ID a lost tag"
-        " `latest`; not with --sample",
-    )
-    return parser
+def _add(parser: Parser) -> None:
+    add = parser.add_argument
+    version = "the version: its ID, the first digits of that, or a tag (default: latest)"
+    add("--version", metavar="ID|TAG", default="latest", help=version)
+    sample = "read only this percentage of the shards and caches, chosen at random: at least one"
+    always = " shard of each split; everything small is always read"
+    add("--sample", metavar="PERCENT", type=float, help=sample + always)
+    seed = "choose the same files as the run that reported this seed"
+    add("--seed", metavar="N", type=int, help=seed)
+    repair = "make again what is damaged, to the same bytes, and with --version ID a lost tag"
+    add("--repair", action="store_true", help=f"{repair} `latest`; not with --sample")
 
 
 def _operation(
-    dataset: str,
-    cluster: str = "local",
-    *,
-    settings: Sequence[str] = (),
-    config_dir: str = "configs",
-    version: str = "latest",
-    sample: float | None = None,
-    seed: int | None = None,
-    repair: bool = False,
+    version: str, sample: float | None, seed: int | None, *, repair: bool, **flags: Any
 ) -> Operation:
     if seed is not None and sample is None:
         hint = "leave it out, or add --sample 5: without it everything is read"
         raise ConfigError("config.invalid_flag", "--seed needs --sample", hint=hint)
     from larder.pipeline.settings import load_settings
 
-    loaded = load_settings(
-        dataset,
-        cluster,
-        config_dir=Path(config_dir),
-        settings=settings,
-        reads_source=repair,
-    )
+    loaded = load_settings(**flags, reads_source=repair)
     from larder.verify.run import VerifySettings, verify
     from larder.verify.verify_report import verify_lines
 
@@ -90,4 +57,4 @@ def _compose(execute: Execute, runner: Runner, *, start: Start | None = None) ->
     return start(execute) if start else execute(runner)
 
 
-VERIFY = Command("verify", _parser, _operation)
+VERIFY = Command("verify", _DESCRIPTION, (add_dataset, _add), _operation)

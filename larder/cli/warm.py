@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from larder.cli.arguments import parser
+from larder.cli.arguments import add_json, parser
 from larder.cli.output import DONE, print_json, print_text
 from larder.cli.signals import loading
 
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "larder warm") -> i
         help="as for larder.open: STORAGE/larder/NAME, with @ID or @TAG, or the URL of a version",
     )
     flags.add_argument("--to", metavar="DIR", required=True, help="where to; made if needed")
-    flags.add_argument("--json", action="store_true", help="print a single JSON document on stdout")
+    add_json(flags)
     namespace = flags.parse_args(arguments)
     with loading():
         import larder

@@ -379,14 +379,14 @@ def resolve_url(url: str, base: Path) -> str:
     return os.path.abspath(base / _at_home(Path(url)))
 
 
-def directory(path: Path, flag: str) -> Path:
+def directory(path: str | Path, flag: str) -> Path:
     """Return the directory of this machine that a flag names, with ``~`` expanded.
 
     A shell expands it in ``--output ~/x``, but not in ``--output=~/x``. Relative paths stay
     relative. The URL of a store is refused, and so is a path with credentials, which would become
     part of names.
     """
-    hint = "name a directory of this machine"
+    path, hint = Path(path), "name a directory of this machine"
     if holds_url_with_credentials(str(path)):
         raise ConfigError("config.secret", NO_CREDENTIALS, where=flag, hint=hint)
     if _STORE.match(str(path)):

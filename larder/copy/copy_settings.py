@@ -175,7 +175,7 @@ def load_copy_settings(
     ``source``, ``storage``, ``copy`` and ``runner`` as ``key.path=value``. Refused if one place is
     inside the other (``config.overlap``).
     """
-    folder = directory(Path(config_dir), "--config-dir")
+    folder = directory(config_dir, "--config-dir")
     described = None
     if cluster:
         from larder.config.load import load_cluster

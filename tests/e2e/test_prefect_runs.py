@@ -160,7 +160,7 @@ from unittest import mock
 from flows.prepare import prepare
 form = json.loads(sys.argv[1])
 with suppress(Exception):
-    prepare(**form)
+    prepare(form["dataset"], advanced=form["advanced"])
 with mock.patch("flows.runs.flow_run.pool_for", side_effect=ValueError("a mistake of ours")):
     prepare(**{**form, "advanced": {}})
 """

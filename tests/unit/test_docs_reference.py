@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, Tag
 
-from larder.cli.arguments import dataset_parser
+from larder.cli.arguments import add_dataset, parser
 from larder.cli.copy import COPY, PRUNE
 from larder.cli.display import STAGES
 from larder.cli.verify import VERIFY
@@ -214,16 +214,16 @@ def test_every_warning_of_a_plan_is_there_with_its_meaning():
 
 
 def test_every_flag_is_there_and_the_exit_statuses_agree_with_help():
-    parser = dataset_parser("x", "x")
+    shared = parser("x", "x", add_dataset)
     stated = {row[0].strip("`").split()[0] for row in rows("cli.md", "## Flags that all share")}
-    assert stated == _flags(parser)
-    help_text = parser.format_help()
+    assert stated == _flags(shared)
+    help_text = shared.format_help()
     for status, meaning in rows("cli.md", "## Exit status"):
         assert f"  {status:<4} {meaning}\n" in help_text
 
 
-def _flags(parser: argparse.ArgumentParser) -> set[str]:
-    return {flag for flag in parser._option_string_actions if flag.startswith("--")} - {"--help"}
+def _flags(of: argparse.ArgumentParser) -> set[str]:
+    return {flag for flag in of._option_string_actions if flag.startswith("--")} - {"--help"}
 
 
 def test_the_flags_of_copies_are_there():
@@ -236,7 +236,7 @@ def test_the_flags_of_copies_are_there():
 
 def test_the_flags_of_verifications_are_there():
     stated = {row[0].strip("`").split()[0] for row in rows("cli.md", "## verify")}
-    assert stated | _flags(dataset_parser("x", "x")) == _flags(VERIFY.parser("x"))
+    assert stated | _flags(parser("x", "x", add_dataset)) == _flags(VERIFY.parser("x"))
 
 
 def test_the_stages_shown_are_those_described():

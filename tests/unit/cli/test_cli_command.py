@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from larder.cli.arguments import dataset_parser
+from larder.cli.arguments import add_dataset, parser
 from larder.cli.exit import run
 from larder.errors import (
     ConfigError,
@@ -24,10 +24,11 @@ from tests.support.processes import CHECKOUT
 
 SCRIPT = """
 import sys
-from larder.cli.arguments import dataset_parser
+from larder.cli.arguments import add_dataset, parser
 from larder.cli.exit import run
 from larder.cli.output import print_text
-sys.exit(run(lambda: print_text(str(dataset_parser("flows.x", "Do x.").parse_args())) or 0))
+flags = parser("flows.x", "Do x.", add_dataset)
+sys.exit(run(lambda: print_text(str(flags.parse_args())) or 0))
 """
 
 
@@ -44,7 +45,7 @@ def raising(error: BaseException) -> Callable[[], int]:
 )
 def test_wrong_flags_are_refused(arguments):
     with larder_error("config.invalid_flag"):
-        dataset_parser("python -m flows.x", "Do x.").parse_args(arguments)
+        parser("python -m flows.x", "Do x.", add_dataset).parse_args(arguments)
 
 
 @pytest.mark.parametrize(

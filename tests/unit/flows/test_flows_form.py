@@ -162,7 +162,7 @@ def test_a_form_says_what_the_command_line_says_and_can_be_sent_again(
 ):
     namespace = vars(command.parser("it").parse_args(arguments.split()))
     parameters = {k: v for k, v in namespace.items() if k not in ("plan", "json", "quiet")}
-    form = form_of(flow, parameters)
+    form = form_of(parameters)
     validate(form, schemas[flow.name], raise_on_error=True)
     run = command_parameters(flow.validate_parameters(form))
     run.pop("plan", None)

@@ -1,0 +1,52 @@
+"""The form of a flow: its fields are the arguments of the command of the same name."""
+
+from importlib import import_module
+from pkgutil import resolve_name
+from typing import Any
+
+import pytest
+from prefect import Flow
+from prefect.deployments.runner import RunnerDeployment
+from prefect.utilities.callables import get_call_parameters, parameter_schema
+
+from larder.cli.command import Command
+from larder.cli.main import COMMANDS
+
+FLOWS = {
+    name: command
+    for name, entry in COMMANDS.items()
+    if isinstance(command := resolve_name(entry.command), Command)
+}
+
+
+def flow_named(name: str) -> Flow[..., Any]:
+    flow: Flow[..., Any] = getattr(import_module(f"flows.{name}"), name)
+    return flow
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_a_form_has_the_arguments_of_the_command(name):
+    arguments = FLOWS[name].parser().parameters()
+    schema = parameter_schema(flow_named(name).fn)
+    advanced = schema.definitions["Advanced"]["properties"]
+    newer = {field for field in advanced if field.startswith("other_")}
+    main = {field: each for field, each in schema.properties.items() if field != "advanced"}
+    assert {*main, *advanced} - newer == arguments.keys()
+    assert newer == {
+        f"other_{field}" for field in ("dataset", "datasets", "cluster") if field in main
+    }
+    for field, each in (main | advanced).items():
+        if field not in newer:
+            assert each["description"].lower() == f"{arguments[field].help}.".lower()
+            assert each.get("default") in (arguments[field].default, "")
+    required = {field for field, each in arguments.items() if each.required}
+    assert set(schema.required or ()) == required
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_a_flow_is_called_and_deployed_like_any_other_function(name):
+    flow = flow_named(name)
+    required = flow.parameters.required or []
+    parameters = get_call_parameters(flow.fn, tuple(required), {})
+    assert [parameters[field] for field in required] == required
+    assert RunnerDeployment.from_flow(flow, "mine").entrypoint == f"flows/{name}.py:{name}"
