@@ -80,6 +80,10 @@ class Pace:
             pace.count = max(1, min(pace.count, most // AHEAD, usable_cores()))
         return pace
 
+    def widen(self) -> None:
+        """Use at least as many threads as a copy begins with whose steps have one request each."""
+        self.count = max(self.count, min(self._most, _FIRST_THREADS))
+
     @property
     def ahead(self) -> int:
         """Number of requests per thread, so that all threads together have at most ``most``."""

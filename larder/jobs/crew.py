@@ -113,7 +113,7 @@ class Crew:
             return Crew(1)
         seconds = division.row_seconds(job) * sum(batch.rows for batch in batches)
         seconds += _BYTE_SECONDS * sum(batch.bytes for batch in batches)
-        cores = division.cores
+        cores = division.cores  # that threads keep busy, which processes have to exceed
         return Crew(count if saves_time(seconds / cores, count / cores) else 1)
 
     def __init__(self, count: int) -> None:

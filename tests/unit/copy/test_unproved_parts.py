@@ -1,6 +1,7 @@
 """Parts for a server whose etags are the MD5s of whole objects: only these are compared."""
 
 import os
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def test_parts_of_later_objects_have_no_md5_and_the_objects_are_proved(
     hashed, copied = [], {}
     send = s3_bucket.S3Bucket.send
 
-    def noted(bucket, method, call, **options):
+    def noted(bucket: Any, method: str, call: Any, **options: Any) -> Any:
         if "partNumber" in (options.get("query") or {}):
             hashed.append((call.key, options["md5"] is not None))
         return send(bucket, method, call, **options)
