@@ -111,7 +111,7 @@ class S3Upload(Upload):
 
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
         server, md5 = self._server, None
-        # Without a known MD5, the caller computes that of the content if the etag will be compared.
+        # If no MD5 is known, the caller hashes the content to compare it with the etag.
         optimistic = server.whole_md5 if self._md5 is None else server.whole_md5 is not False
         if not (server.repeats_checksum or optimistic or self._signed):
             md5 = digest_of("md5", pieces)
