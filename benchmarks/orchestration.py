@@ -37,7 +37,7 @@ import numpy as np
 
 from benchmarks.harness import Figure, alternate, arguments_parser, document, say, settle, table
 from flows.runs.configure import DEFAULTS
-from larder.demo.digits import main as make_digits
+from larder.demo.digits import write_digits
 from tests.support.servers import free_port, server_process
 
 ROOT = Path(__file__).parents[1]
@@ -176,7 +176,7 @@ def make_files(folder: Path, count: int) -> None:
 def run(lab: Lab, runs: int, count: int, jobs: Sequence[str]) -> list[Figure]:
     found = []
     if "digits" in jobs:
-        make_digits([str(lab.folder / "data/source/digits")])
+        write_digits(lab.folder / "data/source/digits")
         found += digits(lab, runs)
     if "files" in jobs:
         make_files(lab.folder / "source", count)

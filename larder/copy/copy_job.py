@@ -165,7 +165,8 @@ def _object_seconds(job: CopyJob) -> float:
     return 0.15e-3 if is_local(job.route.source, job.route.storage) else 0.4e-3
 
 
-@divided(copy_units, merge_reports, _object_seconds, "mirror")
+# Half of an object's time is hashing and system calls, which do not hold the interpreter lock.
+@divided(copy_units, merge_reports, _object_seconds, "mirror", cores=2)
 def copy_objects(
     job: CopyJob, batch: CopyBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:

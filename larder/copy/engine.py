@@ -72,9 +72,7 @@ def copy_batch(
             step()
         ended()
 
-    def look_up() -> None:
-        progress.advance("mirror")
-
+    look_up = partial(progress.advance, "mirror")
     pace = Pace.begin(limits.concurrency, ahead=batch.takes_several)
     steps: Iterable[_Work] = batch.steps(objects, pace)
     try:
@@ -135,8 +133,10 @@ class _Batch:
 
     def steps(self, objects: Iterable[ObjectInfo], pace: Pace) -> Iterator[_Work]:
         """Yield the steps of all objects: one per part if large, one for several if small."""
-        for infos in self._together(objects):
+        for number, infos in enumerate(self._together(objects)):
             info = infos[0]
+            if not number and len(infos) == 1:
+                pace.widen()  # probably none of the objects is small
             if len(infos) > 1:
                 yield partial(self._copy_each, infos, pace.ahead)
             elif self._limits.adopt:
@@ -252,10 +252,9 @@ class _Batch:
     def _copy_each(self, infos: Sequence[ObjectInfo], ahead: int) -> None:
         """Copy objects, with ``ahead`` requests in progress."""
         objects = [(info.key, info.size_bytes, info.etag) for info in infos]
-        size_bytes = sum([info.size_bytes for info in infos])
         self._ready()
         with (
-            self._limits.budget.holding(2 * size_bytes),
+            self._limits.budget.holding(2 * sum([info.size_bytes for info in infos])),
             closing(self._source.get_each(objects, ahead)) as contents,
         ):
             fails = False
@@ -308,7 +307,7 @@ class _Batch:
     def again(self, pace: Pace) -> Iterator[_Work]:
         """Yield the steps for which a store failed, to be run several at a time."""
         while self._again:
-            pace.count = max(pace.count, Pace.begin(self._limits.concurrency).count)
+            pace.widen()
             yield self._again.popleft()
 
     def _attempt(self, info: ObjectInfo, step: _Work) -> None:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from larder.machine import usable_cores
 from larder.store.base import AHEAD
 
 _FIRST_THREADS = 8
@@ -70,11 +71,18 @@ class Pace:
 
     @staticmethod
     def begin(most: int, *, ahead: bool = False) -> Pace:
-        """Return the first pace; with few threads if each can have several requests in progress."""
+        """Return the first pace; one thread per core if each can have several requests in progress.
+
+        More threads would wait for the interpreter lock instead of the server.
+        """
         pace = Pace(most, time.monotonic(), time.process_time())
         if ahead:
-            pace.count = max(1, min(pace.count, most // AHEAD))
+            pace.count = max(1, min(pace.count, most // AHEAD, usable_cores()))
         return pace
+
+    def widen(self) -> None:
+        """Use at least as many threads as a copy begins with whose steps have one request each."""
+        self.count = max(self.count, min(self._most, _FIRST_THREADS))
 
     @property
     def ahead(self) -> int:

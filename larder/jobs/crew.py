@@ -41,6 +41,7 @@ class _Division(NamedTuple):
     merge: Callable[[Sequence[Any]], Any]
     row_seconds: Callable[[Any], float]
     stage: str
+    cores: int
 
 
 _divisions: dict[Callable[..., Any], _Division] = {}
@@ -51,6 +52,7 @@ def divided(
     merge: Callable[[Sequence[Any]], Any],
     row_seconds: Callable[[Any], float],
     stage: str,
+    cores: int = 1,
 ) -> Callable[[Step], Step]:
     """Divide the batches of a step among several processes.
 
@@ -61,18 +63,19 @@ def divided(
         row_seconds: Takes a job. Returns about how many seconds a process is busy with an object or
             sample, besides moving its bytes.
         stage: The stage whose progress the step reports.
+        cores: Number of cores that the threads of one process keep busy.
 
     Batches have ``rows``, ``bytes`` and a ``name``.
     """
 
     def register(step: Step) -> Step:
-        _divisions[step] = _Division(units, merge, row_seconds, stage)
+        _divisions[step] = _Division(units, merge, row_seconds, stage, cores)
         return step
 
     return register
 
 
-def saves_time(seconds: float, count: int) -> bool:
+def saves_time(seconds: float, count: float) -> bool:
     """Whether ``count`` processes save more than their start time.
 
     ``seconds`` is the time of the work in a single process.
@@ -107,7 +110,8 @@ class Crew:
             return Crew(1)
         seconds = division.row_seconds(job) * sum(batch.rows for batch in batches)
         seconds += _BYTE_SECONDS * sum(batch.bytes for batch in batches)
-        return Crew(count if saves_time(seconds, count) else 1)
+        cores = division.cores  # that threads keep busy, which processes have to exceed
+        return Crew(count if saves_time(seconds / cores, count / cores) else 1)
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import regex
-
 from larder.errors import ConfigError
 
 SECONDS = 5.0
@@ -20,6 +18,8 @@ class KeyPattern:
     """A valid regular expression whose first group tells something about a sample."""
 
     def __init__(self, text: str, option: str) -> None:
+        import regex  # takes milliseconds, and few datasets have a pattern
+
         self._search = regex.compile(text).search
         self._option = option
 

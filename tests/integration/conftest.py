@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +47,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         begin(process, together)
         pids.append(process.process.pid)
 
-    monkeypatch.setattr(crew, "_START_SECONDS", 0)
+    monkeypatch.setattr(crew, "_START_SECONDS", -math.inf)
     monkeypatch.setattr(crew, "_LEAST_UNIT_BYTES", 1)
     monkeypatch.setattr(processes.Process, "__init__", noted)
     return pids

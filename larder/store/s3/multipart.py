@@ -7,8 +7,8 @@ Proofs that a part has arrived::
 
     the answer repeats its CRC32C                       the server has compared it (AWS)
     its etag is the MD5 of the bytes                    computed if the server does not repeat it
-    the etag of the object is the MD5 of its content    some servers, such as rclone: if the MD5 is
-                                                        known, nothing is computed
+    the etag of the object is the MD5 of its content    some servers, such as rclone: nothing is
+                                                        computed for a part
 
 A server may still assemble the parts wrongly. The etag of the object proves their order if it is
 made of the parts' etags or is the MD5 of the content. The server's checksum of the whole proves it
@@ -111,7 +111,8 @@ class S3Upload(Upload):
 
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
         server, md5 = self._server, None
-        optimistic = self._md5 is not None and server.whole_md5 is not False
+        # If no MD5 is known, the caller hashes the content to compare it with the etag.
+        optimistic = server.whole_md5 if self._md5 is None else server.whole_md5 is not False
         if not (server.repeats_checksum or optimistic or self._signed):
             md5 = digest_of("md5", pieces)
         with self._bucket.send(
