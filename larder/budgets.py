@@ -18,9 +18,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def batches_at_once(workers: int, memory_bytes: int) -> int:
-    """Limit ``workers`` to the batches whose streams fit in memory, but at least 1."""
-    return min(workers, max(1, memory_bytes // STREAM_BYTES))
+def batches_at_once(count: int, memory_bytes: int) -> int:
+    """Limit ``count`` to the batches whose streams fit in memory, but at least 1."""
+    return min(count, max(1, memory_bytes // STREAM_BYTES))
 
 
 def read_ahead_bytes(share_bytes: int, *, local: bool) -> int:

@@ -1,8 +1,8 @@
-"""Processes of this machine that share the work of a run, by default one per core.
+"""The crew: processes of this machine that share the work of a run, by default one per core.
 
 Because of the interpreter lock, threads keep only about one core busy with objects and samples. So
 if processes save time, the batches of a step are divided into units: consecutive objects or shards,
-with receipts of their own. Each unit runs in a process of a pool that all batches share. This
+with receipts of their own. Each unit runs in a process of the crew, which all batches share. This
 process hands out the units and merges their results. A unit whose process was killed is repeated
 once.
 """

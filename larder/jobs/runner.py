@@ -87,7 +87,7 @@ class InlineRunner:
         self, count: int, progress: TimedProgress, stop: threading.Event | None = None
     ) -> None:
         self.times = progress
-        self._workers = count
+        self._count = count
         self._stop = stop or threading.Event()
 
     @property
@@ -104,7 +104,7 @@ class InlineRunner:
 
     def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
         """Run a step for each batch; see `larder.jobs.crew.map_stopping`."""
-        concurrent_batches = max(1, min(self._workers, len(batches)))
+        concurrent_batches = max(1, min(self._count, len(batches)))
 
         def one(batch: Any, progress: Progress) -> Any:
             return crew.run(
@@ -112,7 +112,7 @@ class InlineRunner:
             )
 
         with (
-            closing(Crew.of(step, job, batches, self._workers)) as crew,
+            closing(Crew.of(step, job, batches, self._count)) as crew,
             ThreadPoolExecutor(concurrent_batches, thread_name_prefix="batch") as pool,
         ):
             return map_stopping(pool, one, batches, self.progress)

@@ -108,7 +108,7 @@ class RunnerConfig(Model):
     address: Annotated[Annotated[Text, Field(pattern=ADDRESS)] | None, OrNull] = Field(
         None,
         description="Dask's scheduler or Ray's head, such as tcp://10.0.0.5:8786 or "
-        "ray://10.0.0.5:10001; null: workers on the machine of the run",
+        "ray://10.0.0.5:10001; null: started on the machine of the run",
     )
     workers: Annotated[Annotated[Whole, Field(ge=1, le=1024)] | None, OrNull] = Field(
         None,
