@@ -24,7 +24,7 @@ from tests.support.processes import CHECKOUT
 pytestmark = pytest.mark.push
 
 POOL = "interrupted"
-REQUESTS = 10
+REQUESTS = 7
 """More than these are interrupted, each in turn; where there is a deployment, every third."""
 
 OF_ONE = {"id", "created", "updated", "version_id", "last_polled", "anchor_date", "deployment_id"}
@@ -199,7 +199,7 @@ def test_what_the_file_has_lost_is_named(checkout, prefect_server):
 @pytest.mark.parametrize(
     ("field", "value", "why"),
     [
-        ("schedules", [{"slug": "never", "active": False}], "Unknown schedule"),
+        ("schedules", [{"slug": "never", "active": False}], "schedules.0.schedule"),
         ("parameters", {"dataset": "digits", "plan": "perhaps"}, "boolean"),
     ],
 )
