@@ -57,7 +57,7 @@ def test_cleans_and_tags_are_flow_runs(small, prefect_server):
     done = small.run(*flags, python=("-m", "flows.clean"))
     assert done.document["status"] == "cleaned", done.err
     assert not (small.storage / f"larder/files/versions/{first}").exists()
-    (run,) = prefect_server.flow_runs("clean files at local")
+    (run,) = prefect_server.flow_runs("clean files")
     (summary,) = [each for each in artifacts(prefect_server, run) if each["key"] == "files-clean"]
     assert "files cleaned" in summary["data"]
     (move,) = larder(small, "tag", "files", "v1", "--history")["moves"]
