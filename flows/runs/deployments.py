@@ -422,7 +422,7 @@ def _deploy(
         else:
             fields |= {"name": entry["name"], "flow_id": str(client.create_flow(flow))}
             client.request("POST", "/deployments/", json=fields)
-    except (ImportError, AttributeError, HTTPStatusError) as error:
+    except (ImportError, AttributeError, ValueError, HTTPStatusError) as error:
         if isinstance(error, HTTPStatusError) and not error.response.is_client_error:
             raise
         reason = _reason(error) if isinstance(error, HTTPStatusError) else str(error)
