@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -181,7 +182,7 @@ def options_of(browser: Browser, description: str) -> Select | None:
 def show_artifact(serving: Serving, browser: Browser, run: Run, name: str) -> None:
     of_run = {"artifacts": {"flow_run_id": {"any_": [run["id"]]}, "key": {"exists_": True}}}
     keys = [each["key"] for each in serving.server.post("/artifacts/filter", of_run)]
-    (key,) = [key for key in keys if key.startswith("digits-") and key.endswith(f"-{name}")]
+    (key,) = [key for key in keys if re.fullmatch(f"digits-[0-9a-f]{{8}}-{name}", key)]
     browser.click(".p-tab", "Artifacts")
     browser.click("a[href*='/artifacts/artifact/']", f"\n{key}\n")
     browser.see(".page-heading, .p-bread-crumbs", key)
