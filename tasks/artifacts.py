@@ -1,10 +1,13 @@
 """Artifacts of runs in Prefect's UI for people: tables, notes and progress.
 
-Names of artifacts begin with the dataset's name, as Prefect lists all artifacts of a name together.
+Prefect lists all artifacts of a name together: names tell teams, datasets and storages apart.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,24 +40,40 @@ PROGRESS_INTERVAL_SECONDS = 5.0
 SHOWN_VERSIONS = 100
 _FIRST = ("delivery", "cost")
 
-_dataset: ContextVar[str] = ContextVar("dataset", default="")
+TEAM = "LARDER_TEAM"
+"""Environment variable: tells teams apart on one server of Prefect."""
+
+_subject: ContextVar[tuple[str, str]] = ContextVar("subject", default=("", ""))
+
+
+def team() -> str:
+    """Return the team of this process; empty if the server has one team only."""
+    return os.environ.get(TEAM, "")
 
 
 @contextmanager
-def about(dataset: str) -> Iterator[None]:
-    """Name artifacts that are made within a ``with`` block after a dataset, unless it is empty."""
-    with set_within(_dataset, dataset):
+def about(dataset: str, storage: str | None = None) -> Iterator[None]:
+    """Name artifacts that are made within a ``with`` block after a dataset and the storage's URL.
+
+    Without ``storage``, the storage of the block around this one stays.
+    """
+    with set_within(_subject, (dataset, _subject.get()[1] if storage is None else storage)):
         yield
 
 
 def _name(key: str) -> str:
-    """Prefix a key with the dataset, in characters that Prefect allows; pets_2 is not pets-2.
+    """Prefix a key with team, dataset, and a digest of both and the storage.
 
-    >>> with about("pets_2"):
+    Prefect allows lower-case letters, digits and hyphens: the digest tells pets_2 from pets-2.
+
+    >>> with about("pets_2", "s3://bucket/"):
     ...     _name("card")
-    'pets--2-card'
+    'pets-2-31142422-card'
     """
-    return "-".join(filter(None, (_dataset.get(), key))).replace("_", "--")
+    dataset, storage = _subject.get()
+    text = repr((team(), dataset, storage)).encode()
+    parts = team(), dataset, hashlib.sha256(text).hexdigest()[:8], key
+    return re.sub("[^a-z0-9]+", "-", "-".join(filter(None, parts)))
 
 
 def table(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None:
@@ -101,7 +120,7 @@ def versions_table(settings: Settings) -> None:
         head, *rows = version_rows(document)[: SHOWN_VERSIONS + 1]
         cells = [dict(zip(head, row, strict=True)) for row in rows]
         count = format_count(len(document["versions"]), "version")
-        table(f"versions-{name.replace('_', '-')}", cells, f"{name}: {count}")
+        table("versions", cells, f"{name}: {count}")
 
 
 def card_note(card: Drawn) -> None:

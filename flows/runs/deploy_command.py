@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -39,6 +38,11 @@ def main(arguments: Sequence[str]) -> int:
         help="do nothing if neither the file nor the names in configs/ have changed",
     )
     flags.add_argument(
+        "--diff",
+        action="store_true",
+        help="show how the server differs from the file, and change nothing",
+    )
+    flags.add_argument(
         "--replace",
         action="store_true",
         help="take over deployments of another checkout or work pool; with LARDER_TEAM set, they "
@@ -50,14 +54,19 @@ def main(arguments: Sequence[str]) -> int:
         from flows.runs.flow_run import server_errors
 
         with server_errors():
-            from flows.runs.deployments import TEAM, deploy_all
+            from flows.runs.deployments import deploy_all
+            from tasks.artifacts import team
 
             deployed = deploy_all(
                 namespace.pool,
                 namespace.directory,
-                team=os.environ.get(TEAM, ""),
+                team=team(),
                 changed_only=namespace.changed_only,
                 replace=namespace.replace,
+                diff=namespace.diff,
             )
-    print_text("\n".join(deployed.lines()))
+    lines = deployed.lines()
+    if namespace.diff:
+        lines = [*deployed.left_out] or ["the server is as the file says"]
+    print_text("\n".join(lines))
     return 0

@@ -1,69 +1,61 @@
 """Deployment of the flows of deployments/prefect.yaml to a work pool, with limits of datasets.
 
-Prefect's own command deploys. This module checks the file, and leaves out entries and schedules of
-datasets or clusters that are gone. For deployments that exist, the module also leaves out schedules
-that the file has not changed, and keeps pauses, so that people's changes to both in Prefect stay. A
-deployment records its team and the file's schedules in the schema of its form, whose other keys
-Prefect ignores, so that one request writes everything.
+This module checks the file, and leaves out entries and schedules of datasets or clusters that are
+gone. For deployments that exist, the module also leaves out schedules that the file has not
+changed, and keeps pauses, so that people's changes to both in Prefect stay. A deployment records
+its team and the file's schedules in the schema of its form, whose other keys Prefect ignores, so
+that one request writes everything. Prefect's command has no place for such a record.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
-import socket
-import sys
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
-from unittest.mock import patch
 from uuid import UUID
 
-from httpx import HTTPError, HTTPStatusError  # Prefect's
-from prefect import Flow, get_client
-from prefect.cli.deploy import _core
+from httpx import HTTPStatusError  # Prefect's
+from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
-from prefect.client.schemas.filters import FlowRunFilter, WorkerFilter, WorkPoolFilter
-from prefect.client.schemas.objects import FlowRun, StateType, Worker, WorkPool
+from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
+from prefect.client.schemas.filters import WorkPoolFilter
+from prefect.client.schemas.objects import WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectException
-from prefect.states import Crashed
-from prefect.utilities.callables import ParameterSchema, parameter_schema
-from rich.console import Console  # Prefect's
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.utilities.callables import parameter_schema
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 import larder
 from flows.runs.form import CONFIGS
 from flows.runs.limits import limit_name
-from flows.runs.processes import running, running_groups
+from flows.runs.workers import online_workers
 from larder.config.load import names
 from larder.errors import ConfigError, FatalError
 from larder.names import NAME
+from tasks.artifacts import TEAM
 
 FILE = Path("deployments/prefect.yaml")
 IMAGE_DIRECTORY = "/opt/larder"
 """Directory of the checkout in the image of deployments/docker/Dockerfile."""
 
-TEAM = "LARDER_TEAM"
-"""Environment variable: a suffix of the deployments' names."""
-
-PENDING_SECONDS = 300.0
-"""Time that a worker may take to start the process of a run."""
-
 _SCHEDULES = "x-larder-schedules"
 _TEAM = "x-larder-team"
-_BLOCK = "prefect.blocks."
-_STEPS = ("build", "push", "pull")
-"""Steps of an entry whose blocks are read when the step runs, not when the entry is deployed."""
+_FIELDS = {"name", "entrypoint", "description", "tags", "parameters", "schedules", "paused"}
+_FIELDS |= {"concurrency_limit", "work_pool", "version", "pull"}
+_OF_SCHEDULE = ("slug", "active", "parameters", "max_scheduled_runs")
+"""Fields of a schedule beside its times."""
+_READ_AT_ONCE = re.compile(r"prefect\.(blocks|variables)\.")
+_VARIABLE = re.compile(r"\{\{\s*\$(\w+)\s*\}\}")
 _PAGE = 200
 
 
@@ -74,7 +66,7 @@ class Deployed:
     ``names`` has the ``FLOW/NAME`` of each deployed entry; empty if nothing has changed.
     ``workers`` is the number of workers of the pool that are online. ``moved_from`` are earlier
     pools of the deployments. ``left_out`` has messages about entries and schedules that were not
-    deployed, or that the file has lost.
+    deployed, or that the file has lost; or about all differences.
     """
 
     pool: str
@@ -103,6 +95,7 @@ def deploy_all(
     team: str = "",
     changed_only: bool = False,
     replace: bool = False,
+    diff: bool = False,
 ) -> Deployed:
     """Deploy the flows of deployments/prefect.yaml, and make the limit of each dataset.
 
@@ -114,6 +107,7 @@ def deploy_all(
         changed_only: Deploy nothing if the file and the names in the config folder are the same as
             in the last deployment.
         replace: Whether to take over deployments of another checkout or work pool.
+        diff: Deploy nothing, and describe how the server differs from the file.
 
     Raises:
         ConfigError: ``config.work_pool``: the server has no such pool, or the pool has no image.
@@ -122,17 +116,21 @@ def deploy_all(
             or work pool.
         FatalError: ``run.server``: Prefect cannot deploy.
     """
-    file = _file()
+    document = _file()
     _check_team(team)
     suffix = f"-{team}" if team else ""
-    in_file = [f"{_name(entry)}{suffix}" for entry in file["deployments"]]
-    entries, left_out = _present(file["deployments"])
-    entries = [{**entry, "name": f"{entry['name']}{suffix}"} for entry in entries]
+    in_file = [f"{_name(entry)}{suffix}" for entry in document["deployments"]]
+    entries, left_out = _present(document["deployments"])
     with get_client(sync_client=True) as client:
         work_pool = _pool(client, pool, entries)
         directory = directory or _directory(work_pool)
         version = _version(pool, directory)
-        _make_limits(client)
+        variables = {"POOL": pool, "DIRECTORY": directory, "DEPLOYED": version, "TEAM": team}
+        common = {"pull": document.get("pull")}
+        entries = [
+            _filled({**common, **entry, "name": f"{entry['name']}{suffix}"}, variables)
+            for entry in entries
+        ]
         before = {name: each for name in in_file if (each := _read(client, name))}
         existing = {name: before[name] for name in map(_name, entries) if name in before}
         recorded = filter(_recorded, existing.values())
@@ -141,107 +139,32 @@ def deploy_all(
         if not replace:
             _refuse_others(existing, pool, directory)
         left_out += _lost(client, pool, directory, team, {each.id for each in before.values()})
-        if len(current) < len(entries) or not changed_only:
-            variables = {"POOL": pool, "DIRECTORY": directory, "DEPLOYED": version, "TEAM": team}
+        if diff:
             for entry in entries:
-                record = {_SCHEDULES: _by_slug(entry), _TEAM: team}
-                if deployment := existing.get(_name(entry)):
-                    left_out += _keep(client, entry, deployment)
-                with patch.dict(os.environ, {f"LARDER_{k}": v for k, v in variables.items()}):
-                    _deploy(entry, file, record)
-        else:
+                left_out += _changes(entry, existing.get(_name(entry)))
+            return Deployed(pool, (), 0, left_out=tuple(left_out))
+        _make_limits(client, team)
+        if len(current) == len(entries) and changed_only:
             entries = []
-        workers = _online(client, pool)
+        for entry in entries:
+            record = {_SCHEDULES: _by_slug(entry), _TEAM: team}
+            if deployment := existing.get(_name(entry)):
+                left_out += _keep(client, entry, deployment)
+            _deploy(client, entry, deployment, record)
+        workers = online_workers(client, pool)
     names_ = tuple(map(_name, entries))
     return Deployed(pool, names_, len(workers), tuple(sorted(filter(None, moved))), tuple(left_out))
 
 
-def make_pool(name: str) -> None:
-    """Make a work pool of processes, unless a pool has that name."""
-    with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
-        client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+def _filled(entry: dict[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+    """Replace ``{{ $NAME }}`` in an entry by environment variables, as Prefect's command does."""
+    values = os.environ | {f"LARDER_{name}": value for name, value in variables.items()}
 
+    def value(match: re.Match[str]) -> str:
+        return json.dumps(values.get(match[1], match[0]))[1:-1]
 
-def worker_name() -> str:
-    """Return the name of the worker that this process starts."""
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
-def announce_worker(pool: str) -> None:
-    """Announce this process as the worker of a work pool; refuse a pool with another worker.
-
-    Runs of the other worker would be ended as if their worker were gone. Prefect calls a killed
-    worker online for a while; a worker of this machine that is gone does not count.
-
-    Raises:
-        ConfigError: ``config.work_pool``.
-    """
-    with get_client(sync_client=True) as client:
-        for worker in _online(client, pool):
-            host, _, pid = worker.name.rpartition(":")
-            here = host == socket.gethostname() and pid.isdigit()
-            if not here or (int(pid) != os.getpid() and int(pid) in running()):
-                message = f"the work pool {pool} has a worker: {worker.name}"
-                hint = "stop it, or choose another pool; a killed worker is online for two minutes"
-                raise ConfigError("config.work_pool", message, where="--pool", hint=hint)
-        client.send_worker_heartbeat(pool, worker_name())  # before its worker, which starts slowly
-
-
-def withdraw_worker(pool: str) -> None:
-    """Withdraw this process's worker, so that another machine may start a worker at once."""
-    with suppress(HTTPError, PrefectException), get_client(sync_client=True) as client:
-        path = {"work_pool_name": pool, "name": worker_name()}
-        client.request("DELETE", "/work_pools/{work_pool_name}/workers/{name}", path_params=path)
-
-
-def _online(client: SyncPrefectClient, pool: str) -> list[Worker]:
-    online = WorkerFilter.model_validate({"status": {"any_": ["ONLINE"]}})
-    return client.read_workers_for_work_pool(pool, worker_filter=online)
-
-
-def crash_abandoned_runs(pool: str, message: str, *states: StateType) -> None:
-    """Set the runs of a work pool that its only worker has left in some states to Crashed."""
-    with get_client(sync_client=True) as client:
-        while runs := _runs(client, pool, *states):
-            for run in runs:
-                client.set_flow_run_state(run.id, Crashed(message=message), force=True)
-
-
-def crash_dead_runs(
-    client: SyncPrefectClient, pool: str, message: str, dead_before: Set[UUID]
-) -> set[UUID]:
-    """Set unfinished runs of a work pool to Crashed if their processes on this machine have ended.
-
-    Usually the worker does so, unless it was killed, too, or the server was down. To leave time for
-    the worker, only runs in ``dead_before`` are set, which the previous call returned. Returns the
-    runs that are dead now.
-    """
-    runs = _runs(client, pool, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
-    groups = running_groups()
-    dead = {run.id for run in runs if is_dead(run, groups)}
-    for run in dead & dead_before:
-        client.set_flow_run_state(run, Crashed(message=message), force=True)
-    return dead
-
-
-def is_dead(run: FlowRun, running: Set[int]) -> bool:
-    """Whether an unfinished run has no process; a pending run has some minutes to get a process."""
-    pid = run.infrastructure_pid or ""
-    if run.state is not None and run.state.is_pending():
-        pending = datetime.now(UTC) - run.state.timestamp
-        if pending.total_seconds() < PENDING_SECONDS:  # the process may belong to an earlier try
-            return False
-        return not pid.isdigit() or int(pid) not in running
-    return pid.isdigit() and int(pid) not in running
-
-
-def _runs(client: SyncPrefectClient, pool: str, *states: StateType) -> list[FlowRun]:
-    """Return the runs of a work pool in some states."""
-    return client.read_flow_runs(
-        flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": states}}}),
-        work_pool_filter=WorkPoolFilter.model_validate({"name": {"any_": [pool]}}),
-        limit=_PAGE,
-    )
+    filled: dict[str, Any] = json.loads(_VARIABLE.sub(value, json.dumps(entry)))
+    return filled
 
 
 def _file() -> dict[str, Any]:
@@ -262,11 +185,13 @@ def _file() -> dict[str, Any]:
         message = f"there are two deployments {repeated[0]}"
         hint = "give one of them another name"
         raise ConfigError("config.invalid_value", message, where=str(FILE), hint=hint)
-    kept = [
-        {key: value for key, value in each.items() if key not in _STEPS} for each in deployments
-    ]
-    if _BLOCK in str(kept):
-        message = "a block is read when deployed: its value would be plain text in the deployment"
+    unknown = {field for each in deployments for field in each} - _FIELDS
+    if unknown := unknown | (document.keys() & {"build", "push"}):
+        message = f"fields that make deploy does not know: {', '.join(sorted(unknown))}"
+        hint = f"remove them; an entry may have {', '.join(sorted(_FIELDS))}"
+        raise ConfigError("config.invalid_value", message, where=str(FILE), hint=hint)
+    if _READ_AT_ONCE.search(json.dumps([{**each, "pull": None} for each in deployments])):
+        message = "a block or variable is read when deployed, and would be plain text there"
         hint = "refer to it in the base job template of the work pool"
         raise ConfigError("config.invalid_value", message, where=str(FILE), hint=hint)
     return document
@@ -423,45 +348,101 @@ def _keep(
     ]
 
 
-def _make_limits(client: SyncPrefectClient) -> None:
+def _changes(entry: Mapping[str, Any], deployment: DeploymentResponse | None) -> Iterator[str]:
+    """Describe how a deployment differs from its entry."""
+    name, in_file = _name(entry), _by_slug(entry)
+    if deployment is None:
+        yield f"only in the file: {name}"
+        return
+    fields = {field: entry.get(field) for field in ("paused", "parameters", "tags", "version")}
+    yield from _differing(name, fields, deployment.model_dump(mode="json"))
+    for each in deployment.schedules:
+        what = f"the schedule {each.slug or each.id} of {name}"
+        if schedule := in_file.pop(each.slug or "", None):
+            server = each.model_dump(mode="json") | each.schedule.model_dump(mode="json")
+            yield from _differing(what, schedule, server)
+        else:
+            yield f"only in Prefect: {what}"
+    for slug in in_file:
+        yield f"only in the file: the schedule {slug} of {name}"
+
+
+def _differing(what: str, fields: Mapping[str, Any], server: Mapping[str, Any]) -> Iterator[str]:
+    """Name the fields that have another value on the server; false, empty and missing are equal."""
+    for field, value in fields.items():
+        if (server[field] or None) != (value or None):
+            yield f"in Prefect, {field} of {what} is {json.dumps(server[field])}"
+
+
+def _make_limits(client: SyncPrefectClient, team: str) -> None:
     """Make the limit of each dataset, for one run at a time; existing limits are left alone."""
     for dataset in names(Path(CONFIGS), "datasets"):
-        limit = GlobalConcurrencyLimitCreate(name=limit_name(dataset), limit=1)
+        limit = GlobalConcurrencyLimitCreate(name=limit_name(dataset, team), limit=1)
         with suppress(ObjectAlreadyExists):
             client.create_global_concurrency_limit(limit)
 
 
-class _Schema(ParameterSchema, extra="allow"):
-    """The schema of a form, with a record."""
-
-
-def _deploy(entry: dict[str, Any], document: dict[str, Any], record: Mapping[str, Any]) -> None:
-    """Deploy an entry with Prefect's command; its schema refuses parameters that the flow lacks."""
-
-    def complete(flow: Flow[..., Any]) -> _Schema:
-        schema = parameter_schema(flow).model_dump(exclude_unset=True)
-        return _Schema.model_validate({**schema, "additionalProperties": False, **record})
-
-    async def command() -> None:
-        async with get_client() as client:
-            await _core._run_single_deploy(
-                entry,
-                document,
-                client=client,
-                console=Console(quiet=True),
-                is_interactive=lambda: False,
-            )
-
-    # Prefect leaves the folder of the flow first in the path, where copy.py hides Python's own.
-    path = patch.object(sys, "path", list(sys.path))
+def _deploy(
+    client: SyncPrefectClient,
+    entry: Mapping[str, Any],
+    deployment: DeploymentResponse | None,
+    record: Mapping[str, Any],
+) -> None:
+    """Make or change a deployment in one request; it refuses parameters that the flow lacks."""
+    pool, limit = entry["work_pool"], entry.get("concurrency_limit")
+    options = {**limit} if isinstance(limit, dict) else {"limit": limit}
+    variables: dict[str, Any] = pool.get("job_variables") or {}
+    if team := record[_TEAM]:
+        variables = {**variables, "env": {TEAM: team, **variables.get("env", {})}}
     try:
-        with path, patch.object(_core, "parameter_schema", complete):
-            asyncio.run(command())
-    except Exception as error:
-        failed = error if isinstance(error, HTTPError) else error.__cause__
-        refused = isinstance(failed, HTTPStatusError) and failed.response.is_client_error
-        if isinstance(failed, HTTPError) and not refused:
-            raise failed from None
-        message = f"Prefect cannot deploy {_name(entry)}: {' '.join(str(error).split())}"
-        hint = "correct the entry; `prefect deploy --help` describes its fields"
+        # An entry names the file of its flow, whose folder would hide Python's own copy.py.
+        flow = resolve_name(entry["entrypoint"].replace(".py:", ":").replace("/", "."))
+        schema = parameter_schema(flow).model_dump(exclude_unset=True)
+        fields = {
+            "version": entry.get("version"),
+            "description": entry.get("description") or flow.description,
+            "tags": entry.get("tags") or [],
+            "parameters": entry.get("parameters") or {},
+            "entrypoint": entry["entrypoint"],
+            "paused": entry.get("paused", False),
+            "pull_steps": entry["pull"] or [],
+            "work_pool_name": pool["name"],
+            "work_queue_name": pool.get("work_queue_name"),
+            "job_variables": variables,
+            "concurrency_limit": options.pop("limit"),
+            "concurrency_options": options or None,
+            "parameter_openapi_schema": {**schema, "additionalProperties": False, **record},
+            "enforce_parameter_schema": True,
+        }
+        if entry["schedules"]:  # an empty list would delete people's
+            fields["schedules"] = list(map(_schedule, entry["schedules"]))
+        if deployment:
+            path = {"id": deployment.id}
+            client.request("PATCH", "/deployments/{id}", path_params=path, json=fields)
+        else:
+            fields |= {"name": entry["name"], "flow_id": str(client.create_flow(flow))}
+            client.request("POST", "/deployments/", json=fields)
+    except (ImportError, AttributeError, ValueError, HTTPStatusError) as error:
+        if isinstance(error, HTTPStatusError) and not error.response.is_client_error:
+            raise
+        reason = _reason(error) if isinstance(error, HTTPStatusError) else str(error)
+        message = f"Prefect cannot deploy {_name(entry)}: {' '.join(reason.split())}"
+        hint = "correct the entry; docs/how-to/deployments.md describes its fields"
         raise FatalError("run.server", message, where=str(FILE), hint=hint) from error
+
+
+def _reason(error: HTTPStatusError) -> str:
+    """Return the reason of a refusal, without the request that the answer repeats."""
+    answer = error.response.json()
+    fields = (
+        f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}"
+        for each in answer.get("exception_detail", ())
+    )
+    return str(answer.get("detail") or "; ".join(fields))
+
+
+def _schedule(each: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a schedule of the API, whose times are a document of their own."""
+    times = dict(each)
+    rest = {field: times.pop(field) for field in _OF_SCHEDULE if field in times}
+    return {**rest, "schedule": times}

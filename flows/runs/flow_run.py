@@ -23,7 +23,7 @@ from prefect.utilities.urls import url_for
 from flows.runs.configure import check_runner
 from flows.runs.form import command_parameters, form_of, run_name, set_form
 from flows.runs.limits import bucket_limit, dataset_limit
-from flows.runs.page import RunLog, change_tags, findings, log_end, run_log, skipped, summary
+from flows.runs.page import AGAIN, RunLog, change_tags, findings, log_end, run_log, skipped, summary
 from flows.runs.pool import pool_for
 from flows.runs.secrets import without_auth
 from larder.cli.command import Command, Operation
@@ -78,8 +78,8 @@ def _run(command: Command) -> Any:
     parent = os.getppid()
     dataset = command_parameters(_context().parameters or {}).get("dataset", "")
     try:
-        with about(dataset), _reported(_given.get()) as log:
-            operation, execute, _ = _given.get() or _begun(command)
+        operation, execute, display = _given.get() or _begun(command)
+        with about(dataset, operation.storage.url), _reported(display) as log:
             bucket = partial(bucket_limit, operation.storage.url, log.say)
 
             @contextmanager
@@ -108,7 +108,7 @@ def _run(command: Command) -> Any:
     except Exception as error:  # noqa: BLE001 - Prefect would log it, with a traceback
         if isinstance(error, LarderError) and error.code == STOPPED:
             end = Cancelled if os.getppid() == parent else Crashed  # the worker is gone
-            return end(message="stopped between two objects; run it again to continue", data=error)
+            return end(message=f"stopped between two objects; {AGAIN}", data=error)
         change_tags(add={"failed"})
         shown = _server_error(error, named=True) if isinstance(error, HTTPError) else refusal(error)
         return Failed(message=log_end(shown, error), data=error)
@@ -142,12 +142,11 @@ def _context() -> FlowRunContext:
 
 
 @contextmanager
-def _reported(given: _Given | None) -> Iterator[RunLog]:
+def _reported(display: Display | None) -> Iterator[RunLog]:
     """Connect the run to Prefect: show its address, write its log, and stop if it is cancelled."""
     run = _context().flow_run
     assert run is not None, "it has begun"
     with ExitStack() as stack:
-        display = given.display if given else None
         address = url_for(run) if display else None
         if display and address:
             display.say(f"run: {without_auth(address)}")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import coolname.data  # Prefect's
 from prefect.runtime import flow_run
 from pydantic import (
     BaseModel,
@@ -28,8 +29,7 @@ from pydantic_core import CoreSchema
 
 from larder.cli.command import Command
 from larder.config.load import names
-from larder.config.models.cluster import Cluster
-from larder.config.models.dataset import Dataset
+from tasks.artifacts import team
 
 CONFIGS = "configs"
 """The folder whose files the drop-downs offer."""
@@ -38,8 +38,13 @@ _ADVANCED = "advanced"
 _KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _TITLES = {"settings": "Overrides", "config_dir": "Config folder", "output": "Output folder"}
 """The titles of the arguments that are fields below "advanced"."""
-_MADE_UP = re.compile(r"[a-z]+-[a-z]+|[a-z]+\d+(-[a-z]+)+")
-"""As the server and the forms of both UIs make names up: noisy-otter, kappa622-crucis."""
+_OF_UI = re.compile(
+    r"(alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|omicron|pi|rho|sigma"
+    r"|tau|upsilon|phi|chi|psi|omega)\d*-.*"
+    r"|(Awesome|Rustic|Small|Gorgeous|Fantastic|Sleek|Intelligent|Unbranded|Refined|Licensed|Generic"
+    r"|Practical|Ergonomic|Handcrafted|Tasty|Handmade|Incredible)-.*"
+)
+"""Names in the forms of both UIs: kappa622-canis-majoris, Rustic-otter."""
 
 _NEWER = ("dataset", "datasets", "cluster")
 """Parameters whose values may be newer than the form."""
@@ -59,21 +64,12 @@ class _NamesIn:
         return {**schema, "enum": options} if options else schema
 
 
-def _setting_pattern() -> str:
-    """Return the pattern of settings of all flows, which begin with a field of a schema."""
-    dataset, cluster = (
-        "|".join(each.alias or name for name, each in model.model_fields.items())
-        for model in (Dataset, Cluster)
-    )
-    return rf"^({dataset}|storage|copy|runner|cluster\.({cluster}))(\.[^=]+)?="
-
-
 DatasetName = Annotated[str, _NamesIn("datasets")]
 _TYPES: dict[str, Any] = {
     "dataset": DatasetName,
     "datasets": list[DatasetName],
     "cluster": Annotated[str, _NamesIn("clusters")],
-    "settings": list[Annotated[str, Field(json_schema_extra={"pattern": _setting_pattern()})]],
+    "settings": list[Annotated[str, Field(json_schema_extra={"pattern": "^[^=]+="})]],
     "keep": Annotated[StrictInt, Field(ge=1)],
     "sample": Annotated[StrictFloat, Field(gt=0, le=100)],
     "verify": Literal["digest", "size"],
@@ -162,15 +158,31 @@ def form_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def run_name(template: str) -> Callable[[], str]:
     """Make a function that names the runs of a flow: ``prepare imagenet for aws-us-west-2``.
 
-    A name that a person has given is kept, unless it looks like those that Prefect makes up.
+    A name that a person has given is kept. Nothing tells it from a name that Prefect has made up,
+    except its words.
     """
 
     def name() -> str:
         given = str(flow_run.name or "")
-        if given and not _MADE_UP.fullmatch(given):
+        if given and not _made_up(given):
             return given
         parameters = command_parameters(flow_run.parameters)
         what = template.format(**parameters)
-        return f"{what} (plan only)" if parameters.get("plan") else what
+        place = str(parameters.get("storage") or parameters.get("cluster") or "")
+        at = "" if place in what else f" at {place}"
+        details = ", ".join(filter(None, (team(), "plan only" if parameters.get("plan") else "")))
+        return f"{what}{at} ({details})" if details else f"{what}{at}"
 
     return name
+
+
+def _made_up(name: str) -> bool:
+    """Whether the server (noisy-otter) or its UI makes up such names."""
+    groups: dict[str, Any] = coolname.data.config
+
+    def is_of(word: str, kind: str) -> bool:
+        return any(word in groups[group]["words"] for group in groups[kind]["lists"])
+
+    adjective, _, animal = name.partition("-")
+    by_server = is_of(adjective, "adj_any") and is_of(animal, "subj")
+    return by_server or _OF_UI.fullmatch(name) is not None

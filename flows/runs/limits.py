@@ -1,8 +1,9 @@
 """The limits ``larder-DATASET`` and ``larder-bucket:BUCKET``, on servers that have them.
 
-One run at a time prepares a dataset. Two runs would end well without the limit, but do the work
-twice; with the limit, the second run waits, and then finds the work done. At most as many runs
-write to a bucket at once as its limit has slots; a run that waits for its dataset has no slot.
+The limit of a team is ``larder-DATASET@TEAM``. One run at a time prepares a dataset. Two runs would
+end well without the limit, but do the work twice; with the limit, the second run waits, and then
+finds the work done. At most as many runs write to a bucket at once as its limit has slots; a run
+that waits for its dataset has no slot.
 
 A run with a slot has the limit's name as a tag, so that a waiting run can name the run with the
 slot. The run's label of that name is the ID of the slot's lease, and is empty once the lease is
@@ -33,6 +34,7 @@ from prefect.exceptions import ObjectNotFound
 from flows.runs.page import change_tags, run_id
 from larder.config.urls import parse_url
 from larder.progress import WAIT
+from tasks.artifacts import team
 from tasks.progress import current_progress
 
 LEASE_SECONDS = 60.0
@@ -40,6 +42,9 @@ LEASE_SECONDS = 60.0
 
 ABANDONED_SECONDS = LEASE_SECONDS + 15.0
 """Time after which a taken slot without a run is freed: the server checks leases every 15 s."""
+
+UNKNOWN_SECONDS = 20.0
+"""Time that a run may take to tag itself once it has a slot: two requests to a busy server."""
 
 _RECENTLY_SECONDS = 300.0
 """The server has taken back the leases of runs that ended longer ago."""
@@ -50,8 +55,8 @@ _UNFINISHED = (StateType.PENDING, StateType.RUNNING, StateType.PAUSED, StateType
 _LOCKED = 423
 
 
-def limit_name(dataset: str) -> str:
-    return f"{_PREFIX}{dataset}"
+def limit_name(dataset: str, team: str) -> str:
+    return f"{_PREFIX}{dataset}@{team}" if team else f"{_PREFIX}{dataset}"
 
 
 @contextmanager
@@ -60,7 +65,7 @@ def dataset_limit(dataset: str, say: Callable[[str], None]) -> Iterator[None]:
 
     FatalError: ``run.interrupted``: the run was asked to stop while it waited.
     """
-    with _slot(limit_name(dataset), say):
+    with _slot(limit_name(dataset, team()), say):
         yield
 
 
@@ -68,20 +73,25 @@ def dataset_limit(dataset: str, say: Callable[[str], None]) -> Iterator[None]:
 def bucket_limit(storage: str, say: Callable[[str], None]) -> Iterator[None]:
     """Hold a slot of a storage's bucket within a ``with`` block, if the server has its limit."""
     url = parse_url(storage)
-    with nullcontext() if url.is_directory else _slot(limit_name(f"bucket:{url.bucket}"), say):
+    with nullcontext() if url.is_directory else _slot(f"{_PREFIX}bucket:{url.bucket}", say):
         yield
 
 
 def free_slots_of_killed_runs(client: SyncPrefectClient) -> None:
     """Give back the leases of runs that have ended without giving them back."""
-    recently = datetime.now(UTC) - timedelta(seconds=_RECENTLY_SECONDS)
-    question = {"end_time": {"after_": recently}, "state": {"type": {"any_": TERMINAL_STATES}}}
-    for run in client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(question)):
+    for run in client.read_flow_runs(flow_run_filter=ended_recently(*TERMINAL_STATES)):
         limits = filter(lambda label: label.startswith(_PREFIX), run.labels)
         if leases := {limit: lease for limit in limits if (lease := run.labels[limit])}:
             for limit, lease in leases.items():
                 _give_back(client, run.id, limit, UUID(str(lease)))
             client.update_flow_run(run.id, tags=set(run.tags) - leases.keys())
+
+
+def ended_recently(*states: StateType) -> FlowRunFilter:
+    """Choose runs that have come to one of some final states within five minutes."""
+    recently = datetime.now(UTC) - timedelta(seconds=_RECENTLY_SECONDS)
+    question = {"end_time": {"after_": recently}, "state": {"type": {"any_": states}}}
+    return FlowRunFilter.model_validate(question)
 
 
 def _give_back(client: SyncPrefectClient, run: UUID, limit: str, lease: UUID) -> None:
@@ -143,20 +153,21 @@ def _acquire(name: str, ask: Callable[[], UUID | None], say: Callable[[str], Non
         with get_client(sync_client=True) as client:
             runs = _runs_with(client, name)
             taken = client.read_global_concurrency_limit_by_name(name).active_slots
-            if not said and (runs or waiting):  # a run tags itself a moment after it got the slot
-                say(f"waiting for the limit {name}: {_described(name, runs)}")
-                said = True
             if not waiting:
                 current_progress().start(WAIT)
             waiting = True
             if taken <= len(runs):
                 all_had = time.monotonic()
-            elif time.monotonic() - all_had >= ABANDONED_SECONDS:
+            unknown_seconds = time.monotonic() - all_had
+            if not said and (runs or unknown_seconds >= UNKNOWN_SECONDS):
+                say(f"waiting for the limit {name}: {_described(name, runs)}")
+                said = True
+            if unknown_seconds >= ABANDONED_SECONDS:
                 say(f"no run has the slot of the limit {name} any more: freeing it")
                 free = GlobalConcurrencyLimitUpdate(active_slots=len(runs))
                 client.update_global_concurrency_limit(name, free)
                 continue
-            else:
+            if taken > len(runs):
                 free_slots_of_killed_runs(client)
         time.sleep(_POLL_SECONDS)
 

@@ -27,6 +27,9 @@ from larder.verify.verify_report import finding_rows
 from tasks.artifacts import note, stage_progress, table
 from tasks.progress import current_listener, listening
 
+AGAIN = "run it again to continue"
+"""The end of messages of runs that ended early."""
+
 LOG_INTERVAL_SECONDS = 30.0
 SHOWN_FAILURES = 10
 

@@ -49,8 +49,7 @@ _DESCRIPTION = """\
 Start a Prefect server, a worker and the deployments of deployments/prefect.yaml on this machine,
 until Ctrl-C. The server listens on 127.0.0.1 only; its history is in data/prefect.\
 """
-_ENDED = "Larder's worker ended during this run; run it again to continue"
-_ENDED_SILENTLY = "the process of this run ended without a result; run it again to continue"
+_WORKER_ENDED = "Larder's worker ended during this run"
 
 
 def serve_command() -> int:
@@ -162,7 +161,7 @@ def _serve(folder: Path, address: str) -> NoReturn:
         stack.callback(server.stop)
         with chdir(folder):
             load_prefect()
-        from flows.runs.deployments import make_pool
+        from flows.runs.workers import make_pool
 
         _await(server, int(port))
         make_pool(POOL)
@@ -185,8 +184,8 @@ def _work(pool: str, deploy: bool) -> NoReturn:
     """Keep the worker of a work pool running until an interrupt."""
     with need_server().guard():
         load_prefect()
-        from flows.runs.deployments import announce_worker, make_pool, withdraw_worker
         from flows.runs.flow_run import server_errors
+        from flows.runs.workers import announce_worker, make_pool, withdraw_worker
 
         with server_errors():
             make_pool(pool)
@@ -204,11 +203,11 @@ def _work(pool: str, deploy: bool) -> NoReturn:
 
 
 def _deploy(pool: str, *, replace: bool = False) -> Deployed:
-    from flows.runs.deployments import TEAM, deploy_all
+    from flows.runs.deployments import deploy_all
+    from tasks.artifacts import team
 
     tell("deploying")
-    team = os.environ.get(TEAM, "")
-    deployed = deploy_all(pool, team=team, changed_only=True, replace=replace)
+    deployed = deploy_all(pool, team=team(), changed_only=True, replace=replace)
     for line in deployed.left_out:
         tell(line)
     return deployed
@@ -219,17 +218,17 @@ def _worker_of(pool: str, log: Path | None) -> Iterator[_Kept]:
     """Run the only worker of a work pool within a ``with`` block."""
     from prefect.client.schemas.objects import StateType
 
-    from flows.runs.deployments import crash_abandoned_runs, worker_name
+    from flows.runs.workers import crash_abandoned_runs, worker_name
 
     abandoned = StateType.PENDING, StateType.RUNNING, StateType.CANCELLING
-    crash_abandoned_runs(pool, _ENDED, *abandoned)
+    crash_abandoned_runs(pool, _WORKER_ENDED, *abandoned)
     threading.Thread(target=_look_for_dead_runs, args=(pool,), daemon=True).start()
     worker = _Kept(
         "worker",
         log,
         *("--pool", pool, "--type", "process", "--name", worker_name()),
         # Runs that have begun notice by themselves that the worker is gone.
-        again=lambda: crash_abandoned_runs(pool, _ENDED, StateType.PENDING),
+        again=lambda: crash_abandoned_runs(pool, _WORKER_ENDED, StateType.PENDING),
     )
     try:
         yield worker
@@ -238,19 +237,20 @@ def _worker_of(pool: str, log: Path | None) -> Iterator[_Kept]:
 
 
 def _look_for_dead_runs(pool: str) -> NoReturn:
-    """End dead runs that no other process would end, and free the slots of killed runs."""
+    """End dead runs that no other process would end, and tidy up after killed runs."""
     from httpx import HTTPError  # Prefect's
     from prefect import get_client
     from prefect.exceptions import PrefectException
 
-    from flows.runs.deployments import crash_dead_runs
     from flows.runs.limits import free_slots_of_killed_runs
+    from flows.runs.workers import crash_dead_runs, explain_crashes
 
     dead: set[UUID] = set()
     while True:
         time.sleep(_LOOK_SECONDS)
         with suppress(HTTPError, PrefectException), get_client(sync_client=True) as client:
-            dead = crash_dead_runs(client, pool, _ENDED_SILENTLY, dead)
+            dead = crash_dead_runs(client, pool, dead)
+            explain_crashes(client, pool)
             free_slots_of_killed_runs(client)
 
 

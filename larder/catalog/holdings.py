@@ -177,12 +177,14 @@ class Needed:
         segments: IDs of segments that runs use.
         running: Whether a run has a lease.
         named: By ID, the segments and caches that each published version names.
+        until_us: By ID, when the last lease of a version ends.
     """
 
     versions: Mapping[str, str]
     segments: frozenset[str]
     running: bool
     named: Mapping[str, Named]
+    until_us: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_needed(root: Store, now_us: int, named: Mapping[str, Named] | None = None) -> Needed:
@@ -194,12 +196,15 @@ def read_needed(root: Store, now_us: int, named: Mapping[str, Named] | None = No
     it. Then the needed units are not known.
     """
     versions: dict[str, str] = {}
+    until_us: dict[str, int] = {}
     segments: set[str] = set()
     unpublished: set[str] = set()
     running = False
     for each in read_leases(root):
         if now_us < each.until_us:
             versions |= dict.fromkeys(each.lease.versions, f"lease {each.name}")
+            for version in each.lease.versions:
+                until_us[version] = max(each.until_us, until_us.get(version, 0))
             segments |= set(each.lease.segments)
             running |= each.name.startswith(RUN)
             unpublished |= set(each.lease.versions if each.lease.segments else ())
@@ -212,7 +217,7 @@ def read_needed(root: Store, now_us: int, named: Mapping[str, Named] | None = No
             message = f"{reason} names version {version}, which has no document"
             hint = "see larder verify; or change the tag, or drop the lease"
             raise DamageError("damage.manifest", message, where=root.url, hint=hint)
-    return Needed(versions, frozenset(segments), running, named)
+    return Needed(versions, frozenset(segments), running, named, until_us)
 
 
 def _read_named(root: Store) -> dict[str, Named]:

@@ -9,7 +9,7 @@ from larder.errors import Failure, LarderError
 from larder.jobs.results import BatchReport, RunError
 from larder.jobs.runner import Execute, Runner, Start
 from larder.pipeline.prepare import prepare
-from larder.pipeline.run_report import run_lines
+from larder.pipeline.run_report import run_lines, status_line
 from larder.pipeline.settings import Settings
 from larder.progress import stages_since
 
@@ -74,15 +74,11 @@ def _of_one(
     return {**document, "seconds": seconds, "stages": stages}
 
 
-def refresh_line(document: Mapping[str, Any]) -> str:
-    return f"{document['dataset']} {document['status']}: version {document['version']}"
-
-
 def refresh_lines(document: Mapping[str, Any]) -> list[str]:
     """List a line for each unchanged dataset, and all lines of a run for the others."""
     runs: Sequence[Mapping[str, Any]] = document["datasets"]
     return [
         line
         for run in runs
-        for line in ([refresh_line(run)] if run["status"] == "reused" else run_lines(run))
+        for line in ([status_line(run)] if run["status"] == "reused" else run_lines(run))
     ]

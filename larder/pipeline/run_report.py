@@ -17,7 +17,14 @@ from larder.pipeline.settings import Settings
 from larder.progress import TimedProgress
 from larder.segments.stores import root_url
 from larder.store import object_url
-from larder.units import format_amount, format_bytes, format_count, format_seconds, warning_lines
+from larder.units import (
+    format_amount,
+    format_bytes,
+    format_count,
+    format_seconds,
+    format_time,
+    warning_lines,
+)
 from larder.versions.documents import VersionDocument
 
 
@@ -26,7 +33,8 @@ def reused_document(
 ) -> dict[str, Any]:
     """Make the JSON document of a run that had nothing to do."""
     objects = asdict(Totals(state.inventory.objects, state.inventory.bytes))
-    return _document(state.settings, state.inputs, objects, version, configs, times)
+    document = _document(state.settings, state.inputs, objects, version, configs, times)
+    return document | {"published": format_time(state.published_us)}
 
 
 def built_document(
@@ -125,8 +133,7 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
     """List a run as lines for people."""
     shards, cache, growth = document["shards"], document["cache"], document["growth"]
     lines = [
-        f"{document['dataset']} {document['status']}: version {document['version']}"
-        f" in {format_seconds(document['seconds'])}",
+        f"{status_line(document)} in {format_seconds(document['seconds'])}",
         f"  reason   {document['reason']}",
         f"  source   {format_amount(document['objects'])}; {_copied(document)}",
         *([f"  changes  {changes(growth)}"] if growth and growth["previous"] else []),
@@ -151,6 +158,12 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
     if card := document.get("card"):
         lines.append(f"  card     {card}")
     return lines
+
+
+def status_line(document: Mapping[str, Any]) -> str:
+    """Say what a run did, and of a reused version since when it exists."""
+    since = f" (published {published})" if (published := document.get("published")) else ""
+    return f"{document['dataset']} {document['status']}: version {document['version']}{since}"
 
 
 def _copied(document: Mapping[str, Any]) -> str:

@@ -34,12 +34,17 @@ from larder.versions.omitted import read_omitted
 Written = StoredFile | CacheFile
 
 
-def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool = False) -> None:
+def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool = False) -> int:
     """Check that every file of a version exists with its full length, or refuse with `DamageError`.
 
     With ``caches_remade``, caches without a document are made again, so their files may be missing.
+    Returns when the version was published, in microseconds by the store's clock; 0 if unknown.
     """
-    sizes = {info.key: info.size_bytes for info in _there(root, version)}
+    document, published_us = layout.version_key(version.id), 0
+    sizes = {}
+    for info in _there(root, version):
+        sizes[info.key] = info.size_bytes
+        published_us = info.modified_us if info.key == document else published_us
     wanted = named_by_document(version)
     if caches_remade:
         wanted = {key: size for key, size in wanted.items() if _needed(key, sizes)}
@@ -50,8 +55,8 @@ def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool
         wanted = {file.path: file.bytes for file in shards}
         damaged = _damaged(sizes, wanted)
     if damaged:
-        document = layout.version_key(version.id)
         raise _damage(root, document, damaged, sizes.get(damaged[0]), wanted)
+    return published_us
 
 
 def check_segment(root: Store, document: SegmentDocument, progress: Progress) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -178,7 +179,10 @@ def options_of(browser: Browser, description: str) -> Select | None:
     return options if options.options else None
 
 
-def show_artifact(browser: Browser, key: str) -> None:
+def show_artifact(serving: Serving, browser: Browser, run: Run, name: str) -> None:
+    of_run = {"artifacts": {"flow_run_id": {"any_": [run["id"]]}, "key": {"exists_": True}}}
+    keys = [each["key"] for each in serving.server.post("/artifacts/filter", of_run)]
+    (key,) = [key for key in keys if re.fullmatch(f"digits-[0-9a-f]{{8}}-{name}", key)]
     browser.click(".p-tab", "Artifacts")
     browser.click("a[href*='/artifacts/artifact/']", f"\n{key}\n")
     browser.see(".page-heading, .p-bread-crumbs", key)
@@ -200,7 +204,7 @@ def test_digits_from_the_form_to_the_card(serving, browser):
     browser.see(".p-bread-crumbs", "prepare digits for local")
     browser.picture("run")
 
-    show_artifact(browser, "digits-plan")
+    show_artifact(serving, browser, run, "plan")
     assert browser.see("tr", "source").text.endswith("1,797 objects, 252 kB")
     assert len(browser.texts("tbody tr")) > 10, "all rows are on one page"
     assert browser.texts("tbody tr")[0].startswith("delivery")
@@ -209,13 +213,13 @@ def test_digits_from_the_form_to_the_card(serving, browser):
 
     (config,) = serving.place.folder.glob("out/local/digits/experiment.yaml")
     (version,) = (each.name for each in serving.place.storage.glob("larder/digits/versions/*"))
-    show_artifact(browser, "digits-config")
+    show_artifact(serving, browser, run, "config")
     shown = browser.see("article code").text
     assert f"version: '{version}'" in shown
     assert shown.split() == config.read_text().split()
     browser.driver.back()
 
-    show_artifact(browser, "digits-card")
+    show_artifact(serving, browser, run, "card")
     browser.see("article tr", "1,418")
     browser.until(lambda: browser.images("article img") == 2)
     browser.driver.get(browser.see("article code").text)

@@ -1,6 +1,7 @@
 """``larder copy`` and ``larder prune``, and the same as flows: real commands, and a real server."""
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,6 +80,8 @@ def artifacts(
             }
         },
     )
+    for each in found:  # without the digest of team, dataset and storage
+        each["key"] = re.sub("-[0-9a-f]{8}-", "-", f"-{each['key']}")[1:]
     return found
 
 

@@ -24,7 +24,7 @@ from tests.support.processes import CHECKOUT
 pytestmark = pytest.mark.push
 
 POOL = "interrupted"
-REQUESTS = 10
+REQUESTS = 7
 """More than these are interrupted, each in turn; where there is a deployment, every third."""
 
 OF_ONE = {"id", "created", "updated", "version_id", "last_polled", "anchor_date", "deployment_id"}
@@ -199,8 +199,10 @@ def test_what_the_file_has_lost_is_named(checkout, prefect_server):
 @pytest.mark.parametrize(
     ("field", "value", "why"),
     [
-        ("schedules", [{"slug": "never", "active": False}], "Unknown schedule"),
+        ("schedules", [{"slug": "never", "active": False}], "schedules.0.schedule"),
         ("parameters", {"dataset": "digits", "plan": "perhaps"}, "boolean"),
+        ("entrypoint", "my-flows/prepare.py:prepare", "my-flows"),
+        ("entrypoint", "flows/none.py:prepare", "No module named 'flows.none'"),
     ],
 )
 def test_an_entry_that_prefect_cannot_deploy_is_named(checkout, prefect_server, field, value, why):

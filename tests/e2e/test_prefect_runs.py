@@ -56,7 +56,7 @@ def check_artifacts(server: PrefectServer, run: dict[str, Any], document: dict[s
         "plan": "table",
         "config": "markdown",
         "card": "markdown",
-        f"versions-{document['dataset']}": "table",
+        "versions": "table",
         **{
             f"progress-{stage}": "progress"
             for stage, facts in document["stages"].items()
@@ -70,7 +70,7 @@ def check_artifacts(server: PrefectServer, run: dict[str, Any], document: dict[s
     (config,) = document["configs"]
     assert Path(config).read_text() in shown["config"]["data"]
     assert document["card"] in shown["card"]["data"]
-    (row,) = json.loads(shown[f"versions-{document['dataset']}"]["data"])
+    (row,) = json.loads(shown["versions"]["data"])
     assert (row["version"], row["tags"]) == (document["version"][:8], "latest")
     assert row["by"] == f"{run['name']} {run['id']}"
     mirror = shown["progress-mirror"]

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from flows.runs import serve_command
-from flows.runs.deployments import FILE, worker_name
+from flows.runs.deployments import FILE
+from flows.runs.workers import worker_name
 from tests.support.errors import larder_error
 from tests.support.processes import CHECKOUT
 

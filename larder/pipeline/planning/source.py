@@ -63,7 +63,8 @@ class SourceState:
 
     If there is something to do, ``inventory`` has the contents of archives and tables in place of
     them, and ``annotations`` the entries of annotation files. ``label_files`` are by split.
-    ``published`` is the version that these inputs led to, if any.
+    ``published`` is the version that these inputs led to, if any, and ``published_us`` when it was
+    published, by the store's clock.
 
     ``tag`` is ``latest`` before the listing. ``previous`` is the version that the tag names. If
     its document was deleted, ``previous`` is the newest version in the tag's history with all its
@@ -82,6 +83,7 @@ class SourceState:
     previous: VersionDocument | None
     classes: tuple[str, ...]
     published: VersionDocument | None
+    published_us: int = 0
     source_region: str | None = None
     storage_region: str | None = None
 
@@ -168,8 +170,9 @@ def inspect_source(
         probe_source(source, _samples(source, inventory))
     if published is None and tag is not None and not plan_only:
         probe_storage(root, layout.PROBE_PREFIX)
+    published_us = 0
     if published is not None:
-        check_complete(root, published)
+        published_us = check_complete(root, published)
     elif compaction is not None and (continued := _compaction(root, compaction, classes)):
         previous, classes = continued
         settings = replace(settings, compact=False)
@@ -192,6 +195,7 @@ def inspect_source(
         previous=previous,
         classes=classes,
         published=published,
+        published_us=published_us,
         source_region=None if published else missing_region(dataset.source, source),
         storage_region=None if published else missing_region(storage, root),
     )

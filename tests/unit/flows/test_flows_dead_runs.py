@@ -10,8 +10,8 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Cancelling, Pending, Running
 
-from flows.runs.deployments import PENDING_SECONDS, is_dead
 from flows.runs.processes import running_groups
+from flows.runs.workers import PENDING_SECONDS, is_dead
 
 
 @pytest.fixture(scope="module")

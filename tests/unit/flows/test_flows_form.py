@@ -69,8 +69,6 @@ DIGITS = {"dataset": "digits"}
         ("prepare", {**DIGITS, "plan": "yes"}),
         ("prepare", {**DIGITS, "advanced": {"seting": []}}),
         ("prepare", {**DIGITS, "advanced": {"settings": "a=b"}}),
-        ("prepare", {**DIGITS, "advanced": {"settings": ["shard.bytes=1 MB"]}}),
-        ("prepare", {**DIGITS, "advanced": {"settings": ["cluster.url=x"]}}),
         ("prepare", {**DIGITS, "advanced": {"settings": ["mirror"]}}),
         ("prepare", {}),
         ("copy", {**PLACES, "verify": "md5"}),
@@ -96,7 +94,10 @@ def test_the_api_takes_settings_of_fields(schemas):
         ("noisy-otter", False, "prepare digits for local"),
         ("kappa622-canis-majoris", True, "prepare digits for local (plan only)"),
         ("Before the holidays", True, "Before the holidays"),
+        ("zeta-napinne", False, "prepare digits for local"),
+        ("Rustic-otter", False, "prepare digits for local"),
         ("rerun-after-fix", False, "rerun-after-fix"),
+        ("rerun-digits", False, "rerun-digits"),
         ("Digits", False, "Digits"),
     ],
 )
@@ -111,6 +112,9 @@ def test_plan_only_and_a_given_name_show_whatever_the_flow(monkeypatch):
     run = SimpleNamespace(name="noisy-otter", parameters={"dataset": "digits", "plan": True})
     monkeypatch.setattr("flows.runs.form.flow_run", run)
     assert clean.flow_run_name() == "clean digits (plan only)"
+    monkeypatch.setenv("LARDER_TEAM", "vision")
+    run.parameters["storage"] = "s3://bucket/"
+    assert clean.flow_run_name() == "clean digits at s3://bucket/ (vision, plan only)"
     run.name = "Back to v1"
     assert tag.flow_run_name() == "Back to v1"
 

@@ -1,0 +1,26 @@
+"""Since when a reused version exists, and how long a lease keeps a version."""
+
+import os
+
+from catalog_lab import cleaned
+from pipeline_lab import directory_lab, images
+
+from larder.catalog.clean import clean_lines
+from larder.pipeline.run_report import run_lines, status_line
+
+
+def test_a_reused_version_and_a_lease_tell_their_times(tmp_path):
+    lab = directory_lab(tmp_path, images("ab", 2), cache=None)
+    first = lab.prepare()
+    version = first["version"]
+    (document,) = lab.folder.glob("versions/*/version.json")
+    os.utime(document, (1_700_000_000, 1_700_000_000))
+    again = lab.prepare()
+    assert again["published"] == "2023-11-14T22:13:20Z"
+    expected = f"{again['dataset']} reused: version {version} (published 2023-11-14T22:13:20Z)"
+    assert run_lines(again)[0].startswith(expected)
+    assert status_line(again) == expected
+    assert "published" not in run_lines(first)[0]
+    document = cleaned(lab, plan_only=True)
+    assert document["lease_days"] == {version: 30}
+    assert "its lease ends in 30 days)" in "\n".join(clean_lines(document))
