@@ -16,8 +16,7 @@ import larder
 from larder.config.models.dataset import Cache
 from larder.config.shape import Transform
 from larder.growth import content_check
-from larder.pipeline.planning import new_segment
-from larder.segments import image_rules
+from larder.segments import image_rules, pack
 from larder.shards.images.transform import codec_versions
 from larder.versions.publish import read_segment
 from tests.support.checker import Published
@@ -224,7 +223,7 @@ def test_other_libraries_make_new_segments_and_transform_the_originals(tmp_path,
 
 def test_a_machine_with_other_libraries_writes_nothing(tmp_path, monkeypatch):
     lab = transform_lab(tmp_path)
-    monkeypatch.setattr(new_segment, "image_options", lambda dataset: dataset.image_options)
+    monkeypatch.setattr(pack, "image_options", lambda dataset: dataset.image_options)
     with larder_error("run.failed"):
         lab.prepare()
 

@@ -15,7 +15,7 @@ from larder.growth.decision import MAX_SEGMENTS, Decision, decide
 from larder.growth.previous import PreviousSegment
 from larder.jobs.results import Totals
 from larder.manifest.sealed import StoredFile
-from larder.versions.documents import SegmentDocument
+from larder.versions.documents import SegmentDocument, Shape
 from larder.versions.index import Shard as PublishedShard
 from larder.versions.omitted import Omitted
 
@@ -27,15 +27,17 @@ Shard = tuple[int, int, int, int]
 """Of a shard: rows, rows before, rows that are live, and bytes."""
 
 
-def segment(name: str, *shards: Shard) -> PreviousSegment:
-    """A segment of one split; each shard omits its first rows."""
+def segment(name: str, *shards: Shard, form: int = 1) -> PreviousSegment:
+    """A segment of one split; each shard omits its first rows. A form before 1 has a fault."""
     published, omitted, first_row = [], [], 0
     for rows, before, _, size_bytes in shards:
         file = StoredFile("p", size_bytes, "0" * 64, "shard")
         published.append(PublishedShard(name, "train", first_row, rows, 0, (file,)))
         omitted.append((first_row, first_row + rows - before))
         first_row += rows
-    document = SimpleNamespace(id=name, splits={"train": SimpleNamespace(first_row=0)})
+    split = SimpleNamespace(first_row=0)
+    shape = Shape("webdataset", form, 1, {}, None)
+    document = SimpleNamespace(id=name, splits={"train": split}, shape=shape)
     ranges = Omitted.of_ranges(np.array(omitted, np.int64).reshape(-1, 2), 0, first_row)
     live = np.array([shard[2] for shard in shards], np.int64)
     return PreviousSegment(cast(SegmentDocument, document), {"train": ranges}, published, live)
@@ -221,3 +223,23 @@ def _grows(segments: Sequence[PreviousSegment], again: Mapping[str, Any], added:
         for state in segments
     )
     return bool(packed or added)
+
+
+@pytest.mark.parametrize("changes", [Changes(unchanged=20), Changes(unchanged=20, added=1)])
+@pytest.mark.parametrize(
+    ("growth", "faulty_bytes", "kind", "again"),
+    [
+        (APPEND, 100, "grow", kept("sound")),
+        (OMIT, 100, "grow", kept("sound")),
+        (APPEND, 101, "fresh", {}),
+        (OMIT, 101, "fresh", {}),
+        (REBUILD, 1, "fresh", {}),
+    ],
+)
+def test_a_fault_replaces_its_segments_alone_up_to_half(changes, growth, faulty_bytes, kind, again):
+    segments = [segment("faulty", (10, 10, 10, faulty_bytes), form=0), whole("sound", 100)]
+    found = decide(segments, changes, growth)
+    assert (found.kind, shape(found), found.other) == (kind, again, None)
+    assert found.reason == "webdataset shards before version 1 of the format have a fault"
+    reason = "larder compact"
+    assert decide(segments, changes, growth, fresh=reason).reason == reason
