@@ -90,7 +90,7 @@ def _inputs(dataset: Any) -> Iterator[Any]:
 
 
 def dataset_of(
-    loader: Loader, leaves: Sequence[Leaf], block: int, blocks: Callable[[int], Loader]
+    loader: Loader, leaves: Sequence[Leaf], block: int, loader_of: Callable[[int], Loader]
 ) -> Any:
     """Return the single elements of a rank as a tf.data.Dataset with their element_spec.
 
@@ -98,8 +98,8 @@ def dataset_of(
         loader: The loader of single elements, at the first element to read.
         leaves: The leaves of an element.
         block: Number of elements to read at once.
-        blocks: Makes a loader of the same elements, which gives the values of the leaves for this
-            number of elements at once.
+        loader_of: Makes a loader of the same elements, which gives the values of the leaves for
+            this number of elements at once.
     """
     count, position = len(loader), (loader.epoch, loader.batches)
     paths = [leaf.path for leaf in leaves]
@@ -114,7 +114,7 @@ def dataset_of(
             Several iterations may run at once, each with its own loader.
             """
             nonlocal position
-            (epoch, first), of_blocks = position, blocks(size)
+            (epoch, first), of_blocks = position, loader_of(size)
             batches, skipped = divmod(first, size)
             of_blocks.go_to(epoch, batches)
             for columns in of_blocks:

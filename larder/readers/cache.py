@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -48,11 +46,11 @@ class CacheReader:
     ) -> None:
         self._files = files
         self._omitted = tuple(omitted) or (Omitted.none(),) * len(files)
-        self._starts = [0, *accumulate(counts or map(_count, files, self._omitted))]
+        self._starts = np.cumsum([0, *(counts or map(_count, files, self._omitted))])
         self.schema = schema or _merged([file.schema for file in files], str(files[0].path))
 
     def __len__(self) -> int:
-        return self._starts[-1]
+        return int(self._starts[-1])
 
     def __getitem__(self, index: int | slice | Sequence[int] | Array) -> Any:
         """Read the arrays of one record by field; ``key`` is a string. Fields may be absent.
@@ -95,7 +93,7 @@ class CacheReader:
         """
         numbers = checked_numbers(indices, len(self), "record")
         columns = empty_columns(self.schema.select(fields), len(numbers), empty)
-        homes = np.searchsorted(self._starts, numbers, side="right") - 1
+        homes = self._starts.searchsorted(numbers, side="right") - 1
         for home in sorted(set(homes.tolist())):  # np.unique imports while others may fork
             (rows,) = np.nonzero(homes == home)
             self._files[home].read_into(columns, rows, self._rows(home, numbers[rows]))
@@ -137,7 +135,7 @@ class CacheReader:
         self.close()
 
     def _numbered(self, number: int) -> dict[str, Any]:
-        home = bisect_right(self._starts, number) - 1
+        home = int(self._starts.searchsorted(number, side="right")) - 1
         (row,) = self._rows(home, np.array([number]))
         return self._record(home, int(row))
 

@@ -491,6 +491,9 @@ class Loader:
             first, *others = of_window
             shares = division.shares(order, first, [first, *others][-1] + 1, self.rank)
             shares = shares[:: numbers.step]
+            if self._source.is_decoded:  # nothing is read before a batch is made
+                yield from ([share] for share in shares)
+                continue
             sizes = [self._bytes(share) for share in shares]
             while shares:
                 fitting = int(np.searchsorted(np.cumsum(sizes), limit, "right"))

@@ -1,5 +1,6 @@
 """Loaders of cached functions are plain loaders; what needs an index of samples is refused."""
 
+import numpy as np
 import pytest
 
 import larder
@@ -16,6 +17,15 @@ def test_what_needs_keys_is_refused(call):
     with larder_error("config.invalid_value") as caught:
         call(loader)
     assert "cached function" in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}], ids=str)
+def test_workers_read_their_parts_of_an_epoch(options):
+    loader = larder.cache_train_dataset("d", "v1", True, **options)(lambda: range(10))()
+    numbers = range(len(loader))
+    parts = [[*loader.read(numbers[first::3])] for first in range(3)]
+    in_order = [parts[number % 3][number // 3] for number in numbers]
+    assert np.array_equal(in_order, [*loader])
 
 
 @pytest.mark.parametrize("even", ["drop", "pad"])
