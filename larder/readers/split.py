@@ -19,6 +19,7 @@ from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.packages import missing_package
 from larder.readers.access import DatasetAccess
 from larder.readers.keep import KeptShards
+from larder.readers.memory import keep_freed_memory
 from larder.readers.numbers import Array, checked_numbers, numbers_of
 from larder.readers.options import Check
 from larder.readers.schedule import choice
@@ -466,6 +467,7 @@ class _Process:
     """Threads and lock of a process, which a forked child cannot use."""
 
     def __init__(self, pid: int) -> None:
+        keep_freed_memory()
         self.pid = pid
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="larder-samples")
         self.lock = threading.Lock()
