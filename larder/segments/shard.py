@@ -165,7 +165,9 @@ def open_build(
     allowed = max(1, limits.concurrency // concurrent_batches)
     rules = image_rules(job.dataset, job.cluster)
     check = strongest_check(job.dataset)
-    processes = (job.cluster.runner.workers or usable_cores()) if rules.transform else 1
+    runner = job.cluster.runner  # the workers of Dask and Ray have one core
+    here = rules.transform is None or runner.kind != "local"
+    processes = 1 if here else runner.workers or usable_cores()
     local = root.features.local_path
     threads = max(suited_concurrency(store, check, allowed) for store in stores)
     together = sends_several(stores[0], rules)

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from larder.jobs.runner import InlineRunner
 from larder.manifest.sealed import StoredFile
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
-from larder.segments import cache
+from larder.segments import cache, shard
+from larder.segments.segment_job import Job
 from larder.store import open_store
 from tests.support.errors import larder_error
 from tests.support.processes import is_running
@@ -91,6 +93,23 @@ def test_processes_make_the_same_cache_as_threads(tmp_path, started, monkeypatch
     assert (document["version"], document["digest"]) == (alone["version"], alone["digest"])
     assert document["stages"]["cache"]["bytes"] == alone["stages"]["cache"]["bytes"]
     two.only()
+
+
+@pytest.mark.parametrize(("kind", "count"), [("local", 2), ("dask", 0), ("ray", 0)])
+def test_workers_of_dask_and_ray_transform_images_themselves(
+    kind, count, tmp_path, started, monkeypatch
+):
+    def as_in_worker(job: Job, *rest: Any) -> Any:
+        runner = job.cluster.runner.model_copy(update={"kind": kind, "workers": 2})
+        cluster = job.cluster.model_copy(update={"runner": runner})
+        return open_build(replace(job, cluster=cluster), *rest)
+
+    open_build = shard.open_build
+    monkeypatch.setattr(shard, "open_build", as_in_worker)
+    resized = {"images": {"resize": 16}}
+    lab = directory_lab(tmp_path, images("ab", 4), **{**SHARED, "shards": resized})
+    prepare(lab.settings(), InlineRunner(1, StageTimes()))
+    assert len(started) == count
 
 
 @pytest.mark.parametrize("mirror", [False, True])
