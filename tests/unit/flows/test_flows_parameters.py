@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from importlib import import_module
+from itertools import chain
 from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
@@ -61,10 +62,12 @@ def test_fields_that_a_form_leaves_open_have_the_defaults_of_the_command(name, m
     command, flow, operation = FLOWS[name], flow_named(name), Mock()
     arguments = command.parser().parameters()
     filled = {field: 1 if field == "keep" else "x" for field in flow.parameters.required or ()}
+    line = [[*arguments[field].option_strings, str(value)] for field, value in filled.items()]
+    parameters = vars(command.parser().parse_args([*chain.from_iterable(line)]))
     form = flow.validate_parameters(get_call_parameters(flow.fn, (), filled))
     monkeypatch.setattr(flow_run, "_context", lambda: SimpleNamespace(parameters=form))
     monkeypatch.setattr(flow_run, "check_runner", Mock())
     flow_run._begun(replace(command, operation=operation))
-    parameters = {field: each.default for field, each in arguments.items()} | filled
-    parameters.pop("plan", None)
-    operation.assert_called_once_with(**parameters)
+    operation.assert_called_once_with(
+        **{field: value for field, value in parameters.items() if field in {*arguments} - {"plan"}}
+    )
