@@ -55,7 +55,10 @@ def listening(progress: Progress) -> Iterator[None]:
 
 
 def current_crew() -> Crew:
-    """Return the processes that do the work of batches."""
+    """Return the processes that do the work of batches.
+
+    A function, because Dask and Ray pickle the code of a task, and no variable of a context.
+    """
     return _crew.get()
 
 
