@@ -24,8 +24,7 @@ T = TypeVar("T")
 
 _listener: ContextVar[Progress] = ContextVar("listener", default=NullProgress())  # noqa: B039
 _stop: ContextVar[Event | None] = ContextVar("stop", default=None)
-CREW: ContextVar[Crew] = ContextVar("crew", default=Crew(1))  # noqa: B039
-"""The processes that do the work of the batches that are submitted within a block."""
+_crew: ContextVar[Crew] = ContextVar("crew", default=Crew(1))  # noqa: B039
 
 
 @contextmanager
@@ -52,6 +51,21 @@ def current_progress() -> Progress:
 def listening(progress: Progress) -> Iterator[None]:
     """Report the tasks that run within a ``with`` block to ``progress``."""
     with set_within(_listener, progress):
+        yield
+
+
+def current_crew() -> Crew:
+    """Return the processes that do the work of batches.
+
+    A function, because Dask and Ray pickle the code of a task, and no variable of a context.
+    """
+    return _crew.get()
+
+
+@contextmanager
+def working_with(crew: Crew) -> Iterator[None]:
+    """Have the batches that are submitted within a ``with`` block done by a crew."""
+    with set_within(_crew, crew):
         yield
 
 

@@ -23,7 +23,7 @@ from larder.jobs.crew import Crew
 from larder.jobs.results import RunError, stops_others
 from larder.progress import Progress, TimedProgress
 from tasks.elsewhere import Done
-from tasks.progress import CREW, POLL_SECONDS, current_progress, set_within, stoppable
+from tasks.progress import POLL_SECONDS, current_progress, stoppable, working_with
 from tasks.steps import ELSEWHERE, TASKS
 
 _CLUSTERS = ("distributed", "ray")
@@ -106,7 +106,7 @@ class TaskRunner:
         with (
             stoppable() as stop,
             closing(Crew.of(step, job, batches, count)) as crew,
-            set_within(CREW, crew),
+            working_with(crew),
         ):
             try:
                 while True:

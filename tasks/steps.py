@@ -35,7 +35,7 @@ from larder.verify import reading, repair, survey
 from tasks.artifacts import card_note, config_note, plan_table
 from tasks.elsewhere import Done, reported_later
 from tasks.events import recorded
-from tasks.progress import CREW, current_progress
+from tasks.progress import current_crew, current_progress
 
 STOPPED = "run.interrupted"
 """The code of the error that a step raises when it is asked to stop."""
@@ -122,7 +122,7 @@ def task_of(step: Step, *, elsewhere: bool = False) -> Task[Any, Any]:
         share_bandwidth(named.pop("shares", 1))
         try:
             with reported_later() if elsewhere else nullcontext() as times:
-                result = CREW.get().run(
+                result = current_crew().run(
                     step.function, *arguments, **named, progress=current_progress()
                 )
             if isinstance(result, BatchReport):

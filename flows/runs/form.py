@@ -125,7 +125,7 @@ def _advanced(arguments: Mapping[str, argparse.Action]) -> type[BaseModel]:
     for argument in filter(None, map(arguments.get, _NEWER)):
         several = isinstance(argument.default, list)
         title = f"Other {argument.dest}"
-        sentence = f"Newer than the options of {argument.dest}, and used in its place."
+        sentence = f"Used instead of {argument.dest}, for files newer than its options."
         field = Field([] if several else "", title=title, description=sentence)
         fields[f"other_{argument.dest}"] = list[str] if several else str, field
     config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -22,7 +22,7 @@ from larder.cli.copy import COPY
 from larder.cli.prepare import COMPACT, PREPARE
 from larder.cli.verify import VERIFY
 
-FLOWS = (prepare, compact, verify, copy)
+FLOWS = (prepare, compact, verify, copy, refresh)
 DATASETS = ["digits", "mine"]
 PLACES = {"source": "from", "storage": "to"}
 
@@ -43,6 +43,7 @@ def test_datasets_and_clusters_are_drop_downs(schemas):
             DATASETS,
             ["local"],
         )
+    assert schemas["refresh"]["properties"]["datasets"]["items"]["enum"] == DATASETS
     assert schemas["copy"]["properties"]["cluster"]["anyOf"][0]["enum"] == ["local"]
 
 
@@ -180,6 +181,9 @@ def test_a_form_says_what_the_command_line_says_and_can_be_sent_again(
         (verify, {"dataset": "digits"}, "seed", [True, 1.0, "7"]),
         (verify, {"dataset": "digits"}, "repair", [1, "yes"]),
         (prune, PLACES, "max_delete", [True, 10.0, "10"]),
+        (clean, DIGITS, "keep", [True, 1.0, "1", 0]),
+        (copy, PLACES, "include", [None, "*.jpg"]),
+        (refresh, {}, "datasets", [None, "digits"]),
     ],
 )
 def test_nothing_is_taken_for_something_else(flow, given, name, values):

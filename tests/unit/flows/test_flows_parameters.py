@@ -1,14 +1,19 @@
 """The form of a flow: its fields are the arguments of the command of the same name."""
 
+from dataclasses import replace
 from importlib import import_module
+from itertools import chain
 from pkgutil import resolve_name
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from prefect import Flow
 from prefect.deployments.runner import RunnerDeployment
 from prefect.utilities.callables import get_call_parameters, parameter_schema
 
+from flows.runs import flow_run
 from larder.cli.command import Command
 from larder.cli.main import COMMANDS
 
@@ -50,3 +55,19 @@ def test_a_flow_is_called_and_deployed_like_any_other_function(name):
     parameters = get_call_parameters(flow.fn, tuple(required), {})
     assert [parameters[field] for field in required] == required
     assert RunnerDeployment.from_flow(flow, "mine").entrypoint == f"flows/{name}.py:{name}"
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_fields_that_a_form_leaves_open_have_the_defaults_of_the_command(name, monkeypatch):
+    command, flow, operation = FLOWS[name], flow_named(name), Mock()
+    arguments = command.parser().parameters()
+    filled = {field: 1 if field == "keep" else "x" for field in flow.parameters.required or ()}
+    line = [[*arguments[field].option_strings, str(value)] for field, value in filled.items()]
+    parameters = vars(command.parser().parse_args([*chain.from_iterable(line)]))
+    form = flow.validate_parameters(get_call_parameters(flow.fn, (), filled))
+    monkeypatch.setattr(flow_run, "_context", lambda: SimpleNamespace(parameters=form))
+    monkeypatch.setattr(flow_run, "check_runner", Mock())
+    flow_run._begun(replace(command, operation=operation))
+    operation.assert_called_once_with(
+        **{field: value for field, value in parameters.items() if field in {*arguments} - {"plan"}}
+    )
