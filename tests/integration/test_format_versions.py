@@ -169,6 +169,15 @@ def test_new_rules_of_grouping_compare_all_samples(tmp_path, monkeypatch):
     assert lab.plan()["status"] == "reused"
 
 
+def test_a_new_version_of_the_same_segments_has_another_reason(tmp_path):
+    lab = directory_lab(tmp_path, **FIELDS)
+    lab.prepare()
+    planned, built = lab.plan(cache=None), lab.prepare(cache=None)
+    assert (built["status"], built["segments"]["new"]) == ("built", 0)
+    expected = "no sample has changed; classes, splits, caches or bad samples differ"
+    assert built["reason"] == planned["growth"]["reason"] == expected
+
+
 @pytest.mark.push
 def test_a_new_pyarrow_is_for_new_segments_also_in_a_compaction(tmp_path, monkeypatch):
     lab = directory_lab(tmp_path, shards={"format": "parquet", "bytes": 6_000}, **FIELDS)
