@@ -87,7 +87,7 @@ def _document(
         "version": version.id,
         "digest": version.digest,
         "status": "reused",
-        "reason": "neither the source nor the dataset file has changed",
+        "reason": "neither objects nor options that shape the version have changed",
         "moved_from": None,
         "pinned": None,
         "location": location(settings, version.id),

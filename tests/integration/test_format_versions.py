@@ -10,7 +10,9 @@ from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, images, png, sh
 from verify_lab import verified
 
 import larder
+from larder.pipeline import build
 from larder.pipeline.run_report import run_lines
+from larder.segments.shard import shard_batches
 from larder.shards.formats import FORMATS, tar
 from larder.shards.formats.parquet import ParquetFormat
 from larder.shards.formats.webdataset import TarWriter, WebDataset
@@ -18,6 +20,7 @@ from larder.shards.model import ShardPlan
 from larder.shards.output import HashedOutput
 from larder.versions import identity
 from larder.versions.publish import read_segment
+from tests.support.errors import larder_error
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
 
@@ -169,6 +172,15 @@ def test_new_rules_of_grouping_compare_all_samples(tmp_path, monkeypatch):
     assert lab.plan()["status"] == "reused"
 
 
+def test_a_new_version_of_the_same_segments_has_another_reason(tmp_path):
+    lab = directory_lab(tmp_path, **FIELDS)
+    lab.prepare()
+    planned, built = lab.plan(cache=None), lab.prepare(cache=None)
+    assert (built["status"], built["segments"]["new"]) == ("built", 0)
+    expected = "no sample has changed; classes, splits, caches or bad samples differ"
+    assert built["reason"] == planned["growth"]["reason"] == expected
+
+
 @pytest.mark.push
 def test_a_new_pyarrow_is_for_new_segments_also_in_a_compaction(tmp_path, monkeypatch):
     lab = directory_lab(tmp_path, shards={"format": "parquet", "bytes": 6_000}, **FIELDS)
@@ -179,6 +191,20 @@ def test_a_new_pyarrow_is_for_new_segments_also_in_a_compaction(tmp_path, monkey
     lab.prepare()
     assert forms(lab) == [(1, ParquetFormat.library), (1, _NewerParquet.library)]
     assert verified(lab)["status"] == "intact"
+
+
+def test_a_batch_on_a_machine_with_another_pyarrow_writes_no_shard(tmp_path, monkeypatch):
+    lab = directory_lab(tmp_path, shards={"format": "parquet"}, **FIELDS)
+
+    def then_elsewhere(*args):
+        batches = shard_batches(*args)
+        monkeypatch.setitem(FORMATS, "parquet", _NewerParquet)
+        return batches
+
+    monkeypatch.setattr(build, "shard_batches", then_elsewhere)
+    with larder_error("run.failed"):
+        lab.prepare()
+    assert not lab.files("d-train-*")
 
 
 @pytest.mark.push

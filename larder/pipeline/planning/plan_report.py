@@ -113,10 +113,12 @@ def _growth(plan: Plan) -> dict[str, Any]:
     listed_before = sum(split.shards for split in previous.splits.values()) if previous else 0
     listed = sum(facts.shards for facts in growth.listed.values())
     policy, other = growth.decision.policy, growth.decision.other
+    same = growth.decision.kind != "keep" or plan.published
+    differing = "" if same else "; classes, splits, caches or bad samples differ"
     return {
         "previous": previous.id if previous else None,
         "decision": growth.decision.kind,
-        "reason": growth.decision.reason,
+        "reason": growth.decision.reason + differing,
         "samples": asdict(growth.changes),
         "omitted": sum(rows.count for rows in growth.omitted.values()) - omitted_before,
         "unlisted": listed_before - listed,

@@ -97,7 +97,8 @@ class ShardFormat:
     Attributes:
         version: Increase this number when the same samples give other bytes. New segments have the
             new version, and earlier segments stay. So reading methods (`heads`, `beside`, `open`,
-            the indexes) support every version; an instance has the version of its shards.
+            the indexes) support every version; an instance has the version of its shards, which
+            `larder.shards.formats.shard_format` sets after ``__init__``.
         oldest_kept: The earliest version that is kept. Increase this number only if earlier shards
             have a fault, or if readers of a split cannot read both versions. Then the next run
             packs earlier shards again.

@@ -13,6 +13,7 @@ from tests.support.errors import larder_error
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_format_has_the_version_of_its_shards_and_refuses_a_newer_one(name):
     current = shard_format(name).version
+    assert shard_format(name).oldest_kept <= current
     assert shard_format(name, version=current - 1).version == current - 1
     assert shard_format(name).version == current
     with larder_error("config.invalid_value"):

@@ -200,6 +200,7 @@ SEGMENTS = [
     *(shaped(split_bytes=sizes) for sizes in ({"a": 1}, {"a": 2}, {"b": 1})),
     *(shaped(shuffle_seed=seed) for seed in (0, 1)),
     *(shaped(samples_per_shard=number) for number in (256, 257)),
+    *(shaped(library=f"pyarrow {release}") for release in ("26.0.1", "27.0.0")),
     *(shaped(options=FormatOptions(features=each)) for each in ({}, {"a": LABEL}, {"a": TEXT})),
     *(shaped(options=FormatOptions(classes=names)) for names in (("ab",), ("a", "b"), ("b", "a"))),
     shaped(options=FormatOptions(first_record=1)),
