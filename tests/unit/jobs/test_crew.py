@@ -1,5 +1,9 @@
+from types import SimpleNamespace
+
 import pytest
 
+from larder.config.models.locations import Location
+from larder.copy.copy_job import CopyBatch, copy_objects
 from larder.jobs import crew
 from larder.jobs.crew import Crew, divided
 
@@ -20,3 +24,11 @@ def test_processes_are_used_beyond_the_cores_that_threads_keep_busy(
 
     batches = [type("Batch", (), {"rows": 1, "bytes": 0})]
     assert Crew.of(step, None, batches, count)._count == processes
+
+
+@pytest.mark.parametrize(("count", "processes"), [(2, 1), (4, 4)])
+def test_copies_on_two_cores_stay_in_one_process(count, processes):
+    route = SimpleNamespace(source=Location(url="s3://bucket/a"), storage=Location(url="/b"))
+    batches = [CopyBatch(0, 20_000, 2_200_000_000)]
+    job = SimpleNamespace(route=route)
+    assert Crew.of(copy_objects, job, batches, count)._count == processes
