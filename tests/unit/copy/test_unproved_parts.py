@@ -1,4 +1,4 @@
-"""Parts for a server whose etags are the MD5s of whole objects: only these are compared."""
+"""Parts for a server whose etags are MD5s of whole objects, which prove the parts together."""
 
 import os
 from typing import Any
@@ -10,6 +10,7 @@ from larder.config.urls import Access
 from larder.copy.allowance import CopyLimits
 from larder.copy.engine import copy_batch
 from larder.progress import NullProgress
+from larder.store.base import ObjectInfo
 from larder.store.local.store import LocalStore
 from larder.store.s3 import S3Store
 from larder.store.s3 import bucket as s3_bucket
@@ -32,23 +33,29 @@ def target(rclone_server, monkeypatch) -> S3Store:
 def sent(monkeypatch) -> list[tuple[str, bool]]:
     """Return a list of the parts to come: their keys, and whether they have an MD5.
 
-    Each part of ``damaged`` is zeros when it arrives.
+    Each part of ``damaged`` and ``damaged-2`` is zeros when it arrives. The etag of ``damaged-2``
+    is no MD5, as in another bucket of the server.
     """
-    parts, send = [], s3_bucket.S3Bucket.send
+    parts, send, head = [], s3_bucket.S3Bucket.send, s3_bucket.S3Bucket.head
 
     def noted(bucket: Any, method: str, call: Any, **options: Any) -> Any:
         if "partNumber" in (options.get("query") or {}):
             parts.append((call.key, options["md5"] is not None))
-            if call.key == "damaged":
+            if call.key.startswith("damaged"):
                 options["body"] = [bytes(len(piece)) for piece in options["body"]]
         return send(bucket, method, call, **options)
 
+    def described(bucket: Any, call: Any) -> ObjectInfo:
+        info = head(bucket, call)
+        return info._replace(etag=f"{info.etag}-2") if call.key == "damaged-2" else info
+
     monkeypatch.setattr(s3_bucket.S3Bucket, "send", noted)
+    monkeypatch.setattr(s3_bucket.S3Bucket, "head", described)
     return parts
 
 
 @pytest.mark.parametrize("verify", ["digest", "size"])
-@pytest.mark.parametrize("second", ["right", "exchanged", "damaged"])
+@pytest.mark.parametrize("second", ["right", "exchanged", "damaged", "damaged-2"])
 def test_parts_of_later_objects_have_no_md5_and_the_objects_are_proved(
     second, verify, target, sent, tmp_path, monkeypatch
 ):
