@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from larder.machine import usable_cores
+from larder.machine import processes_together, usable_cores
 from larder.store.base import AHEAD
 
 _FIRST_THREADS = 8
@@ -77,7 +77,9 @@ class Pace:
         """
         pace = Pace(most, time.monotonic(), time.process_time())
         if ahead:
-            pace.count = max(1, min(pace.count, most // AHEAD, usable_cores()))
+            # Not this process's share of the cores: its share of the requests is small already.
+            cores = usable_cores() * processes_together()
+            pace.count = max(1, min(pace.count, most // AHEAD, cores))
         return pace
 
     def widen(self) -> None:

@@ -63,7 +63,8 @@ def divided(
         row_seconds: Takes a job. Returns about how many seconds a process is busy with an object or
             sample, besides moving its bytes.
         stage: The stage whose progress the step reports.
-        cores: Number of cores that the threads of one process keep busy.
+        cores: Number of cores that the threads of one process keep busy; with no more, one process
+            does the work.
 
     Batches have ``rows``, ``bytes`` and a ``name``.
     """
@@ -110,8 +111,8 @@ class Crew:
             return Crew(1)
         seconds = division.row_seconds(job) * sum(batch.rows for batch in batches)
         seconds += _BYTE_SECONDS * sum(batch.bytes for batch in batches)
-        cores = division.cores  # that threads keep busy, which processes have to exceed
-        return Crew(count if saves_time(seconds / cores, count / cores) else 1)
+        # The seconds are not divided by the cores: one process is slower on a machine with many.
+        return Crew(count if saves_time(seconds, count / division.cores) else 1)
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -77,6 +77,7 @@ class S3Upload(Upload):
         self._md5 = md5
         self._signed = signed
         self._done = False
+        self._resumed = resume is not None
         self.id = resume or self._begun(like)
 
     def _begun(self, like: ObjectInfo | None) -> str:
@@ -111,8 +112,9 @@ class S3Upload(Upload):
 
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
         server, md5 = self._server, None
-        # If no MD5 is known, the caller hashes the content to compare it with the etag.
-        optimistic = server.whole_md5 if self._md5 is None else server.whole_md5 is not False
+        # If no MD5 is known, the caller hashes the content of a new upload, to compare the etag.
+        hashes = server.whole_md5 and not self._resumed
+        optimistic = hashes if self._md5 is None else server.whole_md5 is not False
         if not (server.repeats_checksum or optimistic or self._signed):
             md5 = digest_of("md5", pieces)
         with self._bucket.send(

@@ -30,3 +30,13 @@ def test_threads_that_send_requests_ahead_are_as_many_as_cores(
     objects = [ObjectInfo(f"{number}", size_bytes, f"{number:032x}", 0) for number in range(32)]
     next(batch.steps(objects, pace))
     assert pace.count == expected
+
+
+@pytest.mark.parametrize(("processes", "requests", "expected"), [(1, 256, 8), (16, 16, 2)])
+def test_processes_that_share_sixteen_cores_begin_with_all_their_requests(
+    processes, requests, expected, monkeypatch
+):
+    """Each began with one thread, so a distant server got half of the requests."""
+    monkeypatch.setattr(threads, "processes_together", lambda: processes)
+    monkeypatch.setattr(threads, "usable_cores", lambda: 16 // processes)
+    assert Pace.begin(requests, ahead=True).count == expected

@@ -1,14 +1,34 @@
+from types import SimpleNamespace
+
 import pytest
 
+from larder.config.models.locations import Location
+from larder.copy.copy_job import CopyBatch, copy_objects
+from larder.jobs import crew
 from larder.jobs.crew import Crew, divided
 
 
-@pytest.mark.parametrize(("cores", "count", "processes"), [(1, 2, 2), (2, 2, 1), (2, 8, 8)])
-def test_processes_are_used_beyond_the_cores_that_threads_keep_busy(cores, count, processes):
-    """Two processes copied no faster than one on two cores, and took a tenth more CPU time."""
+@pytest.mark.parametrize(
+    ("cores", "count", "seconds", "processes"),
+    [(1, 2, 1.7, 2), (2, 2, 100.0, 1), (2, 16, 1.0, 16), (2, 16, 0.9, 1)],
+)
+def test_processes_are_used_beyond_the_cores_that_threads_keep_busy(
+    cores, count, seconds, processes, monkeypatch
+):
+    """Two processes copied no faster than one on two cores, and took a tenth more CPU time; eight
+    large objects were copied by one process on sixteen cores, where one is slow."""
+    monkeypatch.setattr(crew, "_START_SECONDS", 0.4)
 
-    @divided(lambda job, batch, count: [], list, lambda job: 1.0, "stage", cores)
+    @divided(lambda job, batch, count: [], list, lambda job: seconds, "stage", cores)
     def step() -> None: ...
 
-    batches = [type("Batch", (), {"rows": 1_000, "bytes": 0})]
+    batches = [type("Batch", (), {"rows": 1, "bytes": 0})]
     assert Crew.of(step, None, batches, count)._count == processes
+
+
+@pytest.mark.parametrize(("count", "processes"), [(2, 1), (4, 4)])
+def test_copies_on_two_cores_stay_in_one_process(count, processes):
+    route = SimpleNamespace(source=Location(url="s3://bucket/a"), storage=Location(url="/b"))
+    batches = [CopyBatch(0, 20_000, 2_200_000_000)]
+    job = SimpleNamespace(route=route)
+    assert Crew.of(copy_objects, job, batches, count)._count == processes
