@@ -19,3 +19,5 @@ def test_a_reused_version_tells_since_when_it_exists(tmp_path):
     assert run_lines(again)[0].startswith(expected)
     assert status_line(again) == expected
     assert "published" not in run_lines(first)[0]
+    os.utime(document, (0, 0))  # as where the store dates nothing
+    assert status_line(lab.prepare()) == f"{again['dataset']} reused: version {version}"
