@@ -98,6 +98,7 @@ def test_the_api_takes_settings_of_fields(schemas):
         ("Rustic-otter", False, "prepare digits for local"),
         ("rerun-after-fix", False, "rerun-after-fix"),
         ("rerun-digits", False, "rerun-digits"),
+        ("panda", False, "panda"),
         ("Digits", False, "Digits"),
     ],
 )
