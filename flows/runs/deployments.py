@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from itertools import count
 from pathlib import Path
 from pkgutil import resolve_name
@@ -50,12 +51,13 @@ IMAGE_DIRECTORY = "/opt/larder"
 
 _SCHEDULES = "x-larder-schedules"
 _TEAM = "x-larder-team"
-_FIELDS = {"name", "entrypoint", "description", "tags", "parameters", "schedules", "paused"}
-_FIELDS |= {"concurrency_limit", "work_pool", "version", "pull"}
 _OF_SCHEDULE = ("slug", "active", "parameters", "max_scheduled_runs")
 """Fields of a schedule beside its times."""
+_STEPS = ("build", "push", "pull")
+"""Steps of all entries. The server refuses the first two, as it refuses all unknown fields."""
 _READ_AT_ONCE = re.compile(r"prefect\.(blocks|variables)\.")
 _VARIABLE = re.compile(r"\{\{\s*\$(\w+)\s*\}\}")
+_REFUSED = (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 _PAGE = 200
 
 
@@ -64,15 +66,14 @@ class Deployed:
     """The result of `deploy_all`.
 
     ``names`` has the ``FLOW/NAME`` of each deployed entry; empty if nothing has changed.
-    ``workers`` is the number of workers of the pool that are online. ``moved_from`` are earlier
-    pools of the deployments. ``left_out`` has messages about entries and schedules that were not
-    deployed, or that the file has lost; or about all differences.
+    ``workers`` is the number of workers of the pool that are online. ``left_out`` has messages
+    about entries and schedules that were not deployed, or that the file has lost; or about all
+    differences.
     """
 
     pool: str
     names: tuple[str, ...]
     workers: int
-    moved_from: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
@@ -81,7 +82,6 @@ class Deployed:
         if not self.names:
             lines = [f"the deployments in the work pool {self.pool} are current"]
         lines += self.left_out
-        lines += [f"they are no longer in the work pool {pool}" for pool in self.moved_from]
         if not self.workers:
             start = f"prefect worker start --pool {self.pool}"
             lines.append(f"no worker is online, so their runs would be late: {start}")
@@ -123,10 +123,11 @@ def deploy_all(
     entries, left_out = _present(document["deployments"])
     with get_client(sync_client=True) as client:
         work_pool = _pool(client, pool, entries)
-        directory = directory or _directory(work_pool)
+        here = str(Path.cwd()) if work_pool.type == "process" else IMAGE_DIRECTORY
+        directory = directory or here
         version = _version(pool, directory)
         variables = {"POOL": pool, "DIRECTORY": directory, "DEPLOYED": version, "TEAM": team}
-        common = {"pull": document.get("pull")}
+        common = {step: document[step] for step in _STEPS if document.get(step)}
         entries = [
             _filled({**common, **entry, "name": f"{entry['name']}{suffix}"}, variables)
             for entry in entries
@@ -135,7 +136,6 @@ def deploy_all(
         existing = {name: before[name] for name in map(_name, entries) if name in before}
         recorded = filter(_recorded, existing.values())
         current = [deployment for deployment in recorded if deployment.version == version]
-        moved = {each.work_pool_name for each in existing.values()} - {pool, None}
         if not replace:
             _refuse_others(existing, pool, directory)
         left_out += _lost(client, pool, directory, team, {each.id for each in before.values()})
@@ -152,8 +152,7 @@ def deploy_all(
                 left_out += _keep(client, entry, deployment)
             _deploy(client, entry, deployment, record)
         workers = online_workers(client, pool)
-    names_ = tuple(map(_name, entries))
-    return Deployed(pool, names_, len(workers), tuple(sorted(filter(None, moved))), tuple(left_out))
+    return Deployed(pool, tuple(map(_name, entries)), len(workers), tuple(left_out))
 
 
 def _filled(entry: dict[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
@@ -184,11 +183,6 @@ def _file() -> dict[str, Any]:
     if repeated:
         message = f"there are two deployments {repeated[0]}"
         hint = "give one of them another name"
-        raise ConfigError("config.invalid_value", message, where=str(FILE), hint=hint)
-    unknown = {field for each in deployments for field in each} - _FIELDS
-    if unknown := unknown | (document.keys() & {"build", "push"}):
-        message = f"fields that make deploy does not know: {', '.join(sorted(unknown))}"
-        hint = f"remove them; an entry may have {', '.join(sorted(_FIELDS))}"
         raise ConfigError("config.invalid_value", message, where=str(FILE), hint=hint)
     if _READ_AT_ONCE.search(json.dumps([{**each, "pull": None} for each in deployments])):
         message = "a block or variable is read when deployed, and would be plain text there"
@@ -246,10 +240,6 @@ def _pool(client: SyncPrefectClient, name: str, entries: list[dict[str, Any]]) -
         hint = "write one into the default of image in its base job template"
         raise ConfigError("config.work_pool", message, where="POOL", hint=hint)
     return pool
-
-
-def _directory(pool: WorkPool) -> str:
-    return str(Path.cwd()) if pool.type == "process" else IMAGE_DIRECTORY
 
 
 def _version(pool: str, directory: str) -> str:
@@ -370,8 +360,8 @@ def _changes(entry: Mapping[str, Any], deployment: DeploymentResponse | None) ->
 def _differing(what: str, fields: Mapping[str, Any], server: Mapping[str, Any]) -> Iterator[str]:
     """Name the fields that have another value on the server; false, empty and missing are equal."""
     for field, value in fields.items():
-        if (server[field] or None) != (value or None):
-            yield f"in Prefect, {field} of {what} is {json.dumps(server[field])}"
+        if (there := server.get(field)) != value and (there or value):
+            yield f"in Prefect, {field} of {what} is {json.dumps(there)}"
 
 
 def _make_limits(client: SyncPrefectClient, team: str) -> None:
@@ -389,23 +379,22 @@ def _deploy(
     record: Mapping[str, Any],
 ) -> None:
     """Make or change a deployment in one request; it refuses parameters that the flow lacks."""
-    pool, limit = entry["work_pool"], entry.get("concurrency_limit")
+    fields = {field: value for field, value in entry.items() if value is not None}
+    name, pool = fields.pop("name"), fields.pop("work_pool")
+    steps, limit = fields.pop("pull", []), fields.pop("concurrency_limit", None)
     options = {**limit} if isinstance(limit, dict) else {"limit": limit}
     variables: dict[str, Any] = pool.get("job_variables") or {}
     if team := record[_TEAM]:
-        variables = {**variables, "env": {TEAM: team, **variables.get("env", {})}}
+        variables = {**variables, "env": {TEAM: team, **(variables.get("env") or {})}}
     try:
         # An entry names the file of its flow, whose folder would hide Python's own copy.py.
         flow = resolve_name(entry["entrypoint"].replace(".py:", ":").replace("/", "."))
         schema = parameter_schema(flow).model_dump(exclude_unset=True)
+        unset = {"description": flow.description, "version": None, "tags": [], "parameters": {}}
         fields = {
-            "version": entry.get("version"),
-            "description": entry.get("description") or flow.description,
-            "tags": entry.get("tags") or [],
-            "parameters": entry.get("parameters") or {},
-            "entrypoint": entry["entrypoint"],
-            "paused": entry.get("paused", False),
-            "pull_steps": entry["pull"] or [],
+            **unset,
+            **fields,
+            "pull_steps": steps,
             "work_pool_name": pool["name"],
             "work_queue_name": pool.get("work_queue_name"),
             "job_variables": variables,
@@ -414,16 +403,16 @@ def _deploy(
             "parameter_openapi_schema": {**schema, "additionalProperties": False, **record},
             "enforce_parameter_schema": True,
         }
-        if entry["schedules"]:  # an empty list would delete people's
-            fields["schedules"] = list(map(_schedule, entry["schedules"]))
+        if schedules := fields.pop("schedules"):  # an empty list would delete people's
+            fields["schedules"] = list(map(_schedule, schedules))
         if deployment:
             path = {"id": deployment.id}
             client.request("PATCH", "/deployments/{id}", path_params=path, json=fields)
         else:
-            fields |= {"name": entry["name"], "flow_id": str(client.create_flow(flow))}
+            fields |= {"name": name, "flow_id": str(client.create_flow(flow))}
             client.request("POST", "/deployments/", json=fields)
     except (ImportError, AttributeError, ValueError, HTTPStatusError) as error:
-        if isinstance(error, HTTPStatusError) and not error.response.is_client_error:
+        if isinstance(error, HTTPStatusError) and error.response.status_code not in _REFUSED:
             raise
         reason = _reason(error) if isinstance(error, HTTPStatusError) else str(error)
         message = f"Prefect cannot deploy {_name(entry)}: {' '.join(reason.split())}"

@@ -79,7 +79,7 @@ def _run(command: Command) -> Any:
     dataset = command_parameters(_context().parameters or {}).get("dataset", "")
     try:
         operation, execute, display = _given.get() or _begun(command)
-        with about(dataset, operation.storage.url), _reported(display) as log:
+        with about(dataset, operation.storage.url), _reported(display, parent) as log:
             bucket = partial(bucket_limit, operation.storage.url, log.say)
 
             @contextmanager
@@ -142,7 +142,7 @@ def _context() -> FlowRunContext:
 
 
 @contextmanager
-def _reported(display: Display | None) -> Iterator[RunLog]:
+def _reported(display: Display | None, parent: int) -> Iterator[RunLog]:
     """Connect the run to Prefect: show its address, write its log, and stop if it is cancelled."""
     run = _context().flow_run
     assert run is not None, "it has begun"
@@ -154,7 +154,7 @@ def _reported(display: Display | None) -> Iterator[RunLog]:
         stop = stack.enter_context(stoppable())
         # A worker ends the runs that it started itself, but not if it is killed; and nothing else
         # would end a run started by a command.
-        reason = _worker_gone(os.getppid()) if run.deployment_id else run_ended(run.id)
+        reason = _worker_gone(parent) if run.deployment_id else run_ended(run.id)
         stack.enter_context(stopped_for(reason, stop, log.say))
         yield log
 

@@ -169,7 +169,7 @@ def run_name(template: str) -> Callable[[], str]:
         parameters = command_parameters(flow_run.parameters)
         what = template.format(**parameters)
         place = str(parameters.get("storage") or parameters.get("cluster") or "")
-        at = "" if place in what else f" at {place}"
+        at = f" at {place}" if place and place not in what.split() else ""
         details = ", ".join(filter(None, (team(), "plan only" if parameters.get("plan") else "")))
         return f"{what}{at} ({details})" if details else f"{what}{at}"
 
@@ -179,10 +179,6 @@ def run_name(template: str) -> Callable[[], str]:
 def _made_up(name: str) -> bool:
     """Whether the server (noisy-otter) or its UI makes up such names."""
     groups: dict[str, Any] = coolname.data.config
-
-    def is_of(word: str, kind: str) -> bool:
-        return any(word in groups[group]["words"] for group in groups[kind]["lists"])
-
-    adjective, _, animal = name.partition("-")
-    by_server = is_of(adjective, "adj_any") and is_of(animal, "subj")
-    return by_server or _OF_UI.fullmatch(name) is not None
+    words = {word for group in groups.values() for word in group.get("words", ())}
+    pair = name.split("-")
+    return (len(pair) == 2 and words.issuperset(pair)) or _OF_UI.fullmatch(name) is not None

@@ -101,7 +101,8 @@ def explain_crashes(client: SyncPrefectClient, pool: str) -> None:
     """Say what to do in the states of runs that Prefect has set to Crashed by itself."""
     for run in _runs(client, pool, ended_recently(StateType.CRASHED)):
         message = (run.state and run.state.message) or ""
-        if AGAIN not in message:
+        # Prefect sets such a state only by force, which would end a run that was started again.
+        if AGAIN not in message and client.read_flow_run(run.id).state_id == run.state_id:
             _crash(client, run.id, f"{_ENDED} ({message})")
 
 

@@ -37,13 +37,7 @@ from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.units import format_bytes, format_count
 from larder.versions import layout
-from larder.versions.leases import (
-    DAY_US,
-    NamedTombstone,
-    Tombstone,
-    read_tombstones,
-    store_now_us,
-)
+from larder.versions.leases import NamedTombstone, Tombstone, read_tombstones, store_now_us
 from larder.versions.publish import Conditions, probe_conditions
 
 SHOWN_LINES = 10
@@ -278,10 +272,6 @@ def _document(plan: CleanPlan, status: str, times: TimedProgress) -> dict[str, A
         "storage": plan.settings.place.open().url,
         "status": status,
         "kept": {version: reason for version, reason in plan.reasons.items() if reason},
-        "lease_days": {
-            version: math.ceil((end_us - plan.now_us) / DAY_US)
-            for version, end_us in plan.in_use.needed.until_us.items()
-        },
         "due": _listing(plan, plan.due),
         "ripe": _listing(plan, plan.unused(plan.ripe)),
         "announced": _announced(plan, plan.waiting),
@@ -298,12 +288,7 @@ def clean_lines(document: Mapping[str, Any]) -> list[str]:
     kept, due, announced = document["kept"], document["due"], document["announced"]
     lines = [f"{document['dataset']} {document['status']}: {document['storage']}"]
     lines.append(f"  keep     {format_count(len(kept), 'version')}")
-    days = {
-        version: f"; its lease ends in {format_count(count, 'day')}"
-        for version, count in document["lease_days"].items()
-    }
-    shown = (f"{version} ({reason}{days.get(version, '')})" for version, reason in kept.items())
-    lines += _some(shown, len(kept))
+    lines += _some((f"{version} ({reason})" for version, reason in kept.items()), len(kept))
     if document["status"] == "planned":
         lines += _units("delete", document["ripe"]) + _units("announce", due)
         if document["copies"]["count"]:

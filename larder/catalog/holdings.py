@@ -7,6 +7,7 @@ Mirrored objects are no units: there may be millions.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -18,10 +19,11 @@ from larder.errors import DamageError
 from larder.names import ID, SPLIT_REGEX
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import LAST, listed
+from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
 from larder.versions.find import published_ids
-from larder.versions.leases import RUN, read_leases
+from larder.versions.leases import DAY_US, RUN, read_leases
 from larder.versions.publish import read_version
 from larder.versions.tags import read_tag, tag_names
 
@@ -177,14 +179,12 @@ class Needed:
         segments: IDs of segments that runs use.
         running: Whether a run has a lease.
         named: By ID, the segments and caches that each published version names.
-        until_us: By ID, when the last lease of a version ends.
     """
 
     versions: Mapping[str, str]
     segments: frozenset[str]
     running: bool
     named: Mapping[str, Named]
-    until_us: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_needed(root: Store, now_us: int, named: Mapping[str, Named] | None = None) -> Needed:
@@ -196,15 +196,14 @@ def read_needed(root: Store, now_us: int, named: Mapping[str, Named] | None = No
     it. Then the needed units are not known.
     """
     versions: dict[str, str] = {}
-    until_us: dict[str, int] = {}
     segments: set[str] = set()
     unpublished: set[str] = set()
     running = False
-    for each in read_leases(root):
+    for each in sorted(read_leases(root), key=lambda each: each.until_us):
         if now_us < each.until_us:
-            versions |= dict.fromkeys(each.lease.versions, f"lease {each.name}")
-            for version in each.lease.versions:
-                until_us[version] = max(each.until_us, until_us.get(version, 0))
+            left = format_count(math.ceil((each.until_us - now_us) / DAY_US), "day")
+            reason = f"lease {each.name}; {left} left"
+            versions |= dict.fromkeys(each.lease.versions, reason)
             segments |= set(each.lease.segments)
             running |= each.name.startswith(RUN)
             unpublished |= set(each.lease.versions if each.lease.segments else ())
@@ -214,10 +213,10 @@ def read_needed(root: Store, now_us: int, named: Mapping[str, Named] | None = No
     named = _read_named(root) if named is None else named
     for version, reason in versions.items():
         if version not in named and (version not in unpublished or reason.startswith("tag")):
-            message = f"{reason} names version {version}, which has no document"
+            message = f"{reason.partition(';')[0]} names version {version}, which has no document"
             hint = "see larder verify; or change the tag, or drop the lease"
             raise DamageError("damage.manifest", message, where=root.url, hint=hint)
-    return Needed(versions, frozenset(segments), running, named, until_us)
+    return Needed(versions, frozenset(segments), running, named)
 
 
 def _read_named(root: Store) -> dict[str, Named]:

@@ -34,7 +34,8 @@ def reused_document(
     """Make the JSON document of a run that had nothing to do."""
     objects = asdict(Totals(state.inventory.objects, state.inventory.bytes))
     document = _document(state.settings, state.inputs, objects, version, configs, times)
-    return document | {"published": format_time(state.published_us)}
+    us = state.published_us  # some stores date nothing
+    return document | ({"published": format_time(us)} if us else {})
 
 
 def built_document(

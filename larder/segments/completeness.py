@@ -44,7 +44,7 @@ def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool
     sizes = {}
     for info in _there(root, version):
         sizes[info.key] = info.size_bytes
-        published_us = info.modified_us if info.key == document else published_us
+        published_us = info.clock_us if info.key == document else published_us
     wanted = named_by_document(version)
     if caches_remade:
         wanted = {key: size for key, size in wanted.items() if _needed(key, sizes)}

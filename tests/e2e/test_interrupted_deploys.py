@@ -201,6 +201,7 @@ def test_what_the_file_has_lost_is_named(checkout, prefect_server):
     [
         ("schedules", [{"slug": "never", "active": False}], "schedules.0.schedule"),
         ("parameters", {"dataset": "digits", "plan": "perhaps"}, "boolean"),
+        ("build", [], "build: Extra inputs"),
         ("entrypoint", "my-flows/prepare.py:prepare", "my-flows"),
         ("entrypoint", "flows/none.py:prepare", "No module named 'flows.none'"),
     ],

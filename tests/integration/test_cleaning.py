@@ -102,8 +102,9 @@ def test_usage_says_what_a_clean_frees(lab):
 def test_an_emitted_config_keeps_its_version(lab, versions):
     first = versions[0]
     emit(lab.settings(), first)
-    assert list(cleaned(lab)["kept"].values())[1] == f"lease config-c-{first}"
-    (shown,) = [line for line in lease_lines(leased(lab)) if first in line]
+    leased(lab, first, holder="a reader", days=1)  # the lease that ends last is named
+    assert list(cleaned(lab)["kept"].values())[1] == f"lease config-c-{first}; 30 days left"
+    shown, _ = [line for line in lease_lines(leased(lab)) if first in line]
     assert "the config of cluster c" in shown
 
 

@@ -6,7 +6,7 @@ from itertools import product
 from flows.runs.limits import limit_name
 from tasks.artifacts import TEAM, _name, about
 
-TEAMS = ("", "a", "a-b", "a_b")
+TEAMS = ("", "a", "c", "a-b", "a_b")
 DATASETS = ("b", "b-c", "b_c", "b--c", "c", "progress")
 STORAGES = ("s3://one/", "s3://two/")
 KEYS = ("plan", "progress-plan")

@@ -44,14 +44,20 @@ def test_a_waiting_run_names_the_run_with_the_slot(monkeypatch, tagged, said):
 
 def test_a_crash_that_prefect_reports_says_what_to_do():
     states: dict[Any, str] = {}
-    texts = ["Process exited with status code: -9.", f"stopped between two objects; {AGAIN}", None]
-    runs = [FlowRun(flow_id=uuid4(), state=Crashed(message=text)) for text in texts]
+    killed = "Process exited with status code: -9."
+    texts = [killed, f"stopped between two objects; {AGAIN}", None, killed]
+    runs = [
+        FlowRun(flow_id=uuid4(), state_id=uuid4(), state=Crashed(message=text)) for text in texts
+    ]
+    now = {run.id: run for run in runs} | {runs[3].id: RUN}
     client = SimpleNamespace(
         read_flow_runs=lambda **_: runs,
+        read_flow_run=now.__getitem__,
         set_flow_run_state=lambda run, state, **_: states.update({run: state.message}),
     )
     workers.explain_crashes(client, "larder")
     assert runs[1].id not in states, "these are Larder's words"
     assert all(text.endswith(AGAIN) for text in states.values())
     assert "status code: -9" in states[runs[0].id]
+    assert runs[3].id not in states, "this run was started again meanwhile"
     assert len(states) == 2

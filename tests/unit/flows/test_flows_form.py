@@ -99,6 +99,7 @@ def test_the_api_takes_settings_of_fields(schemas):
         ("Rustic-otter", False, "prepare digits for local"),
         ("rerun-after-fix", False, "rerun-after-fix"),
         ("rerun-digits", False, "rerun-digits"),
+        ("panda", False, "panda"),
         ("Digits", False, "Digits"),
     ],
 )
@@ -116,6 +117,8 @@ def test_plan_only_and_a_given_name_show_whatever_the_flow(monkeypatch):
     monkeypatch.setenv("LARDER_TEAM", "vision")
     run.parameters["storage"] = "s3://bucket/"
     assert clean.flow_run_name() == "clean digits at s3://bucket/ (vision, plan only)"
+    run.parameters = {"dataset": "localities", "plan": False, "cluster": "local"}
+    assert clean.flow_run_name() == "clean localities at local (vision)"
     run.name = "Back to v1"
     assert tag.flow_run_name() == "Back to v1"
 
