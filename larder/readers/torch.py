@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from typing import Any, Final
 
@@ -123,7 +124,8 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         refused or left may still start while the next iteration reads.
         """
         is_first = torch.utils.data.get_worker_info().id == 0
-        if self._has_begun or (is_first and self._is_uncounted):
+        is_uncounted = bool(self._is_uncounted) or not self._is_uncounted.is_shared()
+        if self._has_begun or (is_first and is_uncounted):
             raise UncountedError
         self._has_begun = True
         if is_first:
@@ -191,16 +193,36 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
 class _WholeBatch(dict[str, Any]):
     """A batch that `default_collate` refuses to put into another batch."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy as a dictionary, which training gets: `default_convert` and workers copy."""
+        return dict, (dict(self),)
+
+
+class _WholeTuple(tuple[Any, ...]):
+    """A tuple of ``collate`` that `default_collate` refuses; `default_convert` makes a list."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return tuple, (tuple(self),)
+
+
+_WHOLE: Final[dict[type, Callable[[Any], Any]]] = {dict: _WholeBatch, tuple: _WholeTuple}
+
 
 def _whole(batch: Any) -> Any:
-    return _WholeBatch(batch) if type(batch) is dict else batch
+    kind = _WHOLE.get(type(batch))
+    return batch if kind is None else kind(batch)
+
+
+def _unwrapped(collate: Callable[[Any], Any], batch: Any) -> Any:
+    return collate(copy(batch) if type(batch) in _WHOLE.values() else batch)
 
 
 def _refuse_batches(batches: Any, **options: Any) -> Any:
     raise RebatchedError
 
 
-torch.utils.data._utils.collate.default_collate_fn_map[_WholeBatch] = _refuse_batches
+for _kind in _WHOLE.values():
+    torch.utils.data._utils.collate.default_collate_fn_map[_kind] = _refuse_batches
 
 
 class BatchLoader(torch.utils.data.DataLoader[Batch]):
@@ -218,6 +240,8 @@ class BatchLoader(torch.utils.data.DataLoader[Batch]):
         collate = options.pop("collate_fn", None) or torch.utils.data.default_convert
         if options.get("num_workers"):
             dataset, collate = _Reporting(dataset.batches), partial(_collated, collate)
+        else:
+            collate = partial(_unwrapped, collate)
         super().__init__(dataset, batch_size=None, collate_fn=collate, **options)
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -17,8 +18,8 @@ from larder.readers.torch import BatchDataset
 from tests.support.numbered import NumberedSamples, loader_of
 
 
-def made() -> BatchDataset:
-    return BatchDataset(loader_of(NumberedSamples([9, 9, 9]), batch_size=4))
+def made(**options: Any) -> BatchDataset:
+    return BatchDataset(loader_of(NumberedSamples([9, 9, 9]), batch_size=4, **options))
 
 
 def keys(batches: Any) -> list[list[str]]:
@@ -67,6 +68,23 @@ def stateful() -> list[list[str]]:
     return keys(other)
 
 
+def unshared() -> BatchDataset:
+    """A dataset made while /dev/shm had no room for its flag."""
+    dataset = made()
+    dataset._is_uncounted = torch.zeros(1, dtype=torch.bool)
+    return dataset
+
+
+def kinds() -> list[str]:
+    """The type of a batch, which functions such as `tree_map` ask for."""
+    one = {"batch_size": None, "num_workers": 1}
+    own = {"collate_fn": lambda batch: batch}
+    pairs = made(collate=tuple).loader(**own)
+    loaders = made().loader(), made().loader(**own), made().loader(num_workers=1)
+    plain = DataLoader(made(), batch_size=None), DataLoader(made(), **one, **own)
+    return [type(next(iter(each))).__name__ for each in (*loaders, *plain, pairs)]
+
+
 def main(_: Any) -> dict[str, Any]:
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
@@ -82,11 +100,14 @@ def main(_: Any) -> dict[str, Any]:
             "spawn": by(made(), 1, multiprocessing_context="spawn"),
             "copied": by(pickle.loads(pickle.dumps(made())), 2),
         },
+        "kinds": kinds(),
         "persistent": by(made(), 2, persistent_workers=True),
         "resumed": [resumed(0), resumed(2), stateful()],
         "refused": [
             code_of(lambda: keys(left)),
             code_of(lambda: keys(DataLoader(made()))),
+            code_of(lambda: list(DataLoader(made(collate=tuple)))),
+            code_of(lambda: keys(DataLoader(unshared(), batch_size=None, num_workers=1))),
             code_of(lambda: keys(DataLoader(made(), batch_size=2, num_workers=1))),
             code_of(lambda: keys(StatefulDataLoader(made(), batch_size=None, num_workers=1))),
         ],

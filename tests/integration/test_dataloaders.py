@@ -36,4 +36,8 @@ def test_a_state_without_workers_is_resumed_with_any(read):
 
 
 def test_other_iterations_and_states_are_refused(read):
-    assert read["refused"] == [REFUSED] * 4
+    assert read["refused"] == [REFUSED] * 6
+
+
+def test_batches_are_dictionaries_and_tuples(read):
+    assert read["kinds"] == ["dict"] * 5 + ["tuple"]

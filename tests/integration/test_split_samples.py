@@ -255,3 +255,22 @@ def test_a_version_whose_shards_are_kept_needs_no_server(tmp_path, bucket, monke
         list(data.samples_of("validation", keep=keep))
     with pytest.raises(RetryableError):
         larder.open(address)
+
+
+@pytest.mark.push
+def test_from_a_bucket(tmp_path, bucket, monkeypatch):
+    bucket.prepare()
+    bucket.remove(*GONE)
+    bucket.add(NEW)
+    bucket.prepare()
+    data = larder.open(f"{bucket.storage}/larder/d", cache_dir=tmp_path / "cache")
+    samples = data.samples_of("train")
+    assert not samples.has_shards_local
+    wanted = expected(bucket, "train")
+    numbers = random.Random(7).choices(range(len(wanted)), k=90)
+    assert samples.batch(numbers) == [wanted[number] for number in numbers]
+    assert not list((tmp_path / "cache").glob("*.npz"))
+    monkeypatch.setattr("larder.versions.index._FEW_BLOCKS", 0)
+    other = data.samples_of("train")
+    assert numbered(other) == wanted
+    assert len(list((tmp_path / "cache").glob("*.npz"))) == 2, "of two segments"
