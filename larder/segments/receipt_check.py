@@ -62,7 +62,7 @@ def receipt_problem(
     shard = receipt.shard
     bad = pa.Table.from_batches(receipt.rows(first_row=shard.samples), ROWS)
     names = list(shard_format.file_names(plan.name)) if shard.samples else []
-    described = shard.split, shard.name, [file.name for file in shard.files]
+    described = shard.split, shard.name, [file.name for file in shard.files if not file.kind]
     counted = shard.samples + bad.num_rows, bad.column("bad").null_count
     if described != (plan.split, plan.name, names) or counted != (plan.rows, 0):
         return "it is of another shard, or of another number of samples"

@@ -121,6 +121,12 @@ def test_nested_keys_are_those_of_the_documents(heading, key, nested):
     assert set(nested.__dataclass_fields__) <= set(re.findall(r"`(\w+)`", text))
 
 
+def test_files_of_a_segment_have_roles_of_a_version():
+    (text,) = (text for names, text in rows_of("**larder-segment-2**") if "files" in names)
+    stated = set(re.findall(r"`(\w+)`", text)) - StoredFile.__dataclass_fields__.keys()
+    assert stated == {"rows", "sources", "skipped"} <= set(ROLES)
+
+
 def test_roles_and_the_limits_of_ranges_and_patterns_are_stated():
     (text,) = (text for names, text in rows_of("**larder-version-2**") if "files" in names)
     assert set(ROLES) <= set(re.findall(r"`(\w+)`", text))

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from larder.growth.previous import read_previous
+from larder.growth.previous import PreviousSegment, read_previous
 from larder.jobs.manifests import put_named
 from larder.manifest.files import write_manifest
 from larder.manifest.schemas import SOURCES
@@ -23,10 +24,12 @@ from larder.versions.documents import (
     VersionDocument,
 )
 from larder.versions.index import Shard
+from larder.versions.omitted import Omitted
 from larder.versions.publish import publish_segment
 from tests.support.errors import larder_error
 
 SEGMENT = "5" * 32
+SHAPE = Shape("webdataset", 1, 1, {}, None)
 PART = {"ext": "jpg", "source": "x.jpg", "etag": "e", "offset": 0, "length": 1, "crc32c": 0}
 
 
@@ -50,8 +53,7 @@ def version(root: Store, folder: Path, indexed: int, sources: int) -> VersionDoc
         for role, file in files.items()
     )
     splits = {"train": SegmentSplit(2, 1, 9, 0, 0, 1)}
-    shape = Shape("webdataset", 1, 1, {}, None)
-    publish_segment(root, SegmentDocument("d", SEGMENT, shape, "header", splits, stored))
+    publish_segment(root, SegmentDocument("d", SEGMENT, SHAPE, "header", splits, stored))
     uses = (SegmentUse(SEGMENT),)
     return VersionDocument("d", "1" * 32, "", "", uses, {}, (), stored, None)
 
@@ -69,3 +71,12 @@ def test_another_number_of_samples_is_damage(tmp_path, indexed, sources):
     made = version(root, tmp_path, indexed, sources)
     with larder_error("damage.manifest"):
         list(read_previous(root, made).samples().batches)
+
+
+def test_omitted_rows_count_in_the_shards_that_have_them():
+    places = (("a", 0), ("a", 5), ("b", 10), ("b", 15))
+    shards = [Shard(SEGMENT, split, first_row, 5, 0, ()) for split, first_row in places]
+    splits = {"a": SegmentSplit(10, 2, 9, 0, 0, 2), "b": SegmentSplit(10, 2, 9, 10, 0, 2)}
+    document = SegmentDocument("d", SEGMENT, SHAPE, "header", splits, ())
+    omitted = {"b": Omitted(np.array([[3, 7], [9, 10]]))}
+    assert PreviousSegment(document, omitted, shards).before.tolist() == [5, 5, 3, 2]

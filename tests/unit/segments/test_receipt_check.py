@@ -41,7 +41,9 @@ def order(keys: Sequence[str]) -> list[pa.RecordBatch]:
     return [batch.select(ORDER_COLUMNS) for batch in batches]
 
 
-def problem(folder: Path, format_name: str, rows: list[Row], samples: int | None = None) -> str:
+def problem(
+    folder: Path, format_name: str, rows: list[Row], samples: int | None = None, kind: str = ""
+) -> str:
     """Of a receipt with these rows, perhaps for more samples; planned are ``a`` and ``b``."""
     path = folder / "receipt.parquet"
     write_manifest(path, ROWS, [pa.RecordBatch.from_pylist(rows, schema=ROWS)])
@@ -49,7 +51,7 @@ def problem(folder: Path, format_name: str, rows: list[Row], samples: int | None
     format_ = shard_format(format_name)
     plan = ShardPlan("train", 0, f"d-train-000000.{format_name}", 0, 2, 99)
     names = format_.file_names(plan.name) if good else ()
-    files = tuple(WrittenFile(name, 99, "0" * 64) for name in names)
+    files = tuple(WrittenFile(name, 99, "0" * 64, kind=kind) for name in names)
     receipt = Receipt("receipt", path, FinishedShard("train", plan.name, files, good))
     return receipt_problem(plan, order("ab"), receipt, format_, transformed=False)
 
@@ -62,6 +64,11 @@ def test_honest_receipts_are_accepted(tmp_path):
     assert not problem(tmp_path, "records", [sample("a", (0, 50)), sample("b", (50, 49))])
     both = [sample(key, (None, None), bad="x") for key in "ba"]
     assert not problem(tmp_path, "parquet", both)
+
+
+def test_an_index_is_no_file_of_a_shard(tmp_path):
+    rows = [sample("a", (0, 1)), sample("b", (1, 1))]
+    assert "another shard" in problem(tmp_path, "parquet", rows, kind="dali")
 
 
 @pytest.mark.parametrize(
