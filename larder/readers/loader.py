@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -469,9 +470,10 @@ class Loader:
         """Whether the user's functions are called for each batch."""
         return bool(self._collate or getattr(self._decode, "calls_functions", False))
 
-    def _read(self, epoch: int, numbers: range) -> Generator[list[_Ahead]]:
+    def _read(self, epoch: int, numbers: range) -> Generator[Iterator[_Ahead]]:
+        """Yield groups that release each batch when it is taken, so the next reuses its memory."""
         for shares in self._groups(epoch, numbers):
-            yield self._read_group(shares)
+            yield _taken(deque(self._read_group(shares)))
 
     def _groups(self, epoch: int, numbers: range) -> Iterator[list[Numbers]]:
         """Yield groups of the rank's draws of batches that fit into half of the memory.
@@ -557,7 +559,7 @@ class Loader:
         keys: list[str] = self._index.keys_of(samples)
         return keys
 
-    def _decoding(self, groups: Generator[list[_Ahead]], epoch: int) -> Generator[Answers]:
+    def _decoding(self, groups: Generator[Iterator[_Ahead]], epoch: int) -> Generator[Answers]:
         """Yield each batch as soon as its decoding began.
 
         So no thread waits for the last sample of a batch before the next batch begins. Batches that
@@ -600,6 +602,11 @@ class Loader:
             batch = self._collate(rows_of(batch))
         undecoded = (Failure.of(error.where, error) for error in errors.values())
         return Made(batch, [*ahead.skipped, *undecoded])
+
+
+def _taken(group: deque[_Ahead]) -> Iterator[_Ahead]:
+    while group:
+        yield group.popleft()
 
 
 def _raised(error: LarderError, empty: Empty) -> Batch:

@@ -1,10 +1,12 @@
-"""Memory of parts that were used is not returned to the system and taken from it again."""
+"""Memory of batches that are gone: the next batches get it, and nothing holds it meanwhile."""
 
 import platform
-import subprocess
-import sys
+import weakref
 
 import pytest
+
+from tests.support.numbered import NumberedSamples, loader_of
+from tests.support.processes import run_python
 
 _PROGRAM = """
 import resource
@@ -23,8 +25,28 @@ print((faults() - before) * resource.getpagesize())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators decide otherwise")
-def test_parts_reuse_the_memory_of_parts_that_are_gone():
+def test_parts_get_the_memory_of_parts_that_are_gone():
     # In a process of its own: this one may have freed a large block.
-    command = [sys.executable, "-c", _PROGRAM]
-    taken_bytes = int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
-    assert taken_bytes < 2_000_000
+    assert int(run_python("-c", _PROGRAM).stdout) < 2_000_000
+
+
+class _Parts(dict):
+    """Parts to which weak references can be made."""
+
+
+class _NotedSamples(NumberedSamples):
+    def batch(self, numbers, parts=None):
+        samples = [one._replace(parts=_Parts(one.parts)) for one in super().batch(numbers)]
+        self.noted += [weakref.ref(one.parts) for one in samples]
+        return samples
+
+
+def test_a_batch_is_gone_before_the_others_of_its_group():
+    samples = _NotedSamples([100])
+    samples.noted = []
+    batches = loader_of(samples, batch_size=10, memory_bytes=1_000_000).make(range(10))
+    for number, _ in enumerate(batches):
+        alive = [reference() is not None for reference in samples.noted]
+        assert not any(alive[: number * 10])
+        assert all(alive[number * 10 :])
+    assert samples.reads == [10, 90]
