@@ -36,7 +36,7 @@ from benchmarks.harness import apart, arguments_parser, document, say, settle, t
 from larder.config.models.cluster import Limits, Nodes
 from larder.experiments.advice import advise
 from larder.experiments.facts import Facts
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from larder.readers.data import Data
 from tests.support.runs import run_settings
 from tests.support.servers import rclone_s3

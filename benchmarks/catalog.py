@@ -25,7 +25,7 @@ import pyarrow as pa
 from benchmarks.harness import Figure, arguments, document, say, settle, table
 from larder.jobs.manifests import forget, put_named
 from larder.manifest.digest import sha256_hex
-from larder.manifest.files import write_manifest
+from larder.manifest.manifest_files import write_manifest
 from larder.manifest.schemas import SOURCES
 from larder.manifest.sealed import StoredFile, seal
 from larder.segments.index_writer import IndexWriter

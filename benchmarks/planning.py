@@ -10,7 +10,7 @@ their keys, every turn in a process of its own whose start does not count:
 - sort: rows in random order. Ours is a statement of `larder.manifest.query`, in bounded memory; the
   peer reads the whole table and calls ``Table.sort_by``.
 - match: 5,000,000 objects with the listing of a mirror and receipts of copies in random order, each
-  of which has 99 of 100 objects. Ours is `larder.copy.difference.uncopied`. The peer reads
+  of which has 99 of 100 objects. Ours is `larder.copy.copy_matches.uncopied`. The peer reads
   three tables and calls ``Table.join`` twice, which knows no order, then ``sort_by``.
 
 Plans are of 1,000,000 objects of a store that invents its listing, so that no store's time is in
@@ -44,11 +44,11 @@ from benchmarks.harness import (
     settle,
     table,
 )
-from larder.copy.difference import uncopied
-from larder.manifest.files import read_manifest, write_manifest
+from larder.copy.copy_matches import uncopied
+from larder.manifest.manifest_files import read_manifest, write_manifest
 from larder.manifest.query import Stream, query
 from larder.manifest.schemas import DUE, OBJECTS
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from larder.store import ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
 from tests.support.runs import between, run_settings

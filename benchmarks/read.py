@@ -58,7 +58,7 @@ from benchmarks.images import DISTINCT, photograph
 from benchmarks.reading import ours, peers
 from benchmarks.reading.peers import DATALOADER, KERAS, LITDATA, MDS, SPDL, WEBDATASET
 from larder.packages import is_installed
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from tests.support.runs import run_settings
 from tests.support.servers import S3Server, radosgw, rclone_s3
 

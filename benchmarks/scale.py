@@ -28,7 +28,7 @@ from benchmarks.harness import Figure, arguments, document, say, table
 from flows.runs.configure import prefect_ready
 from larder.cli.command import Operation
 from larder.cli.display import Display
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from larder.pipeline.run_report import run_lines
 from larder.store import Store
 from tests.support.runs import between, run_settings
@@ -57,7 +57,7 @@ def run_flow(folder: Path, count: int) -> tuple[dict[str, Any], int]:
     )
     cluster = settings.cluster
     operation = Operation(
-        settings.workers,
+        settings.batches_at_once,
         partial(prepare, settings),
         run_lines,
         run_lines,

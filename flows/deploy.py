@@ -19,7 +19,7 @@ from typing import Any
 from prefect import flow
 
 from flows.runs.deployments import deploy_all
-from flows.runs.page import summary
+from flows.runs.run_page import summary
 
 
 @flow(name="deploy", flow_run_name="deploy to {pool}", persist_result=False)

@@ -167,7 +167,7 @@ def prepare(
     from larder.packages import require
 
     require("prepare")
-    from larder.pipeline.prepare import prepare as run
+    from larder.pipeline.preparing import prepare as run
     from larder.pipeline.settings import load_settings
 
     where = Path(output) if output else None

@@ -20,7 +20,7 @@ _FILES = f"(?:{_FILE})?(?:{_RANGE}[A-Za-z0-9._-]*)?"
 
 
 @dataclass(frozen=True)
-class Rule:
+class TextRule:
     """A rule for texts: ``regex`` matches a whole text that is allowed, in ``re`` and in RE2.
 
     Messages call such a text ``noun``.
@@ -33,15 +33,15 @@ class Rule:
         return re.fullmatch(self.regex, text) is not None
 
 
-ID = Rule("an ID of 32 hex digits", _ID)
-SHA256 = Rule("a digest of 64 hex digits", "[0-9a-f]{64}")
-NAME = Rule("a valid name", NAME_REGEX)
-SPLIT = Rule("the name of a split", SPLIT_REGEX)
-FILE = Rule("the name of a file", _FILE)
-PATH = Rule("a path below a segment or a version", f"(?:segments|versions)/{_ID}(?:/{_FILE})+")
-STORED = Rule("a path below the root", f"(?:_?{_FILE}/)*{_FILE}")
-PATTERN = Rule("a path of shards", f"segments/{_ID}/shards/{SPLIT_REGEX}/{_FILES}")
-DELIVERED = Rule("a path below the dataset's root", f"(?:{_FILE}/)*{_FILES}")
+ID = TextRule("an ID of 32 hex digits", _ID)
+SHA256 = TextRule("a digest of 64 hex digits", "[0-9a-f]{64}")
+NAME = TextRule("a valid name", NAME_REGEX)
+SPLIT = TextRule("the name of a split", SPLIT_REGEX)
+FILE = TextRule("the name of a file", _FILE)
+PATH = TextRule("a path below a segment or a version", f"(?:segments|versions)/{_ID}(?:/{_FILE})+")
+STORED = TextRule("a path below the root", f"(?:_?{_FILE}/)*{_FILE}")
+PATTERN = TextRule("a path of shards", f"segments/{_ID}/shards/{SPLIT_REGEX}/{_FILES}")
+DELIVERED = TextRule("a path below the dataset's root", f"(?:{_FILE}/)*{_FILES}")
 """A path, a prefix or a pattern in a config, with nothing special to a shell or to a reader, such
 as WebDataset's ``pipe:`` and ``::``.
 """

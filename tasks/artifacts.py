@@ -25,16 +25,16 @@ from prefect.artifacts import (
 
 from larder.card.draw import Drawn
 from larder.catalog.history import list_versions, version_rows
-from larder.catalog.place import Place
+from larder.catalog.stored_dataset import StoredDataset
 from larder.cli.display import amounts, fraction
 from larder.errors import LarderError, printable
-from larder.experiments.emit import Written
+from larder.experiments.config_files import Written
 from larder.pipeline.planning.plan import Plan
 from larder.pipeline.planning.plan_report import plan_document, plan_rows
 from larder.pipeline.settings import Settings
 from larder.progress import Stage, StageTimes
 from larder.units import format_count
-from tasks.progress import set_within
+from tasks.run_progress import set_within
 
 PROGRESS_INTERVAL_SECONDS = 5.0
 SHOWN_VERSIONS = 100
@@ -116,7 +116,7 @@ def versions_table(settings: Settings) -> None:
     """Make a table of the versions of a dataset, the newest first, as ``larder ls`` lists them."""
     name = settings.dataset.name
     with suppress(LarderError):  # the version is published all the same
-        document = list_versions(Place(name, settings.cluster))
+        document = list_versions(StoredDataset(name, settings.cluster))
         head, *rows = version_rows(document)[: SHOWN_VERSIONS + 1]
         cells = [dict(zip(head, row, strict=True)) for row in rows]
         count = format_count(len(document["versions"]), "version")

@@ -17,11 +17,11 @@ from larder.config.models.locations import Location
 from larder.errors import NotFoundError
 from larder.progress import StageTimes
 from larder.store import open_location
-from tasks.progress import listening, run_ended, stoppable, stopped_for
+from tasks.run_progress import listening, run_ended, stoppable, stopped_for
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class RemoteResult:
     """The result of a batch, and the work of each stage, as in `StageTimes.stages`."""
 
     result: Any

@@ -19,23 +19,23 @@ from prefect.states import Cancelled
 from prefect.tasks import Task, exponential_backoff
 
 from larder.card.draw import draw_card
-from larder.catalog import clean
+from larder.catalog import cleaning
 from larder.copy.copy_job import copy_objects, end_copy, send_ahead
-from larder.copy.prune import plan_prune, prune_objects
-from larder.copy.run import checked_copy
+from larder.copy.copying import checked_copy
+from larder.copy.pruning import plan_prune, prune_objects
 from larder.errors import LarderError, RetryableError
 from larder.jobs.results import BatchReport, RunError
-from larder.pipeline import configs, publish
+from larder.pipeline import configs, publish_step
 from larder.pipeline.planning import checks as plan_checks
-from larder.pipeline.planning import source
-from larder.pipeline.prepare import record_run
-from larder.segments import cache, index, shard
+from larder.pipeline.planning import source_state
+from larder.pipeline.preparing import record_run
+from larder.segments import cache_step, index_step, shard
 from larder.store.throttle import share_bandwidth
 from larder.verify import reading, repair, survey
 from tasks.artifacts import card_note, config_note, plan_table
-from tasks.elsewhere import Done, reported_later
+from tasks.elsewhere import RemoteResult, reported_later
 from tasks.events import recorded
-from tasks.progress import current_crew, current_progress
+from tasks.run_progress import current_crew, current_progress
 
 STOPPED = "run.interrupted"
 """The code of the error that a step raises when it is asked to stop."""
@@ -76,13 +76,13 @@ class Step:
 
 
 STEPS = (
-    Step(source.inspect_source, "inventory", "inventory of {settings.dataset.name}"),
+    Step(source_state.inspect_source, "inventory", "inventory of {settings.dataset.name}"),
     Step(plan_checks.checked_plan, "plan", "plan {state.dataset.name}", show=plan_table),
     Step(shard.shard_batch, "shard", "shards from {batch.name}"),
-    Step(index.index_shards, "index", "index of the shards"),
-    Step(cache.cache_split, "cache", "cache of {batch.split}"),
-    Step(publish.publish, "publish", "publish version {job.version}"),
-    Step(publish.publish_existing, "publish again", "publish version {job.version}"),
+    Step(index_step.index_shards, "index", "index of the shards"),
+    Step(cache_step.cache_split, "cache", "cache of {batch.split}"),
+    Step(publish_step.publish, "publish", "publish version {job.version}"),
+    Step(publish_step.publish_existing, "publish again", "publish version {job.version}"),
     Step(configs.emit_configs, "emit", "config for {settings.cluster.name}", show=config_note),
     Step(record_run, "record run", "record of version {record.version}", show=recorded),
     Step(draw_card, "card", "data card of {version}", show=card_note),
@@ -92,8 +92,8 @@ STEPS = (
     Step(end_copy, "record", "record of the copy"),
     Step(plan_prune, "plan prune", "plan of the prune"),
     Step(prune_objects, "prune", "prune what is gone"),
-    Step(clean.plan_clean, "plan clean", "plan of the clean"),
-    Step(clean.clean_units, "clean", "clean {plan.settings.place.dataset}", retried=False),
+    Step(cleaning.plan_clean, "plan clean", "plan of the clean"),
+    Step(cleaning.clean_units, "clean", "clean {plan.settings.place.dataset}", retried=False),
     Step(survey.inspect_version, "inspect version", "documents of {job.version}"),
     Step(reading.verify_batch, "verify", "verify {batch.name}"),
     Step(repair.repair_small, "repair documents", "repair of documents and manifests"),
@@ -105,8 +105,8 @@ STEPS = (
 def task_of(step: Step, *, elsewhere: bool = False) -> Task[Any, Any]:
     """Make the task of a step, with the parameters of its function, except the progress.
 
-    The result of a task that runs ``elsewhere`` is a `tasks.elsewhere.Done`; ``shares`` is the
-    number of such tasks at a time.
+    The result of a task that runs ``elsewhere`` is a `tasks.elsewhere.RemoteResult`; ``shares`` is
+    the number of such tasks at a time.
 
     A batch with failed objects is a failed task run. If the step is asked to stop, Prefect shows
     its run as Cancelled, and as Superseded if another run supersedes it; the result of either state
@@ -134,7 +134,7 @@ def task_of(step: Step, *, elsewhere: bool = False) -> Task[Any, Any]:
             return Cancelled(name=name, message=error.message, data=error)
         if step.show:
             step.show(result)
-        return Done(result, times.stages()) if times else result
+        return RemoteResult(result, times.stages()) if times else result
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return Task(

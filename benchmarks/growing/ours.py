@@ -13,7 +13,7 @@ from benchmarks.growing.body import Body
 from benchmarks.growing.memory import status_bytes, watched
 from benchmarks.growing.names import Picks
 from benchmarks.growing.stores import CountingStore, InventingStore, Moved, Tally
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from larder.store import Store, open_store
 from tests.support.runs import between, forget_manifests, run_settings
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import settle
-from larder.manifest.files import ManifestWriter
+from larder.manifest.manifest_files import ManifestWriter
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.store import Store, open_store
 

@@ -20,16 +20,16 @@ from benchmarks.harness import Stopwatch
 from benchmarks.packing.bodies import SHARD_BYTES, Body, Setting
 from larder.config.shape import DEFAULTS
 from larder.machine import usable_cores
-from larder.manifest.files import ManifestWriter, read_manifest
+from larder.manifest.manifest_files import ManifestWriter, read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format, tar
-from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.format_interface import ShardFormat
+from larder.shards.hashed_output import HashedOutput
 from larder.shards.images.check import ImageRules
 from larder.shards.model import ROWS, ShardPlan, read_samples
-from larder.shards.output import HashedOutput
 from larder.shards.packing import batch_shards, plan_shards, running_totals, target_for
 from larder.shards.reading.readahead import open_reads, suited_concurrency
+from larder.shards.shard_build import ShardBuild, build_shard
 from larder.shards.sizes import split_sizes
 from larder.store import open_store
 from larder.store.local.store import LocalStore

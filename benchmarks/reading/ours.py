@@ -18,7 +18,7 @@ import larder
 from benchmarks.reading.peers import BATCH, SIZE
 from larder.packages import is_installed
 from larder.readers.data import Data
-from larder.readers.workers import crew
+from larder.readers.loader_workers import shared_workers
 
 
 def stream(url: str, samples: int) -> dict[str, float]:
@@ -60,7 +60,7 @@ def decode(
             count += len(images)
         _check(count, samples)
         seconds, own = perf_counter() - start, process_time() - cpu
-        crew().stop()
+        shared_workers().stop()
         times = os.times()  # with what starting them took
         return {"seconds": seconds, "cpu": own + times.children_user + times.children_system}
 

@@ -23,7 +23,7 @@ from larder.packages import require
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
-    from larder.config.models.copying import RunnerConfig
+    from larder.config.models.copy_config import RunnerConfig
 
 SHOWN = "larder_shown"
 """Attribute of a log record that is shown to the user in another way."""

@@ -39,7 +39,7 @@ from ruamel.yaml.error import YAMLError
 import larder
 from flows.runs.form import CONFIGS
 from flows.runs.limits import limit_name
-from flows.runs.workers import online_workers
+from flows.runs.prefect_workers import online_workers
 from larder.config.load import names
 from larder.errors import ConfigError, FatalError
 from larder.names import NAME

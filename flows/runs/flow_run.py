@@ -20,11 +20,20 @@ from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Crashed, Failed
 from prefect.utilities.urls import url_for
 
+from flows.runs.batch_executors import executor_for
 from flows.runs.configure import check_runner
 from flows.runs.form import command_parameters, form_of, run_name, set_form
 from flows.runs.limits import bucket_limit, dataset_limit
-from flows.runs.page import AGAIN, RunLog, change_tags, findings, log_end, run_log, skipped, summary
-from flows.runs.pool import pool_for
+from flows.runs.run_page import (
+    AGAIN,
+    RunLog,
+    change_tags,
+    findings,
+    log_end,
+    run_log,
+    skipped,
+    summary,
+)
 from flows.runs.secrets import without_auth
 from larder.cli.command import Command, Operation
 from larder.cli.display import Display
@@ -32,11 +41,11 @@ from larder.cli.exit import refusal
 from larder.cli.signals import hear_signals, interruptible
 from larder.errors import FatalError, LarderError
 from larder.jobs.results import RunError
-from larder.jobs.runner import Execute
+from larder.jobs.step_runner import Execute
 from tasks.artifacts import about
-from tasks.progress import listening, run_ended, stoppable, stopped_for
-from tasks.runner import task_runner
+from tasks.run_progress import listening, run_ended, stoppable, stopped_for
 from tasks.steps import STOPPED
+from tasks.task_runner import task_runner
 
 _CLAIMING = ("compact", "prepare", "refresh")
 """The commands that claim a dataset, and the bucket only then."""
@@ -47,7 +56,7 @@ _MORE = re.compile(r"[\s-]*For more information check: \S+")
 """httpx's addition to an answer: a page that explains the status."""
 
 
-class _Given(NamedTuple):
+class _CommandRun(NamedTuple):
     """Values from a command to its flow; ``display`` is set if the run's address is shown."""
 
     operation: Operation
@@ -55,7 +64,7 @@ class _Given(NamedTuple):
     display: Display | None
 
 
-_given: ContextVar[_Given | None] = ContextVar("given", default=None)
+_given: ContextVar[_CommandRun | None] = ContextVar("given", default=None)
 
 
 def flow_of(command: Command, name: str) -> Flow[..., Any]:
@@ -89,7 +98,7 @@ def _run(command: Command) -> Any:
 
             with (
                 nullcontext() if command.name in _CLAIMING else bucket(),
-                task_runner(pool_for(operation, log.say), claim, log.progress) as runner,
+                task_runner(executor_for(operation, log.say), claim, log.progress) as runner,
             ):
                 try:
                     document = execute(runner)
@@ -122,7 +131,7 @@ def _tags(document: Mapping[str, Any]) -> set[str]:
     return tags | {document["version"]} if tags and "version" in document else tags
 
 
-def _begun(command: Command) -> _Given:
+def _begun(command: Command) -> _CommandRun:
     """Make the operation from the flow's parameters."""
     defaults = {name: each.default for name, each in command.parser().parameters().items()}
     parameters = defaults | command_parameters(_context().parameters or {})
@@ -132,7 +141,7 @@ def _begun(command: Command) -> _Given:
         operation = operation.planning()
     else:
         check_runner(operation.runner)
-    return _Given(operation, operation.compose, None)
+    return _CommandRun(operation, operation.compose, None)
 
 
 def _context() -> FlowRunContext:
@@ -192,7 +201,7 @@ def call_flow(
     display.finish("prefect")
 
     continued = flow.with_options(validate_parameters=False)  # the command has checked them
-    token = _given.set(_Given(operation, execute, display if named else None))
+    token = _given.set(_CommandRun(operation, execute, display if named else None))
     with listening(display), stoppable() as stop, interruptible(stop, display.say):
         try:
             document: dict[str, Any] = continued(**form_of(parameters))

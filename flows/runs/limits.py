@@ -31,11 +31,11 @@ from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, StateType
 from prefect.concurrency._leases import maintain_concurrency_lease
 from prefect.exceptions import ObjectNotFound
 
-from flows.runs.page import change_tags, run_id
+from flows.runs.run_page import change_tags, run_id
 from larder.config.urls import parse_url
 from larder.progress import WAIT
 from tasks.artifacts import team
-from tasks.progress import current_progress
+from tasks.run_progress import current_progress
 
 LEASE_SECONDS = 60.0
 """Time after which the server takes back a slot whose lease is not renewed: Prefect's minimum."""

@@ -25,8 +25,8 @@ from uuid import UUID
 
 from flows.runs.configure import bypass_proxy, configure_prefect, need_server
 from flows.runs.prefect_settings import load_prefect, startup_seconds
-from flows.runs.processes import Service, wait_until
 from flows.runs.server import ended_hint
+from flows.runs.service_processes import Service, wait_until
 from larder.cli.arguments import parser
 from larder.cli.exit import run
 from larder.cli.output import print_text, tell
@@ -161,7 +161,7 @@ def _serve(folder: Path, address: str) -> NoReturn:
         stack.callback(server.stop)
         with chdir(folder):
             load_prefect()
-        from flows.runs.workers import make_pool
+        from flows.runs.prefect_workers import make_pool
 
         _await(server, int(port))
         make_pool(POOL)
@@ -185,7 +185,7 @@ def _work(pool: str, deploy: bool) -> NoReturn:
     with need_server().guard():
         load_prefect()
         from flows.runs.flow_run import server_errors
-        from flows.runs.workers import announce_worker, make_pool, withdraw_worker
+        from flows.runs.prefect_workers import announce_worker, make_pool, withdraw_worker
 
         with server_errors():
             make_pool(pool)
@@ -218,7 +218,7 @@ def _worker_of(pool: str, log: Path | None) -> Iterator[_Kept]:
     """Run the only worker of a work pool within a ``with`` block."""
     from prefect.client.schemas.objects import StateType
 
-    from flows.runs.workers import crash_abandoned_runs, worker_name
+    from flows.runs.prefect_workers import crash_abandoned_runs, worker_name
 
     abandoned = StateType.PENDING, StateType.RUNNING, StateType.CANCELLING
     crash_abandoned_runs(pool, _WORKER_ENDED, *abandoned)
@@ -243,7 +243,7 @@ def _look_for_dead_runs(pool: str) -> NoReturn:
     from prefect.exceptions import PrefectException
 
     from flows.runs.limits import free_slots_of_killed_runs
-    from flows.runs.workers import crash_dead_runs, explain_crashes
+    from flows.runs.prefect_workers import crash_dead_runs, explain_crashes
 
     dead: set[UUID] = set()
     while True:

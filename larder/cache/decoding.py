@@ -1,6 +1,6 @@
 """Decode images and other parts of records in threads, ahead of their use, in the records' order.
 
-Pillow decodes an image to an array of shape (height, width, channels); `larder.samples.images`
+Pillow decodes an image to an array of shape (height, width, channels); `larder.samples.image_parts`
 describes the array of each kind of image.
 """
 
@@ -12,9 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from larder.budgets import ByteBudget
-from larder.cache.record import Value
+from larder.cache.cache_record import Value
 from larder.config.shape import MAX_PIXELS, ImageShape
-from larder.samples.images import (
+from larder.samples.image_parts import (
     Array,
     decoding,
     discarding,

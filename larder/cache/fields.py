@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Literal
 from larder.cache.schema import KEY, Field, RecordSchema
 from larder.errors import FatalError
 from larder.samples.decoders import IMAGES_ONLY, Decoders
-from larder.samples.images import Form
+from larder.samples.image_parts import Form
 from larder.samples.naming import LABEL_EXT
 
 if TYPE_CHECKING:

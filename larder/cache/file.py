@@ -21,8 +21,7 @@ from typing import Any
 import lmdb
 import numpy as np
 
-from larder.cache.group import GROUPS_KEY, Groups, group_ends, group_key
-from larder.cache.record import (
+from larder.cache.cache_record import (
     SCHEMA_KEY,
     Array,
     Buffer,
@@ -30,9 +29,10 @@ from larder.cache.record import (
     Codec,
     Column,
     ContentDigest,
-    Places,
+    RecordPlaces,
     damage,
 )
+from larder.cache.group import GROUPS_KEY, Groups, group_ends, group_key
 from larder.cache.schema import RecordSchema, check_room
 from larder.disk import disk_errors, limit_error, open_regular, open_shared, sha256_file
 from larder.errors import DamageError, FatalError
@@ -183,7 +183,7 @@ class CacheFileReader:
     ) -> None:
         """Read records, which may repeat, into ``rows`` of existing columns.
 
-        `larder.cache.record.empty_columns` makes the columns, such as in a shared buffer.
+        `larder.cache.cache_record.empty_columns` makes the columns, such as in a shared buffer.
 
         Raises:
             IndexError: The record does not exist.
@@ -218,7 +218,7 @@ class CacheFileReader:
         reopen = partial(open_file, check_records=self._check_records)
         return reopen, (self.path, self._facts)
 
-    def _places(self, indices: Sequence[int] | Array) -> Places:
+    def _places(self, indices: Sequence[int] | Array) -> RecordPlaces:
         records, numbers = self._facts.records, np.asarray(indices, np.int64)
         outside = (numbers < -records) | (numbers >= records)
         if outside.any():

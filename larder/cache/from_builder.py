@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from larder.cache.cache_record import Array, Codec
 from larder.cache.fields import fits, widened
 from larder.cache.from_samples import CacheInput, EncodedRecord, Misfit
-from larder.cache.record import Array, Codec
 from larder.cache.schema import DTYPES, KEY, Field, RecordSchema
 from larder.errors import FatalError
 from larder.samples.builders import Builder
-from larder.samples.images import decoding
+from larder.samples.image_parts import decoding
 from larder.samples.indexed import IndexedSample, Sample, read_index
 
 _HINT: Final = "correct cache.builder, or cache.builder_inputs"

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from larder.budgets import ByteBudget
-from larder.cache.build import build_file
+from larder.cache.cache_file_build import build_file
+from larder.cache.cache_record import Array, Buffer, CacheFileFacts, Codec
 from larder.cache.decoding import HINT, Making, OpenedImage, ToDecode, in_order, open_picture
 from larder.cache.fields import (
     LABEL,
@@ -29,7 +30,6 @@ from larder.cache.fields import (
     sample_schema,
     widened,
 )
-from larder.cache.record import Array, Buffer, CacheFileFacts, Codec
 from larder.cache.schema import KEY, Field, RecordSchema
 from larder.config.shape import MAX_PIXELS, ImageShape
 from larder.errors import FatalError
@@ -106,7 +106,7 @@ def build_samples(
     ``limit_bytes``. ``cache.schema``: two parts of one sample would become the same field, or
     parts of a field differ in dtype or, except for images, in the number of dimensions.
     """
-    reported = _Reported(progress or NullProgress())
+    reported = _SteadyProgress(progress or NullProgress())
     schema = schema or sample_schema(samples.rows(), samples.kind, samples.decoders)
     while True:
         made = (
@@ -214,7 +214,7 @@ def _arrays(decoder: Bound, names: Sequence[str], data: bytes, where: str) -> Ma
     return dict(zip(names, decoder.decode(data, where, HINT).values(), strict=True))
 
 
-class _Reported:
+class _SteadyProgress:
     """A progress that does not go back when a build starts again."""
 
     def __init__(self, progress: Progress) -> None:

@@ -19,7 +19,7 @@ from typing import Final
 import google_crc32c
 import numpy as np
 
-from larder.cache.record import Array, Buffer, Places, damage, gathered
+from larder.cache.cache_record import Array, Buffer, RecordPlaces, damage, gathered
 from larder.errors import DamageError
 
 GROUP_BYTES: Final = 100_000
@@ -102,7 +102,7 @@ class Groups:
         self._known = np.zeros((3, len(ends)), np.int64)
         self._begins, self._lengths, self._sizes = self._known
 
-    def places(self, numbers: Array) -> Places:
+    def places(self, numbers: Array) -> RecordPlaces:
         """Find records; raise ``damage.record`` if one is not in its group."""
         groups = np.searchsorted(self._ends, numbers, side="right")
         begins = self._begins[groups]
@@ -119,7 +119,7 @@ class Groups:
             differ = np.flatnonzero(sizes == 0)
             at = (begins + lengths + 4 * ranks)[differ]
             starts[differ], stops[differ] = gathered(self._memory, at, 8).view("<u4").T
-        places = Places(self._memory, numbers, begins + starts, begins + stops)
+        places = RecordPlaces(self._memory, numbers, begins + starts, begins + stops)
         places.check((starts > stops) | (stops > lengths), _OUTSIDE)
         return places
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from larder.card.facts import BINS_PER_DOUBLING, CardFacts
+from larder.card.card_facts import BINS_PER_DOUBLING, CardFacts
 from larder.readers.numbers import Array
 from larder.units import format_bytes
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from larder.card.card_facts import CardFacts, read_facts, samples_by_split
+from larder.card.card_page import card_note, card_page
 from larder.card.charts import charts_of
-from larder.card.facts import CardFacts, read_facts, samples_by_split
-from larder.card.page import card_note, card_page
 from larder.card.pictures import pictures
-from larder.config.document import UNREAD
+from larder.config.config_document import UNREAD
 from larder.disk import scratch
 from larder.errors import LarderError, printable
 from larder.packages import require

@@ -12,7 +12,7 @@ import numpy as np
 from larder.errors import ObjectError
 from larder.progress import Progress
 from larder.readers.split import SplitSamples
-from larder.samples.images import decoding, discarding, is_image, load, open_image
+from larder.samples.image_parts import decoding, discarding, is_image, load, open_image
 from larder.samples.indexed import Sample
 from larder.samples.naming import LABEL_EXT
 from larder.samples.pixels import decoded, image_of, resized

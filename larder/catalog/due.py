@@ -16,7 +16,7 @@ _DURATION = re.compile(r"([0-9]{1,6})([dh])")
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class KeepPolicy:
     """Rules by which a clean keeps versions and units.
 
     Attributes:
@@ -50,12 +50,12 @@ class Policy:
         return not self.grace_hours or idle_us >= self.grace_us
 
 
-def read_policy(keep: int, older_than: str = "0h", grace: str = "24h") -> Policy:
+def read_policy(keep: int, older_than: str = "0h", grace: str = "24h") -> KeepPolicy:
     """Read the policy from the flags of a command; ``config.invalid_value``."""
     if keep < 1:
         message, hint = "expected 1 or more", "one version always stays"
         raise ConfigError("config.invalid_value", message, where="--keep", hint=hint)
-    return Policy(keep, _hours(older_than, "--older-than"), _hours(grace, "--grace"))
+    return KeepPolicy(keep, _hours(older_than, "--older-than"), _hours(grace, "--grace"))
 
 
 def _hours(text: str, where: str) -> int:
@@ -67,7 +67,7 @@ def _hours(text: str, where: str) -> int:
 
 
 def kept_versions(
-    holdings: Holdings, needed: Needed, policy: Policy, now_us: int
+    holdings: Holdings, needed: Needed, policy: KeepPolicy, now_us: int
 ) -> dict[str, str]:
     """Return by ID, newest first, why published versions stay; empty for versions that may go."""
 
@@ -90,7 +90,7 @@ def kept_versions(
 
 
 def units_in_use(
-    holdings: Holdings, needed: Needed, reasons: Mapping[str, str], policy: Policy, now_us: int
+    holdings: Holdings, needed: Needed, reasons: Mapping[str, str], policy: KeepPolicy, now_us: int
 ) -> InUse:
     """Return the units that stay, given the reasons why versions stay.
 

@@ -23,7 +23,7 @@ from larder.catalog.holdings import (
     readers,
     take_holdings,
 )
-from larder.catalog.place import Place
+from larder.catalog.stored_dataset import StoredDataset
 from larder.config.models.cluster import Cluster
 from larder.errors import ConfigError, DamageError, printable
 from larder.names import NAME
@@ -155,7 +155,7 @@ def dataset_names(cluster: Cluster) -> Iterator[str]:
             yield name
 
 
-def check_dataset(place: Place) -> Store:
+def check_dataset(place: StoredDataset) -> Store:
     """Return the root of a dataset; ``version.missing`` names the nearest if it does not exist."""
     root = place.open()
     if next(listed(root, ""), None) is None:
@@ -189,7 +189,7 @@ def _dataset(cluster: Cluster, name: str) -> dict[str, Any]:
     return row
 
 
-def list_versions(place: Place) -> dict[str, Any]:
+def list_versions(place: StoredDataset) -> dict[str, Any]:
     """List the versions of a dataset, newest first; a JSON document."""
     root = check_dataset(place)
     holdings = take_holdings(root, place.dataset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from larder.catalog.place import Place
+from larder.catalog.stored_dataset import StoredDataset
 from larder.errors import ConfigError, printable
 from larder.manifest.digest import sha256_hex
 from larder.units import format_time
@@ -23,7 +23,7 @@ from larder.versions.leases import (
 
 
 def lease(
-    place: Place,
+    place: StoredDataset,
     version: str | None = None,
     holder: str | None = None,
     days: int = CONFIG_DAYS,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from larder.catalog.place import Place
+from larder.catalog.stored_dataset import StoredDataset
 from larder.errors import ConfigError, printable
-from larder.jobs.runner import Execute, Runner, Start
+from larder.jobs.step_runner import Execute, Runner, Start
 from larder.names import FILE, ID
 from larder.store import object_url
 from larder.store.base import Store
@@ -29,7 +29,7 @@ class TagSettings:
     move a pinned tag.
     """
 
-    place: Place
+    place: StoredDataset
     name: str
     version: str | None = None
     delete: bool = False

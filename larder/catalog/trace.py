@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from larder.budgets import map_ahead
 from larder.catalog.history import check_dataset, dates_of
 from larder.catalog.holdings import READERS, readers
-from larder.catalog.place import Place
+from larder.catalog.stored_dataset import StoredDataset
 from larder.disk import disk_errors, write_file
 from larder.errors import ConfigError
 from larder.jobs.manifests import read_ref
@@ -41,7 +41,7 @@ class _Located(NamedTuple):
     sample: IndexedSample
 
 
-def trace(place: Place, name: str, key: str, to: str | None = None) -> dict[str, Any]:
+def trace(place: StoredDataset, name: str, key: str, to: str | None = None) -> dict[str, Any]:
     """Describe a sample as a JSON document, and write its parts to a folder if one is given.
 
     Refused: ``version.missing``, ``version.ambiguous``, ``version.sample``.

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from larder.catalog.clean import CleanSettings, plan_with
-from larder.catalog.due import Policy
+from larder.catalog.cleaning import CleanSettings, plan_with
+from larder.catalog.due import KeepPolicy
 from larder.catalog.history import (
     ListedVersion,
     check_dataset,
@@ -22,7 +22,7 @@ from larder.catalog.history import (
     shown_time,
 )
 from larder.catalog.holdings import Holdings, read_needed, take_holdings
-from larder.catalog.place import Place
+from larder.catalog.stored_dataset import StoredDataset
 from larder.config.models.cluster import Cluster
 from larder.disk import TEMPORARY_PREFIX
 from larder.errors import DamageError
@@ -35,7 +35,7 @@ PLACES = ("segments", "versions", "mirror", "work", "drafts", "others")
 """Kinds by which the bytes below the root of a dataset are counted."""
 
 
-def usage(place: Place) -> dict[str, Any]:
+def usage(place: StoredDataset) -> dict[str, Any]:
     """Count the bytes of a dataset, of its versions and of its segments; a JSON document."""
     root = check_dataset(place)
     holdings = take_holdings(root, place.dataset, mirror=True)
@@ -70,14 +70,14 @@ def usage(place: Place) -> dict[str, Any]:
 
 
 def _freed(
-    place: Place, root: Store, holdings: Holdings, versions: Sequence[ListedVersion]
+    place: StoredDataset, root: Store, holdings: Holdings, versions: Sequence[ListedVersion]
 ) -> tuple[int | None, str | None]:
     """Return the bytes that `larder clean --keep 1` frees, or the damage that prevents it."""
     now_us = time.time_ns() // 1000
     named = {each.id: each.named for each in versions if each.named is not None}
     try:
         needed = read_needed(root, now_us, named if len(named) == len(versions) else None)
-        settings = CleanSettings(place, Policy(keep=1))
+        settings = CleanSettings(place, KeepPolicy(keep=1))
         return plan_with(settings, holdings, needed, now_us).freed.bytes, None
     except DamageError as error:
         return None, str(error)
@@ -87,7 +87,7 @@ def usage_of_all(cluster: Cluster) -> dict[str, Any]:
     """Count the bytes of all datasets of a storage; a JSON document."""
     rows = []
     for name in dataset_names(cluster):
-        root = Place(name, cluster).open()
+        root = StoredDataset(name, cluster).open()
         holdings = take_holdings(root, name, mirror=True)
         rows.append({"dataset": name, "bytes": _places(root, holdings)})
     return {"storage": cluster.storage.url, "datasets": rows}

@@ -22,9 +22,9 @@ from larder.packages import require
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
-    from larder.config.models.copying import RunnerConfig
+    from larder.config.models.copy_config import RunnerConfig
     from larder.config.models.locations import Location
-    from larder.jobs.runner import Execute
+    from larder.jobs.step_runner import Execute
 
 _OF_OUTPUT = ("plan", "json", "quiet")
 
@@ -37,7 +37,7 @@ class Operation:
     """The operation of a command, with given parameters.
 
     Attributes:
-        workers: Maximum number of concurrent batches.
+        batches_at_once: Maximum number of concurrent batches.
         compose: Takes a runner, and perhaps ``plan_only``, or ``start``, which chooses where the
             plan is executed. Returns the JSON document of the run, or of its plan.
         lines: Formats the document of a run.
@@ -48,7 +48,7 @@ class Operation:
         source: The location that batches only read.
     """
 
-    workers: int
+    batches_at_once: int
     compose: Callable[..., dict[str, Any]]
     lines: Lines
     plan_lines: Lines
@@ -73,11 +73,11 @@ def run_here(
     """Run in this process; once there is work, a signal lets the objects in progress finish."""
     import threading
 
-    from larder.jobs.runner import InlineRunner, only_here
+    from larder.jobs.step_runner import InlineRunner, only_here
 
     only_here(operation.runner)
     stop = threading.Event()
-    runner = InlineRunner(operation.workers, display, stop)
+    runner = InlineRunner(operation.batches_at_once, display, stop)
 
     def start(execute: Execute) -> dict[str, Any]:
         with interruptible(stop, display.say):
@@ -120,7 +120,7 @@ class Command:
             require("prepare")
             operation = self.operation(**parameters)
             from larder.cli.display import Display
-            from larder.jobs.runner import InlineRunner
+            from larder.jobs.step_runner import InlineRunner
             from larder.store import import_stores
 
             import_stores(*filter(None, (operation.storage, operation.source)))
@@ -130,7 +130,7 @@ class Command:
         with Display(quiet=namespace.quiet) as display:
             if plan_only:
                 operation = operation.planning()
-                document = operation.compose(InlineRunner(operation.workers, display))
+                document = operation.compose(InlineRunner(operation.batches_at_once, display))
             else:
                 try:
                     document = run(operation, parameters, display)

@@ -22,27 +22,53 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "advise": Entry(
-        "larder.cli.catalog:ADVISE", "show how training could reach a dataset, and why"
+        "larder.cli.catalog_command:ADVISE", "show how training could reach a dataset, and why"
     ),
-    "cache": Entry("larder.cli.cache", "list and remove the caches of decorated functions"),
-    "card": Entry("larder.cli.catalog:CARD", "draw the data card of a published version"),
-    "clean": Entry("larder.cli.clean:CLEAN", "delete versions, and what only they need"),
-    "compact": Entry("larder.cli.prepare:COMPACT", "put all samples of a dataset into one segment"),
-    "copy": Entry("larder.cli.copy:COPY", "copy what is missing from a source to a storage"),
-    "diff": Entry("larder.cli.catalog:DIFF", "compare two versions of a dataset"),
-    "du": Entry("larder.cli.catalog:DU", "count the bytes of datasets, versions and segments"),
-    "emit": Entry("larder.cli.catalog:EMIT", "write the experiment config of a published version"),
-    "init": Entry("larder.cli.init", "write a configs folder with examples"),
-    "lease": Entry("larder.cli.catalog:LEASE", "keep a version from being cleaned for some days"),
-    "ls": Entry("larder.cli.catalog:LS", "list the datasets of a storage, or versions of one"),
-    "prepare": Entry("larder.cli.prepare:PREPARE", "prepare a dataset: from a source to a config"),
-    "prune": Entry("larder.cli.copy:PRUNE", "delete copies of what is no longer in the source"),
-    "refresh": Entry("larder.cli.refresh:REFRESH", "prepare the datasets whose sources changed"),
-    "show": Entry("larder.cli.catalog:SHOW", "show what is in a version, and its lineage"),
-    "tag": Entry("larder.cli.tag:TAG", "make a tag name a version: also one before, to go back"),
-    "trace": Entry("larder.cli.catalog:TRACE", "find a sample, and what it was packed from"),
-    "verify": Entry("larder.cli.verify:VERIFY", "read a version again, and repair what is damaged"),
-    "warm": Entry("larder.cli.warm", "download a version to a directory before training starts"),
+    "cache": Entry("larder.cli.cache_command", "list and remove the caches of decorated functions"),
+    "card": Entry("larder.cli.catalog_command:CARD", "draw the data card of a published version"),
+    "clean": Entry("larder.cli.clean_command:CLEAN", "delete versions, and what only they need"),
+    "compact": Entry(
+        "larder.cli.prepare_command:COMPACT", "put all samples of a dataset into one segment"
+    ),
+    "copy": Entry(
+        "larder.cli.copy_command:COPY", "copy what is missing from a source to a storage"
+    ),
+    "diff": Entry("larder.cli.catalog_command:DIFF", "compare two versions of a dataset"),
+    "du": Entry(
+        "larder.cli.catalog_command:DU", "count the bytes of datasets, versions and segments"
+    ),
+    "emit": Entry(
+        "larder.cli.catalog_command:EMIT", "write the experiment config of a published version"
+    ),
+    "init": Entry("larder.cli.init_command", "write a configs folder with examples"),
+    "lease": Entry(
+        "larder.cli.catalog_command:LEASE", "keep a version from being cleaned for some days"
+    ),
+    "ls": Entry(
+        "larder.cli.catalog_command:LS", "list the datasets of a storage, or versions of one"
+    ),
+    "prepare": Entry(
+        "larder.cli.prepare_command:PREPARE", "prepare a dataset: from a source to a config"
+    ),
+    "prune": Entry(
+        "larder.cli.copy_command:PRUNE", "delete copies of what is no longer in the source"
+    ),
+    "refresh": Entry(
+        "larder.cli.refresh_command:REFRESH", "prepare the datasets whose sources changed"
+    ),
+    "show": Entry("larder.cli.catalog_command:SHOW", "show what is in a version, and its lineage"),
+    "tag": Entry(
+        "larder.cli.tag_command:TAG", "make a tag name a version: also one before, to go back"
+    ),
+    "trace": Entry(
+        "larder.cli.catalog_command:TRACE", "find a sample, and what it was packed from"
+    ),
+    "verify": Entry(
+        "larder.cli.verify_command:VERIFY", "read a version again, and repair what is damaged"
+    ),
+    "warm": Entry(
+        "larder.cli.warm_command", "download a version to a directory before training starts"
+    ),
 }
 
 _DESCRIPTION = """\

@@ -54,7 +54,7 @@ _Handler = Callable[[int, object], None]
 _handlers: ContextVar[dict[signal.Signals, _Handler] | None] = ContextVar("handlers", default=None)
 
 
-class _Process:
+class _CommandState:
     """The state of the process, for handlers.
 
     Attributes:
@@ -77,7 +77,7 @@ class _Process:
         self.restore: Callable[[], None] | None = None
 
 
-process = _Process()
+process = _CommandState()
 
 
 def arm() -> None:

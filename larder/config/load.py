@@ -16,21 +16,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from larder.config.document import Document, KeyPath, expand
+from larder.config.config_document import Document, KeyPath, expand
 from larder.config.located import with_fields
-from larder.config.messages import Schema, refusals
+from larder.config.messages import FileModel, refusals
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
 from larder.config.patterns import glob_regex, with_sample_key
-from larder.config.settings import CLUSTER, Setting, apply, parse_settings
-from larder.config.template import read_template
+from larder.config.set_arguments import CLUSTER, Setting, apply, parse_settings
+from larder.config.template_text import read_template
 from larder.config.text import file_text, read
 from larder.config.urls import shown
 from larder.errors import ConfigError, ProblemsError
 from larder.units import suggest
 
-_DATASET = Schema(Dataset, "dataset")
-_CLUSTER = Schema(Cluster, "cluster", f"{CLUSTER}.")
+_DATASET = FileModel(Dataset, "dataset")
+_CLUSTER = FileModel(Cluster, "cluster", f"{CLUSTER}.")
 _SOURCE_URLS: tuple[KeyPath, ...] = (("source", "url"), ("source", "inventory", "url"))
 _SPECIAL = re.compile(r"[*?\[{]")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -135,7 +135,7 @@ def names(config_dir: Path, folder: str) -> list[str]:
     return sorted(stem for stem in stems if _NAME.fullmatch(stem))
 
 
-def _read(schema: Schema, config_dir: Path, name: str) -> Document:
+def _read(schema: FileModel, config_dir: Path, name: str) -> Document:
     """Read the file of a name, and add ``name`` if the file leaves it out."""
     document = read(_path(schema, config_dir, name))
     if not isinstance(document.value, dict):
@@ -149,7 +149,7 @@ def _read(schema: Schema, config_dir: Path, name: str) -> Document:
     return replace(document, value={"name": name, **document.value})
 
 
-def _path(schema: Schema, config_dir: Path, name: str) -> Path:
+def _path(schema: FileModel, config_dir: Path, name: str) -> Path:
     folder = config_dir / f"{schema.noun}s"
     existing = names(config_dir, folder.name)
     if name in existing:
@@ -171,7 +171,7 @@ def _path(schema: Schema, config_dir: Path, name: str) -> Path:
 
 
 def _load(
-    schema: Schema,
+    schema: FileModel,
     config_dir: Path,
     name: str,
     settings: Sequence[Setting],

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from larder.config.document import Document, KeyPath, dotted
+from larder.config.config_document import Document, KeyPath, dotted
 from larder.config.models.field_types import RuleError
 from larder.config.urls import shown
 from larder.errors import ConfigError
@@ -61,7 +61,7 @@ _BOUNDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class FileModel:
     """The model of a file, and its names in --set and messages.
 
     Attributes:
@@ -76,7 +76,7 @@ class Schema:
 
 def refusals(
     error: ValidationError,
-    schema: Schema,
+    schema: FileModel,
     document: Document,
     unfilled: Collection[KeyPath] = (),
 ) -> list[ConfigError]:
@@ -102,7 +102,7 @@ def _is_within(path: KeyPath, outer: KeyPath) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Messages:
-    schema: Schema
+    schema: FileModel
     document: Document
 
     def refusal(self, detail: ErrorDetails) -> tuple[KeyPath, KeyPath, ConfigError]:

@@ -41,13 +41,13 @@ def glob_regex(glob: str) -> str:
     nested too deeply are refused with ``config.invalid_value``.
     """
     try:
-        return _Parser(glob).sequence(nested=False)
+        return _GlobParser(glob).sequence(nested=False)
     except RecursionError:
         message = "nested too deeply"
         raise ConfigError("config.invalid_value", message, where=f"glob {glob[:100]}") from None
 
 
-class _Parser:
+class _GlobParser:
     """A recursive descent through one glob."""
 
     def __init__(self, glob: str) -> None:

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML, events
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import YAMLError
 
-from larder.config.document import Document, KeyPath, Position, dotted, scalar
+from larder.config.config_document import Document, KeyPath, Position, dotted, scalar
 from larder.errors import ConfigError
 
 MAX_FILE_BYTES = 16_000_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from larder.budgets import ByteBudget
-from larder.config.models.copying import CopyConfig
+from larder.config.models.copy_config import CopyConfig
 from larder.config.urls import GIVE_UP_SECONDS
 from larder.copy.uploads import UploadRecords
 from larder.errors import Failure

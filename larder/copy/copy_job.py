@@ -22,16 +22,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.copy.allowance import CopyLimits
-from larder.copy.difference import in_order, places
-from larder.copy.engine import copy_batch
-from larder.copy.kept import check_kept
-from larder.copy.receipts import SET_BYTES, CopyReceipt, CopySets, find_receipts, receipt_rows
-from larder.copy.record import (
+from larder.copy.copy_matches import in_order, places
+from larder.copy.copy_receipts import SET_BYTES, CopyReceipt, CopySets, find_receipts, receipt_rows
+from larder.copy.copy_record import (
     CopyDocument,
     read_record,
     record_rows,
     write_record,
 )
+from larder.copy.engine import copy_batch
+from larder.copy.kept import check_kept
 from larder.copy.route import Route, SentAhead
 from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
@@ -39,15 +39,20 @@ from larder.errors import SHOWN_FAILURES, Failure, FatalError, RetryableError
 from larder.jobs.crew import divided, is_local, reachable, unit_bytes
 from larder.jobs.manifests import put_named, read_ref
 from larder.jobs.results import BatchReport, merge_reports
-from larder.jobs.runner import Runner
+from larder.jobs.step_runner import Runner
 from larder.machine import processes_together
-from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
+from larder.manifest.manifest_files import (
+    ManifestFile,
+    ManifestWriter,
+    read_manifest,
+    write_manifest,
+)
 from larder.manifest.query import Stream
 from larder.manifest.schemas import DUE, FAILURES, OBJECTS
 from larder.manifest.sealed import StoredFile
 from larder.manifest.sort import SortedFile, aligned, sort, whole_keys, write_rows
 from larder.progress import Progress
-from larder.samples.columns import column_flags, column_texts
+from larder.samples.arrow_columns import column_flags, column_texts
 from larder.store.base import ObjectInfo, Store
 
 BATCH_OBJECTS = 50_000
@@ -252,7 +257,7 @@ def _put_failures(
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EarlierCopies:
     """Earlier copies that the plan knows, for the record.
 
     ``copies`` stay as they are (schema OBJECTS, ordered by key); they were found in ``record`` and
@@ -269,7 +274,7 @@ def end_copy(
     route: Route,
     job: CopyJob | None,
     report: BatchReport,
-    standing: Standing,
+    standing: EarlierCopies,
     *,
     progress: Progress,
 ) -> CopyDocument:

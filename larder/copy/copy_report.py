@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from larder.copy.plan import CopyPlan
+from larder.copy.copy_plan import CopyPlan
+from larder.copy.copy_record import CopyDocument
 from larder.copy.prices import cost_document, cost_lines
-from larder.copy.record import CopyDocument
 from larder.copy.route import SentAhead
 from larder.errors import Failure, printable
 from larder.jobs.results import BatchReport, Totals

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from larder.config.document import Document, KeyPath, Position
+from larder.config.config_document import Document, KeyPath, Position
 from larder.config.located import located
-from larder.config.models.copying import CopyConfig, RunnerConfig
+from larder.config.models.copy_config import CopyConfig, RunnerConfig
 from larder.config.models.field_types import Model, RuleError
 from larder.config.models.locations import Location, Source
-from larder.config.settings import Setting, apply, parse_settings
+from larder.config.set_arguments import Setting, apply, parse_settings
 from larder.config.urls import check_overlap, directory, is_inside
 from larder.copy.site import in_region
 from larder.errors import ConfigError, ProblemsError
-from larder.jobs.runner import workers
+from larder.jobs.step_runner import runner_batches
 from larder.store import OnUnlisted, open_location
 from larder.store.base import Store
 
@@ -78,9 +78,9 @@ def read_places(
     try:
         places = CopyPlaces.model_validate(document.value, by_alias=True, by_name=False)
     except ValidationError as error:
-        from larder.config.messages import Schema, refusals
+        from larder.config.messages import FileModel, refusals
 
-        problems += refusals(error, Schema(CopyPlaces, "command"), document)
+        problems += refusals(error, FileModel(CopyPlaces, "command"), document)
     if problems:
         raise problems[0] if len(problems) == 1 else ProblemsError(problems)
     return places
@@ -138,9 +138,9 @@ class CopySettings:
     runner: RunnerConfig
 
     @property
-    def workers(self) -> int:
+    def batches_at_once(self) -> int:
         """Number of concurrent batches."""
-        return workers(self.runner, self.limits)
+        return runner_batches(self.runner, self.limits)
 
     def open_source(self, url: str | None = None, *, unlisted: OnUnlisted | None = None) -> Store:
         """Open the source, or a URL with the source's credentials."""

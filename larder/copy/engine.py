@@ -18,8 +18,8 @@ from contextlib import closing, suppress
 from functools import partial
 
 from larder.copy.allowance import CopyLimits
+from larder.copy.large_object import LargeObject
 from larder.copy.object import copy_content, copy_object
-from larder.copy.parts import LargeObject
 from larder.copy.proof import CopiedObject, ObjectCopy, adopt, known_md5
 from larder.copy.server_side import ServerSide
 from larder.copy.threads import Pace, work_off

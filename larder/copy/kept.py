@@ -21,7 +21,7 @@ def check_kept(root: Store, prefix: str, copies: Iterable[pa.RecordBatch]) -> No
     takes fewer requests. A listing may be late, so an object that differs is requested once by
     itself.
     """
-    listing = _Listing(root, prefix)
+    listing = _OrderedListing(root, prefix)
     for batch in copies:
         for key, size_bytes, etag in zip(
             *(batch.column(name).to_pylist() for name in _COLUMNS), strict=True
@@ -47,7 +47,7 @@ def _now(root: Store, key: str) -> ObjectInfo | None:
         return None
 
 
-class _Listing:
+class _OrderedListing:
     """Objects below a prefix, requested in the order of their keys."""
 
     def __init__(self, root: Store, prefix: str) -> None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.manifest.digest import format_crc32c
-from larder.samples.columns import column_texts
+from larder.samples.arrow_columns import column_texts
 from larder.store import object_url
 from larder.store.base import AHEAD, Buffer, Contents, Features, ObjectInfo, Readable, Reader
 from larder.store.delegate import DelegatingReadable, DelegatingReader

@@ -10,10 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from larder.config.models.copying import CopyConfig
+from larder.config.models.copy_config import CopyConfig
 from larder.config.models.locations import Location
-from larder.copy.record import CopyPlace
-from larder.copy.skyplane.choice import Choice, Side, choose_engine, skyplane_available
+from larder.copy.copy_record import CopyPlace
+from larder.copy.skyplane.engine_choice import (
+    CopyEnd,
+    EngineChoice,
+    choose_engine,
+    skyplane_available,
+)
 from larder.errors import ConfigError
 from larder.jobs.results import Totals
 from larder.progress import Progress
@@ -54,7 +59,7 @@ class Route:
         return open_location(self.storage, self.root, limits=self.limits)
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> EngineChoice:
         return choose_engine(
             *self._ends(),
             limits=self.limits,
@@ -96,10 +101,10 @@ class Route:
             raise ConfigError("config.cost_limit", message, where="cluster.copy", hint=hint)
         return SentAhead(True, f"{sent.message}; the native engine copies what is missing")
 
-    def _ends(self) -> tuple[Side, Side]:
-        def end(location: Location, url: str) -> Side:
+    def _ends(self) -> tuple[CopyEnd, CopyEnd]:
+        def end(location: Location, url: str) -> CopyEnd:
             store = open_location(location, url, limits=self.limits)
-            return Side(url, store, location.access)
+            return CopyEnd(url, store, location.access)
 
         source = end(self.source, self.source.url)
         return source, end(self.storage, self.root + self.place.objects)

@@ -38,7 +38,7 @@ _MOST_FAULTS = 3
 _MOST_UNPROVED = 8
 
 
-class _Made(NamedTuple):
+class _ServerCopy(NamedTuple):
     """A copy to check: the object, and the copy as the server described it."""
 
     info: ObjectInfo
@@ -71,8 +71,8 @@ class ServerSide:
         self._stream = stream
         self._attempt = attempt
         self._lock = threading.Lock()
-        self._made: list[_Made] = []
-        self._scattered: list[_Made] = []
+        self._made: list[_ServerCopy] = []
+        self._scattered: list[_ServerCopy] = []
         self._since = time.monotonic()
         self._faults = self._unproved = 0
         self._proved = False
@@ -106,7 +106,7 @@ class ServerSide:
             self.fault()
             return self._stream(info)
         if copy.etag == info.etag or self._limits.verify == "size":
-            made = _Made(info, copy)
+            made = _ServerCopy(info, copy)
             if info.size_bytes > WHOLE_BYTES:
                 return self._check_one(made)
             with self._lock:
@@ -150,7 +150,7 @@ class ServerSide:
         for one in scattered:
             yield partial(self._check_one, one)
 
-    def _check_group(self, made: list[_Made]) -> None:
+    def _check_group(self, made: list[_ServerCopy]) -> None:
         """Find copies in a listing, if that takes few requests; others are checked singly later."""
         first, last = made[0].copy.key, made[-1].copy.key
         waiting = {one.copy.key: one for one in made[1:]}
@@ -167,7 +167,7 @@ class ServerSide:
         with self._lock:
             self._scattered += waiting.values()
 
-    def _check_one(self, one: _Made) -> None:
+    def _check_one(self, one: _ServerCopy) -> None:
         def check() -> None:
             try:
                 copy = self._target.head(one.copy.key)
@@ -177,7 +177,7 @@ class ServerSide:
 
         self._attempt(one.info, check)
 
-    def _verdict(self, one: _Made, current: ObjectInfo | None) -> None:
+    def _verdict(self, one: _ServerCopy, current: ObjectInfo | None) -> None:
         info, copy = one
         if current and (current.size_bytes, current.etag) == (info.size_bytes, copy.etag):
             content = Content(known_md5(self._source, info.etag))

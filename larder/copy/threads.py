@@ -45,19 +45,19 @@ def work_off(
     ``wake_seconds``. After the first error, ``stop`` is called to end steps in progress soon. The
     error is raised once they have ended.
     """
-    crew = _Crew(steps, run, pace)
-    crew.join_one()
+    threads = _CopyThreads(steps, run, pace)
+    threads.join_one()
     try:
-        while not crew.over.wait(wake_seconds):
+        while not threads.over.wait(wake_seconds):
             awake()
-            crew.tune()
-        crew.check()
+            threads.tune()
+        threads.check()
     except BaseException:
-        crew.stop()
+        threads.stop()
         stop()
         raise
     finally:
-        crew.wait()
+        threads.wait()
 
 
 class Pace:
@@ -115,7 +115,7 @@ class Pace:
             self.count = min(self._most, times * self.count)
 
 
-class _Crew:
+class _CopyThreads:
     def __init__(self, steps: Iterable[Step], run: Callable[[Step], None], pace: Pace) -> None:
         self.over = threading.Event()
         self._steps = iter(steps)

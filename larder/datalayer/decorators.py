@@ -9,22 +9,22 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
 
-from larder.datalayer.document import LayerCache
+from larder.datalayer.cache_place import place_of
+from larder.datalayer.element_loader import ElementLoader, ElementSource, block_elements
 from larder.datalayer.elements import batch_of, columns_of, elements_of, stored_schema
-from larder.datalayer.files import LayerFiles
 from larder.datalayer.function import digests
-from larder.datalayer.loader import ElementLoader, ElementSource, block_elements
-from larder.datalayer.place import place_of
-from larder.datalayer.schedule import LayerSchedule, OnceShuffled
-from larder.datalayer.source import check_eager, source_of
+from larder.datalayer.layer_cache import LayerCache
+from larder.datalayer.layer_files import LayerFiles
+from larder.datalayer.layer_schedule import LayerSchedule, OnceShuffled
+from larder.datalayer.returned_dataset import check_eager, source_of
 from larder.datalayer.stored import Caching, OnChange
 from larder.datalayer.trial import Trial, this_trial
 from larder.packages import require_module
-from larder.readers.cache import CacheReader
+from larder.readers.cache_reader import CacheReader
+from larder.readers.epoch_order import ChosenSamples
 from larder.readers.launcher import Rank, rank_of
 from larder.readers.loader import Loader
 from larder.readers.options import Shuffle
-from larder.readers.order import ChosenSamples
 from larder.readers.schedule import batch_size_of, choice, invalid, size_bytes, whole
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class _RankReading:
             message = "a tf.data.Dataset has no state: it does not know what was trained with"
             raise invalid(message, "state", "give offset, how many elements the rank has had")
         require_module("tensorflow", "tensorflow")
-        from larder.datalayer.tf import dataset_of
+        from larder.datalayer.tensor_source import dataset_of
 
         elements = loader_of(1, elements_of)
         self._go_on(elements, files)

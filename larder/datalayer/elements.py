@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from larder.cache.record import Value
+from larder.cache.cache_record import Value
 from larder.cache.schema import DTYPES, Field, RecordSchema
 from larder.errors import FatalError
 from larder.packages import require_module
@@ -119,7 +119,7 @@ class FunctionResult:
     """A dataset that a decorated function returned.
 
     Attributes:
-        kind: As in `larder.datalayer.document.LayerCache`.
+        kind: As in `larder.datalayer.layer_cache.LayerCache`.
         elements: Yields the elements in order.
         need_bytes: Least number of bytes that the elements take; 0 if unknown.
         is_stacked: Whether ``elements`` yields stacks of several elements of one shape.

@@ -18,12 +18,15 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-from larder.cache.build import build_file
-from larder.cache.record import Buffer, ChecksumDigest, Codec
+from larder.cache.cache_file_build import build_file
+from larder.cache.cache_record import Buffer, ChecksumDigest, Codec
 from larder.cache.schema import RecordSchema
-from larder.datalayer.catalog import hold
+from larder.datalayer.cache_catalog import hold
+from larder.datalayer.cache_place import CachePlace
 from larder.datalayer.copies import check_fit, evict
-from larder.datalayer.document import (
+from larder.datalayer.elements import Encoder, FunctionResult, Leaf, schema_of
+from larder.datalayer.function import changes
+from larder.datalayer.layer_cache import (
     BUILD_AGAIN,
     FORMAT,
     KEY,
@@ -33,10 +36,7 @@ from larder.datalayer.document import (
     file_place,
     read_cache,
 )
-from larder.datalayer.elements import Encoder, FunctionResult, Leaf, schema_of
-from larder.datalayer.files import LayerFiles, alone
-from larder.datalayer.function import changes
-from larder.datalayer.place import Place
+from larder.datalayer.layer_files import LayerFiles, alone
 from larder.disk import (
     TEMPORARY_PREFIX,
     check_room,
@@ -83,7 +83,7 @@ class Caching:
         file_bytes: Bytes of elements after which a file ends.
     """
 
-    place: Place
+    place: CachePlace
     store: Store
     function: Mapping[str, str]
     make: Callable[[], FunctionResult]

@@ -21,13 +21,18 @@ import pyarrow.compute as pc
 from larder.growth.content_check import ObjectCheck
 from larder.growth.previous import PACKED, RECORDS, Previous, PreviousSegment
 from larder.jobs.manifests import read_ref
-from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
+from larder.manifest.manifest_files import (
+    ManifestFile,
+    ManifestWriter,
+    read_manifest,
+    write_manifest,
+)
 from larder.manifest.query import Stream, query
-from larder.manifest.rows import RowDigest
+from larder.manifest.row_digest import RowDigest
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, columns, lists_of, packed_rows, table
 from larder.manifest.sort import sorted_query
 from larder.manifest.spool import Spool
-from larder.samples.order import SampleOrder
+from larder.samples.sample_order import SampleOrder
 
 COMPARED = table(
     place="int64",

@@ -20,8 +20,8 @@ from larder.errors import ObjectError
 from larder.manifest.digest import format_crc32c
 from larder.manifest.extent_columns import is_derived
 from larder.progress import Progress
-from larder.samples.columns import column_structs
-from larder.samples.images import is_image
+from larder.samples.arrow_columns import column_structs
+from larder.samples.image_parts import is_image
 from larder.shards.images.check import ImageRules, stored_image
 from larder.shards.images.transform import codec_versions
 from larder.shards.model import Part, PlannedSample

@@ -41,7 +41,7 @@ _Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RemovalPolicy:
     """The effects of a policy for removals (``repack`` or ``omit``).
 
     ``packed`` counts samples that are packed again because of their shards, and estimates their
@@ -70,8 +70,8 @@ class Decision:
     reason: str
     again: Mapping[str, _Flags]
     folded: tuple[str, ...] = ()
-    policy: Policy | None = None
-    other: Policy | None = None
+    policy: RemovalPolicy | None = None
+    other: RemovalPolicy | None = None
 
 
 def decide(
@@ -122,7 +122,7 @@ def _again(state: PreviousSegment, removals: str) -> _Flags:
     return live & (state.live < state.rows) & (removals == "repack")
 
 
-def _policy(segments: Sequence[PreviousSegment], removals: str) -> Policy:
+def _policy(segments: Sequence[PreviousSegment], removals: str) -> RemovalPolicy:
     samples = size_bytes = omitted = shards = 0
     for state in segments:
         again = _again(state, removals)
@@ -131,7 +131,7 @@ def _policy(segments: Sequence[PreviousSegment], removals: str) -> Policy:
         listed = (state.live > 0) & ~again
         omitted += int((state.rows - state.live)[listed].sum())
         shards += int(((state.before > 0) & ~listed).sum())
-    return Policy(removals, Totals(samples, size_bytes), omitted, shards)
+    return RemovalPolicy(removals, Totals(samples, size_bytes), omitted, shards)
 
 
 def _folded(

@@ -17,13 +17,13 @@ from larder.growth.decision import Decision
 from larder.growth.previous import Previous
 from larder.jobs.results import Totals
 from larder.manifest.digest import canonical_json, sha256_hex
-from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
+from larder.manifest.manifest_files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Stream, query
-from larder.manifest.rows import RowDigest
+from larder.manifest.row_digest import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED, packed_rows
 from larder.manifest.sort import sort, sorted_query
 from larder.manifest.spool import Spool
-from larder.samples.order import SampleOrder, identity_parts, identity_rows
+from larder.samples.sample_order import SampleOrder, identity_parts, identity_rows
 from larder.versions.omitted import Omitted
 
 
@@ -31,9 +31,10 @@ from larder.versions.omitted import Omitted
 class Selected:
     """The samples of the new segment, which are the first rows of a manifest of SAMPLE_ORDER.
 
-    ``digest`` is sha256 hex over the ordered samples, as in `larder.samples.order.SampleOrder`.
-    ``read`` counts objects read from the source or the mirror, and their bytes. ``packed`` counts
-    samples read from shards of the previous version, and their bytes there.
+    ``digest`` is sha256 hex over the ordered samples, as in
+    `larder.samples.sample_order.SampleOrder`. ``read`` counts objects read from the source or the
+    mirror, and their bytes. ``packed`` counts samples read from shards of the previous version, and
+    their bytes there.
 
     ``skipped`` are records of bad samples that belong to the version itself. ``skipped_digest`` is
     sha256 hex over these records, and over segments' records that no longer apply; None without any
@@ -191,7 +192,7 @@ class Selection:
             "choice": Stream(_CHOSEN, chosen.read()),
             "packed": self._places(chosen),
         }
-        tally = _Tally()
+        tally = _SelectionTally()
         with ManifestWriter(self._folder / "selected.parquet", SAMPLE_ORDER) as writer:
             for batch in self._sorted(_SELECT, inputs, _SELECTED, "place"):
                 rows = batch.select(SAMPLE_ORDER.names)
@@ -277,7 +278,7 @@ class Selection:
         return {place: rows for place, rows in omitted.items() if rows.count}
 
 
-class _Tally:
+class _SelectionTally:
     """The totals and the digest of the samples of the new segment."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from larder.config.models.locations import Location
-from larder.jobs.pool import ProcessPool
+from larder.jobs.process_pool import ProcessPool
 from larder.jobs.results import stops_others
 from larder.progress import CancellableProgress, Progress
 from larder.store.interrupt import stopping_waits
@@ -34,7 +34,7 @@ _UNITS_EACH = 4
 Step = TypeVar("Step", bound=Callable[..., Any])
 
 
-class _Division(NamedTuple):
+class _DividedStep(NamedTuple):
     """See `divided`."""
 
     units: Callable[[Any, Any, int], Sequence[Any]]
@@ -44,7 +44,7 @@ class _Division(NamedTuple):
     cores: int
 
 
-_divisions: dict[Callable[..., Any], _Division] = {}
+_divisions: dict[Callable[..., Any], _DividedStep] = {}
 
 
 def divided(
@@ -70,7 +70,7 @@ def divided(
     """
 
     def register(step: Step) -> Step:
-        _divisions[step] = _Division(units, merge, row_seconds, stage, cores)
+        _divisions[step] = _DividedStep(units, merge, row_seconds, stage, cores)
         return step
 
     return register

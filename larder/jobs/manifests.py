@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from larder.disk import disk_errors, scratch
 from larder.errors import DamageError, NotFoundError
-from larder.manifest.files import BATCH_ROWS, ManifestFile, read_manifest
+from larder.manifest.manifest_files import BATCH_ROWS, ManifestFile, read_manifest
 from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.store import local_path, object_url
 from larder.store.base import Store
@@ -34,7 +34,7 @@ KEPT = 40
 the maximum number of segments, whose manifests a plan reads more than once."""
 
 
-class _Entry:
+class _LocalManifest:
     """One manifest: its place after verification, and the number of its readers."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class LocalManifests:
         self._kept = kept
         # Reentrant: a reader may be garbage-collected, and so closed, in any thread.
         self._lock = threading.RLock()
-        self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, str], _LocalManifest] = OrderedDict()
         self._folder: Path | None = None
 
     @contextmanager
@@ -78,7 +78,7 @@ class LocalManifests:
         """Have a file that was written to an object store, so that it is not downloaded."""
         if store.features.local_path:
             return
-        name, entry = (object_url(store.url, ref.path), ref.sha256), _Entry()
+        name, entry = (object_url(store.url, ref.path), ref.sha256), _LocalManifest()
         with self._lock, suppress(OSError):  # then it is downloaded
             entry.download = self._made_folder() / secrets.token_hex(16)
             os.link(path, entry.download)
@@ -98,9 +98,9 @@ class LocalManifests:
             if entry and entry.download:
                 entry.download.unlink(missing_ok=True)
 
-    def _enter(self, name: tuple[str, str]) -> _Entry:
+    def _enter(self, name: tuple[str, str]) -> _LocalManifest:
         with self._lock:
-            entry = self._entries.setdefault(name, _Entry())
+            entry = self._entries.setdefault(name, _LocalManifest())
             entry.users += 1
             return entry
 
@@ -110,7 +110,7 @@ class LocalManifests:
             self._entries.move_to_end(name)
             self._let_go(self._kept)
 
-    def _fill(self, entry: _Entry, store: Store, ref: StoredFile) -> Path:
+    def _fill(self, entry: _LocalManifest, store: Store, ref: StoredFile) -> Path:
         if not store.features.local_path:
             entry.download = entry.download or self._download(store, ref)
             return entry.download
@@ -176,7 +176,7 @@ def read_ref(
     rows: int | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """Read a manifest, or a range of its rows; see `larder.manifest.files.read_manifest`.
+    """Read a manifest, or a range of its rows; see `larder.manifest.manifest_files.read_manifest`.
 
     ``damage.digest``, ``damage.manifest``: it is damaged. NotFoundError: it is gone.
     """

@@ -54,7 +54,7 @@ _NO_PROCESS = (
 )
 
 
-class _Call(NamedTuple):
+class _FunctionCall(NamedTuple):
     """A function of a module and its arguments; it takes ``progress``, too, if it is part of a
     ``stage``.
     """
@@ -71,7 +71,7 @@ class _Advance(NamedTuple):
     bytes: int
 
 
-class _Done(NamedTuple):
+class _CallResult(NamedTuple):
     result: Any
 
 
@@ -169,7 +169,7 @@ class Process:
     ) -> None:
         """Queue a call after earlier calls; `result` waits for each call in turn."""
         name = f"{function.__module__}:{function.__qualname__}"
-        self._send(_Call(name, arguments, named, stage))
+        self._send(_FunctionCall(name, arguments, named, stage))
 
     def result(self, progress: Progress | None = None, stage: str = "") -> Any:
         """Return the result of the oldest call not yet waited for, once it ends; see `call`."""
@@ -182,8 +182,8 @@ class Process:
                     progress.advance(stage, objects=-objects, bytes=-size_bytes)
                 text = f"a process that Larder started ended with status {self.process.wait()}"
                 raise FatalError("run.failed", text, hint="run again to continue")
-            self.answered = isinstance(message, _Done | _Failed)
-            if isinstance(message, _Done):
+            self.answered = isinstance(message, _CallResult | _Failed)
+            if isinstance(message, _CallResult):
                 return message.result
             if isinstance(message, _Failed):
                 raise message.error()
@@ -226,7 +226,7 @@ class Process:
     def _stop(self) -> None:
         """Ask the process to stop its call, and wait until the call has ended."""
         self._send(_STOP)
-        while not isinstance(message := _read(self._stdout), _Done | _Failed | None):
+        while not isinstance(message := _read(self._stdout), _CallResult | _Failed | None):
             pass
         self.answered = message is not None
 
@@ -297,7 +297,7 @@ def serve(together: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may be written where the messages go
-    calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+    calls: queue.SimpleQueue[_FunctionCall | None] = queue.SimpleQueue()
     stop, busy = threading.Event(), threading.Event()
     # Not sys.stdin, which Python closes at its end, while a thread still waits for more of it.
     receive = threading.Thread(
@@ -325,7 +325,7 @@ def _reply(pipe: IO[bytes], message: Any) -> None:
 
 def _receive(
     pipe: IO[bytes],
-    calls: queue.SimpleQueue[_Call | None],
+    calls: queue.SimpleQueue[_FunctionCall | None],
     stop: threading.Event,
     busy: threading.Event,
 ) -> None:
@@ -345,16 +345,18 @@ def _receive(
     calls.put(None)
 
 
-def _answer(call: _Call, results: IO[bytes], stop: threading.Event) -> _Done | _Failed:
+def _answer(
+    call: _FunctionCall, results: IO[bytes], stop: threading.Event
+) -> _CallResult | _Failed:
     try:
         module, _, name = call.function.partition(":")
         function = getattr(import_module(module), name)
         if not call.stage:
-            return _Done(function(*call.arguments, **call.named))
+            return _CallResult(function(*call.arguments, **call.named))
         with _reporting(results, call.stage) as reports:
             progress = CancellableProgress(reports, stop)
             with stopping_waits(progress):
-                return _Done(function(*call.arguments, progress=progress, **call.named))
+                return _CallResult(function(*call.arguments, progress=progress, **call.named))
     except BaseException as error:  # noqa: BLE001 - raised again in the other process
         return _Failed.of(error)
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from larder.bounds import TABLES_BYTES
 from larder.disk import disk_errors
 from larder.errors import ConfigError, FatalError, StoreError
-from larder.manifest.files import BATCH_ROWS
+from larder.manifest.manifest_files import BATCH_ROWS
 from larder.units import format_bytes
 
 if TYPE_CHECKING:

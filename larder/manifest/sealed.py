@@ -68,8 +68,8 @@ def from_plain(kind: type[Value], plain: Any) -> Value:
 
     Fields are strings, whole numbers that are not negative, dataclasses, mappings from strings,
     tuples, or one of these or None. Fields with a default may be missing in ``plain``. Strings and
-    the names of mappings may have a `larder.names.Rule`. A method ``check`` of a dataclass compares
-    fields with each other, and raises ValueError.
+    the names of mappings may have a `larder.names.TextRule`. A method ``check`` of a dataclass
+    compares fields with each other, and raises ValueError.
 
     Raises:
         ValueError: A field is missing, unknown, of another type, or invalid for its type.

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from larder.disk import disk_errors
 from larder.errors import DamageError
-from larder.manifest.files import BATCH_ROWS
+from larder.manifest.manifest_files import BATCH_ROWS
 from larder.manifest.query import Stream, query
 from larder.manifest.spool import row_range
 
@@ -232,7 +232,7 @@ def aligned_all(
     streams: Sequence[Stream], by: Sequence[str]
 ) -> Iterator[tuple[pa.RecordBatch, ...]]:
     """Like `aligned`, for any number of streams; ``damage.manifest``: rows are out of order."""
-    sides = [_Side(rows, by) for rows in streams]
+    sides = [_MergeInput(rows, by) for rows in streams]
     while True:
         ends = [end for end in (side.last() for side in sides) if end is not None]
         if not ends:
@@ -263,7 +263,7 @@ def whole_keys(batches: Iterable[pa.RecordBatch], key: str) -> Iterator[pa.Recor
     yield from tail
 
 
-class _Side:
+class _MergeInput:
     """One of the streams, with the batch being cut."""
 
     def __init__(self, rows: Stream, by: Sequence[str]) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from larder.pipeline.delivery import delivery_document, version_choices
-from larder.pipeline.prepare import prepare
+from larder.pipeline.delivery_facts import delivery_document, version_choices
+from larder.pipeline.preparing import prepare
 from larder.pipeline.settings import Settings
 from larder.segments.stores import storage_of
 from larder.units import format_bytes, format_seconds, wrapped

@@ -6,16 +6,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from larder.copy.copy_job import Standing, end_copy, make_copies
-from larder.copy.record import CopyDocument
+from larder.copy.copy_job import EarlierCopies, end_copy, make_copies
+from larder.copy.copy_record import CopyDocument
 from larder.copy.route import SentAhead
 from larder.errors import Failure
 from larder.jobs.results import BatchReport, RunError, Totals, merge_reports
-from larder.jobs.runner import Runner
+from larder.jobs.step_runner import Runner
 from larder.machine import give_back_memory
-from larder.pipeline.publish import Published, publish, publish_existing
-from larder.segments.cache import cache_split, cache_splits, check_fields
-from larder.segments.index import index_shards
+from larder.pipeline.publish_step import Published, publish, publish_existing
+from larder.segments.cache_step import cache_split, cache_splits, check_fields
+from larder.segments.index_step import index_shards
 from larder.segments.mirror import (
     failed_hint,
     has_receipts,
@@ -99,7 +99,7 @@ def _mirror(job: Job, runner: Runner) -> tuple[BatchReport, SentAhead]:
     took_seconds = time.monotonic() - began_seconds
     if job.due or has_receipts(job):
         route = mirror_route(job.dataset, job.cluster, report.done)
-        record: CopyDocument = runner.run(end_copy, route, job.due, report, Standing())
+        record: CopyDocument = runner.run(end_copy, route, job.due, report, EarlierCopies())
         if report.failed:
             raise RunError("mirror", report, failed_hint(job, record))
     write_measured(job, report.done, took_seconds)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from larder.disk import disk_errors, read_file, write_file
 from larder.errors import ConfigError, StoreError
+from larder.experiments.config_files import Written, differing, write_configs
 from larder.experiments.consumers.determined.inline import check_context
 from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import (
@@ -18,21 +19,20 @@ from larder.experiments.delivery import (
     DeliveredVersion,
     VersionContents,
 )
-from larder.experiments.emit import Written, differing, write_configs
 from larder.manifest.sealed import StoredFile
-from larder.pipeline.delivery import chosen, split_prefixes, version_choices
+from larder.pipeline.delivery_facts import chosen, split_prefixes, version_choices
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
-from larder.segments.contents import read_listed
+from larder.segments.named_files import read_listed
 from larder.segments.stores import root_url, storage_of
 from larder.store import object_url
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
-from larder.versions.copying import check_shards, copy_version, version_files
 from larder.versions.documents import VersionDocument
 from larder.versions.leases import CONFIG_DAYS, Claim, Lease, config_name
 from larder.versions.omitted import read_omitted
+from larder.versions.version_copy import check_shards, copy_version, version_files
 
 
 def location(settings: Settings, version: str) -> str:

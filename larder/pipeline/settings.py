@@ -15,7 +15,7 @@ from larder.config.models.dataset import Dataset
 from larder.config.urls import directory
 from larder.errors import ConfigError, ProblemsError
 from larder.experiments.consumers.registry import consumer_of
-from larder.jobs.runner import workers
+from larder.jobs.step_runner import runner_batches
 from larder.shards.formats import FORMATS
 
 
@@ -38,9 +38,9 @@ class Settings:
     writes: bool = True
 
     @property
-    def workers(self) -> int:
+    def batches_at_once(self) -> int:
         """Number of concurrent batches."""
-        return workers(self.cluster.runner, self.cluster.copy_)
+        return runner_batches(self.cluster.runner, self.cluster.copy_)
 
 
 def load_settings(

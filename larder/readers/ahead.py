@@ -11,7 +11,7 @@ from itertools import islice
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
-from larder.readers.workers import begun_in_parent
+from larder.readers.loader_workers import begun_in_parent
 
 _T = TypeVar("_T")
 

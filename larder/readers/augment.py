@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from larder.cache.fields import field_name
-from larder.readers.batches import part_ext
-from larder.readers.images import MOST_PIXELS, decode_piece, load_decoders
+from larder.readers.batch_decoding import part_ext
+from larder.readers.image_decoding import MOST_PIXELS, decode_piece, load_decoders
 from larder.readers.schedule import invalid, whole
-from larder.samples.images import is_image
+from larder.samples.image_parts import is_image
 from larder.samples.pixels import Box, scaled
 
 _TRIES = 10

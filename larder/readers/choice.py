@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from larder.config.patterns import compile_globs
 from larder.forking import cached_property
+from larder.readers.epoch_order import ChosenSamples, Numbers, Words, hashed
 from larder.readers.numbers import Array, checked_numbers
 from larder.readers.options import Choice
-from larder.readers.order import ChosenSamples, Numbers, Words, hashed
 from larder.readers.schedule import invalid, whole
 from larder.readers.split import SplitSamples
 from larder.units import format_count, format_names

@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from larder.cache.fetch import fetch_file
+from larder.cache.cache_download import fetch_file
+from larder.cache.cache_record import CacheFileFacts
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.record import CacheFileFacts
 from larder.config.patterns import expand_braces
 from larder.errors import ConfigError, DamageError
 from larder.packages import require_module
 from larder.readers.access import DatasetAccess
-from larder.readers.batches import Decoding, Map
-from larder.readers.cache import CacheReader
+from larder.readers.batch_decoding import Decoding, Map
+from larder.readers.cache_reader import CacheReader
 from larder.readers.choice import choice_of
-from larder.readers.download import download_version
+from larder.readers.epoch_order import epoch_words
 from larder.readers.keep import KeptShards
 from larder.readers.launcher import rank_of
 from larder.readers.lease import LeasedSource
 from larder.readers.loader import Collate, Loader
+from larder.readers.loader_workers import MOST_WORKERS
 from larder.readers.numbers import Array
 from larder.readers.options import (
     Batches,
@@ -34,7 +35,6 @@ from larder.readers.options import (
     Reading,
     Shuffle,
 )
-from larder.readers.order import epoch_words
 from larder.readers.sagemaker import pipe_samples
 from larder.readers.schedule import (
     check_function,
@@ -47,15 +47,15 @@ from larder.readers.schedule import (
 )
 from larder.readers.sources import BatchSource, CacheSource, ShardSource
 from larder.readers.split import SplitSamples
-from larder.readers.workers import MOST_WORKERS
+from larder.readers.version_download import download_version
 from larder.samples.indexed import Sample
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.units import format_count, format_names
 from larder.versions import layout
-from larder.versions.copying import check_shards, copy_version, version_files
 from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
+from larder.versions.version_copy import check_shards, copy_version, version_files
 
 if TYPE_CHECKING:
     from larder.readers.keras import BatchSequence
@@ -329,7 +329,8 @@ class Data:
                 are named ``image``, whatever the extension; ``seg.png`` becomes ``image.seg``. A
                 `larder.Images` names masks.
             size: Scale and crop images to squares with sides of this many pixels; see
-                `larder.readers.batches.Decoding`. Not for a decoded cache, whose images are arrays.
+                `larder.readers.batch_decoding.Decoding`. Not for a decoded cache, whose images are
+                arrays.
             transforms: Functions by the name of a value. Each is called with one value, and the
                 result takes its place.
             columns: The names that every batch has, also a part's extension; None for the names

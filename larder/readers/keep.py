@@ -38,9 +38,9 @@ from larder.store import open_store
 from larder.store.base import Store
 from larder.store.download import download_once, free_room, locked
 from larder.versions import layout
-from larder.versions.copying import copy_version
 from larder.versions.documents import VersionDocument
 from larder.versions.publish import read_version
+from larder.versions.version_copy import copy_version
 
 T = TypeVar("T")
 
@@ -181,7 +181,7 @@ class KeptShards:
             raise ConfigError("config.path", message, where=where, hint=hint)
         return False
 
-    def _files(self) -> tuple[list[_File], list[_File]]:
+    def _files(self) -> tuple[list[_KeptFile], list[_KeptFile]]:
         """List the shards and the running downloads; remove abandoned downloads."""
         while True:
             with suppress(FileNotFoundError):
@@ -190,9 +190,9 @@ class KeptShards:
                     return shards, drafts
             # Look again: a file that became a shard meanwhile would count as neither.
 
-    def _scanned(self) -> tuple[list[_File], list[_File]]:
-        shards: list[_File] = []
-        drafts: list[_File] = []
+    def _scanned(self) -> tuple[list[_KeptFile], list[_KeptFile]]:
+        shards: list[_KeptFile] = []
+        drafts: list[_KeptFile] = []
         recorded = self._recorded()
         with os.scandir(self._directory) as entries:
             for entry in entries:
@@ -201,12 +201,12 @@ class KeptShards:
                     follow_symlinks=False
                 ):
                     status = entry.stat()
-                    file = _File(status.st_atime_ns, status.st_size, Path(entry.path))
+                    file = _KeptFile(status.st_atime_ns, status.st_size, Path(entry.path))
                     (shards if is_shard else drafts).append(file)
         return shards, drafts
 
 
-class _File(NamedTuple):
+class _KeptFile(NamedTuple):
     used_ns: int
     bytes: int
     path: Path

@@ -22,7 +22,7 @@ from larder.errors import DamageError, Failure, Failures, FatalError, LarderErro
 from larder.forking import cached_property
 from larder.machine import usable_cores
 from larder.readers.ahead import Answers, answer, made_ahead, mapped, result_of
-from larder.readers.batches import (
+from larder.readers.batch_decoding import (
     Batch,
     Decoding,
     Draws,
@@ -30,14 +30,14 @@ from larder.readers.batches import (
     chosen,
     rows_of,
 )
+from larder.readers.epoch_order import WINDOW_SAMPLES, Numbers, Order
 from larder.readers.launcher import ranks_of_machine, refuse_ranks
+from larder.readers.loader_workers import BatchStream, LoadedBatch, Work, shared_workers
 from larder.readers.memory import ReusedMemory
 from larder.readers.options import OnError
-from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
-from larder.readers.schedule import Plan, invalid, whole
+from larder.readers.schedule import LoaderSchedule, invalid, whole
 from larder.readers.slots import IS_SUPPORTED
 from larder.readers.sources import BatchSource, Read
-from larder.readers.workers import Made, Stream, Work, crew
 from larder.units import format_count
 
 Collate = Callable[[list[dict[str, Any]]], Any]
@@ -90,7 +90,7 @@ class _Ahead(NamedTuple):
     skipped: Sequence[Failure] = ()
 
 
-class Parts(NamedTuple):
+class LoaderArguments(NamedTuple):
     """Arguments of a loader, for a mix.
 
     Attributes:
@@ -98,7 +98,7 @@ class Parts(NamedTuple):
     """
 
     source: BatchSource
-    schedule: Plan
+    schedule: LoaderSchedule
     index: Any
     decode: Decode | None
     memory_bytes: int
@@ -131,7 +131,7 @@ class Loader:
     def __init__(
         self,
         source: BatchSource,
-        schedule: Plan,
+        schedule: LoaderSchedule,
         index: Any,
         *,
         rank: int,
@@ -149,7 +149,7 @@ class Loader:
         self.skipped = Failures()
         self._start = 0, 0
         self._iteration = 0
-        self._ordered: tuple[Plan, dict[int, Order]] | None = None
+        self._ordered: tuple[LoaderSchedule, dict[int, Order]] | None = None
         self.rank = rank
         self.world = world
         self.is_ranked = is_ranked
@@ -162,8 +162,8 @@ class Loader:
         self._collate = collate
         self._workers = workers
         self._pin = pin
-        self._work: tuple[Plan, bytes, Work | None] | None = None
-        self._kept: tuple[str, int, Stream, weakref.finalize[[Stream], Any]] | None = None
+        self._work: tuple[LoaderSchedule, bytes, Work | None] | None = None
+        self._kept: tuple[str, int, BatchStream, weakref.finalize[[BatchStream], Any]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_work": None, "_ordered": None, "_pin": None, "_kept": None}
@@ -175,10 +175,10 @@ class Loader:
         return f"<larder.Loader {self._schedule.name}: {ranks}, {batches}>"
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> LoaderArguments:
         """Arguments of this loader, for a mix."""
-        names = (f"_{name}" for name in Parts._fields)
-        return Parts(*(getattr(self, name) for name in names))
+        names = (f"_{name}" for name in LoaderArguments._fields)
+        return LoaderArguments(*(getattr(self, name) for name in names))
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
@@ -266,10 +266,12 @@ class Loader:
         """
         count = self.workers
         work = self._pickled() if count else None
-        starts = self._workers is None and not crew().has(count) and not self._calls_functions
+        starts = (
+            self._workers is None and not shared_workers().has(count) and not self._calls_functions
+        )
         few = (_FEW_BATCHES if starts else 0) if work else len(numbers)
         threads, rest = self.read(numbers[:few]), numbers[few:]
-        stream: Stream | None = None
+        stream: BatchStream | None = None
         try:
             for taken, batch in enumerate(threads if few else ()):
                 if taken == _LOOK and work and rest:
@@ -304,7 +306,7 @@ class Loader:
                 return next(batches)
         batch: Batch
         steps = range(step, step + 1)
-        with closing(crew().stream(work, steps, self.workers, step + 1)) as stream:
+        with closing(shared_workers().stream(work, steps, self.workers, step + 1)) as stream:
             batch, skipped = stream.take()
         self.skipped.add(*skipped)
         return batch
@@ -343,15 +345,15 @@ class Loader:
             return 0
         return max(0, usable_cores() // ranks_of_machine() - 1)
 
-    def make(self, steps: range) -> Generator[Callable[[Empty], Made]]:
-        """Yield functions that make these batches, in a process of the crew, with arrays of a slot.
+    def make(self, steps: range) -> Generator[Callable[[Empty], LoadedBatch]]:
+        """Yield functions that make these batches, in a loader worker, with arrays of a slot.
 
         Steps are counted from the first batch of the first epoch. Slots are used again, so arrays
         that the user's functions get, and may keep, are never in a slot.
         """
         own = ReusedMemory().empty
 
-        def made(ahead: _Ahead, epoch: int, empty: Empty) -> Made:
+        def made(ahead: _Ahead, epoch: int, empty: Empty) -> LoadedBatch:
             read = own if self._calls_functions else empty
             return self._made(ahead, epoch, read, np.empty if self._collate else empty)
 
@@ -365,7 +367,7 @@ class Loader:
                     for ahead in group:
                         yield partial(made, ahead, epoch)
 
-    def _begun(self, work: Work, numbers: range) -> Stream | None:
+    def _begun(self, work: Work, numbers: range) -> BatchStream | None:
         """Return the stream of batches from these numbers on.
 
         Uses the kept stream if the last epoch ended with the batch before. None if processes cannot
@@ -380,16 +382,16 @@ class Loader:
                 return stream
             stream.close()
         try:
-            return crew().stream(work, range(step, sys.maxsize), self.workers, until)
+            return shared_workers().stream(work, range(step, sys.maxsize), self.workers, until)
         except FatalError as error:
             if self._workers or error.code != "run.limit":
                 raise
             _logger.warning("threads make the batches of %s: %s", self._schedule.split, error)
             return None
 
-    def _keep(self, work: Work, stream: Stream) -> None:
+    def _keep(self, work: Work, stream: BatchStream) -> None:
         """Keep a stream, so that its processes go on with the next epoch."""
-        closer = weakref.finalize(self, Stream.close, stream)
+        closer = weakref.finalize(self, BatchStream.close, stream)
         closer.atexit = False
         self._kept = work.token, (self.epoch + 1) * len(self), stream, closer
 
@@ -579,7 +581,7 @@ class Loader:
                         threads.submit(answer, answers, self._made, *given)
                     yield answers
 
-    def _made(self, ahead: _Ahead, epoch: int, read: Empty, empty: Empty) -> Made:
+    def _made(self, ahead: _Ahead, epoch: int, read: Empty, empty: Empty) -> LoadedBatch:
         """Make a batch; ``read`` makes the arrays for reading, ``empty`` for decoding."""
         try:
             batch = ahead.read(read)
@@ -601,7 +603,7 @@ class Loader:
         if self._collate is not None:
             batch = self._collate(rows_of(batch))
         undecoded = (Failure.of(error.where, error) for error in errors.values())
-        return Made(batch, [*ahead.skipped, *undecoded])
+        return LoadedBatch(batch, [*ahead.skipped, *undecoded])
 
 
 def _taken(group: deque[_Ahead]) -> Iterator[_Ahead]:

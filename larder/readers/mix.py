@@ -17,10 +17,10 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import numpy as np
 
 from larder.errors import ObjectError
-from larder.readers.batches import LABEL, Batch, Decoding, Draws, Empty, joined
+from larder.readers.batch_decoding import LABEL, Batch, Decoding, Draws, Empty, joined
+from larder.readers.epoch_order import Division, Full, Numbers, Order, epoch_words
 from larder.readers.loader import Decode, Loader
 from larder.readers.options import Shuffle
-from larder.readers.order import Division, Full, Numbers, Order, epoch_words
 from larder.readers.schedule import (
     Schedule,
     WindowIndex,
@@ -260,7 +260,7 @@ class MixOrder:
         return made[1]
 
 
-class _Part(NamedTuple):
+class _LoaderRows(NamedTuple):
     """Rows of a batch from one loader."""
 
     source: int
@@ -308,8 +308,8 @@ class _Sources:
         return stored if is_known else None
 
 
-def _parts(reads: Sequence[tuple[int, Numbers, Read]], empty: Empty) -> list[_Part]:
-    return [_Part(source, rows, read(empty)) for source, rows, read in reads]
+def _parts(reads: Sequence[tuple[int, Numbers, Read]], empty: Empty) -> list[_LoaderRows]:
+    return [_LoaderRows(source, rows, read(empty)) for source, rows, read in reads]
 
 
 class _Decodes:

@@ -32,8 +32,8 @@ from larder.samples.indexed import IndexedSample, Sample
 from larder.samples.naming import LABEL_EXT
 from larder.units import format_count
 from larder.versions import layout
-from larder.versions.copying import check_shards
 from larder.versions.documents import SplitFacts, VersionDocument
+from larder.versions.version_copy import check_shards
 
 _CHANNEL = "larder"
 _LOT_SAMPLES: Final = 1_024

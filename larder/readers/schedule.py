@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any, Final, Protocol, get_args
 
 from larder.errors import ConfigError
-from larder.readers.options import Even, Kind, Shuffle
-from larder.readers.order import (
+from larder.readers.epoch_order import (
     Chosen,
     ChosenSamples,
     Division,
@@ -23,6 +22,7 @@ from larder.readers.order import (
     default_window,
     epoch_words,
 )
+from larder.readers.options import Even, Kind, Shuffle
 from larder.units import format_count, format_names, parse_bytes
 from larder.versions.documents import SplitFacts
 
@@ -39,7 +39,7 @@ class WindowIndex(Protocol):
         """Number of samples of each shard, in order."""
 
 
-class Plan(Protocol):
+class LoaderSchedule(Protocol):
     """Schedule of a split or a mix, which decides the batches of every epoch."""
 
     @property

@@ -29,7 +29,7 @@ from larder.versions.documents import SegmentDocument
 from larder.versions.index import (
     NONE,
     Mapper,
-    Places,
+    SamplePlaces,
     SegmentIndex,
     Shard,
     listed_shards,
@@ -115,7 +115,7 @@ class LiveSamples:
         places = self._places(rows, mapped, exts)
         return LocatedSamples(self, rows, places, unchecked[places.owners])
 
-    def _places(self, rows: Array, mapped: Mapper, exts: Exts | None) -> Places:
+    def _places(self, rows: Array, mapped: Mapper, exts: Exts | None) -> SamplePlaces:
         places = self.index.places(rows, mapped)
         if exts is None:
             return places
@@ -175,7 +175,7 @@ class LocatedSamples:
 
     live: LiveSamples
     rows: Array
-    places: Places
+    places: SamplePlaces
     unchecked: Array
     contents: list[bytes] = field(init=False)
 

@@ -46,7 +46,7 @@ _FAILED = ctypes.c_void_p(-1).value
 _MAP_FIXED = 0x10
 
 
-class Layout(NamedTuple):
+class SlotLayout(NamedTuple):
     """Places of a value in a slot: its pickled form, then its arrays."""
 
     spans: list[tuple[int, int]]
@@ -149,7 +149,7 @@ class SlotWriter:
             return np.empty(shape, dtype)
         return np.ndarray(shape, dtype, self._slot, start)
 
-    def write(self, value: Any) -> Layout:
+    def write(self, value: Any) -> SlotLayout:
         """Pickle a value into the slot; copy its arrays unless they are in the slot already.
 
         Both processes are Larder: one has started the other.
@@ -170,7 +170,7 @@ class SlotWriter:
         slot = self._memory.slot(self._number, self._used)
         for start, content in copied:
             slot[start : start + len(content)] = content
-        return Layout(spans, self._used)
+        return SlotLayout(spans, self._used)
 
     def _start(self, size_bytes: int) -> int:
         start = -(-self._used // _ALIGNMENT) * _ALIGNMENT
@@ -178,7 +178,9 @@ class SlotWriter:
         return start
 
 
-def read_value(slot: Array, layout: Layout, copy: Callable[[Array], Array] | None = None) -> Any:
+def read_value(
+    slot: Array, layout: SlotLayout, copy: Callable[[Array], Array] | None = None
+) -> Any:
     """Read a value from a slot; its arrays keep ``slot`` alive, unless ``copy`` copies them."""
     body, *arrays = [slot[start : start + length] for start, length in layout.spans]
     # Pickles are safe here: one of the two processes has started the other.

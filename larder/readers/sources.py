@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from larder.cache.fields import field_name
-from larder.readers.batches import KEY, LABEL, Batch, Empty, batch_of, part_ext
-from larder.readers.cache import CacheReader
-from larder.readers.order import Numbers
+from larder.readers.batch_decoding import KEY, LABEL, Batch, Empty, batch_of, part_ext
+from larder.readers.cache_reader import CacheReader
+from larder.readers.epoch_order import Numbers
 from larder.readers.split import SplitSamples
 from larder.samples.indexed import Sample
 from larder.samples.naming import LABEL_EXT

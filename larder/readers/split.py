@@ -463,7 +463,7 @@ class _Flags:
         np.bitwise_or.at(self._bits, numbers >> 3, (1 << (numbers & 7)).astype(np.uint8))
 
 
-class _Process:
+class _ProcessThreads:
     """Threads and lock of a process, which a forked child cannot use."""
 
     def __init__(self, pid: int) -> None:
@@ -474,9 +474,9 @@ class _Process:
 
 
 @lru_cache(1)
-def _process(pid: int) -> _Process:
+def _process(pid: int) -> _ProcessThreads:
     """Return the threads of this process, which start when needed."""
-    return _Process(pid)
+    return _ProcessThreads(pid)
 
 
 def _parts(sample: IndexedSample, exts: Exts | None) -> list[IndexedPart] | None:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from larder.errors import ConfigError
-from larder.readers.batches import Batch
+from larder.readers.batch_decoding import Batch
 from larder.readers.loader import Loader
 from larder.readers.schedule import check_columns, invalid
 

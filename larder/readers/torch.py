@@ -12,7 +12,7 @@ import numpy as np
 import torch.utils.data
 
 from larder.errors import ConfigError, Failures
-from larder.readers.batches import Batch, rows_of, share_cores
+from larder.readers.batch_decoding import Batch, rows_of, share_cores
 from larder.readers.launcher import refuse_ranks
 from larder.readers.loader import Decode, Loader
 from larder.readers.numbers import Array, checked_numbers, numbers_of

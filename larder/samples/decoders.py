@@ -1,8 +1,8 @@
 """Decoders of the parts of samples: built-in decoders by name, and user functions.
 
-A decoder is a function from the bytes of a part to arrays. `larder.samples.images` decodes images,
-under the name ``image``, unless the dataset file names another decoder for their extension. Other
-parts are kept unchanged, unless the dataset file names a decoder.
+A decoder is a function from the bytes of a part to arrays. `larder.samples.image_parts` decodes
+images, under the name ``image``, unless the dataset file names another decoder for their extension.
+Other parts are kept unchanged, unless the dataset file names a decoder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 from larder.config.shape import DecoderUse, use_of
 from larder.errors import ConfigError, FatalError
-from larder.samples.images import decoding, is_image
+from larder.samples.image_parts import decoding, is_image
 from larder.samples.npy import read_header
 
 Array = np.ndarray[Any, Any]

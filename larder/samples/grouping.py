@@ -16,7 +16,7 @@ from larder.config.models.joins import Missing
 from larder.errors import ConfigError, Failure, Failures
 from larder.manifest.extent_columns import is_own
 from larder.manifest.schemas import SAMPLE_ORDER, lists_of
-from larder.samples.columns import Flags, column_flags
+from larder.samples.arrow_columns import Flags, column_flags
 
 _PARTS = SAMPLE_ORDER.field("parts").type
 

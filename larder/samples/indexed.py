@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import google_crc32c
 
 from larder.errors import DamageError
-from larder.samples.columns import column_structs, column_values, named_tuples
+from larder.samples.arrow_columns import column_structs, column_values, named_tuples
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from larder.config.models.dataset import Labels
 from larder.disk import LOOKS
 from larder.errors import ConfigError
-from larder.samples.columns import column_texts
+from larder.samples.arrow_columns import column_texts
 from larder.samples.key_pattern import KeyPattern
 from larder.units import format_count, format_names
 
@@ -219,7 +219,7 @@ class Labeller:
         self._pattern = None if pattern is None else KeyPattern(pattern, "labels.pattern")
         self._unlabelled = _Unlabelled()
         files = {
-            key: _LabelFile(key, parse_label_file(label_files[split], key))
+            key: _LabelTexts(key, parse_label_file(label_files[split], key))
             for split, key in labels.files.items()
         }
         self._files = {split_names.index(split): files[key] for split, key in labels.files.items()}
@@ -324,7 +324,7 @@ class _Unlabelled:
         raise self._error
 
 
-class _LabelFile:
+class _LabelTexts:
     """Texts of a label file by name; a name fits at most one sample."""
 
     def __init__(self, key: str, texts: Mapping[str, str]) -> None:

@@ -21,8 +21,8 @@ from larder.errors import ConfigError, Failure, Failures
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS, table
 from larder.manifest.sort import sorted_query
-from larder.samples.columns import column_flags
-from larder.samples.images import role
+from larder.samples.arrow_columns import column_flags
+from larder.samples.image_parts import role
 from larder.samples.naming import bad_key_reason, bad_path_reason, normalise_ext
 from larder.samples.splits import NO_SPLIT, SplitRule, Splits
 from larder.units import format_count
@@ -43,10 +43,11 @@ PARTS = table(
 """One row per part, with the fields of parts in `larder.manifest.schemas.SAMPLE_ORDER`.
 
 ``split`` is an index into the dataset's splits, or `NO_SAMPLE` for an object that is mirrored but
-is not part of a sample. `larder.samples.order` adds the columns that depend on the sample: the
-split if sample keys are hashed; ``order``, a hash if samples are shuffled, else 0; and ``label``, a
-code of `larder.samples.labels.ClassTable`. ``pattern`` is the number of the key's matching pattern
-in ``samples.join``, or 0. ``class_name`` is the sample's class from an entry of a table.
+is not part of a sample. `larder.samples.sample_order` adds the columns that depend on the sample:
+the split if sample keys are hashed; ``order``, a hash if samples are shuffled, else 0; and
+``label``, a code of `larder.samples.labels.ClassTable`. ``pattern`` is the number of the key's
+matching pattern in ``samples.join``, or 0. ``class_name`` is the sample's class from an entry of a
+table.
 """
 
 NO_SAMPLE = 2**15 - 1

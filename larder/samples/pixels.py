@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from larder.config.shape import ImageShape
-from larder.samples.images import Array, BadImageError, Form, form_of, kept_mode
+from larder.samples.image_parts import Array, BadImageError, Form, form_of, kept_mode
 
 if TYPE_CHECKING:
     from PIL import Image

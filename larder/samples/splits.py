@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from larder.config.models.dataset import GlobSplits, HashSplits
 from larder.config.patterns import compile_globs
 from larder.errors import ConfigError
-from larder.samples.columns import column_flags, column_texts
+from larder.samples.arrow_columns import column_flags, column_texts
 from larder.samples.key_pattern import KeyPattern
 from larder.samples.labels import Labeller
 

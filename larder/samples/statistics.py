@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.samples.images import Role, role
+from larder.samples.image_parts import Role, role
 
 MOST_EXTENSIONS = 1_000
 """Maximum number of extensions; parts with other extensions are counted together."""

@@ -28,7 +28,7 @@ from larder.config.models.dataset import HashSplits
 from larder.manifest.query import Stream, query
 from larder.manifest.schemas import columns
 from larder.manifest.sort import SortedFile, sorted_query, write_rows
-from larder.samples.columns import column_flags, column_texts
+from larder.samples.arrow_columns import column_flags, column_texts
 from larder.samples.labels import Labeller
 from larder.samples.parts import NO_SAMPLE, PARTS
 from larder.samples.splits import KeyHashes, SplitRule, Splits, seeded_hashes

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.disk import disk_errors, sha256_file
-from larder.manifest.files import ManifestFile
+from larder.manifest.manifest_files import ManifestFile
 from larder.manifest.sealed import StoredFile
 from larder.versions.arrays import HEADER_BYTES, Array, ArrayFile, write_archive
 from larder.versions.index import (

@@ -17,23 +17,23 @@ import pyarrow.compute as pc
 
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
-from larder.copy.difference import uncopied
-from larder.copy.plan import row_totals
-from larder.copy.receipts import find_receipts, receipt_rows
-from larder.copy.record import CopyDocument, CopyPlace, Origin, read_record, record_rows
+from larder.copy.copy_matches import uncopied
+from larder.copy.copy_plan import row_totals
+from larder.copy.copy_receipts import find_receipts, receipt_rows
+from larder.copy.copy_record import CopyDocument, CopyPlace, Origin, read_record, record_rows
 from larder.copy.route import Route
 from larder.copy.site import Site
 from larder.disk import scratch
 from larder.errors import LarderError
 from larder.jobs.manifests import read_ref
 from larder.jobs.results import Totals
-from larder.manifest.files import ManifestFile, ManifestWriter, write_manifest
+from larder.manifest.manifest_files import ManifestFile, ManifestWriter, write_manifest
 from larder.manifest.query import Stream, tables_in
 from larder.manifest.schemas import COPIES, DUE, OBJECTS, SAMPLE_ORDER, columns
 from larder.manifest.sealed import StoredFile, seal, unseal
 from larder.manifest.sort import sorted_query
 from larder.samples.grouping import group_parts
-from larder.samples.order import objects_of
+from larder.samples.sample_order import objects_of
 from larder.segments.segment_job import Job, open_root, put_work
 from larder.segments.stores import root_url
 from larder.store import object_url
@@ -50,7 +50,7 @@ def due_copies(
 ) -> tuple[ManifestFile, Totals]:
     """Find the objects that the samples of an order are read from, and that the mirror lacks.
 
-    The manifest is of schema DUE; ``md5``: see `larder.copy.difference.uncopied`.
+    The manifest is of schema DUE; ``md5``: see `larder.copy.copy_matches.uncopied`.
     """
     prefix = layout.MIRROR_PREFIX
     mirrored = (info._replace(key=info.key.removeprefix(prefix)) for info in listed(root, prefix))

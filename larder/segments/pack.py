@@ -11,7 +11,7 @@ import pyarrow as pa
 from larder.config.models.dataset import Dataset
 from larder.config.shape import FormatOptions
 from larder.jobs.results import Totals
-from larder.manifest.files import ManifestFile, read_manifest, write_manifest
+from larder.manifest.manifest_files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, table
 from larder.segments.image_rules import image_options
 from larder.shards.formats import shard_format

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Callable
 
 from larder.manifest.spool import Spool
-from larder.segments.receipts import Receipt
-from larder.shards.formats.base import ShardFormat
+from larder.segments.shard_receipts import Receipt
+from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.indexes import IndexContent, index_contents, index_files
 from larder.shards.model import ROWS, WrittenFile
 from larder.store.base import Store

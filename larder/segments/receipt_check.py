@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.segments.receipts import FinishedShard, Receipt
 from larder.segments.shard_index import Ranges, ShardIndex
-from larder.shards.formats.base import ShardFormat
+from larder.segments.shard_receipts import FinishedShard, Receipt
+from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.model import ROWS, ShardPlan
 
 _MOST_CLASSES = 1 << 31
@@ -66,7 +66,7 @@ def receipt_problem(
     counted = shard.samples + bad.num_rows, bad.column("bad").null_count
     if described != (plan.split, plan.name, names) or counted != (plan.rows, 0):
         return "it is of another shard, or of another number of samples"
-    check = _Samples(shard, receipt.samples(), shard_format, transformed=transformed)
+    check = _ReceiptSamples(shard, receipt.samples(), shard_format, transformed=transformed)
     bad_keys, planned_bad = bad.column("key").combine_chunks(), list[pa.RecordBatch]()
     for batch in planned:
         is_bad = pc.is_in(batch.column("key"), value_set=bad_keys)
@@ -82,7 +82,7 @@ def receipt_problem(
     return _rows_problem(wanted.take(places), bad, transformed=transformed)
 
 
-class _Samples:
+class _ReceiptSamples:
     """The samples of a receipt, which are compared with the planned samples batch by batch."""
 
     def __init__(

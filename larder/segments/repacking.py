@@ -11,14 +11,14 @@ from larder.jobs.manifests import read_ref
 from larder.manifest.schemas import SOURCES
 from larder.manifest.sealed import StoredFile
 from larder.progress import NullProgress
-from larder.samples.columns import column_structs
+from larder.samples.arrow_columns import column_structs
 from larder.segments.image_rules import check_codecs
 from larder.segments.reader_indexes import put_indexes
 from larder.segments.segment_job import Job, open_origin, open_root, open_source
 from larder.segments.shard import PIECE_ROWS, format_to_write, open_build, shard_writer
 from larder.segments.stores import storage_of, with_derived
-from larder.shards.build import build_shard
 from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult
+from larder.shards.shard_build import build_shard
 from larder.store.base import Readable, Store
 from larder.versions import layout
 from larder.versions.index import Shard

@@ -15,7 +15,7 @@ from larder.config.shape import FormatUse
 from larder.copy.copy_job import CopyJob
 from larder.jobs.manifests import put_named
 from larder.jobs.results import Totals
-from larder.manifest.files import ManifestFile
+from larder.manifest.manifest_files import ManifestFile
 from larder.manifest.sealed import StoredFile
 from larder.segments.stores import root_url, source_of, storage_of
 from larder.store import open_location

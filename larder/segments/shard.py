@@ -18,26 +18,26 @@ from larder.disk import scratch
 from larder.errors import Failures, FatalError
 from larder.jobs.crew import divided, is_local, reachable, unit_bytes
 from larder.jobs.manifests import fetched, read_ref
-from larder.jobs.pool import shared_pool
+from larder.jobs.process_pool import shared_pool
 from larder.jobs.results import BatchReport, Totals, merge_reports
 from larder.machine import usable_cores
 from larder.manifest.schemas import COPIES, SAMPLE_ORDER
 from larder.progress import Progress
-from larder.samples.order import FROM_PREVIOUS, from_objects
+from larder.samples.sample_order import FROM_PREVIOUS, from_objects
 from larder.segments.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import put_indexes
-from larder.segments.receipts import finished_shards, list_shards, put_receipt, shard_of
 from larder.segments.segment_job import Job, open_root, open_source
+from larder.segments.shard_receipts import finished_shards, list_shards, put_receipt, shard_of
 from larder.segments.stores import storage_of, with_derived
-from larder.shards.build import STAGE, ShardBuild, build_shard
 from larder.shards.formats import shard_format
-from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.model import PlannedSample, ShardBatch, ShardPlan, read_samples
 from larder.shards.old_shards import OldShards
 from larder.shards.packing import batch_shards
 from larder.shards.reading.fetch import sends_several
 from larder.shards.reading.readahead import open_reads, suited_concurrency
+from larder.shards.shard_build import STAGE, ShardBuild, build_shard
 from larder.store.base import AHEAD, Readable, Store, Writer
 from larder.versions import layout
 from larder.versions.documents import Shape
@@ -53,7 +53,7 @@ def shard_batches(job: Job, progress: Progress) -> tuple[list[ShardBatch], Total
     """Return the shards to make, in batches of about ``runner.batch_bytes``, and the finished
     shards.
 
-    See `larder.segments.receipts.finished_shards`.
+    See `larder.segments.shard_receipts.finished_shards`.
     """
     root = open_root(job)
     with fetched(root, job.manifests["shards"]) as path:
@@ -67,11 +67,11 @@ def shard_batches(job: Job, progress: Progress) -> tuple[list[ShardBatch], Total
 
 
 def _batch_size(job: Job, plans: Sequence[ShardPlan]) -> tuple[int, int]:
-    """Return the maximum bytes and samples of a batch, smaller if some workers would get none."""
+    """Return the maximum bytes and samples of a batch, smaller so that enough run at once."""
     runner = job.cluster.runner
-    workers = runner.workers or usable_cores()
-    size_bytes = -(-sum(plan.bytes for plan in plans) // workers)
-    rows = -(-sum(plan.rows for plan in plans) // workers)
+    at_once = runner.workers or usable_cores()
+    size_bytes = -(-sum(plan.bytes for plan in plans) // at_once)
+    rows = -(-sum(plan.rows for plan in plans) // at_once)
     return (
         min(runner.batch_bytes, max(_LEAST_BYTES, size_bytes)),
         min(BATCH_SAMPLES, max(_LEAST_SAMPLES, rows)),

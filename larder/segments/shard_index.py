@@ -16,7 +16,7 @@ from larder.manifest.schemas import INDEXED
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedSample, read_index
 from larder.samples.naming import LABEL_EXT
-from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.model import label_bytes
 
 _CHUNK_ROWS = 4_096

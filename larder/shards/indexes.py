@@ -1,9 +1,9 @@
 """Index files for readers other than Larder's, to find samples in a shard, or all shards.
 
-A format lists its kinds (`larder.shards.formats.base.ShardFormat.indexes`). Every shard has one
-file of each kind. The file is made of the shard's own index rows as soon as the shard is written:
-nothing is read again or sorted. The indexes of a whole split belong to a version, because only a
-version defines the shards of a split.
+A format lists its kinds (`larder.shards.formats.format_interface.ShardFormat.indexes`). Every shard
+has one file of each kind. The file is made of the shard's own index rows as soon as the shard is
+written: nothing is read again or sorted. The indexes of a whole split belong to a version, because
+only a version defines the shards of a split.
 """
 
 from __future__ import annotations

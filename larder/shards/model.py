@@ -13,7 +13,7 @@ from larder.manifest.schemas import packed_columns
 from larder.manifest.sealed import SPARSE
 from larder.manifest.spool import Spool
 from larder.names import Digest, FileName, PlainName
-from larder.samples.columns import column_structs, column_values, named_tuples, repeated_texts
+from larder.samples.arrow_columns import column_structs, column_values, named_tuples, repeated_texts
 from larder.samples.indexed import IndexedPart, IndexedSample
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import google_crc32c
 
 from larder.config.shape import FormatUse
 from larder.errors import DamageError, Failure, FatalError, NotFoundError, ObjectError
-from larder.samples.images import Form
+from larder.samples.image_parts import Form
 from larder.samples.indexed import IndexedPart, IndexedSample, SampleReader, part_place
 from larder.shards.formats import shard_format
 from larder.shards.images.check import PLAIN, ImageRules, check_decodable
@@ -213,7 +213,7 @@ class PackedParts(Readable):
         with old_shard_errors(url):
             inner = self._store.open(self._old.shard, offset=part.offset + offset, length=wanted)
         place = part_place(url, self._old, part.ext)
-        return _PartReader(inner, self.head(key), part, wanted, url, place)
+        return _PackedPartReader(inner, self.head(key), part, wanted, url, place)
 
     def verify(self) -> None:
         for key in self._parts:
@@ -222,7 +222,7 @@ class PackedParts(Readable):
                     pass
 
 
-class _PartReader(DelegatingReader):
+class _PackedPartReader(DelegatingReader):
     """A reader of one part that checks the length and, if the part is complete, the checksum."""
 
     def __init__(

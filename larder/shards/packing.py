@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from larder.disk import disk_errors
-from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.model import ShardBatch, ShardPlan
 
 _DIGITS = "0123456789"

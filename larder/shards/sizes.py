@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from larder.config.shape import Layout, Transform
 from larder.errors import ConfigError
 from larder.manifest.schemas import lists_of
-from larder.samples.images import role
+from larder.samples.image_parts import role
 from larder.samples.naming import LABEL_EXT
 from larder.units import format_count
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import Failure, Failures, ObjectError
-from larder.manifest.files import ManifestFile, read_manifest
+from larder.manifest.manifest_files import ManifestFile, read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import table
 from larder.manifest.sort import sorted_query

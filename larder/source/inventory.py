@@ -12,20 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure, Failures
-from larder.manifest.files import ManifestFile, ManifestWriter, write_manifest
+from larder.manifest.manifest_files import ManifestFile, ManifestWriter, write_manifest
 from larder.manifest.query import Stream
-from larder.manifest.rows import RowDigest
+from larder.manifest.row_digest import RowDigest
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import NullProgress, Progress
-from larder.samples.columns import Flags
+from larder.samples.arrow_columns import Flags
 from larder.source.archived import ARCHIVED, archived_of
 from larder.source.selection import KeyRule, without_own
 from larder.store.base import ObjectInfo, Readable
 from larder.units import format_count
 
 if TYPE_CHECKING:
-    from larder.source.reports import Reported
+    from larder.source.reports import SourceReport
 
 SHOWN_KEYS = 5
 """Maximum number of excluded keys kept by name."""
@@ -79,7 +79,7 @@ class Listing:
     listed: int
     not_included: LeftOut
     excluded: LeftOut
-    report: Reported | None = None
+    report: SourceReport | None = None
     rows: SortedFile | None = None
     classes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     archived: ManifestFile | None = None
@@ -135,7 +135,7 @@ def take_inventory(
     exclude: Sequence[str],
     out: Path,
     progress: Progress,
-    report: Reported | None = None,
+    report: SourceReport | None = None,
     *,
     containers: Callable[[pa.Array], Flags] | None = None,
 ) -> Inventory:
@@ -147,7 +147,7 @@ def take_inventory(
 
     Memory holds one row group, whatever the number of objects.
     """
-    tally = _Tally(include, exclude, progress, containers)
+    tally = _ListingTally(include, exclude, progress, containers)
 
     def write(batches: Iterator[pa.RecordBatch]) -> ManifestFile:
         return write_manifest(out, OBJECTS, map(tally.digested, batches))
@@ -163,10 +163,10 @@ def list_source(
     exclude: Sequence[str],
     out: Path,
     progress: Progress,
-    report: Reported | None = None,
+    report: SourceReport | None = None,
 ) -> Listing:
     """List a source like `take_inventory`, into a file for immediate use, without a digest."""
-    tally = _Tally(include, exclude, progress)
+    tally = _ListingTally(include, exclude, progress)
 
     def write(batches: Iterator[pa.RecordBatch]) -> SortedFile:
         return sort_to_file(Stream(OBJECTS, batches), ("key",), out)
@@ -177,10 +177,10 @@ def list_source(
 
 def _listed(
     store: Readable,
-    tally: _Tally,
+    tally: _ListingTally,
     out: Path,
     progress: Progress,
-    report: Reported | None,
+    report: SourceReport | None,
     write: Callable[[Iterator[pa.RecordBatch]], Written],
 ) -> tuple[Written, Listing]:
     """Write the objects of a source; return the result of ``write``, and a listing without rows."""
@@ -199,7 +199,7 @@ def with_contents(
     """Replace the objects of an inventory with ``rows``, of schema OBJECTS and ordered by key;
     ``config.empty_source`` if there are none.
     """
-    tally = _Tally(("**",), (), NullProgress())
+    tally = _ListingTally(("**",), (), NullProgress())
     counted = (tally.count(batch) for batch in rows if batch.num_rows)
     file = write_manifest(out, OBJECTS, map(tally.digested, counted))
     if not tally.objects:
@@ -215,7 +215,7 @@ def with_contents(
     )
 
 
-class _Tally:
+class _ListingTally:
     def __init__(
         self,
         include: Sequence[str],
@@ -272,7 +272,7 @@ class _Tally:
         self.digest.update_batch(batch.select(IDENTITY))
         return batch
 
-    def listing(self, store: Readable, report: Reported | None) -> Listing:
+    def listing(self, store: Readable, report: SourceReport | None) -> Listing:
         """Return the result, once all batches were read."""
         if not self.objects:
             raise self._nothing(store)

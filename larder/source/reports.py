@@ -74,7 +74,7 @@ _SHOWN_COLUMNS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _ReportFormat:
     """The format of a report's files.
 
     ``header`` has the columns of S3 Inventory's CSV files; None if the first line names the
@@ -86,7 +86,7 @@ class _Table:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _ReportFile:
     """One file of a report; ``md5`` is the report's MD5 of the file in hex, empty without one."""
 
     store: Readable
@@ -99,7 +99,7 @@ class _File:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class SourceReport:
     """A report that lists a source.
 
     Attributes:
@@ -110,8 +110,8 @@ class Reported:
 
     url: str
     taken: datetime
-    table: _Table
-    files: tuple[_File, ...]
+    table: _ReportFormat
+    files: tuple[_ReportFile, ...]
     prefix: str
 
     def pages(self, work_dir: Path) -> Iterator[list[ObjectInfo]]:
@@ -148,7 +148,7 @@ class Reported:
                     yield batch
 
 
-def open_report(report: Report, source_url: str, open_at: Open) -> Reported:
+def open_report(report: Report, source_url: str, open_at: Open) -> SourceReport:
     """Find the files of a report; ``config.inventory`` if missing or of another bucket."""
     source = parse_url(source_url)
     prefix = "" if source.is_directory else source.prefix
@@ -178,21 +178,21 @@ def _place(url: str, open_at: Open) -> tuple[Readable, str]:
     return open_at(str(root)), path.relative_to(root).as_posix()
 
 
-def _located(url: str, source: StoreUrl, prefix: str, store: Readable, key: str) -> Reported:
+def _located(url: str, source: StoreUrl, prefix: str, store: Readable, key: str) -> SourceReport:
     if key.rpartition("/")[2] == _MANIFEST:
         return _inventory(store, key, source, prefix)
     if kind := _kind(key):
-        files = [_File(store, key)]
+        files = [_ReportFile(store, key)]
     else:
         folder = f"{key.rstrip('/')}/" if key.strip("/") else ""
         if newest := _newest(store, folder):
             return _inventory(store, newest, source, prefix)
         kind, files = _tables(store, folder, url)
     taken = max(store.head(file.key).modified_us for file in files)
-    return Reported(
+    return SourceReport(
         url=url,
         taken=datetime.fromtimestamp(taken / 1e6, UTC),
-        table=_Table(kind),
+        table=_ReportFormat(kind),
         files=tuple(files),
         prefix=prefix,
     )
@@ -209,13 +209,13 @@ def _newest(store: Readable, folder: str) -> str:
     return max((key for key in keys if _DATED.fullmatch(key.removeprefix(folder))), default="")
 
 
-def _tables(store: Readable, folder: str, url: str) -> tuple[str, list[_File]]:
+def _tables(store: Readable, folder: str, url: str) -> tuple[str, list[_ReportFile]]:
     """Find all tables below a prefix; they must have one format."""
-    files: dict[str, list[_File]] = {}
+    files: dict[str, list[_ReportFile]] = {}
     for page in store.list(folder):
         for info in page:
             if kind := _kind(info.key):
-                files.setdefault(kind, []).append(_File(store, info.key))
+                files.setdefault(kind, []).append(_ReportFile(store, info.key))
     if len(files) == 1:
         return next(iter(files.items()))
     message = "CSV and Parquet files in one report" if files else "there is no such report"
@@ -223,7 +223,7 @@ def _tables(store: Readable, folder: str, url: str) -> tuple[str, list[_File]]:
     raise _error(message, url, hint)
 
 
-def _inventory(store: Readable, key: str, source: StoreUrl, prefix: str) -> Reported:
+def _inventory(store: Readable, key: str, source: StoreUrl, prefix: str) -> SourceReport:
     """Read a report of S3 Inventory from its manifest, after comparing the checksum beside it."""
     where = object_url(store.url, key)
     if store.head(key).size_bytes > DOCUMENT_BYTES:
@@ -246,19 +246,19 @@ def _inventory(store: Readable, key: str, source: StoreUrl, prefix: str) -> Repo
         message = f"the report is of the bucket {bucket!r}, not of the source"
         raise _error(message, where, "check source.url and source.inventory.url")
     names = tuple(name.strip() for name in header) if header else None
-    return Reported(where, taken, _Table(kind, names), tuple(files), prefix)
+    return SourceReport(where, taken, _ReportFormat(kind, names), tuple(files), prefix)
 
 
-def _listed(store: Readable, manifest: str, file: Mapping[str, str]) -> _File:
+def _listed(store: Readable, manifest: str, file: Mapping[str, str]) -> _ReportFile:
     """Return a file of a report: in a bucket at its key, in a directory in ``data`` of the copy."""
     key = file["key"]
     if store.features.local_path:
         above = manifest.rpartition("/")[0].rpartition("/")[0]
         key = f"{above}/data/{key.rpartition('/')[2]}".lstrip("/")
-    return _File(store, key, file["MD5checksum"].lower())
+    return _ReportFile(store, key, file["MD5checksum"].lower())
 
 
-def _fetch(file: _File, path: Path) -> None:
+def _fetch(file: _ReportFile, path: Path) -> None:
     """Copy a file of a report to this machine, and check its MD5."""
     digest = hashlib.md5(usedforsecurity=False)
     try:
@@ -272,7 +272,9 @@ def _fetch(file: _File, path: Path) -> None:
         raise _error("a file of the report differs from its checksum", file.url)
 
 
-def _read_rows(path: Path, table: _Table, prefix: str, where: str) -> Iterator[pa.RecordBatch]:
+def _read_rows(
+    path: Path, table: _ReportFormat, prefix: str, where: str
+) -> Iterator[pa.RecordBatch]:
     """Yield the source's rows in a file, except its folder; keys are without its prefix."""
     with _read_errors(table, where), closing(_connect(path.parent)) as connection:
         if table.format == "csv":
@@ -368,7 +370,7 @@ def _statement(chosen: Mapping[str, str], file: str, *, encoded: bool) -> str:
 
 
 @contextmanager
-def _read_errors(table: _Table, where: str) -> Iterator[None]:
+def _read_errors(table: _ReportFormat, where: str) -> Iterator[None]:
     """Raise errors of DuckDB and gzip as errors of the report."""
     import duckdb
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from larder.config.patterns import compile_globs
 from larder.errors import ConfigError, Failure, Failures, ObjectError
-from larder.samples.columns import Flags, column_flags
+from larder.samples.arrow_columns import Flags, column_flags
 from larder.store.base import ObjectInfo
 
 OWN_PREFIX = "_larder/"

@@ -25,7 +25,7 @@ from larder.disk import TEMPORARY_PREFIX, Folding, folding_of
 from larder.errors import Failure, Failures, ObjectError
 from larder.manifest.query import Stream
 from larder.manifest.sort import sort
-from larder.samples.columns import column_texts
+from larder.samples.arrow_columns import column_texts
 from larder.samples.naming import may_be_part
 from larder.store import local_path
 from larder.store.base import Store

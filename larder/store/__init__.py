@@ -32,7 +32,7 @@ from larder.store.local.walk import OnUnlisted
 from larder.store.retry import RetryPolicy, RetryStore
 
 if TYPE_CHECKING:
-    from larder.config.models.copying import CopyConfig  # imports pydantic
+    from larder.config.models.copy_config import CopyConfig  # imports pydantic
     from larder.config.models.locations import Location  # imports pydantic
 
 __all__ = [

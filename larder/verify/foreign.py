@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from larder.errors import DamageError, LarderError, NotFoundError
-from larder.segments.contents import named_by_document
+from larder.segments.named_files import named_by_document
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import LAST, listed, read_digest
-from larder.verify.facts import SegmentFacts
+from larder.verify.figure_check import SegmentFacts
 from larder.verify.findings import is_broken, readable
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, VersionDocument, parse_document

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from larder.budgets import map_ahead
+from larder.cache.cache_record import CacheFileFacts
 from larder.cache.file import open_file
-from larder.cache.record import CacheFileFacts
 from larder.disk import disk_errors, scratch, workshop
 from larder.errors import DamageError, NotFoundError
 from larder.jobs.crew import divided, reachable

@@ -18,17 +18,17 @@ from larder.manifest.schemas import INDEXED
 from larder.manifest.sealed import StoredFile
 from larder.manifest.spool import Spool
 from larder.pipeline.planning.expanding import expand_inventory
-from larder.pipeline.planning.source import take_source
+from larder.pipeline.planning.source_state import take_source
 from larder.progress import NullProgress, Progress
-from larder.segments.cache import CacheBatch, built_split, workshop_place
+from larder.segments.cache_step import CacheBatch, built_split, workshop_place
 from larder.segments.completeness import document_of
-from larder.segments.contents import read_listed
 from larder.segments.derived_files import derived_files
-from larder.segments.index import make_index
+from larder.segments.index_step import make_index
+from larder.segments.named_files import read_listed
 from larder.segments.reader_indexes import described_indexes, put_indexes
-from larder.segments.receipts import published_plans
 from larder.segments.repacking import pack_again
 from larder.segments.segment_job import Job, PlannedSegment
+from larder.segments.shard_receipts import published_plans
 from larder.segments.stores import source_of
 from larder.shards.formats import shard_format
 from larder.source.selection import Unlisted

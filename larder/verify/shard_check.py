@@ -19,7 +19,7 @@ import google_crc32c
 from larder.errors import DamageError, NotFoundError, ObjectError
 from larder.manifest.sealed import StoredFile
 from larder.segments.shard_index import CheckedRange, ShardIndex
-from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.format_interface import ShardFormat
 from larder.store.base import Readable, Store
 from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, compared, is_broken
 

@@ -20,8 +20,8 @@ from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.shards.formats import shard_format
 from larder.store.base import ObjectInfo
-from larder.verify.documents import DocumentReader
-from larder.verify.facts import SegmentFacts, sources_problem, version_problems
+from larder.verify.document_check import DocumentReader
+from larder.verify.figure_check import SegmentFacts, sources_problem, version_problems
 from larder.verify.findings import Finding, compared
 from larder.verify.foreign import objects_of
 from larder.verify.verify_job import (

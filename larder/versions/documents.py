@@ -15,7 +15,7 @@ from larder.config.patterns import count_braces
 from larder.config.shape import DEFAULTS, DecoderUse, FormatOptions, FormatUse, ImageOptions
 from larder.errors import DamageError
 from larder.manifest.sealed import SPARSE, StoredFile, read_sealed
-from larder.names import PATH, Digest, FilePath, HexId, PlainName, Rule, ShardPattern, SplitName
+from larder.names import PATH, Digest, FilePath, HexId, PlainName, ShardPattern, SplitName, TextRule
 from larder.versions import layout
 
 SEGMENT_FORMAT = "larder-segment-2"
@@ -43,8 +43,8 @@ class, and ``readers`` a split's indexes for other readers.
 
 _ANY_IMAGES = ImageOptions()
 
-CacheKind = Annotated[str, Rule("a kind of cache", "encoded|decoded|built")]
-Validated = Annotated[str, Rule("how images are checked", "none|header|decode")]
+CacheKind = Annotated[str, TextRule("a kind of cache", "encoded|decoded|built")]
+Validated = Annotated[str, TextRule("how images are checked", "none|header|decode")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ CACHE_VERSION = 3
 """Version of the format of cache files: a new version builds all caches again.
 
 A shard format has its own ``version`` and ``oldest_kept``; see
-`larder.shards.formats.base.ShardFormat`.
+`larder.shards.formats.format_interface.ShardFormat`.
 """
 
 _ALL_IN_TRAIN = ["globs", ["train", ["**"]]]

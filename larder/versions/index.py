@@ -100,7 +100,7 @@ def checksum(items: Array) -> int:
     return crc32c
 
 
-class Places(NamedTuple):
+class SamplePlaces(NamedTuple):
     """The places of samples, as arrays.
 
     Attributes:
@@ -118,11 +118,11 @@ class Places(NamedTuple):
         """The position of each part's sample in ``rows``; int64."""
         return np.repeat(np.arange(len(self.rows)), self.part_counts)
 
-    def of(self, exts: Sequence[int]) -> Places:
+    def of(self, exts: Sequence[int]) -> SamplePlaces:
         """Keep only the parts with these extensions, given by number."""
         kept = np.isin(self.parts["ext"], exts)
         counts = np.bincount(self.owners[kept], minlength=len(self.rows))
-        return Places(self.rows, counts, self.parts[kept])
+        return SamplePlaces(self.rows, counts, self.parts[kept])
 
 
 class Shard(NamedTuple):
@@ -241,7 +241,7 @@ class SegmentIndex:
             lambda number: once_more(lambda: load()(number))  # type: ignore[misc]
         )
 
-    def places(self, rows: Array, mapped: Mapper = map) -> Places:
+    def places(self, rows: Array, mapped: Mapper = map) -> SamplePlaces:
         """Return the places of samples, given their rows in ascending order."""
         places, counts, parts = [np.zeros(0, ROWS)], [np.zeros(0, np.int64)], [np.zeros(0, PARTS)]
         for block, inside in self._of_blocks(rows, mapped):
@@ -249,7 +249,7 @@ class SegmentIndex:
             places.append(block.rows[inside - block.first_row])
             counts.append(ends - starts)
             parts.append(block.parts[_ranges(starts, ends)])
-        return Places(np.concatenate(places), np.concatenate(counts), np.concatenate(parts))
+        return SamplePlaces(np.concatenate(places), np.concatenate(counts), np.concatenate(parts))
 
     def shards(self, split: str, samples: int) -> list[Shard]:
         """Return the shards of a split in order; a `DamageError` unless they have ``samples``

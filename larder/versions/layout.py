@@ -3,7 +3,7 @@
 ::
 
     mirror/KEY                 the mirrored objects
-    work/mirror/               the record of the mirror (`larder.copy.record`)
+    work/mirror/               the record of the mirror (`larder.copy.copy_record`)
     work/replaced/PATH-STATE   files that a repair has replaced
     work/conditions.json       which conditional writes the store keeps
     work/derived/              indexes of containers, and Larder's own containers, from which

@@ -24,7 +24,7 @@ from larder.errors import (
     SupersededError,
 )
 from larder.manifest.sealed import read_sealed, seal
-from larder.names import FILE, ID, STORED, HexId, Rule
+from larder.names import FILE, ID, STORED, HexId, TextRule
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed, published_file_errors, read_document
@@ -45,7 +45,7 @@ CONFIG = "config-"
 
 _CACHE = f"/(?:work/)?caches/{ID.regex}"
 _UNIT = f"(?:versions|segments)/{ID.regex}|segments/{ID.regex}{_CACHE}"
-UnitPrefix = Annotated[str, Rule("a unit", f"{_UNIT}|{layout.REPLACED_PREFIX}{STORED.regex}")]
+UnitPrefix = Annotated[str, TextRule("a unit", f"{_UNIT}|{layout.REPLACED_PREFIX}{STORED.regex}")]
 """A unit that a clean may delete: version, segment, cache, receipts of a cache, replaced file."""
 
 LEASE_FORMAT = "larder-lease-1"

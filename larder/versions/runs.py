@@ -17,7 +17,7 @@ from typing import Annotated
 from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import read_sealed, seal
-from larder.names import FileName, HexId, PlainName, Rule
+from larder.names import FileName, HexId, PlainName, TextRule
 from larder.store import object_url
 from larder.store.base import Store
 from larder.store.own_files import listed, published_file_errors, read_optional
@@ -30,7 +30,9 @@ NAMES = 1_000
 
 _PACKAGES = ("larder-data", "lmdb", "numpy", "pillow", "pyarrow", "simplejpeg")
 
-Time = Annotated[str, Rule("a time in UTC", r"\d{4}(?:-\d{2}){2}T\d{2}(?::\d{2}){2}(?:\.\d{3})?Z")]
+Time = Annotated[
+    str, TextRule("a time in UTC", r"\d{4}(?:-\d{2}){2}T\d{2}(?::\d{2}){2}(?:\.\d{3})?Z")
+]
 
 
 def now() -> str:

@@ -14,7 +14,7 @@ from larder.config.shape import FormatOptions
 from larder.errors import ConfigError, DamageError
 from larder.samples.indexed import IndexedSample
 from larder.shards.formats import FORMATS, shard_format
-from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.model import ROWS, ShardResult
 from larder.shards.packing import brace_patterns
 from larder.store import Store, open_store

@@ -16,8 +16,9 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from larder.errors import Failure, FatalError, LarderError, ObjectError, RetryableError, StoreError
 from larder.jobs.results import BatchReport, Totals
 from larder.progress import StageTimes
-from tasks import artifacts, runner, steps
-from tasks.runner import Pool, task_runner
+from tasks import artifacts, steps
+from tasks import task_runner as runner
+from tasks.task_runner import BatchExecutor, task_runner
 
 WORKERS = 2
 
@@ -52,7 +53,7 @@ def flow_of(
     @flow(flow_run_name=name)
     def run() -> list[Any]:
         with threads or Threads() as opened:
-            pool = nullcontext(Pool(opened, WORKERS, WORKERS))
+            pool = nullcontext(BatchExecutor(opened, WORKERS, WORKERS))
             with task_runner(pool, lambda _: nullcontext(), StageTimes()) as tasks:
                 return tasks.map(step, None, batches)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from larder.cli.copy import COPY as COPY_COMMAND
+from larder.cli.copy_command import COPY as COPY_COMMAND
 from larder.cli.exit import run
 from tests.support.commands import Finished
 from tests.support.prefect_server import PrefectServer

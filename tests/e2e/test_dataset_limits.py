@@ -18,7 +18,7 @@ pytestmark = pytest.mark.push
 PREPARE = """
 import sys
 from flows.runs import limits
-from flows.runs.command import flow_command
+from flows.runs.flow_command import flow_command
 limits.ABANDONED_SECONDS = 1.0
 sys.exit(flow_command("prepare"))
 """
@@ -26,7 +26,7 @@ sys.exit(flow_command("prepare"))
 STOPPED = """
 import signal, sys
 from prefect.exceptions import TerminationSignal
-from flows.runs.command import flow_command
+from flows.runs.flow_command import flow_command
 
 def stop(*_):  # as the process of a worker's run does, wherever it is
     raise TerminationSignal(signal=signal.SIGUSR1)

@@ -180,7 +180,7 @@ sys.meta_path.insert(0, Interrupting())
 name, sys.argv[1:] = sys.argv[1], sys.argv[2:]
 runpy.run_module(name, run_name="__main__", alter_sys=True)
 """
-        for name in ("json", "pydantic", "larder.jobs.runner"):
+        for name in ("json", "pydantic", "larder.jobs.step_runner"):
             arguments = (*way[1:], *IMAGENET, "--json")
             done = place.run(*arguments, python=("-c", script), INTERRUPT_AT=name)
             assert (done.status, done.err.splitlines()) == (130, [LINE]), name

@@ -27,7 +27,7 @@ def endless(job, batch, *, progress, concurrent_batches):
 copy_job.copy_objects = endless
 """
 DEPLOYED = f"{ENDLESS}\nfrom flows.prepare import prepare\n"
-COMMAND = f"{ENDLESS}\nimport sys\nfrom flows.runs.command import flow_command\n"
+COMMAND = f"{ENDLESS}\nimport sys\nfrom flows.runs.flow_command import flow_command\n"
 COMMAND += 'sys.exit(flow_command("prepare"))\n'
 EXECUTE = ("-m", "prefect", "flow-run", "execute")
 WORKERS = 2

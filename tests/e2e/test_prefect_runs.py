@@ -161,7 +161,7 @@ from flows.prepare import prepare
 form = json.loads(sys.argv[1])
 with suppress(Exception):
     prepare(form["dataset"], advanced=form["advanced"])
-with mock.patch("flows.runs.flow_run.pool_for", side_effect=ValueError("a mistake of ours")):
+with mock.patch("flows.runs.flow_run.executor_for", side_effect=ValueError("a mistake of ours")):
     prepare(**{**form, "advanced": {}})
 """
 

@@ -234,7 +234,7 @@ from prefect.context import FlowRunContext
 from prefect.states import Cancelling
 from larder.errors import FatalError
 from tasks.elsewhere import reported_later
-from tasks.progress import current_progress
+from tasks.run_progress import current_progress
 
 @flow
 def run():

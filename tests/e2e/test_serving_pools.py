@@ -14,7 +14,7 @@ import pytest
 
 from flows.runs import serve_command
 from flows.runs.deployments import FILE
-from flows.runs.workers import worker_name
+from flows.runs.prefect_workers import worker_name
 from tests.support.errors import larder_error
 from tests.support.processes import CHECKOUT
 

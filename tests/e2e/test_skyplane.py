@@ -10,14 +10,14 @@ import pytest
 from required import need_system
 
 from larder.budgets import ByteBudget
-from larder.config.models.copying import Skyplane
+from larder.config.models.copy_config import Skyplane
 from larder.config.urls import Access
 from larder.copy.allowance import CopyLimits
 from larder.copy.object import copy_object
 from larder.copy.proof import ObjectCopy, adopt
 from larder.copy.skyplane import adapter
-from larder.copy.skyplane.adapter import Transfer, transfer
-from larder.copy.skyplane.choice import Side, skyplane_python
+from larder.copy.skyplane.adapter import TransferResult, transfer
+from larder.copy.skyplane.engine_choice import CopyEnd, skyplane_python
 from larder.errors import FatalError
 from larder.progress import NullProgress, Progress
 from larder.store import open_store
@@ -86,10 +86,10 @@ class Lab:
 
     def run(
         self, progress: Progress | None = None, *, keys: Sequence[str] | None = None
-    ) -> Transfer:
+    ) -> TransferResult:
         return transfer(
-            Side(self.source_url, self.source, Access(region="us-east-1")),
-            Side(self.target_url, self.target, Access(region="eu-west-1")),
+            CopyEnd(self.source_url, self.source, Access(region="us-east-1")),
+            CopyEnd(self.target_url, self.target, Access(region="eu-west-1")),
             sorted(self.keys(), key=str.encode) if keys is None else keys,
             limits=Skyplane(timeout_seconds=270),
             total_bytes=1000,

@@ -12,8 +12,8 @@ SCRIPT = """
 import shutil, sys
 from pathlib import Path
 
-from flows.runs.command import flow_command
-from larder.pipeline.prepare import prepare
+from flows.runs.flow_command import flow_command
+from larder.pipeline.preparing import prepare
 from larder.pipeline.settings import load_settings
 from tests.support.stores import Meanwhile, MeanwhileStore
 from tests.support.runs import between

@@ -7,7 +7,7 @@ import pytest
 from test_copy_command import artifacts
 
 from larder.cli.exit import run
-from larder.cli.verify import VERIFY as COMMAND
+from larder.cli.verify_command import VERIFY as COMMAND
 from tests.support.commands import Workplace
 
 LARDER = ("-m", "larder.cli.main")

@@ -15,16 +15,16 @@ from verify_lab import verified
 
 import larder
 from larder import disk
-from larder.catalog.clean import CleanSettings, clean
+from larder.catalog.cleaning import CleanSettings, clean
 from larder.catalog.due import read_policy
-from larder.copy.prune import PruneSettings, prune
-from larder.copy.run import copy
-from larder.jobs.runner import InlineRunner
-from larder.pipeline.prepare import prepare
+from larder.copy.copying import copy
+from larder.copy.pruning import PruneSettings, prune
+from larder.jobs.step_runner import InlineRunner
+from larder.pipeline.preparing import prepare
 from larder.progress import StageTimes
 from larder.store import open_store
 from larder.store.local import write as local
-from larder.verify.run import VerifySettings, verify
+from larder.verify.verifying import VerifySettings, verify
 from tests.support.runs import forget_manifests
 
 OBJECTS = {f"{'ab'[n % 2]}/{n:02}.txt": b"%d" % n * (200 + n) for n in range(12)}

@@ -14,13 +14,13 @@ import lmdb
 import numpy as np
 import pytest
 
-from larder.cache.build import build_file
+from larder.cache.cache_file_build import build_file
+from larder.cache.cache_record import CacheFileFacts, Codec
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.group import GROUPS_KEY, group_key
-from larder.cache.record import CacheFileFacts, Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import DamageError
-from larder.readers.cache import CacheReader
+from larder.readers.cache_reader import CacheReader
 from tests.support.errors import larder_error
 from tests.support.processes import run_python
 

@@ -18,7 +18,7 @@ from tests.support.checker import Published, check_all
 RUN = """
 import json, sys
 from pathlib import Path
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from tests.support.runs import between, run_settings
 from tests.support.stores import Signal, StoppingStore
 

@@ -70,7 +70,12 @@ STAYS = "(copy|mirror)/(work/|manifest-|failures-|pruned-)|/work/(probe-|replace
 INTERRUPTED = 130
 REFUSED = 3
 
-PRELOADED = ["larder.pipeline.prepare", "larder.verify.run", "larder.copy.prune", "pytest"]
+PRELOADED = [
+    "larder.pipeline.preparing",
+    "larder.verify.verifying",
+    "larder.copy.pruning",
+    "pytest",
+]
 
 disk = Disk()
 

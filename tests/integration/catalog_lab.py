@@ -6,18 +6,18 @@ from typing import Any
 
 from pipeline_lab import DOCUMENT, Lab, png
 
-from larder.catalog.clean import CleanSettings, clean
+from larder.catalog.cleaning import CleanSettings, clean
 from larder.catalog.due import read_policy
 from larder.catalog.leasing import lease
-from larder.catalog.place import Place
+from larder.catalog.stored_dataset import StoredDataset
 from larder.catalog.tagging import TagSettings, tag
-from larder.jobs.runner import InlineRunner
+from larder.jobs.step_runner import InlineRunner
 from larder.progress import StageTimes
 
 
-def place_of(lab: Lab) -> Place:
+def place_of(lab: Lab) -> StoredDataset:
     settings = lab.settings()
-    return Place(settings.dataset.name, settings.cluster)
+    return StoredDataset(settings.dataset.name, settings.cluster)
 
 
 def runner() -> InlineRunner:

@@ -12,14 +12,14 @@ from typing import Any
 from pipeline_lab import DOCUMENT, opened, write
 
 from larder.copy.allowance import CopyLimits
+from larder.copy.copy_record import CopyPlace, Origin
 from larder.copy.copy_settings import load_copy_settings
+from larder.copy.copying import copy
 from larder.copy.engine import copy_batch
 from larder.copy.proof import CopiedObject
-from larder.copy.record import CopyPlace, Origin
-from larder.copy.run import copy
 from larder.copy.uploads import UploadRecords
 from larder.errors import Failure
-from larder.jobs.runner import InlineRunner
+from larder.jobs.step_runner import InlineRunner
 from larder.progress import NullProgress, Progress, StageTimes
 from larder.store.base import ObjectInfo, Store, UploadedPart
 from tests.support.memory import forget
@@ -44,7 +44,7 @@ class CopyLab:
         """As a new process would."""
         forget_manifests()
         settings = self.settings(**more)
-        runner = InlineRunner(settings.workers, StageTimes())
+        runner = InlineRunner(settings.batches_at_once, StageTimes())
         return copy(settings, runner, plan_only=plan_only)
 
     def settings(self, **more: Any) -> Any:

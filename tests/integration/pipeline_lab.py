@@ -15,7 +15,7 @@ from image_files import saved
 from PIL import Image
 
 from larder.jobs.results import RunError
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from larder.segments.stores import root_url
 from larder.store import Store, open_store
 from larder.versions.tags import TAG, Tag, read_tag

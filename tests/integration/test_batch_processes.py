@@ -13,16 +13,16 @@ import pytest
 from copy_lab import directories
 from pipeline_lab import Lab, directory_lab, images, png, write
 
-from larder.copy.run import copy
+from larder.copy.copying import copy
 from larder.errors import FatalError
 from larder.jobs import crew, processes
 from larder.jobs.manifests import fetched
 from larder.jobs.results import RunError
-from larder.jobs.runner import InlineRunner
+from larder.jobs.step_runner import InlineRunner
 from larder.manifest.sealed import StoredFile
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from larder.progress import StageTimes
-from larder.segments import cache, shard
+from larder.segments import cache_step, shard
 from larder.segments.segment_job import Job
 from larder.store import open_store
 from tests.support.errors import larder_error
@@ -81,7 +81,7 @@ DECODED: dict[str, Any] = {**SHARED, "validate": "decode", "cache": {"records": 
 
 
 def test_processes_make_the_same_cache_as_threads(tmp_path, started, monkeypatch):
-    monkeypatch.setattr(cache, "_PIECE_ROWS", 7)
+    monkeypatch.setattr(cache_step, "_PIECE_ROWS", 7)
     sizes = {f"a/{n}.png": png(n, 5 + n) for n in range(10)}  # the schema is widened on the way
     one = directory_lab(tmp_path / "one", {**OBJECTS, **sizes}, **DECODED)
     fields = {**one.fields, "cluster": {"runner": {"workers": 2}}}
@@ -146,7 +146,7 @@ class Watching(StageTimes):
 
 @pytest.mark.parametrize("stage", ["shard", "cache"])
 def test_what_a_killed_process_did_is_done_once_more(stage, tmp_path, started, monkeypatch):
-    monkeypatch.setattr(cache, "_PIECE_ROWS", 7)
+    monkeypatch.setattr(cache_step, "_PIECE_ROWS", 7)
     lab = directory_lab(tmp_path, OBJECTS, **{**DECODED, "cluster": TWO["cluster"]})
     before: list[int] = []
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pipeline_lab import directory_lab, images
 
-from larder.jobs.runner import InlineRunner
-from larder.pipeline.prepare import prepare
+from larder.jobs.step_runner import InlineRunner
+from larder.pipeline.preparing import prepare
 from larder.progress import NullProgress, StageTimes
-from larder.verify.run import VerifySettings, verify
+from larder.verify.verifying import VerifySettings, verify
 
 MOST_BYTES = 64 * 1024
 

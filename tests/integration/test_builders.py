@@ -12,9 +12,9 @@ from verify_lab import verified
 
 import larder
 from larder.config.models.dataset import Cache
-from larder.jobs.runner import InlineRunner
+from larder.jobs.step_runner import InlineRunner
 from larder.pipeline.planning.plan_report import plan_rows
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from larder.progress import StageTimes
 from larder.samples import builders
 from tests.support.errors import larder_error

@@ -11,11 +11,11 @@ from pipeline_lab import images, reach, write
 from pydantic import BaseModel
 
 import larder
-from flows.runs.command import main
+from flows.runs.flow_command import main
 from larder.cli.exit import run
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from larder.pipeline.settings import load_settings
 from larder.store import open_store
 from tests.support.errors import larder_error

@@ -23,11 +23,11 @@ from verify_lab import findings, text_lab, verified
 from larder.card import charts
 from larder.card import pictures as card_pictures
 from larder.card.draw import card, draw_card
-from larder.card.prepare import prepare_with_card
+from larder.card.prepare_with_card import prepare_with_card
 from larder.cli.exit import run
 from larder.cli.main import dispatch
 from larder.errors import DamageError, LarderError, printable
-from larder.jobs.runner import InlineRunner
+from larder.jobs.step_runner import InlineRunner
 from larder.manifest.sealed import seal, unseal
 from larder.progress import NullProgress, StageTimes
 from larder.versions import layout
@@ -84,7 +84,7 @@ class Page(HTMLParser):
 def built(lab: Lab, **fields: Any) -> dict[str, Any]:
     forget_manifests()
     settings = lab.settings(**fields)
-    return prepare_with_card(settings, InlineRunner(settings.workers, StageTimes()))
+    return prepare_with_card(settings, InlineRunner(settings.batches_at_once, StageTimes()))
 
 
 def page_of(document: Mapping[str, Any]) -> Page:
@@ -260,7 +260,7 @@ def test_an_interrupted_card_leaves_a_whole_version_without_one(tmp_path):
     settings = lab.settings()
     times = StageTimes(Interrupted())
     with larder_error("run.interrupted"):
-        prepare_with_card(settings, InlineRunner(settings.workers, times, stop))
+        prepare_with_card(settings, InlineRunner(settings.batches_at_once, times, stop))
     (version,) = lab.check()
     assert not list(lab.folder.glob("versions/*/card"))
     assert built(lab)["status"] == "reused"

@@ -13,7 +13,7 @@ import pytest
 from catalog_lab import cleaned, drop_all, grown, leased, place_of, tagged
 from pipeline_lab import Lab, directory_lab, images, memory_lab, png, reach, write
 
-from larder.catalog.clean import clean_lines
+from larder.catalog.cleaning import clean_lines
 from larder.catalog.leasing import lease_lines
 from larder.catalog.usage import usage
 from larder.errors import DamageError

@@ -22,7 +22,7 @@ from larder.errors import LarderError
 from larder.pipeline.emit import emit
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
-from larder.verify.run import VerifySettings, verify
+from larder.verify.verifying import VerifySettings, verify
 from larder.versions.leases import read_leases
 from tests.support import memory
 from tests.support.runs import between

@@ -15,7 +15,7 @@ from required import missing
 import larder
 from larder.store import download
 from larder.store.own_files import read_digest
-from larder.versions import copying
+from larder.versions import version_copy
 
 FORK = multiprocessing.get_context("fork")
 
@@ -98,6 +98,6 @@ def test_what_is_complete_is_not_written(copy, tmp_path, monkeypatch):
     """A mount that is read-only refuses even root."""
     data, folder = published(tmp_path), tmp_path / "copy"
     copy(data, folder)
-    for module in (copying, larder.readers.download):
+    for module in (version_copy, larder.readers.version_download):
         monkeypatch.setattr(module, "locked", None)
     copy(data, folder)

@@ -16,22 +16,24 @@ from pipeline_lab import opened, write
 
 from larder.copy import route
 from larder.copy.skyplane import adapter
-from larder.copy.skyplane.adapter import Transfer
-from larder.copy.skyplane.choice import Choice, Side
+from larder.copy.skyplane.adapter import TransferResult
+from larder.copy.skyplane.engine_choice import CopyEnd, EngineChoice
 from larder.errors import ConfigError
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from tests.support.runs import between, run_settings
 
-FAILED = Transfer(done=False, sent=True, message="Skyplane failed after 5 s: it broke")
+FAILED = TransferResult(done=False, sent=True, message="Skyplane failed after 5 s: it broke")
 EAST, WEST = "source.region=us-east-1", "storage.region=us-west-2"
 
 
 @pytest.fixture
-def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Transfer]], None]:
+def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., TransferResult]], None]:
     """Have something run instead of Skyplane."""
 
-    def replace_by(run: Callable[..., Transfer]) -> None:
-        monkeypatch.setattr(route, "choose_engine", lambda *_, **__: Choice("skyplane", "a test"))
+    def replace_by(run: Callable[..., TransferResult]) -> None:
+        monkeypatch.setattr(
+            route, "choose_engine", lambda *_, **__: EngineChoice("skyplane", "a test")
+        )
         monkeypatch.setattr(adapter, "check_skyplane", lambda *_, **__: None)
         monkeypatch.setattr(adapter, "transfer", run)
 
@@ -76,7 +78,7 @@ def test_what_goes_ahead_is_not_trusted(instead, done):
     objects = {f"a/{number}": bytes([number]) * 1000 * number for number in range(1, 9)}
     asked: list[str] = []
 
-    def run(source: Side, target: Side, keys: Iterable[str], **_: Any) -> Transfer:
+    def run(source: CopyEnd, target: CopyEnd, keys: Iterable[str], **_: Any) -> TransferResult:
         asked.extend(keys)
         store: Any = target.store
         first, second, third, *_ = objects

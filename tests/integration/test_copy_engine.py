@@ -16,7 +16,7 @@ from copy_lab import batch
 from required import at_push
 
 from larder.budgets import ByteBudget
-from larder.copy import parts, uploads
+from larder.copy import large_object, uploads
 from larder.copy.allowance import CopyLimits
 from larder.copy.proof import CopiedObject
 from larder.copy.uploads import UploadRecords
@@ -156,7 +156,7 @@ def test_parts_that_are_assembled_wrongly_are_no_copy(request, tmp_path, kind, m
 @pytest.mark.parametrize("kind", FIRST)
 def test_the_server_copies_parts(request, tmp_path, kind, monkeypatch):
     """rclone answers that it has copied a part, and stores nothing: the check notices."""
-    monkeypatch.setattr(parts, "_SERVER_PART_BYTES", 5 * MIB)
+    monkeypatch.setattr(large_object, "_SERVER_PART_BYTES", 5 * MIB)
     source = bucket(request, kind, tmp_path, "source")
     target = RecordingStore(bucket(request, kind, tmp_path, "target"))
     copied = run(source, target, fill(source), limits_of(server_copy_bytes=6 * MIB))
@@ -177,7 +177,7 @@ def test_google_copies_objects_of_any_size_at_once(request, tmp_path):
 
 @pytest.mark.parametrize("kind", FIRST)
 def test_an_upload_is_continued(request, tmp_path, kind, monkeypatch):
-    monkeypatch.setattr(parts, "RESUME_BYTES", 0)
+    monkeypatch.setattr(large_object, "RESUME_BYTES", 0)
     monkeypatch.setattr(uploads, "_RECORD_BYTES", 1)
     source = open_store(f"{tmp_path}/source")
     target = bucket(request, kind, tmp_path, "target")
@@ -212,7 +212,7 @@ def test_an_upload_is_continued(request, tmp_path, kind, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["rclone", *at_push("moto")])
 def test_a_record_of_an_upload_proves_nothing(request, tmp_path, kind, monkeypatch):
-    monkeypatch.setattr(parts, "RESUME_BYTES", 0)
+    monkeypatch.setattr(large_object, "RESUME_BYTES", 0)
     source = open_store(f"{tmp_path}/source")
     target = bucket(request, kind, tmp_path, "target")
     info = source.put("k", data := content(5, 12 * MIB))

@@ -20,14 +20,14 @@ from pipeline_lab import directory_lab, images, opened, png, write
 from required import at_push, disk_of
 
 from larder.copy.allowance import MIN_FAILURES
+from larder.copy.copy_record import read_record
 from larder.copy.copy_report import copy_lines
-from larder.copy.record import read_record
 from larder.errors import DamageError, StoreError
 from larder.jobs.results import RefusedError, RunError
-from larder.manifest.files import read_manifest
+from larder.manifest.manifest_files import read_manifest
 from larder.manifest.schemas import FAILURES
 from larder.manifest.sealed import StoredFile, seal
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from tests.support.errors import larder_error
 from tests.support.runs import run_settings
 from tests.support.stores import denied, unavailable, unreadable

@@ -15,9 +15,9 @@ from pipeline_lab import opened
 from required import at_night
 
 from larder.copy import uploads
-from larder.copy.run import copy
+from larder.copy.copying import copy
 from larder.errors import FatalError, StoreError
-from larder.jobs.runner import InlineRunner
+from larder.jobs.step_runner import InlineRunner
 from larder.progress import StageTimes
 from larder.store.interrupt import interrupted_by
 from larder.store.s3.multipart import S3Upload

@@ -15,9 +15,9 @@ from pipeline_lab import opened, write
 from required import nightly
 
 from larder.copy import copy_job
-from larder.copy.prune import PruneSettings, prune
-from larder.copy.record import read_record
-from larder.jobs.runner import InlineRunner
+from larder.copy.copy_record import read_record
+from larder.copy.pruning import PruneSettings, prune
+from larder.jobs.step_runner import InlineRunner
 from larder.progress import StageTimes
 from tests.support.runs import between, forget_manifests
 from tests.support.stores import Meanwhile, MeanwhileStore, Stop, Stopped, StoppingStore

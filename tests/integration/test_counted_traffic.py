@@ -8,8 +8,8 @@ import pytest
 
 import larder
 from larder.experiments.facts import GAP_BYTES, SPAN_BYTES
-from larder.pipeline.delivery import version_choices
-from larder.pipeline.prepare import prepare
+from larder.pipeline.delivery_facts import version_choices
+from larder.pipeline.preparing import prepare
 from larder.readers import segment
 from larder.shards.reading import ranges
 from larder.store import open_store

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import larder
-from larder.datalayer import files
-from larder.datalayer.catalog import remove_caches
-from larder.datalayer.document import read_cache
+from larder.datalayer import layer_files
+from larder.datalayer.cache_catalog import remove_caches
+from larder.datalayer.layer_cache import read_cache
 from larder.store import open_store
 from tests.support.errors import larder_error
 
@@ -57,7 +57,7 @@ class Fetched(list[str]):
 @pytest.fixture
 def fetched(monkeypatch):
     """The names of the files that are downloaded, in order; the thread waits for the gate."""
-    keys, download = Fetched(), files.download
+    keys, download = Fetched(), layer_files.download
 
     def noted(store: Any, key: str, *some: Any) -> None:
         if threading.current_thread().name == "larder-files":
@@ -65,7 +65,7 @@ def fetched(monkeypatch):
         keys.append(key)
         download(store, key, *some)
 
-    monkeypatch.setattr(files, "download", noted)
+    monkeypatch.setattr(layer_files, "download", noted)
     return keys
 
 

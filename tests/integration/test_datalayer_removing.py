@@ -15,8 +15,8 @@ from required import at_push
 
 import larder
 from larder.cli.main import dispatch
-from larder.datalayer import catalog, files, stored
-from larder.datalayer.catalog import list_caches, remove_caches
+from larder.datalayer import cache_catalog, layer_files, stored
+from larder.datalayer.cache_catalog import list_caches, remove_caches
 from larder.disk import DRAFT_PREFIX, WORKSHOP_PREFIX
 from larder.errors import StoreError
 from larder.store import open_store
@@ -27,7 +27,7 @@ from tests.support.errors import larder_error
 @pytest.fixture
 def network(tmp_path, monkeypatch):
     """A directory that is taken for one of a network file system."""
-    monkeypatch.setattr("larder.datalayer.place.is_on_network", lambda folder: True)
+    monkeypatch.setattr("larder.datalayer.cache_place.is_on_network", lambda folder: True)
     monkeypatch.setenv("LARDER_CACHE_DIR", str(tmp_path / "local"))
     return str(tmp_path / "storage")
 
@@ -48,7 +48,7 @@ def size_bytes(storage: str) -> int:
 
 
 def test_the_copy_that_was_opened_longest_ago_is_evicted(network, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_SETTLED_SECONDS", -1.0)
+    monkeypatch.setattr(layer_files, "_SETTLED_SECONDS", -1.0)
     for name in "abc":
         train(network, name)
     limit = 2 * size_bytes(network)
@@ -96,7 +96,7 @@ def test_what_is_being_downloaded_counts_and_what_was_killed_is_removed(network,
 
 def test_a_copy_that_is_evicted_before_it_is_opened_is_fetched_again(network, monkeypatch):
     train(network)
-    opened, often = files.open_shared, []
+    opened, often = layer_files.open_shared, []
 
     def open_shared(path: Path) -> int:
         if len(often) < 3:
@@ -104,7 +104,7 @@ def test_a_copy_that_is_evicted_before_it_is_opened_is_fetched_again(network, mo
             path.unlink(missing_ok=True)
         return opened(path)
 
-    monkeypatch.setattr(files, "open_shared", open_shared)
+    monkeypatch.setattr(layer_files, "open_shared", open_shared)
     assert len(train(network)) == 10
     assert len(often) == 3
 
@@ -183,8 +183,10 @@ def test_a_lease_keeps_a_cache_until_it_has_ended(where, request, monkeypatch):
     with larder_error("cache.in_use"):
         remove_caches("d", "v1", "train", storage)
     now_us = leases.store_now_us
-    days_us = catalog.LEASE_DAYS * leases.DAY_US
-    monkeypatch.setattr(catalog, "store_now_us", lambda store: now_us(store) + days_us + 10**6)
+    days_us = cache_catalog.LEASE_DAYS * leases.DAY_US
+    monkeypatch.setattr(
+        cache_catalog, "store_now_us", lambda store: now_us(store) + days_us + 10**6
+    )
     assert remove_caches("d", "v1", "train", storage)["removed"] == ["d/v1_train"]
     assert [info for page in open_store(storage).list() for info in page] == []
     assert int(next(iter(loader))[0]) == 0
@@ -208,8 +210,8 @@ def test_a_machine_renews_its_lease_once_a_day(network, monkeypatch):
 def test_a_removal_that_is_stopped_leaves_no_half(network, monkeypatch, stop):
     """What opens a cache has all of it, or builds it anew."""
     train(network)
-    monkeypatch.setattr(catalog, "_users", lambda *some: [])
-    opened, deletions = catalog.Place.store, itertools.count(1)
+    monkeypatch.setattr(cache_catalog, "_users", lambda *some: [])
+    opened, deletions = cache_catalog.CachePlace.store, itertools.count(1)
 
     def store(place: Any) -> Any:
         plain = opened(place)
@@ -224,8 +226,8 @@ def test_a_removal_that_is_stopped_leaves_no_half(network, monkeypatch, stop):
         return plain
 
     with monkeypatch.context() as patch:
-        patch.setattr(catalog.Place, "store", store)
-        patch.setattr(catalog, "store_now_us", lambda store: 0)
+        patch.setattr(cache_catalog.CachePlace, "store", store)
+        patch.setattr(cache_catalog, "store_now_us", lambda store: 0)
         with pytest.raises(KeyboardInterrupt):
             remove_caches("d", "v1", None, network)
     assert len(train(network, count=10 if stop == 1 else 3)) == (10 if stop == 1 else 3)
@@ -235,21 +237,21 @@ def test_a_cache_that_is_removed_while_it_is_opened_is_built_anew(network, monke
     train(network)
     for path in Path(network).parent.rglob("*.mdb"):
         path.unlink()
-    monkeypatch.setattr(catalog, "_users", lambda *some: [])
-    download = files.download
+    monkeypatch.setattr(cache_catalog, "_users", lambda *some: [])
+    download = layer_files.download
 
     def removed_first(*some: Any) -> None:
         if list_caches(network)["caches"]:
             remove_caches("d", "v1", None, network)
         download(*some)
 
-    monkeypatch.setattr(files, "download", removed_first)
+    monkeypatch.setattr(layer_files, "download", removed_first)
     assert len(train(network, count=3)) == 3
 
 
 def test_what_a_builder_has_not_published_yet_stays(network, monkeypatch):
     train(network)
-    monkeypatch.setattr(catalog, "_users", lambda *some: [])
+    monkeypatch.setattr(cache_catalog, "_users", lambda *some: [])
     (published,) = (Path(network) / "d/v1_train").glob("*.mdb")
     unpublished = published.with_name(f"{'0' * 64}.mdb")
     unpublished.write_bytes(b"of a builder")
@@ -302,7 +304,7 @@ def test_a_damaged_cache_is_listed_and_removed(tmp_path, capsys):
 
 def test_a_storage_that_cannot_be_written_takes_no_lease(bucket, monkeypatch):
     train(bucket)
-    opened = stored.Place.store
+    opened = stored.CachePlace.store
 
     def refused(*_: Any, **__: Any) -> None:
         raise StoreError("store.denied", "no")
@@ -315,7 +317,7 @@ def test_a_storage_that_cannot_be_written_takes_no_lease(bucket, monkeypatch):
     remove_leases = open_store(f"{bucket}/d/v1_train")
     for info in [info for page in remove_leases.list("leases/") for info in page]:
         remove_leases.delete(info.key)
-    monkeypatch.setattr(stored.Place, "store", store)
+    monkeypatch.setattr(stored.CachePlace, "store", store)
     assert len(train(bucket)) == 10
     assert list_caches(bucket)["caches"][0]["used_by"] == []
     with larder_error("store.denied"):
@@ -334,7 +336,7 @@ def test_what_a_killed_builder_of_another_container_left_goes(
     removes, is_remote, tmp_path, monkeypatch
 ):
     """On a network file system, a draft that is old; else its private directory, at once."""
-    monkeypatch.setattr("larder.datalayer.place.is_on_network", lambda folder: is_remote)
+    monkeypatch.setattr("larder.datalayer.cache_place.is_on_network", lambda folder: is_remote)
     storage, local = tmp_path / "storage", tmp_path / "local"
     train(storage, cache_dir=local)
     home = storage / "d/v1_train"

@@ -18,7 +18,7 @@ from reading_lab import LIGHT
 from required import at_push
 
 import larder
-from larder.datalayer import files, stored
+from larder.datalayer import layer_files, stored
 from larder.store import open_store
 from tests.support.errors import larder_error
 from tests.support.processes import run_python
@@ -55,7 +55,7 @@ def test_a_bucket_has_the_layout_and_is_downloaded_once(bucket, tmp_path, monkey
     shutil.rmtree(tmp_path / "local")
     downloads = []
     monkeypatch.setattr(
-        files, "download", lambda *some: (downloads.append(some), download(*some))[1]
+        layer_files, "download", lambda *some: (downloads.append(some), download(*some))[1]
     )
     with ThreadPoolExecutor(20) as threads:
         for loader in threads.map(lambda _: train(bucket, None), range(20)):
@@ -65,7 +65,7 @@ def test_a_bucket_has_the_layout_and_is_downloaded_once(bucket, tmp_path, monkey
     assert [*map(int, train(bucket, None))] == [*range(10)]
 
 
-download = files.download
+download = layer_files.download
 
 
 def test_two_buckets_with_one_local_folder_are_two_caches(bucket, s3_env):
@@ -171,14 +171,14 @@ def test_a_builder_that_is_killed_is_taken_over(tmp_path):
 @pytest.mark.parametrize("write", ["upload", "put"])
 def test_a_build_that_stops_before_any_write_is_done_again(tmp_path, monkeypatch, write):
     """Whatever a builder has left, the next one makes the cache whole."""
-    monkeypatch.setattr("larder.datalayer.place.is_on_network", lambda folder: True)
+    monkeypatch.setattr("larder.datalayer.cache_place.is_on_network", lambda folder: True)
 
     def stop() -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        opened = stored.Place.store
-        patch.setattr(stored.Place, "store", lambda place: calls(opened(place), write, stop))
+        opened = stored.CachePlace.store
+        patch.setattr(stored.CachePlace, "store", lambda place: calls(opened(place), write, stop))
         with pytest.raises(KeyboardInterrupt):
             train(tmp_path / "storage", range(3), cache_dir=tmp_path / "a")
     for _ in range(2):
@@ -262,7 +262,7 @@ def test_of_two_that_rebuild_each_reads_what_its_own_function_returned(where, re
     remote = where == "bucket"
     storage = request.getfixturevalue("bucket") if remote else tmp_path / "storage"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("larder.datalayer.place.is_on_network", lambda folder: True)
+        patch.setattr("larder.datalayer.cache_place.is_on_network", lambda folder: True)
         build(storage, value(0), cache_dir=tmp_path / "first")
         others: set[Any] = set()  # which no digest of the function has
 

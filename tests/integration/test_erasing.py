@@ -6,7 +6,7 @@ from pipeline_lab import directory_lab, flip, png, write
 from required import at_push
 
 from larder.card.draw import card
-from larder.verify.run import VerifySettings, verify
+from larder.verify.verifying import VerifySettings, verify
 
 SECRET = b"the words that have to go " * 20
 OBJECTS = {

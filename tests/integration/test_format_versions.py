@@ -16,8 +16,8 @@ from larder.segments.shard import shard_batches
 from larder.shards.formats import FORMATS, tar
 from larder.shards.formats.parquet import ParquetFormat
 from larder.shards.formats.webdataset import TarWriter, WebDataset
+from larder.shards.hashed_output import HashedOutput
 from larder.shards.model import ShardPlan
-from larder.shards.output import HashedOutput
 from larder.versions import identity
 from larder.versions.publish import read_segment
 from tests.support.errors import larder_error

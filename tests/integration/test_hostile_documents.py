@@ -38,12 +38,12 @@ from verify_lab import grown_lab, text_lab, verified
 
 import larder
 from larder.card.draw import card
-from larder.catalog.contents import show, show_lines
-from larder.catalog.difference import diff
 from larder.catalog.history import list_versions, list_versions_lines
-from larder.catalog.place import Place
+from larder.catalog.show import show, show_lines
+from larder.catalog.stored_dataset import StoredDataset
 from larder.catalog.trace import trace, trace_lines
 from larder.catalog.usage import usage, usage_lines
+from larder.catalog.version_difference import diff
 from larder.config.load import load_template
 from larder.errors import LarderError
 from larder.experiments.consumers.registry import CONSUMERS as REGISTRY
@@ -436,7 +436,7 @@ def emitted(lab: Lab, kind: str) -> None:
 
 
 def looked_at(lab: Lab) -> None:
-    place = Place("d", lab.settings().cluster)
+    place = StoredDataset("d", lab.settings().cluster)
     attempt(lambda: list_versions_lines(list_versions(place)))
     attempt(lambda: usage_lines(usage(place)))
     attempt(lambda: show_lines(show(place, "latest")))

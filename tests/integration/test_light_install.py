@@ -15,7 +15,7 @@ import pytest
 from pipeline_lab import png
 
 import larder
-from larder.cli.init import EXAMPLES
+from larder.cli.init_command import EXAMPLES
 from larder.packages import EXTRAS
 from larder.store import open_store
 

@@ -58,13 +58,13 @@ def test_a_copy_that_was_replaced_meanwhile_is_named():
 @pytest.mark.parametrize("kept_bytes", [None, 10])
 def test_a_cache_file_that_was_lost_is_not_published(bucket, kept_bytes):
     train = larder.cache_train_dataset("d", "v1", storage=bucket)(lambda: range(10))
-    opened = stored.Place.store
+    opened = stored.CachePlace.store
 
-    def losing(place: stored.Place) -> LosingStore:
+    def losing(place: stored.CachePlace) -> LosingStore:
         return LosingStore(opened(place), lambda key: key.endswith(".mdb"), kept_bytes)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored.Place, "store", losing)
+        patch.setattr(stored.CachePlace, "store", losing)
         with pytest.raises(FatalError) as caught:
             train()
     assert caught.value.code == "store.refused"

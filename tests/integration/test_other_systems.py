@@ -29,7 +29,7 @@ for module, names in ONLY_LINUX.items():
 assert not hasattr(os, "copy_file_range")
 from pathlib import Path
 import larder
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from tests.support.runs import run_settings
 
 folder = Path(sys.argv[1])

@@ -21,9 +21,9 @@ from pathlib import Path
 from larder.machine import keep_memory_small
 
 keep_memory_small()  # as commands do
-from larder.jobs.runner import InlineRunner
-from larder.pipeline.prepare import prepare
-from larder.verify.run import VerifySettings, verify
+from larder.jobs.step_runner import InlineRunner
+from larder.pipeline.preparing import prepare
+from larder.verify.verifying import VerifySettings, verify
 from larder.progress import StageTimes
 from tests.support.runs import run_settings
 

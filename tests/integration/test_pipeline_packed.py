@@ -12,7 +12,7 @@ from required import at_night
 import larder
 from larder.errors import DamageError
 from larder.manifest.sealed import seal
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from larder.versions.publish import read_segment
 from tests.support.errors import larder_error
 from tests.support.stores import KeyStop, Recorder

@@ -19,8 +19,8 @@ import pytest
 from pipeline_lab import DOCUMENT, Lab, images, objects_of, opened, png, reach
 from required import at_night
 
-from larder.jobs.runner import InlineRunner
-from larder.pipeline.prepare import RESTARTS, prepare
+from larder.jobs.step_runner import InlineRunner
+from larder.pipeline.preparing import RESTARTS, prepare
 from larder.progress import NullProgress, StageTimes
 from larder.store.base import Store
 from larder.versions.tags import Tag

@@ -15,16 +15,16 @@ from costs_lab import blob, blobs, counted
 from pipeline_lab import DOCUMENT, Lab, directory_lab, images, opened
 from required import at_night, nightly
 
-from larder.copy.receipts import find_receipts, receipt_rows
-from larder.copy.record import read_record, record_rows
+from larder.copy.copy_receipts import find_receipts, receipt_rows
+from larder.copy.copy_record import read_record, record_rows
 from larder.disk import scratch
 from larder.errors import FatalError
-from larder.jobs.runner import InlineRunner
-from larder.pipeline.prepare import prepare
+from larder.jobs.step_runner import InlineRunner
+from larder.pipeline.preparing import prepare
 from larder.progress import StageTimes
 from larder.segments import shard
 from larder.segments.mirror import PLACE
-from larder.segments.receipts import read_receipt
+from larder.segments.shard_receipts import read_receipt
 from larder.store.base import Store
 from larder.versions.tags import TAG, read_tag
 from tests.support.memory import forget

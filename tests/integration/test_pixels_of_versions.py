@@ -6,14 +6,14 @@ from PIL import Image
 from pipeline_lab import directory_lab
 
 import larder
-from larder.readers import batches, split
+from larder.readers import batch_decoding, split
 from tests.support.errors import larder_error
 
 
 @pytest.mark.parametrize(("kind", "size"), [("JPEG", None), ("PNG", 40)])
 def test_a_loader_has_the_limit_that_images_were_checked_with(tmp_path, size, kind, monkeypatch):
     objects = {"a.png": saved(Image.new("RGB", (30, 30)), kind)}
-    for module in (split, batches):
+    for module in (split, batch_decoding):
         monkeypatch.setattr(module, "MAX_PIXELS", 100)
     fields = {"labels": None, "cache": None, "validate": "none"}
 

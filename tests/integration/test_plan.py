@@ -14,10 +14,10 @@ import webdataset as wds
 from pipeline_lab import Lab, directory_lab, images, png, write
 
 import larder
-from larder.cli.prepare import PREPARE
+from larder.cli.prepare_command import PREPARE
 from larder.errors import ConfigError
 from larder.pipeline.planning.plan_report import plan_lines
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from larder.pipeline.run_report import run_lines
 from larder.pipeline.settings import load_settings
 from tests.support.runs import TEMPLATE, between, run_settings

@@ -14,12 +14,12 @@ from costs_lab import blob
 from pipeline_lab import DOCUMENT, opened, write
 from required import at_push
 
-from larder.copy.prune import PruneSettings, prune, prune_lines
-from larder.copy.record import read_record
+from larder.copy.copy_record import read_record
+from larder.copy.pruning import PruneSettings, prune, prune_lines
 from larder.errors import ConfigError, LarderError, NotFoundError, PreconditionError, StoreError
 from larder.jobs.manifests import read_ref
 from larder.jobs.results import RunError
-from larder.jobs.runner import InlineRunner
+from larder.jobs.step_runner import InlineRunner
 from larder.manifest.schemas import OBJECTS
 from larder.progress import StageTimes
 from tests.support.errors import larder_error

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 from pipeline_lab import directory_lab, images
 
-from larder.jobs.runner import InlineRunner
-from larder.pipeline.prepare import prepare
-from larder.pipeline.refresh import refresh
+from larder.jobs.step_runner import InlineRunner
+from larder.pipeline.preparing import prepare
+from larder.pipeline.refreshing import refresh
 from larder.progress import StageTimes
 
 

@@ -35,7 +35,7 @@ from verify_lab import (
 from larder.errors import ObjectError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import StoredFile
-from larder.segments import cache
+from larder.segments import cache_step
 from larder.shards.formats import tar
 from larder.shards.formats.webdataset import WebDataset
 from larder.store.base import Store
@@ -311,7 +311,7 @@ def test_what_another_version_needs_is_kept_until_that_is_repaired(text, root):
 def test_a_cache_that_would_differ_is_refused(tmp_path, monkeypatch, records, why):
     lab = directory_lab(tmp_path, images("a", each=3), cache={"records": "decoded"})
     lab.prepare()
-    build, opened, digests = cache.build_samples, cache.open_file, list[str]()
+    build, opened, digests = cache_step.build_samples, cache_step.open_file, list[str]()
 
     def other(*arguments: Any, **named: Any) -> Any:
         facts = build(*arguments, **named)
@@ -321,8 +321,8 @@ def test_a_cache_that_would_differ_is_refused(tmp_path, monkeypatch, records, wh
     def opened_as_built(path: Path, facts: Any) -> Any:
         return opened(path, replace(facts, digest=digests[-1]))
 
-    monkeypatch.setattr(cache, "build_samples", other)
-    monkeypatch.setattr(cache, "open_file", opened_as_built)
+    monkeypatch.setattr(cache_step, "build_samples", other)
+    monkeypatch.setattr(cache_step, "open_file", opened_as_built)
     with lab.opened_root() as root:
         files = published(root)
         key = next(key for key in files if key.endswith(".mdb"))

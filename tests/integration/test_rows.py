@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from required import at_push
 from test_annotations import as_csv, as_lines
 
-from larder.config.models.locations import Rows
+from larder.config.models.locations import TableRows
 from larder.jobs.results import RefusedError, RunError
 
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -197,7 +197,7 @@ def test_many_rows_are_read_with_few_requests(tmp_path):
 )
 def test_options_that_do_not_fit_are_refused(rows):
     with pytest.raises(ValidationError):
-        Rows.model_validate(rows)
+        TableRows.model_validate(rows)
 
 
 def test_a_row_whose_parts_are_null_is_a_bad_sample(tmp_path):

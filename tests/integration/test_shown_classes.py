@@ -6,8 +6,8 @@ import pytest
 from pipeline_lab import DOCUMENT, directory_lab
 from test_cards import built, page_of
 
-from larder.catalog.contents import show, show_lines
-from larder.catalog.place import Place
+from larder.catalog.show import show, show_lines
+from larder.catalog.stored_dataset import StoredDataset
 from larder.errors import ConfigError
 from larder.pipeline.planning.plan_report import plan_lines
 
@@ -36,7 +36,7 @@ def test_all_classes_are_shown_with_their_numbers(tmp_path):
     assert messages(plan, "permuted_classes") == []
     document = built(lab)
     version = document["version"]
-    shown = show_lines(show(Place("d", lab.settings().cluster), version))
+    shown = show_lines(show(StoredDataset("d", lab.settings().cluster), version))
     assert all(f"{name} = {name}" in as_text(shown) for name in [*NUMBERS, "12"])
     assert page_of(document).row("11")[:4] == ["11", "1", "1", "11"]
 

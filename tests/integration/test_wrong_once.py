@@ -10,7 +10,7 @@ import pytest
 from pipeline_lab import directory_lab
 
 import larder
-from larder.datalayer.place import Place
+from larder.datalayer.cache_place import CachePlace
 from larder.readers.access import DatasetAccess
 from larder.store import open_store
 from larder.store.base import Store
@@ -85,12 +85,12 @@ def test_what_the_data_layer_reads_is_read_once_more(wrong, times, bucket, tmp_p
     monkeypatch.setenv("LARDER_CACHE_DIR", str(tmp_path / "other"))
     train = larder.cache_train_dataset("d", "v1", storage=bucket)(lambda: range(10))
     stores: dict[str, WrongStore] = {}
-    opened = Place.store
+    opened = CachePlace.store
 
-    def store(place: Place) -> WrongStore:
+    def store(place: CachePlace) -> WrongStore:
         return stores.setdefault(place.url, WrongStore(opened(place), wrong, times))
 
-    monkeypatch.setattr(Place, "store", store)
+    monkeypatch.setattr(CachePlace, "store", store)
     if times == ALWAYS:
         assert code_of(train).startswith("damage.")
     else:

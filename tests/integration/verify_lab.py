@@ -11,11 +11,11 @@ from typing import Any
 
 from pipeline_lab import Lab, directory_lab, images, png
 
-from larder.jobs.runner import InlineRunner
+from larder.jobs.step_runner import InlineRunner
 from larder.progress import StageTimes
 from larder.store.base import Store
 from larder.verify.findings import DamagedError
-from larder.verify.run import VerifySettings, verify
+from larder.verify.verifying import VerifySettings, verify
 from larder.versions.publish import read_version
 from tests.support.runs import between
 

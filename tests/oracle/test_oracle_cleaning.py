@@ -29,12 +29,12 @@ from pipeline_lab import memory_lab, objects_of, opened
 from required import at_night, at_push
 
 import larder
-from larder.catalog import clean
+from larder.catalog import cleaning
 from larder.pipeline.emit import emit
 from larder.readers import lease as renewal
 from larder.store.base import ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
-from larder.verify.run import VerifySettings, verify
+from larder.verify.verifying import VerifySettings, verify
 from tests.oracle.cleaning import Keeper, Oracle, Policy, Version, units_of
 from tests.support import memory
 from tests.support.runs import between, forget_manifests
@@ -166,7 +166,7 @@ class History:
         """Play a number of steps, and then delete what nothing needs."""
         with ExitStack() as stack:
             stack.enter_context(between())
-            for module in (memory, clean, renewal):
+            for module in (memory, cleaning, renewal):
                 stack.enter_context(mock.patch.object(module, "time", self.clock))
             stack.enter_context(mock.patch.object(renewal, "EVERY_SECONDS", 0.0))
             self.root = stack.enter_context(self.lab.opened_root())

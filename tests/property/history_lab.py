@@ -27,14 +27,14 @@ import larder
 from larder.errors import LarderError
 from larder.growth import decision
 from larder.jobs.results import RunError
-from larder.jobs.runner import InlineRunner
-from larder.manifest.files import read_manifest
-from larder.pipeline.prepare import prepare
+from larder.jobs.step_runner import InlineRunner
+from larder.manifest.manifest_files import read_manifest
+from larder.pipeline.preparing import prepare
 from larder.progress import StageTimes
 from larder.samples.naming import LABEL_EXT
 from larder.segments import derived_files
 from larder.store import open_store
-from larder.verify.run import VerifySettings, verify
+from larder.verify.verifying import VerifySettings, verify
 from larder.versions import omitted
 from larder.versions.documents import VersionDocument
 from larder.versions.publish import read_version

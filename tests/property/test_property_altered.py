@@ -21,14 +21,14 @@ import pytest
 from required import nightly
 
 import larder
-from larder.jobs.runner import InlineRunner
+from larder.jobs.step_runner import InlineRunner
 from larder.manifest.sealed import seal
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from larder.progress import StageTimes
 from larder.readers.data import Data
 from larder.store import open_store
 from larder.verify.findings import DamagedError
-from larder.verify.run import VerifySettings, verify
+from larder.verify.verifying import VerifySettings, verify
 from larder.versions.arrays import array_header, read_array, read_directory, write_archive
 from larder.versions.index import BLOCKS, NONE, checksum
 from tests.support.runs import run_settings

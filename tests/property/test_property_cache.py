@@ -13,13 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from larder.cache.build import build_file
+from larder.cache.cache_file_build import build_file
+from larder.cache.cache_record import Codec, RecordPlaces, empty_columns
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.group import GROUP_BYTES
-from larder.cache.record import Codec, Places, empty_columns
 from larder.cache.schema import DTYPES, Field, RecordSchema
 from larder.errors import DamageError, FatalError
-from larder.readers.cache import CacheReader
+from larder.readers.cache_reader import CacheReader
 from larder.versions.omitted import Omitted
 
 DIMENSIONS = st.one_of(st.none(), st.integers(0, 4))
@@ -91,7 +91,7 @@ def test_records_come_back(case):
         assert_same(decoded, values, schema)
         assert codec.encode(decoded, number) == record
         memory = memoryview(record)
-        places = Places(memory, *np.array([[number], [0], [len(record)]]))
+        places = RecordPlaces(memory, *np.array([[number], [0], [len(record)]]))
         codec.read_rows(columns, np.array([number]), places, check=True)
     for number, values in enumerate(rows):
         row = {name: column[number] for name, column in columns.items()}

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from required import all_required, nightly
 
 from larder.errors import ConfigError
-from larder.manifest.files import read_manifest
+from larder.manifest.manifest_files import read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.planning.plan import make_plan
-from larder.pipeline.planning.source import inspect_source
+from larder.pipeline.planning.source_state import inspect_source
 from larder.progress import NullProgress
 from tests.support.runs import run_settings
 

@@ -9,11 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from larder.config.document import expand, interpolate
+from larder.config.config_document import expand, interpolate
 from larder.config.load import load_dataset
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
-from larder.config.settings import apply, parse_settings
+from larder.config.set_arguments import apply, parse_settings
 from larder.config.text import parse
 from larder.errors import CODES, ConfigError, ProblemsError
 from larder.pipeline.settings import load_settings

@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from larder.copy.difference import outstanding
+from larder.copy.copy_matches import outstanding
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import whole_keys

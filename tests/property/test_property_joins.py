@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from sample_names import split_key
 
 from larder.errors import ConfigError
-from larder.manifest.files import read_manifest
+from larder.manifest.manifest_files import read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.matching import ENTRIES, Matching
 from larder.samples.naming import bad_key_reason
-from larder.samples.order import SampleOrder
 from larder.samples.parts import named_objects
+from larder.samples.sample_order import SampleOrder
 from tests.support.listings import object_batches, ordered
 
 JOIN = {

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from required import nightly
 
 import larder
-from larder.readers.batches import Decoding
+from larder.readers.batch_decoding import Decoding
+from larder.readers.epoch_order import ChosenSamples
 from larder.readers.loader import Loader
 from larder.readers.mix import Mix
 from larder.readers.options import Shuffle
-from larder.readers.order import ChosenSamples
 from tests.support.numbered import NumberedSamples, loader_of
 
 pytestmark = [

@@ -10,8 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.readers.options import Kind, Shuffle
-from larder.readers.order import (
+from larder.readers.epoch_order import (
     ChosenSamples,
     Division,
     Full,
@@ -22,6 +21,7 @@ from larder.readers.order import (
     default_window,
     epoch_words,
 )
+from larder.readers.options import Kind, Shuffle
 from larder.readers.schedule import Schedule
 
 WORLDS = (1, 2, 3, 4, 6, 8, 12)

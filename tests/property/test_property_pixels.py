@@ -16,9 +16,9 @@ from larder.cache.decoding import open_picture
 from larder.card.pictures import _thumbnail
 from larder.config.shape import DecoderUse, ImageShape, Transform
 from larder.errors import ObjectError
-from larder.readers import images
+from larder.readers import image_decoding
 from larder.readers.augment import RandomResizedCrop
-from larder.readers.images import decode_image, decode_mask
+from larder.readers.image_decoding import decode_image, decode_mask
 from larder.samples.decoders import Decoders
 from larder.samples.pixels import decoded, fitted, image_of, plain, resized
 from larder.shards.images.check import ImageRules, check_image
@@ -202,5 +202,5 @@ def test_a_large_jpeg_is_decoded_by_pillow_as_by_simplejpeg(monkeypatch):
     file = io.BytesIO()
     noise("RGB", (8, 8), 1).resize((64, 64), BICUBIC).save(file, "JPEG", subsampling="4:4:4")
     fast = decode_image(file.getvalue(), "a", 32)
-    monkeypatch.setattr(images, "_simplejpeg", lambda: None)
+    monkeypatch.setattr(image_decoding, "_simplejpeg", lambda: None)
     assert np.abs(fast.astype(int) - decode_image(file.getvalue(), "a", 32)).max() <= 4

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from larder.errors import ObjectError
 from larder.manifest.digest import canonical_json
-from larder.manifest.files import read_manifest
+from larder.manifest.manifest_files import read_manifest
 from larder.source.expand import line_rows
 from larder.source.expand.containers import INDEX, Indexes
 from larder.source.expand.line_rows import index_lines

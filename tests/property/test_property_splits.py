@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.manifest.files import read_manifest
+from larder.manifest.manifest_files import read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.strata import PUBLISHED, Divider, needs, targets
 from tests.support.listings import object_batches, ordered

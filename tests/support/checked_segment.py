@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from larder.cache.cache_record import Array, CacheFileFacts
 from larder.cache.fields import LABEL, field_names
 from larder.cache.file import open_file
-from larder.cache.record import Array, CacheFileFacts
 from larder.cache.schema import KEY
 from larder.config.shape import FormatUse
-from larder.manifest.files import read_manifest
+from larder.manifest.manifest_files import read_manifest
 from larder.manifest.schemas import INDEXED, SKIPPED, SOURCES
 from larder.manifest.sealed import StoredFile
 from larder.manifest.spool import Spool

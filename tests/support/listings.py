@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from larder.config.models.dataset import Dataset
 from larder.manifest.schemas import OBJECTS
-from larder.samples.order import SampleOrder, order_samples
+from larder.samples.sample_order import SampleOrder, order_samples
 
 
 def etag_of(key: str) -> str:

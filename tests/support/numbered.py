@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from larder.errors import DamageError
+from larder.readers.epoch_order import ChosenSamples, Numbers
 from larder.readers.loader import Loader
 from larder.readers.options import Shuffle
-from larder.readers.order import ChosenSamples, Numbers
 from larder.readers.schedule import schedule_of
 from larder.readers.sources import ShardSource
 from larder.samples.indexed import Sample

@@ -10,18 +10,18 @@ import pyarrow as pa
 from larder.config.shape import FormatOptions, Layout
 from larder.disk import scratch
 from larder.errors import Failure
-from larder.manifest.files import ManifestFile
+from larder.manifest.manifest_files import ManifestFile
 from larder.manifest.schemas import INDEXED
 from larder.samples.indexed import IndexedSample, read_index
 from larder.segments.index_writer import IndexWriter
-from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format
-from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.images.check import ImageRules
 from larder.shards.model import ShardPlan, ShardResult, read_samples
 from larder.shards.packing import plan_shards, running_totals
 from larder.shards.reading.fetch import skipped_failure
 from larder.shards.reading.readahead import open_reads
+from larder.shards.shard_build import ShardBuild, build_shard
 from larder.shards.sizes import split_sizes
 from larder.store.base import Readable, Store
 from larder.versions.index import Shard

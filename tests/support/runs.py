@@ -15,7 +15,7 @@ from larder.config.models.dataset import Dataset
 from larder.copy.copy_job import cut_batches
 from larder.jobs import manifests
 from larder.pipeline.settings import Settings
-from larder.samples.order import objects_of
+from larder.samples.sample_order import objects_of
 from larder.store import open_store
 from larder.store.base import Store
 from tests.support import memory  # noqa: F401 - registers memory://

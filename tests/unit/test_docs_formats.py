@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from larder.cache.record import Codec
+from larder.cache.cache_record import Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.manifest.schemas import OBJECTS, SKIPPED, SOURCES
 from larder.manifest.sealed import StoredFile
-from larder.samples.images import EXTENSIONS
+from larder.samples.image_parts import EXTENSIONS
 from larder.segments.derived_files import MAX_PATTERNS
 from larder.versions.documents import (
     ROLES,

@@ -9,9 +9,9 @@ import pytest
 from pydantic import BaseModel, Tag
 
 from larder.cli.arguments import add_dataset, parser
-from larder.cli.copy import COPY, PRUNE
+from larder.cli.copy_command import COPY, PRUNE
 from larder.cli.display import STAGES
-from larder.cli.verify import VERIFY
+from larder.cli.verify_command import VERIFY
 from larder.config.load import load_cluster, load_dataset
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset, HashSplits

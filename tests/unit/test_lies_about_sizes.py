@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from larder.cache.record import Codec, Places, empty_columns
+from larder.cache.cache_record import Codec, RecordPlaces, empty_columns
 from larder.cache.schema import Field, RecordSchema
 from larder.config.models.locations import Report
 from larder.copy.uploads import UploadRecords
-from larder.datalayer.document import FORMAT, LayerCache, LayerFile
 from larder.datalayer.elements import Leaf
+from larder.datalayer.layer_cache import FORMAT, LayerCache, LayerFile
 from larder.errors import SHOWN_CHARACTERS, Failure, LarderError, RetryableError
 from larder.shards.formats import shard_format
 from larder.source.reports import open_report
@@ -66,7 +66,7 @@ def test_a_record_of_another_shape_is_damage():
     record = Codec(schema).encode({"a": np.arange(3), "b": np.arange(1)})
     columns = empty_columns([Field("a", "int64", (None,)), Field("b", "int64", (3,))], 2)
     number = np.array([0])
-    places = Places(np.frombuffer(record, np.uint8), number, number, number + len(record))
+    places = RecordPlaces(np.frombuffer(record, np.uint8), number, number, number + len(record))
     with larder_error("damage.record"):
         Codec(schema).read_rows(columns, number, places, check=False)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import larder
-from larder.datalayer.catalog import list_caches
+from larder.datalayer.cache_catalog import list_caches
 from larder.disk import (
     disk_errors,
     file_lock,

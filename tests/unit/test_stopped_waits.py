@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from larder.copy.copy_receipts import CopySets, find_receipts
+from larder.copy.copy_record import CopyPlace, Origin
 from larder.copy.proof import CopiedObject
-from larder.copy.receipts import CopySets, find_receipts
-from larder.copy.record import CopyPlace, Origin
 from larder.jobs import processes
 from larder.jobs.crew import Crew
-from larder.jobs.runner import InlineRunner
+from larder.jobs.step_runner import InlineRunner
 from larder.progress import CancellableProgress, NullProgress, Progress, StageTimes
 from larder.store import open_store
 from larder.store.base import ObjectInfo
@@ -57,7 +57,7 @@ def in_task(stop: Event, *arguments: Any) -> None:
 
 
 def in_process(stop: Event, *arguments: Any) -> None:
-    call = processes._Call(f"{__name__}:step", arguments, {}, "shard")
+    call = processes._FunctionCall(f"{__name__}:step", arguments, {}, "shard")
     answer = processes._answer(call, io.BytesIO(), stop)
     raise answer.error()
 

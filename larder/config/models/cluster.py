@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from larder.bounds import TABLES_BYTES
-from larder.config.models.copying import MIB, CopyConfig, RunnerConfig
+from larder.config.models.copy_config import MIB, CopyConfig, RunnerConfig
 from larder.config.models.field_types import (
     Bytes,
     Flag,

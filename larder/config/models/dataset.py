@@ -69,7 +69,7 @@ class GlobSplits:
     globs: Mapping[str, Sequence[str]]
 
     rule: ClassVar = "globs"
-    """Key of the rule in `larder.samples.order.SPLIT_RULES`."""
+    """Key of the rule in `larder.samples.sample_order.SPLIT_RULES`."""
 
     over_classes: ClassVar = False
     """Whether the split of a sample follows from all samples of its class, not from its keys."""
@@ -101,7 +101,7 @@ class HashSplits(Model):
 
     @property
     def rule(self) -> str:
-        """Key of the rule in `larder.samples.order.SPLIT_RULES`."""
+        """Key of the rule in `larder.samples.sample_order.SPLIT_RULES`."""
         return "strata" if self.stratify else "hash"
 
     @property
@@ -301,10 +301,10 @@ class Shards(Model):
 
 _SHOWN = 5
 
-Side = Annotated[Whole, Field(ge=1, le=16_384)]
+ImageSide = Annotated[Whole, Field(ge=1, le=16_384)]
 
 
-class Images(Model):
+class ImageLimits(Model):
     """What images a dataset may have."""
 
     max_pixels: Whole = Field(
@@ -318,7 +318,7 @@ class Images(Model):
 class CacheImages(Model):
     """What all images of a decoded cache become."""
 
-    resize: Annotated[tuple[Side, Side], Field(strict=False)] = Field(
+    resize: Annotated[tuple[ImageSide, ImageSide], Field(strict=False)] = Field(
         description="height and width: the middle of the image in these proportions, scaled"
     )
     mode: Literal["RGB", "L"] = Field("RGB", description="RGB: colour; L: grey")
@@ -474,7 +474,7 @@ class Dataset(Model):
         description="copy the source's objects to the storage first; auto: where that pays",
     )
     shards: Shards = Field(Shards(), description="the container files that training reads")
-    images: Images = Field(Images(), description="what images may be like")
+    images: ImageLimits = Field(ImageLimits(), description="what images may be like")
     validate_: Literal["none", "header", "decode"] = Field(
         "header", alias="validate", description="how images are checked while shards are written"
     )

@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from larder.config.document import FilledText, scalar
+from larder.config.config_document import FilledText, scalar
 from larder.config.patterns import glob_regex, part_pattern
 from larder.config.urls import check_endpoint, check_url, holds_url_with_credentials, parse_url
 from larder.errors import ConfigError

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from larder.config.document import UNREAD
+from larder.config.config_document import UNREAD
 from larder.config.models.field_types import (
     AnyGlobs,
     Delimiter,
@@ -162,7 +162,7 @@ FORMATS: dict[str, RowFormat] = {
 _RESERVED = ("cls", "json")
 
 
-class Rows(Model):
+class TableRows(Model):
     """Tables whose rows are samples."""
 
     format: Literal["auto", "jsonl", "csv", "text", "parquet"] = Field(
@@ -241,7 +241,7 @@ class Source(Location):
         description="expand: the members of tar archives are objects, also those of archives in "
         "archives; keep: an archive is an object like any other",
     )
-    rows: Rows | None = Field(
+    rows: TableRows | None = Field(
         None, description="tables whose rows are samples; null: a table is an object like any other"
     )
 

@@ -22,9 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from larder.config.models.copying import Skyplane
+from larder.config.models.copy_config import Skyplane
 from larder.config.urls import parse_url
-from larder.copy.skyplane.choice import Side, skyplane_available, skyplane_python, unsupported
+from larder.copy.skyplane.engine_choice import (
+    CopyEnd,
+    skyplane_available,
+    skyplane_python,
+    unsupported,
+)
 from larder.errors import ConfigError, LarderError, printable
 from larder.progress import Progress
 from larder.units import format_bytes, format_seconds
@@ -61,7 +66,7 @@ _SECRET = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class TransferResult:
     """Result of a transfer; bytes may have been ``sent``, which costs money, even if it failed."""
 
     done: bool
@@ -70,7 +75,7 @@ class Transfer:
 
 
 @dataclass(slots=True)
-class _Said:
+class _RunnerEvents:
     """Events of the runner so far."""
 
     regions: list[str] = field(default_factory=list)
@@ -98,7 +103,7 @@ class _Said:
                 self.ended = True
 
 
-def check_skyplane(source: Side, target: Side, limits: Skyplane) -> None:
+def check_skyplane(source: CopyEnd, target: CopyEnd, limits: Skyplane) -> None:
     """Refuse a transfer that Skyplane cannot make. Sends no request."""
     if not skyplane_available(limits):
         raise _not_set_up(skyplane_python(limits), "no such file")
@@ -112,14 +117,14 @@ def check_skyplane(source: Side, target: Side, limits: Skyplane) -> None:
 
 
 def transfer(
-    source: Side,
-    target: Side,
+    source: CopyEnd,
+    target: CopyEnd,
     keys: Iterable[str],
     *,
     limits: Skyplane,
     total_bytes: int,
     progress: Progress,
-) -> Transfer:
+) -> TransferResult:
     """Send objects, in the order of their keys' bytes, to the same keys below the target's prefix.
 
     A failed transfer is a result, not an error. Empty objects, user metadata and most content types
@@ -129,7 +134,7 @@ def transfer(
     try:
         _check_buckets(source, target)
     except LarderError as error:
-        return Transfer(False, False, f"Skyplane was not started: {error}")
+        return TransferResult(False, False, f"Skyplane was not started: {error}")
     home = _private_home()
     try:
         with open(home / "keys", "w", encoding="utf-8") as file:
@@ -165,7 +170,7 @@ class _Run:
     environment: Mapping[str, str]
     progress: Progress
 
-    def transfer(self, timeout_seconds: float) -> Transfer:
+    def transfer(self, timeout_seconds: float) -> TransferResult:
         """Run the transfer to its end, by force if necessary."""
         began = time.monotonic()
         process = self._start(self.request)
@@ -187,17 +192,19 @@ class _Run:
             message = "; ".join(filter(None, (message, left, f"its output is in {log}")))
         else:
             shutil.rmtree(self.home, ignore_errors=True)
-        return Transfer(not problem, said.transferring, message)
+        return TransferResult(not problem, said.transferring, message)
 
-    def _start(self, request: Mapping[str, Any]) -> _Process:
+    def _start(self, request: Mapping[str, Any]) -> _RunnerProcess:
         try:
-            return _Process(self.python, self.home, request, self.environment)
+            return _RunnerProcess(self.python, self.home, request, self.environment)
         except OSError as error:
             shutil.rmtree(self.home, ignore_errors=True)
             why = error.strerror or "it cannot be run"
             raise _not_set_up(self.python, why) from error
 
-    def _watch(self, process: _Process, timeout_seconds: float, transfer: _Said) -> bool:
+    def _watch(
+        self, process: _RunnerProcess, timeout_seconds: float, transfer: _RunnerEvents
+    ) -> bool:
         """Follow a runner to its end; return False if it ran out of time.
 
         A late runner is asked to stop, and killed after a time of grace. Machines that were
@@ -224,7 +231,7 @@ class _Run:
         process.kill()
         return in_time
 
-    def _sweep(self, transfer: _Said) -> str:
+    def _sweep(self, transfer: _RunnerEvents) -> str:
         """End the machines that a runner has left; if that failed, return which may still run."""
         process = self._start(self._sweep_request(transfer, remove_home=False))
         self._watch(process, _SWEEP_SECONDS, transfer)
@@ -236,7 +243,7 @@ class _Run:
             f"{self.request['client']}, which otherwise switch themselves off within 15 minutes"
         )
 
-    def _sweep_request(self, transfer: _Said, *, remove_home: bool) -> dict[str, Any]:
+    def _sweep_request(self, transfer: _RunnerEvents, *, remove_home: bool) -> dict[str, Any]:
         sweep = {"sweep": True, "regions": transfer.regions, "remove_home": remove_home}
         return {**self.request, **sweep}
 
@@ -250,7 +257,7 @@ class _Run:
         return self.home / "log"
 
 
-class _Process:
+class _RunnerProcess:
     """A running runner and its events; OSError if Skyplane's Python does not run."""
 
     def __init__(
@@ -260,7 +267,7 @@ class _Process:
         request: Mapping[str, Any],
         environment: Mapping[str, str],
     ) -> None:
-        self.said = _Said()
+        self.said = _RunnerEvents()
         with open(home / "log", "ab") as log:
             os.chmod(log.name, 0o600)
             # -I: the folder of the program must not be a place to import from.
@@ -315,7 +322,7 @@ class _Process:
         threading.Thread(target=self._process.wait, daemon=True).start()
 
 
-def _check_buckets(source: Side, target: Side) -> None:
+def _check_buckets(source: CopyEnd, target: CopyEnd) -> None:
     """Refuse a missing bucket, or a source without bytes: Skyplane would wait for ever."""
     next(iter(target.store.list()), None)
     if not any(info.size_bytes for page in source.store.list() for info in page):
@@ -323,7 +330,7 @@ def _check_buckets(source: Side, target: Side) -> None:
         raise ConfigError("config.empty_source", message, where=source.url)
 
 
-def _project(source: Side, target: Side) -> str:
+def _project(source: CopyEnd, target: CopyEnd) -> str:
     """Return the Google Cloud project of the machines; empty if none is named."""
     named = source.access.project or target.access.project
     return named or os.environ.get("GOOGLE_CLOUD_PROJECT", "")
@@ -343,7 +350,7 @@ def _private_home() -> Path:
     return home
 
 
-def _environment(home: Path, source: Side, target: Side) -> dict[str, str]:
+def _environment(home: Path, source: CopyEnd, target: CopyEnd) -> dict[str, str]:
     """Return the caller's environment with ``home`` as HOME, and without other Pythons."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_PASSED_ON)}
     # A path that begins with ~ is below the user's home.

@@ -23,7 +23,7 @@ from larder.config.models.cluster import Cluster
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import bind, check_patterns, hides
-from larder.experiments.consumers.template import (
+from larder.experiments.consumers.template_conflicts import (
     Conflicts,
     addresses,
     bucket_access,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from larder.config.models.cluster import Cluster
 from larder.experiments.consumers import croissant, kubeflow, kubernetes, plain, slurm
-from larder.experiments.consumers.base import ConsumerConfigs
+from larder.experiments.consumers.consumer_interface import ConsumerConfigs
 from larder.experiments.consumers.determined import config as determined
 from larder.experiments.consumers.sagemaker import config as sagemaker
 

@@ -18,7 +18,7 @@ from typing import Any
 from larder.config.models.cluster import Cluster, Downloads
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import bind, check_patterns, normal
-from larder.experiments.consumers.template import (
+from larder.experiments.consumers.template_conflicts import (
     Conflicts,
     addresses,
     bucket_access,

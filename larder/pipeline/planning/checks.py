@@ -18,10 +18,10 @@ from larder.experiments.consumers.determined.template import slots_of
 from larder.jobs.results import BatchReport, RefusedError
 from larder.pipeline.configs import check_configs
 from larder.pipeline.planning.plan import Plan, make_plan
-from larder.pipeline.planning.source import SourceState
+from larder.pipeline.planning.source_state import SourceState
 from larder.progress import Progress
 from larder.samples.decoders import IMAGES
-from larder.samples.images import is_image, role
+from larder.samples.image_parts import is_image, role
 from larder.samples.labels import (
     CLASS_LOOKS,
     class_looks,
@@ -106,7 +106,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def _decodes_images(dataset: Dataset) -> bool:
-    """Return whether decoders make images of parts unknown to `larder.samples.images.role`."""
+    """Return whether decoders make images of parts unknown to `larder.samples.image_parts.role`."""
     uses = dataset.image_options.decoders
     return any(is_image(use.ext) or use.use in IMAGES for use in uses)
 

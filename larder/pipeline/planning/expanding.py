@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from larder.cache.fetch import cache_directory
+from larder.cache.cache_download import cache_directory
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
 from larder.errors import (
@@ -27,13 +27,13 @@ from larder.errors import (
 )
 from larder.jobs.results import BatchReport, RunError
 from larder.manifest.digest import canonical_json, sha256_hex
-from larder.manifest.files import read_manifest
+from larder.manifest.manifest_files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.progress import Progress
 from larder.samples.matching import Matching
 from larder.samples.naming import bad_key_hint
-from larder.samples.order import ignored_keys
 from larder.samples.parts import Joins, named_objects
+from larder.samples.sample_order import ignored_keys
 from larder.segments.stores import storage_of
 from larder.source.expand.annotations import Indexed, index_annotations
 from larder.source.expand.archives import archive_expansion, archives_to_list

@@ -9,9 +9,9 @@ from pathlib import Path
 from larder.config.models.dataset import Dataset, Shards
 from larder.config.shape import NUMBERED, FormatOptions
 from larder.jobs.results import Totals
-from larder.manifest.files import ManifestFile
-from larder.pipeline.planning.growth import GrowthPlan
-from larder.pipeline.planning.source import SourceState
+from larder.manifest.manifest_files import ManifestFile
+from larder.pipeline.planning.growth_plan import GrowthPlan
+from larder.pipeline.planning.source_state import SourceState
 from larder.segments.pack import laid_out, pack
 from larder.segments.segment_job import PlannedSegment
 from larder.store.base import Store

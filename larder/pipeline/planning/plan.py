@@ -12,18 +12,18 @@ import pyarrow as pa
 from larder.config.models.dataset import Dataset
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.site import MirrorChoice, Site, mirror_choice
-from larder.copy.skyplane.choice import Choice
+from larder.copy.skyplane.engine_choice import EngineChoice
 from larder.errors import SHOWN_FAILURES
 from larder.experiments.advice import Choices
 from larder.experiments.delivery import Advice, DeliveredSplit
 from larder.growth.previous import Previous, published_splits
 from larder.growth.select import Selected
 from larder.jobs.results import Totals
-from larder.manifest.files import ManifestFile, read_manifest
+from larder.manifest.manifest_files import ManifestFile, read_manifest
 from larder.manifest.schemas import DUE, OBJECTS
-from larder.pipeline.delivery import choices, chosen, split_prefixes
+from larder.pipeline.delivery_facts import choices, chosen, split_prefixes
 from larder.pipeline.planning.expanding import match_annotations
-from larder.pipeline.planning.growth import (
+from larder.pipeline.planning.growth_plan import (
     GrowthPlan,
     find_previous,
     keeps_splits,
@@ -31,10 +31,10 @@ from larder.pipeline.planning.growth import (
     plan_growth,
 )
 from larder.pipeline.planning.new_segment import caches_to_build, plan_segment
-from larder.pipeline.planning.source import SourceState
+from larder.pipeline.planning.source_state import SourceState
 from larder.progress import Progress
-from larder.samples.order import SampleOrder, objects_of, order_samples
 from larder.samples.parts import with_labels
+from larder.samples.sample_order import SampleOrder, objects_of, order_samples
 from larder.segments.derived_files import NO_SHARDS
 from larder.segments.mirror import due_copies, mirror_route, read_measured
 from larder.segments.segment_job import PlannedSegment
@@ -75,7 +75,7 @@ class Plan:
     mirror: MirrorChoice
     copies: Totals | None
     due: ManifestFile | None
-    engine: Choice | None
+    engine: EngineChoice | None
     caches: Totals
     unfit: Unfit
     archived: Unfit

@@ -10,7 +10,7 @@ from larder.copy.prices import cost_document, cost_lines
 from larder.errors import SHOWN_FAILURES, Failure, printable
 from larder.jobs.results import Totals
 from larder.pipeline.configs import location
-from larder.pipeline.delivery import delivery_document
+from larder.pipeline.delivery_facts import delivery_document
 from larder.pipeline.planning.checks import warnings
 from larder.pipeline.planning.plan import Plan
 from larder.samples.decoders import Decoders

@@ -10,7 +10,7 @@ from larder.config.shape import DEFAULTS, FormatOptions
 from larder.errors import ConfigError
 
 if TYPE_CHECKING:
-    from larder.shards.formats.base import ShardFormat
+    from larder.shards.formats.format_interface import ShardFormat
 
 __all__ = ["FORMATS", "shard_format"]
 
@@ -25,8 +25,8 @@ FORMATS: dict[str, Callable[[FormatOptions], ShardFormat]] = {
     "tfrecord": _imported("tfrecord.format", "TFRecord"),
     "recordio": _imported("recordio", "RecordIO"),
     "parquet": _imported("parquet", "ParquetFormat"),
-    "records": _imported("records", "Records"),
-    "batches": _imported("batches", "Batches"),
+    "records": _imported("records", "RecordsFormat"),
+    "batches": _imported("batches", "BatchesFormat"),
 }
 """Factories of `ShardFormat` from options, by the format's name in ``shards.format``."""
 

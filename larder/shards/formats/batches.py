@@ -33,10 +33,10 @@ from larder.errors import ConfigError, DamageError
 from larder.manifest.digest import canonical_json
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part
-from larder.shards.formats.base import ShardFormat, ShardWriter
+from larder.shards.formats.format_interface import ShardFormat, ShardWriter
+from larder.shards.hashed_output import HashedOutput
 from larder.shards.indexes import Split
 from larder.shards.model import PlannedSample, ShardPlan, label_bytes
-from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
 from larder.shards.sizes import Sizes, refuse_names, sum_members, survey_parts
 from larder.store import object_url
@@ -47,7 +47,7 @@ _NUMBER_BYTES = 8
 _NO_LABEL = -1
 
 
-class Batches(ShardFormat):
+class BatchesFormat(ShardFormat):
     """``shards.format: batches``; the layout lists the arrays."""
 
     suffix = ".npz"

@@ -33,9 +33,9 @@ from larder.errors import ConfigError, DamageError, Failure, ObjectError
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.samples.naming import LABEL_EXT
-from larder.shards.formats.base import ShardFormat, ShardWriter
+from larder.shards.formats.format_interface import ShardFormat, ShardWriter
+from larder.shards.hashed_output import HashedOutput
 from larder.shards.model import PlannedSample, ShardPlan, label_bytes
-from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
 from larder.shards.reading.large import giving_back, mapped_content, stream
 from larder.shards.sizes import Sizes, refuse_names, sum_members, survey_parts

@@ -27,9 +27,9 @@ from larder.config.shape import FormatOptions
 from larder.errors import ConfigError, DamageError, Failure, ObjectError
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.samples.naming import LABEL_EXT
-from larder.shards.formats.base import ShardFormat, ShardWriter
+from larder.shards.formats.format_interface import ShardFormat, ShardWriter
+from larder.shards.hashed_output import HashedOutput
 from larder.shards.model import PlannedSample, ShardPlan, label_bytes
-from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
 from larder.shards.reading.large import giving_back, mapped_content, stream
 from larder.shards.reading.ranges import PartReader

@@ -19,10 +19,10 @@ from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError, DamageError, Failure, ObjectError
 from larder.manifest.digest import canonical_json
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
-from larder.shards.formats.base import ShardFormat, ShardWriter
+from larder.shards.formats.format_interface import ShardFormat, ShardWriter
+from larder.shards.hashed_output import HashedOutput
 from larder.shards.indexes import Split
 from larder.shards.model import PlannedSample, ShardPlan, label_bytes
-from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
 from larder.shards.reading.large import stream
 from larder.shards.reading.ranges import RangeReader
@@ -32,7 +32,7 @@ from larder.store.base import Readable
 _LABEL = struct.Struct("<q")
 
 
-class Records(ShardFormat):
+class RecordsFormat(ShardFormat):
     """``shards.format: records``; the layout lists the fields of a record."""
 
     suffix = ".bin"

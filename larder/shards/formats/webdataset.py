@@ -18,12 +18,12 @@ from larder.errors import Failure, ObjectError
 from larder.manifest.digest import canonical_json
 from larder.manifest.spool import Spool
 from larder.shards.formats import tar
-from larder.shards.formats.base import ShardFormat, ShardWriter
+from larder.shards.formats.format_interface import ShardFormat, ShardWriter
+from larder.shards.hashed_output import HashedOutput
 from larder.shards.index_rows import PartRow
 from larder.shards.indexes import Split
 from larder.shards.members import all_members, members, streamed_members
 from larder.shards.model import PlannedSample, ShardPlan
-from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body, Contents
 from larder.shards.sizes import Sizes, sum_members
 from larder.store.base import Readable

@@ -13,9 +13,9 @@ from typing import IO, Final, Literal
 
 from larder.budgets import ByteBudget
 from larder.config.shape import MAX_PIXELS, Transform
-from larder.jobs.pool import ProcessPool
+from larder.jobs.process_pool import ProcessPool
 from larder.samples.decoders import IMAGES_ONLY, Decoders, kind_of
-from larder.samples.images import (
+from larder.samples.image_parts import (
     Form,
     decoding,
     discarding,

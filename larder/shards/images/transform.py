@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from larder.budgets import ByteBudget
 from larder.config.shape import Transform
-from larder.samples.images import (
+from larder.samples.image_parts import (
     NotStoredError,
     decoding,
     discarding,

@@ -13,7 +13,7 @@ import google_crc32c
 
 from larder.errors import Failure, ObjectError, printable
 from larder.manifest.extents import in_object, in_own, parse_extent
-from larder.samples.images import Form
+from larder.samples.image_parts import Form
 from larder.shards.images.check import PLAIN, ImageRules, check_decodable, stored_image
 from larder.shards.model import Part, PlannedSample
 from larder.shards.reading.ranges import spans

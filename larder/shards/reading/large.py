@@ -19,7 +19,7 @@ import google_crc32c
 from larder.disk import disk_errors
 from larder.errors import Failure, ObjectError
 from larder.manifest.extents import parse_extent
-from larder.samples.images import Form, is_image
+from larder.samples.image_parts import Form, is_image
 from larder.shards.images.check import PLAIN, ImageRules, check_decodable, stored_image
 from larder.shards.model import Part, PlannedSample
 from larder.shards.reading.fetch import Body, Fetched, failure_of

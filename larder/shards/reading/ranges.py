@@ -148,7 +148,7 @@ def _stop(each: _Range) -> int:
     return each.offset + each.length
 
 
-class _PartRange(NamedTuple):
+class _IndexedRange(NamedTuple):
     offset: int
     length: int
     sample: int
@@ -164,7 +164,7 @@ def read_parts(
     """
     url = object_url(store.url, key)
     ranges = [
-        _PartRange(part.offset, part.length, number, part)
+        _IndexedRange(part.offset, part.length, number, part)
         for number, sample in enumerate(samples)
         for part in sample.parts
         if part.offset is not None

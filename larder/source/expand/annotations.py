@@ -36,7 +36,7 @@ from larder.errors import ConfigError
 from larder.manifest.digest import canonical_json
 from larder.manifest.extent_columns import extent_etags
 from larder.manifest.extents import in_own
-from larder.manifest.files import read_manifest
+from larder.manifest.manifest_files import read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import table
 from larder.manifest.sort import sort
@@ -408,7 +408,7 @@ def _text_errors(key: str) -> Iterator[None]:
         raise ConfigError("config.annotations", "the file is not UTF-8", where=key) from None
 
 
-class _Buffers(io.RawIOBase):
+class _BufferFile(io.RawIOBase):
     """A stream of buffers as a file."""
 
     def __init__(self, buffers: Iterable[bytes]) -> None:
@@ -433,5 +433,5 @@ class _Buffers(io.RawIOBase):
 
 def text_file(buffers: Iterable[bytes]) -> io.TextIOWrapper:
     """Return a text file of UTF-8 with or without a byte order mark; line ends are kept."""
-    raw = io.BufferedReader(_Buffers(buffers), 1024**2)
+    raw = io.BufferedReader(_BufferFile(buffers), 1024**2)
     return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from larder.budgets import map_ahead
 from larder.errors import ObjectError
 from larder.manifest.extents import in_object
-from larder.samples.columns import Flags, column_flags
+from larder.samples.arrow_columns import Flags, column_flags
 from larder.samples.naming import is_left_by_macos, path_fault
 from larder.source.expand.containers import (
     ContainerWriter,

@@ -48,7 +48,7 @@ def coco_entries(file: TextIO, key: str, work_dir: Path) -> Generator[tuple[dict
         ConfigError: ``config.annotations``: not a COCO file; two images with one ID; an annotation
             of a missing image or category.
     """
-    reading = _Reading(key)
+    reading = _CategoryCollector(key)
     with work_folder(work_dir) as folder:
         items = write_rows(Stream(_ITEMS, reading.items(file)), folder / "items.arrow")
         if not reading.images:
@@ -72,7 +72,7 @@ def _of_kind(items: SortedFile, is_image: bool) -> Stream:
     return Stream(_ITEMS, rows)
 
 
-class _Reading:
+class _CategoryCollector:
     """Collects the categories while images and annotations are written to a file."""
 
     def __init__(self, key: str) -> None:

@@ -26,7 +26,7 @@ from larder.disk import disk_errors
 from larder.errors import DamageError, LarderError, NotFoundError
 from larder.manifest.digest import canonical_json, format_crc32c, sha256_hex
 from larder.manifest.extent_columns import extent_etags
-from larder.manifest.files import ManifestWriter, read_manifest
+from larder.manifest.manifest_files import ManifestWriter, read_manifest
 from larder.manifest.schemas import OBJECTS, table
 from larder.progress import NullProgress, Progress
 from larder.store.base import ObjectInfo, Readable, Store, Writer

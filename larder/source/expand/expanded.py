@@ -22,12 +22,12 @@ import pyarrow.compute as pc
 
 from larder.budgets import map_ahead
 from larder.errors import ConfigError, Failure, Failures, ObjectError
-from larder.manifest.files import ManifestWriter, read_manifest
+from larder.manifest.manifest_files import ManifestWriter, read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS, columns, table
 from larder.manifest.sort import sort
 from larder.progress import Progress
-from larder.samples.columns import Flags, column_flags, column_texts
+from larder.samples.arrow_columns import Flags, column_flags, column_texts
 from larder.samples.naming import LEFT_BY_MACOS, is_left_by_macos
 from larder.source.expand.containers import INDEX, objects_in
 from larder.source.expand.row_values import NO_PARTS

@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from larder.config.models.locations import FORMATS, RowFormat, Rows
+from larder.config.models.locations import FORMATS, RowFormat, TableRows
 from larder.manifest.digest import canonical_json
 from larder.manifest.extents import in_object, in_own
-from larder.samples.columns import Flags, column_flags
+from larder.samples.arrow_columns import Flags, column_flags
 from larder.source.expand.annotations import csv_header, default_delimiter, text_file
 from larder.source.expand.archives import COMPRESSED
 from larder.source.expand.containers import (
@@ -353,7 +353,7 @@ def _json_scalar(value: Any) -> Any:
 
 
 def row_expansion(
-    rows: Rows,
+    rows: TableRows,
     others: Collection[str],
     label: str | None,
     source: Readable,
@@ -367,7 +367,7 @@ def row_expansion(
 
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
         del executor  # a table is read from front to back
-        table = _Table(rows, label, info)
+        table = _SampleTable(rows, label, info)
         read = not indexes.fetch(table.name, path, rewritten=table.rewritten)
         if read:
             with indexes.writer(table.name, path, rewritten=table.rewritten) as writer:
@@ -386,7 +386,7 @@ def _refused(key: str) -> str | None:
     return "a compressed table is not read: decompress it, or exclude it" if compressed else None
 
 
-def _matching(rows: Rows, keys: pa.Array) -> Flags:
+def _matching(rows: TableRows, keys: pa.Array) -> Flags:
     if rows.files is not None:
         return KeyRule(rows.files)(keys)
     ends = [re.escape(end) for end, kind in FORMATS.items() if rows.format in ("auto", kind)]
@@ -394,13 +394,13 @@ def _matching(rows: Rows, keys: pa.Array) -> Flags:
     return column_flags(pc.match_substring_regex(keys, pattern))
 
 
-class _Table:
+class _SampleTable:
     """An object whose rows are samples: ranges, or ``rewritten`` into Larder's own container.
 
     ``end`` is the end of the etags of its rows.
     """
 
-    def __init__(self, rows: Rows, label: str | None, info: ObjectInfo) -> None:
+    def __init__(self, rows: TableRows, label: str | None, info: ObjectInfo) -> None:
         self._rows = rows
         self._label = label
         self._info = info
@@ -428,7 +428,7 @@ class _Table:
             index_lines(source, info, writer, is_json=is_json, named=named)
 
 
-def _format(rows: Rows, key: str) -> RowFormat:
+def _format(rows: TableRows, key: str) -> RowFormat:
     if rows.format != "auto":
         return rows.format
     return next(kind for end, kind in FORMATS.items() if key.lower().endswith(end))

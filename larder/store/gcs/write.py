@@ -102,12 +102,14 @@ class GcsWriter(PartsWriter):
         super().__init__(1)
         self._target, self._like = target, like
         self._crc = 0
-        self._upload: _Upload | None = None
+        self._upload: _ResumableUpload | None = None
         self._response: Future[Response | None] | None = None
 
     def _send(self, *, last: bool = False) -> None:
         if self._upload is None:
-            self._upload = self._target.bucket.again(partial(_Upload, self._target, self._like))
+            self._upload = self._target.bucket.again(
+                partial(_ResumableUpload, self._target, self._like)
+            )
         self._sent()
         chunk = self._taken()
         self._crc = google_crc32c.extend(self._crc, bytes(chunk))
@@ -133,7 +135,7 @@ class GcsWriter(PartsWriter):
                 self._upload.cancel()
 
 
-class _Upload:
+class _ResumableUpload:
     """A resumable upload that the server has begun. Its path is a secret that allows writing.
 
     Requests go to the endpoint that began the upload, whatever host the server names.

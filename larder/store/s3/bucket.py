@@ -8,7 +8,8 @@ Every request is sent once; `larder.store.retry` repeats calls. Protection of a 
 A CRC32C header is sent too, which AWS compares and repeats. Some servers refuse this header;
 AWS_REQUEST_CHECKSUM_CALCULATION=when_required omits it.
 
-Reference: https://docs.aws.amazon.com/AmazonS3/latest/API/API_Operations_Amazon_Simple_Storage_Service.html
+Reference:
+https://docs.aws.amazon.com/AmazonS3/latest/API/API_Operations_Amazon_Simple_Storage_Service.html
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from larder.cache.build import build_file
+from larder.cache.cache_file_build import build_file
+from larder.cache.cache_record import CacheFileFacts, Codec, ContentDigest, empty_columns
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.group import Groups, group_ends, group_value, grouped, groups_value
-from larder.cache.record import CacheFileFacts, Codec, ContentDigest, empty_columns
 from larder.cache.schema import Field, RecordSchema
 from larder.disk import unused
 from larder.errors import DamageError, FatalError

@@ -23,7 +23,7 @@ from larder.cache.schema import Field
 from larder.config.shape import decoder_uses
 from larder.errors import LarderError
 from larder.manifest.schemas import INDEXED
-from larder.readers.cache import CacheReader
+from larder.readers.cache_reader import CacheReader
 from larder.samples.builders import Builder
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import Sample

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from larder.cache.record import Codec, Places, empty_columns
+from larder.cache.cache_record import Codec, RecordPlaces, empty_columns
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import DamageError
 from tests.support.errors import larder_error
@@ -115,7 +115,7 @@ def test_damage_is_found_where_all_records_are_of_one_shape():
 
     def read(record: bytes) -> None:
         memory = memoryview(record)
-        places = Places(memory, *np.array([[4], [0], [len(record)]]))
+        places = RecordPlaces(memory, *np.array([[4], [0], [len(record)]]))
         codec.read_rows(columns, np.array([1]), places, check=True)
 
     read(record)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.cli.init import EXAMPLES, examples, main, write_examples
+from larder.cli.init_command import EXAMPLES, examples, main, write_examples
 from tests.support.errors import larder_error
 
 CONFIGS = Path(__file__).parents[3] / "configs"

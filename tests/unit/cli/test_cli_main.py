@@ -51,8 +51,8 @@ NOT_NEEDED = {
     "catalog.history": "numpy pyarrow pycurl larder.pipeline",
     "catalog.contents": "numpy pyarrow pycurl larder.pipeline",
     "pipeline.emit": "pyarrow pathspec pycurl",
-    "verify.run": "pathspec PIL larder.copy.plan larder.verify.repair",
-    "card.draw": "pyarrow larder.pipeline.prepare",
+    "verify.run": "pathspec PIL larder.copy.copy_plan larder.verify.repair",
+    "card.draw": "pyarrow larder.pipeline.preparing",
 }
 """By the modules of copy, ls, show, emit, verify and card: what they start without."""
 

@@ -1,7 +1,7 @@
 import pytest
 
-from larder.config.document import expand, interpolate
-from larder.config.settings import apply, parse_settings
+from larder.config.config_document import expand, interpolate
+from larder.config.set_arguments import apply, parse_settings
 from larder.config.text import parse
 from larder.errors import ConfigError
 from tests.support.errors import larder_error

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from larder.copy.difference import uncopied
+from larder.copy.copy_matches import uncopied
 from larder.manifest.schemas import DUE, OBJECTS
 from larder.source.inventory import object_batches
 from larder.store.base import ObjectInfo

@@ -14,11 +14,16 @@ from typing import Any
 
 import pytest
 
-from larder.config.models.copying import CopyConfig, Skyplane
+from larder.config.models.copy_config import CopyConfig, Skyplane
 from larder.config.urls import Access
 from larder.copy.skyplane import adapter
-from larder.copy.skyplane.adapter import Transfer, transfer
-from larder.copy.skyplane.choice import Choice, Side, choose_engine, skyplane_available
+from larder.copy.skyplane.adapter import TransferResult, transfer
+from larder.copy.skyplane.engine_choice import (
+    CopyEnd,
+    EngineChoice,
+    choose_engine,
+    skyplane_available,
+)
 from larder.copy.skyplane.runner import TransferRunner
 from larder.errors import ConfigError, FatalError, StoreError
 from larder.progress import NullProgress, StageTimes
@@ -97,12 +102,12 @@ def run(
     keys: tuple[str, ...] = ("a",),
     python: str = sys.executable,
     timeout_seconds: float = 100.0,
-) -> Transfer:
+) -> TransferResult:
     """Transfer with a program in place of the runner."""
     (here / "fake.py").write_text(PRELUDE + textwrap.dedent(body))
     return transfer(
-        Side("s3://bucket/from", source or Bucket("s3"), access or Access()),
-        Side("gs://bucket/to/", target or Bucket("gs"), Access(project="p")),
+        CopyEnd("s3://bucket/from", source or Bucket("s3"), access or Access()),
+        CopyEnd("gs://bucket/to/", target or Bucket("gs"), Access(project="p")),
         keys,
         limits=Skyplane(python=python).model_copy(update={"timeout_seconds": timeout_seconds}),
         total_bytes=10**9,
@@ -298,9 +303,9 @@ ELSEWHERE = replace(S3, server="https://minio.example")
 LIMIT = 100 * 10**9
 
 
-def side(place: BucketPrefix | None, access: Access) -> Side:
+def side(place: BucketPrefix | None, access: Access) -> CopyEnd:
     store: Any = SimpleNamespace(features=SimpleNamespace(place=place))
-    return Side("", store, access)
+    return CopyEnd("", store, access)
 
 
 def choose(
@@ -311,7 +316,7 @@ def choose(
     total_bytes: int = LIMIT,
     available: bool = True,
     accesses: tuple[Access, Access] = (Access(), Access()),
-) -> Choice:
+) -> EngineChoice:
     limits = CopyConfig.model_validate({"engine": engine, "skyplane": {"min_bytes": LIMIT}})
     sides = (side(source, accesses[0]), side(target, accesses[1]))
     return choose_engine(*sides, limits=limits, total_bytes=total_bytes, available=available)
@@ -319,7 +324,7 @@ def choose(
 
 @pytest.mark.parametrize(("source", "target"), [(S3, GCS), (GCS, S3)])
 def test_between_providers_skyplane_copies_much(source, target):
-    assert choose(source, target) == Choice("skyplane", "100 GB between two providers")
+    assert choose(source, target) == EngineChoice("skyplane", "100 GB between two providers")
 
 
 IGNORED = [
@@ -360,7 +365,7 @@ def test_everything_else_is_native(source, target, options, reason):
 
 def test_skyplane_by_name_needs_neither_two_providers_nor_many_bytes():
     chosen = choose(S3, S3, engine="skyplane", total_bytes=1, available=False)
-    assert chosen == Choice("skyplane", "copy.engine is skyplane")
+    assert chosen == EngineChoice("skyplane", "copy.engine is skyplane")
 
 
 @pytest.mark.parametrize("keys", [[], ["A", "a", "b b", "c//d", "z\n", "é", "\U0001f600"]])

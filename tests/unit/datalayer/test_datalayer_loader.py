@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import larder
-from larder.datalayer.schedule import LayerDivision
+from larder.datalayer.layer_schedule import LayerDivision
+from larder.readers.epoch_order import Sequential
 from larder.readers.loader import Loader
-from larder.readers.order import Sequential
 from tests.support.errors import larder_error
 
 

@@ -6,8 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 
 import larder
-from larder.datalayer.document import FORMAT, LayerCache, LayerFile
 from larder.datalayer.elements import STRINGS, VIEWED, Leaf
+from larder.datalayer.layer_cache import FORMAT, LayerCache, LayerFile
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/how-to/caching-functions.md").read_text()

@@ -14,9 +14,9 @@ from required import as_root
 
 import larder
 from larder.datalayer import stored
-from larder.datalayer.document import FORMAT
+from larder.datalayer.cache_place import place_of
 from larder.datalayer.function import changes, digests
-from larder.datalayer.place import place_of
+from larder.datalayer.layer_cache import FORMAT
 from larder.disk import is_on_network
 from larder.errors import LarderError
 from larder.manifest.sealed import seal, unseal

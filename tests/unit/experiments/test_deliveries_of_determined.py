@@ -15,8 +15,8 @@ from ruamel.yaml import YAML
 
 from larder.config.load import load_template
 from larder.config.models.cluster import CONTEXT_BYTES
-from larder.config.template import read_template
-from larder.datalayer.place import place_of
+from larder.config.template_text import read_template
+from larder.datalayer.cache_place import place_of
 from larder.experiments.consumers.determined.config import (
     DELIVERIES,
     command,

@@ -6,10 +6,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from larder.config.document import scalar
-from larder.config.template import read_template
+from larder.config.config_document import scalar
+from larder.config.template_text import read_template
 from larder.experiments.consumers.determined.config import render
-from larder.experiments.consumers.template import to_yaml
+from larder.experiments.consumers.template_conflicts import to_yaml
 from larder.experiments.delivery import DeliveredSplit
 from tests.support.errors import larder_error
 from tests.unit.experiments.made import VERSION

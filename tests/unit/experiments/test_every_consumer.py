@@ -9,7 +9,7 @@ import pytest
 from larder.experiments.consumers.registry import CONSUMERS
 from larder.jobs.results import Totals
 from larder.manifest.sealed import StoredFile
-from larder.pipeline.delivery import choices, chosen
+from larder.pipeline.delivery_facts import choices, chosen
 from larder.pipeline.settings import load_settings
 from tests.support.golden import FOLDER, check_golden
 from tests.unit.experiments.made import SHARDS, cluster_of

@@ -17,7 +17,7 @@ from larder.config.models.cluster import Cluster
 from larder.errors import ConfigError
 from larder.experiments.consumers.sagemaker import config
 from larder.experiments.consumers.sagemaker.config import expand_braces
-from larder.experiments.consumers.sagemaker.rules import check_request, model_problems
+from larder.experiments.consumers.sagemaker.request_rules import check_request, model_problems
 from larder.experiments.delivery import DeliveredSplit, VersionContents
 from tests.support.errors import larder_error
 from tests.support.golden import check_golden

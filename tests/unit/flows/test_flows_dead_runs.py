@@ -10,8 +10,8 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Cancelling, Pending, Running
 
-from flows.runs.processes import running_groups
-from flows.runs.workers import PENDING_SECONDS, is_dead
+from flows.runs.prefect_workers import PENDING_SECONDS, is_dead
+from flows.runs.service_processes import running_groups
 
 
 @pytest.fixture(scope="module")

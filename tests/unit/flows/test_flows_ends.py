@@ -9,8 +9,8 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Crashed
 
-from flows.runs import limits, workers
-from flows.runs.page import AGAIN
+from flows.runs import limits, prefect_workers
+from flows.runs.run_page import AGAIN
 
 RUN = FlowRun(flow_id=uuid4(), name="the first")
 
@@ -55,7 +55,7 @@ def test_a_crash_that_prefect_reports_says_what_to_do():
         read_flow_run=now.__getitem__,
         set_flow_run_state=lambda run, state, **_: states.update({run: state.message}),
     )
-    workers.explain_crashes(client, "larder")
+    prefect_workers.explain_crashes(client, "larder")
     assert runs[1].id not in states, "these are Larder's words"
     assert all(text.endswith(AGAIN) for text in states.values())
     assert "status code: -9" in states[runs[0].id]

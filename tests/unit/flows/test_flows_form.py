@@ -18,9 +18,9 @@ from flows.refresh import refresh
 from flows.runs.form import command_parameters, form_of, run_name
 from flows.tag import tag
 from flows.verify import verify
-from larder.cli.copy import COPY
-from larder.cli.prepare import COMPACT, PREPARE
-from larder.cli.verify import VERIFY
+from larder.cli.copy_command import COPY
+from larder.cli.prepare_command import COMPACT, PREPARE
+from larder.cli.verify_command import VERIFY
 
 FLOWS = (prepare, compact, verify, copy, refresh)
 DATASETS = ["digits", "mine"]

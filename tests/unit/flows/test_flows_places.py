@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 from prefect.settings import get_current_settings
 
-from flows.runs import command, deploy_command, flow_run, prefect_settings, serve_command
+from flows.runs import deploy_command, flow_command, flow_run, prefect_settings, serve_command
 from flows.runs.configure import has_server
 from tests.support.errors import larder_error
 from tests.support.processes import CHECKOUT
@@ -22,11 +22,13 @@ URL = "http://127.0.0.1:4199/api"
 PROFILES = 'active = "team"\n[profiles.team]\n'
 
 COMMANDS = {
-    "flows.prepare": lambda: command.main(
+    "flows.prepare": lambda: flow_command.main(
         "prepare", ["--dataset", "digits", "--config-dir", str(CHECKOUT / "configs")]
     ),
-    "flows.copy": lambda: command.main("copy", ["source", "storage"]),
-    "flows.clean": lambda: command.main("clean", ["digits", "--keep", "3", "--storage", "storage"]),
+    "flows.copy": lambda: flow_command.main("copy", ["source", "storage"]),
+    "flows.clean": lambda: flow_command.main(
+        "clean", ["digits", "--keep", "3", "--storage", "storage"]
+    ),
     "flows.deploy": lambda: deploy_command.main(["--pool", "p"]),
     "flows.serve --pool": lambda: serve_command.main(["--pool", "p"]),
     "flows.serve": lambda: serve_command.main([]),

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from flows.runs import pool
-from flows.runs.command import main
+from flows.runs import batch_executors
+from flows.runs.batch_executors import executor_for
 from flows.runs.configure import check_runner
-from flows.runs.pool import pool_for
+from flows.runs.flow_command import main
 from larder.bounds import STREAM_BYTES
 from larder.cli.command import Operation
-from larder.config.models.copying import RunnerConfig
+from larder.config.models.copy_config import RunnerConfig
 from larder.config.models.locations import Location
 from larder.errors import ConfigError
 from tasks.elsewhere import first_object, see_object
@@ -43,8 +43,8 @@ def _server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_threads_are_as_many_as_there_are_batches_at_once():
-    with pool_for(operation()) as opened:
-        assert (opened.workers, opened.together, opened.elsewhere) == (2, 2, False)
+    with executor_for(operation()) as opened:
+        assert (opened.batches_at_once, opened.together, opened.elsewhere) == (2, 2, False)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_batches_elsewhere_have_room_in_the_memory_of_each_machine(
     def dask(*_: Any) -> Iterator[Any]:
         yield None, Counter({"one": 16, "two": 16}), None, None
 
-    monkeypatch.setattr(pool, "_dask", dask)
+    monkeypatch.setattr(batch_executors, "_dask", dask)
     small = replace(operation(kind="dask", workers=limit), memory=streams * STREAM_BYTES)
-    with pool_for(small) as opened:
-        assert (opened.workers, opened.together) == (workers, together)
+    with executor_for(small) as opened:
+        assert (opened.batches_at_once, opened.together) == (workers, together)
 
 
 @pytest.mark.parametrize("kind", ["dask", "ray"])
@@ -136,11 +136,11 @@ def losing(count: int, error: Exception) -> Callable[[], Any]:
 def test_a_ray_cluster_that_loses_its_client_is_connected_to_again(address, count, error, message):
     runner, stack = losing(count, error), ExitStack()
     if message is None:
-        with stack, pool._connecting(address):
-            assert pool._connected_to_ray(runner, stack, address) == "connected"
+        with stack, batch_executors._connecting(address):
+            assert batch_executors._connected_to_ray(runner, stack, address) == "connected"
         return
-    with larder_error("config.runner") as caught, stack, pool._connecting(address):
-        pool._connected_to_ray(runner, stack, address)
+    with larder_error("config.runner") as caught, stack, batch_executors._connecting(address):
+        batch_executors._connected_to_ray(runner, stack, address)
     assert caught.value.message.endswith(message)
     assert "Traceback" not in str(caught.value)
 

@@ -8,7 +8,7 @@ import pytest
 
 from larder.growth.previous import PreviousSegment, read_previous
 from larder.jobs.manifests import put_named
-from larder.manifest.files import write_manifest
+from larder.manifest.manifest_files import write_manifest
 from larder.manifest.schemas import SOURCES
 from larder.manifest.sealed import StoredFile
 from larder.segments.index_writer import IndexWriter

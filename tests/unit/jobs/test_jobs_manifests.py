@@ -10,7 +10,7 @@ import pytest
 
 from larder.errors import NotFoundError
 from larder.jobs.manifests import LocalManifests, forget, put_named, read_ref
-from larder.manifest.files import read_manifest, write_manifest
+from larder.manifest.manifest_files import read_manifest, write_manifest
 from larder.manifest.sealed import StoredFile
 from larder.store import open_store
 from larder.store.base import Store

@@ -4,11 +4,11 @@ from typing import cast
 import pytest
 
 from larder.config.models.cluster import Cluster
-from larder.config.models.copying import RunnerConfig
+from larder.config.models.copy_config import RunnerConfig
 from larder.errors import FatalError
-from larder.jobs.runner import InlineRunner, workers
+from larder.jobs.step_runner import InlineRunner, runner_batches
 from larder.machine import usable_cores
-from larder.pipeline.prepare import prepare
+from larder.pipeline.preparing import prepare
 from larder.progress import Progress, StageTimes
 from larder.segments.segment_job import Job
 from tests.support.errors import larder_error
@@ -63,7 +63,7 @@ def test_an_error_or_an_interrupt_stops_the_other_batches(error, failing):
 )
 def test_memory_bounds_the_batches_at_once(fields, expected):
     cluster = Cluster.model_validate({"name": "c", "storage": {"url": "/x"}, **fields})
-    assert workers(cluster.runner, cluster.copy_) == expected
+    assert runner_batches(cluster.runner, cluster.copy_) == expected
 
 
 def test_an_address_needs_a_kind():

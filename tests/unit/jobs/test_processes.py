@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from larder.jobs.processes import _PROGRAM, Process, _Call, _write
+from larder.jobs.processes import _PROGRAM, Process, _FunctionCall, _write
 from tests.support.errors import larder_error
 from tests.support.processes import CHECKOUT
 
@@ -43,7 +43,7 @@ def program(tmp_path):
 
 READS = """
 from tests.support.numbered import NumberedSamples, loader_of
-from larder.readers.batches import Decoding
+from larder.readers.batch_decoding import Decoding
 import mine
 decode = Decoding(map=mine.double)
 loader = loader_of(NumberedSamples((64,)), batch_size=8, workers=1, decode=decode)
@@ -101,5 +101,5 @@ def test_a_process_whose_parent_is_gone_says_nothing():
     with subprocess.Popen(command, **pipes) as process:
         os.close(reader)
         os.close(writer)
-        _write(process.stdin, _Call("os:getpid", (), {}, ""))
+        _write(process.stdin, _FunctionCall("os:getpid", (), {}, ""))
         assert (process.wait(), process.stderr.read()) == (1, b"")

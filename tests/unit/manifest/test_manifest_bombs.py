@@ -10,7 +10,7 @@ from required import at_push
 
 from larder.errors import DamageError
 from larder.manifest import pages
-from larder.manifest.files import read_manifest, write_manifest
+from larder.manifest.manifest_files import read_manifest, write_manifest
 from larder.manifest.schemas import COPIES, FAILURES
 from tests.support.errors import larder_error
 

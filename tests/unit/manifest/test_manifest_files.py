@@ -18,7 +18,12 @@ from required import missing
 
 from larder.disk import disk_errors
 from larder.errors import DamageError
-from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
+from larder.manifest.manifest_files import (
+    ManifestFile,
+    ManifestWriter,
+    read_manifest,
+    write_manifest,
+)
 from larder.manifest.schemas import SAMPLE_ORDER, SOURCES
 from larder.manifest.spool import Spool
 from larder.segments.pack import SHARD_PLAN

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from larder.errors import FatalError
 from larder.manifest import sort as module
-from larder.manifest.files import BATCH_ROWS
+from larder.manifest.manifest_files import BATCH_ROWS
 from larder.manifest.query import Stream, tables_in
 from larder.manifest.sort import SortedFile, sort, sort_to_file, sorted_query
 from tests.support.errors import larder_error

@@ -3,7 +3,7 @@
 import pytest
 
 from larder.jobs.results import Totals
-from larder.pipeline.delivery import choices, chosen
+from larder.pipeline.delivery_facts import choices, chosen
 from tests.support.errors import larder_error
 from tests.unit.pipeline.test_delivery import models
 

@@ -9,7 +9,7 @@ from larder.errors import ConfigError
 from larder.experiments.advice import Choices
 from larder.experiments.delivery import Advice
 from larder.jobs.results import Totals
-from larder.pipeline.delivery import choices, chosen, delivery_document
+from larder.pipeline.delivery_facts import choices, chosen, delivery_document
 from tests.support.errors import larder_error
 
 DELIVERIES = [

@@ -7,7 +7,7 @@ import pytest
 
 from larder.errors import ConfigError
 from larder.jobs.results import Totals
-from larder.pipeline.delivery import choices, delivery_document
+from larder.pipeline.delivery_facts import choices, delivery_document
 from larder.pipeline.settings import load_settings
 
 MB, GB, TB = 10**6, 10**9, 10**12

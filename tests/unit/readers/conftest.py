@@ -2,13 +2,13 @@
 
 import pytest
 
-from larder.readers import workers
+from larder.readers import loader_workers
 
 
 @pytest.fixture
 def crew(monkeypatch):
     """Processes of a test alone; none has started."""
-    crew = workers.Crew()
-    monkeypatch.setattr(workers, "_crew", crew)
+    crew = loader_workers.LoaderWorkers()
+    monkeypatch.setattr(loader_workers, "_shared_workers", crew)
     yield crew
     crew.stop()

@@ -7,9 +7,9 @@ import pytest
 from image_files import saved
 from PIL import Image
 
-from larder.readers import images
+from larder.readers import image_decoding
 from larder.readers.augment import RandomResizedCrop
-from larder.readers.batches import Decoding, Draws, batch_of
+from larder.readers.batch_decoding import Decoding, Draws, batch_of
 from larder.samples.indexed import Sample
 from tests.support.errors import larder_error
 
@@ -26,7 +26,7 @@ def gradient(width, height):
 @pytest.mark.parametrize("decoder", ["simplejpeg", "pillow"])
 def test_a_file_and_its_array_give_the_same_piece(width, height, size, decoder, monkeypatch):
     if decoder == "pillow":
-        monkeypatch.setattr(images, "_simplejpeg", lambda: None)
+        monkeypatch.setattr(image_decoding, "_simplejpeg", lambda: None)
     image = gradient(width, height)
     crop = RandomResizedCrop(size)
     for seed in range(5):
@@ -44,8 +44,8 @@ def test_a_file_and_its_array_give_the_same_piece(width, height, size, decoder, 
 @pytest.mark.parametrize("decoder", ["simplejpeg", "pillow"])
 def test_a_jpeg_is_halved_as_often_as_its_piece_allows(size, height, decoder, monkeypatch):
     if decoder == "pillow":
-        monkeypatch.setattr(images, "_simplejpeg", lambda: None)
-    monkeypatch.setattr(images, "scaled", lambda pixels, *_: pixels)
+        monkeypatch.setattr(image_decoding, "_simplejpeg", lambda: None)
+    monkeypatch.setattr(image_decoding, "scaled", lambda pixels, *_: pixels)
     sample = {"jpg": saved(gradient(500, 375), "JPEG", quality=95)}
     made = RandomResizedCrop(size, scale=(1, 1))(sample, np.random.default_rng(0))
     assert made["image"].shape[0] == height

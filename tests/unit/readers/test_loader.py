@@ -12,9 +12,9 @@ import pytest
 
 import larder
 from larder.errors import ConfigError, DamageError, ObjectError
-from larder.readers.batches import Decoding
+from larder.readers.batch_decoding import Decoding
+from larder.readers.epoch_order import ChosenSamples
 from larder.readers.options import Shuffle
-from larder.readers.order import ChosenSamples
 from larder.readers.schedule import Schedule
 from tests.support.errors import larder_error
 from tests.support.numbered import NumberedSamples, loader_of, varied

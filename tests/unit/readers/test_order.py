@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from golden_identities import assert_golden
 
-from larder.readers.order import Full, Window, epoch_words
+from larder.readers.epoch_order import Full, Window, epoch_words
 
 
 def digest(numbers):

@@ -10,9 +10,9 @@ from image_files import saved
 from PIL import Image, ImageFile
 
 from larder.errors import ObjectError
-from larder.readers import batches, images
-from larder.readers.batches import Decoding, batch_of
-from larder.readers.images import decode_image
+from larder.readers import batch_decoding, image_decoding
+from larder.readers.batch_decoding import Decoding, batch_of
+from larder.readers.image_decoding import decode_image
 from larder.samples.indexed import Sample
 from tests.support.errors import larder_error
 
@@ -30,7 +30,7 @@ def encoded(image: Image.Image, format: str = "JPEG", **options: object) -> byte
 
 def use_decoder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "pillow":
-        monkeypatch.setattr(images, "_simplejpeg", lambda: None)
+        monkeypatch.setattr(image_decoding, "_simplejpeg", lambda: None)
 
 
 def sample(key: str, label: int | None = None, **parts: bytes) -> Sample:
@@ -193,7 +193,7 @@ def test_arrays_alike_become_one_array(limit, bad, other, monkeypatch):
             raise ObjectError("sample.undecodable", "it is bad", where=str(number))
         return np.full(3 if number in other else 2, number, np.int16)
 
-    monkeypatch.setattr(batches, "_ARRAY_BYTES", limit)
+    monkeypatch.setattr(batch_decoding, "_ARRAY_BYTES", limit)
     samples = [sample(f"{n}", n=f"{n}".encode()) for n in range(5)]
     decoding = Decoding(transforms={"n": made}, threads=3)
     values = decoding(batch_of(samples), lambda row, error: None)["n"]
@@ -265,7 +265,7 @@ def test_a_decoder_that_cannot_be_imported_is_not_the_fault_of_an_image(monkeypa
     (tmp_path / "simplejpeg.py").write_text("raise ImportError('libturbojpeg.so: not found')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "simplejpeg", raising=False)
-    images._simplejpeg.cache_clear()
+    image_decoding._simplejpeg.cache_clear()
     with larder_error("config.missing_package", "simplejpeg") as caught:
         Decoding(images=True)
     assert "libturbojpeg.so" in caught.value.message
@@ -282,8 +282,8 @@ def test_a_function_that_cannot_import_is_not_the_fault_of_a_sample():
 
 
 def test_processes_that_share_the_cores_decode_with_their_part_of_them(monkeypatch):
-    monkeypatch.setattr(batches, "_processes", 1)
-    monkeypatch.setattr(batches, "_cores", lambda: 6)
+    monkeypatch.setattr(batch_decoding, "_processes", 1)
+    monkeypatch.setattr(batch_decoding, "_cores", lambda: 6)
     threads = []
     barrier = threading.Barrier(3)
 
@@ -292,7 +292,7 @@ def test_processes_that_share_the_cores_decode_with_their_part_of_them(monkeypat
         threads.append(threading.get_ident())
         return value
 
-    batches.share_cores(2)
+    batch_decoding.share_cores(2)
     samples = [sample(f"{n}", txt=b"x") for n in range(30)]
     Decoding(transforms={"txt": transform})(batch_of(samples))
     assert len(set(threads)) == 3

@@ -12,7 +12,7 @@ from pipeline_lab import Lab, directory_lab, images, png, write
 import larder
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import FatalError, LarderError
-from larder.readers.cache import _merged
+from larder.readers.cache_reader import _merged
 from larder.store import open_store
 from larder.versions import layout
 from tests.support.checker import Published

@@ -8,8 +8,8 @@ import pytest
 
 from larder.errors import FatalError, ObjectError
 from larder.readers import loader as loaders
-from larder.readers import workers
-from larder.readers.batches import Decoding
+from larder.readers import loader_workers
+from larder.readers.batch_decoding import Decoding
 from tests.support.numbered import NumberedSamples, loader_of
 
 SHARDS = (400,)
@@ -87,7 +87,7 @@ class Epoch:
         self.number = 0
 
     def __call__(self, sample, rng):
-        return {"number": self.number, "loaders": len(workers._loaders)}
+        return {"number": self.number, "loaders": len(loader_workers._loaders)}
 
     def __setstate__(self, state):
         if state["number"] < 0:

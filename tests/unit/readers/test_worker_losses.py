@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from larder.readers import workers
-from larder.readers.batches import Decoding
+from larder.readers import loader_workers
+from larder.readers.batch_decoding import Decoding
 from tests.support.errors import larder_error
 from tests.support.numbered import NumberedSamples, loader_of
 
@@ -53,8 +53,8 @@ def test_an_interrupt_while_an_iteration_is_closed_is_none_of_later_ones(crew, m
     loader = made()
     batches = iter(loader)
     next(batches)
-    process, close = crew._workers[0]._process, workers.Process.close
-    function = getattr(workers.Process, where)
+    process, close = crew._workers[0]._process, loader_workers.Process.close
+    function = getattr(loader_workers.Process, where)
     interrupts = iter([KeyboardInterrupt])
 
     def interrupted(process, *arguments, **named):
@@ -62,7 +62,7 @@ def test_an_interrupt_while_an_iteration_is_closed_is_none_of_later_ones(crew, m
             raise error
         return function(process, *arguments, **named)
 
-    monkeypatch.setattr(workers.Process, where, interrupted)
+    monkeypatch.setattr(loader_workers.Process, where, interrupted)
     if where == "close":
         os.kill(process.process.pid, signal.SIGKILL)
         with pytest.raises(KeyboardInterrupt):

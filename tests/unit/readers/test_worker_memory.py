@@ -8,8 +8,8 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from larder.readers import workers
-from larder.readers.batches import Decoding
+from larder.readers import loader_workers
+from larder.readers.batch_decoding import Decoding
 from larder.readers.slots import SharedMemory, _lending
 from tests.support.errors import larder_error
 from tests.support.numbered import NumberedSamples, loader_of
@@ -41,7 +41,7 @@ def failing(value):
 
 def slots():
     gc.collect()
-    return [each._slots for each in workers.crew()._workers]
+    return [each._slots for each in loader_workers.shared_workers()._workers]
 
 
 def in_a_child(check):

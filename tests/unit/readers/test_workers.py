@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from larder.readers import loader as loaders
-from larder.readers import workers
-from larder.readers.batches import Decoding
+from larder.readers import loader_workers
+from larder.readers.batch_decoding import Decoding
 from larder.readers.launcher import ranks_of_machine
 from larder.readers.slots import SharedMemory, SlotWriter, read_value
 from tests.support.errors import larder_error
@@ -67,7 +67,7 @@ def test_other_errors_are_those_of_the_process():
 
 @pytest.mark.usefixtures("crew")
 def test_processes_go_on_with_the_next_epoch_until_the_loader_is_gone():
-    loader, lanes = made(), [each._lanes for each in workers.crew()._workers]
+    loader, lanes = made(), [each._lanes for each in loader_workers.shared_workers()._workers]
     before = [len(each) for each in lanes]
     keys(loader)
     assert [len(each) for each in lanes] == [each + 1 for each in before]
@@ -189,9 +189,9 @@ def test_processes_start_only_for_those_who_take_more_than_a_look(monkeypatch):
     decode = Decoding(columns=["key", "txt"])
     loader, expected = made(None, decode=decode), keys(made(0))
     for _, _ in zip(range(2), loader, strict=False):
-        assert not workers.crew().has(1)
+        assert not loader_workers.shared_workers().has(1)
     assert keys(loader) == expected
-    assert workers.crew().has(2)
+    assert loader_workers.shared_workers().has(2)
     assert keys(loader) != expected
 
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_names import split_key
 
-from larder.manifest.files import read_manifest
+from larder.manifest.manifest_files import read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.naming import bad_key_reason
-from larder.samples.order import SampleOrder, SplitCount
+from larder.samples.sample_order import SampleOrder, SplitCount
 from tests.support.errors import larder_error
 from tests.support.listings import etag_of, object_batches, ordered
 

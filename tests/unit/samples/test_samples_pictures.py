@@ -18,9 +18,9 @@ from larder.card.pictures import _thumbnail
 from larder.config.shape import ImageShape, Transform
 from larder.errors import ObjectError
 from larder.readers.augment import RandomResizedCrop
-from larder.readers.images import decode_image, decode_mask
-from larder.samples import images, pixels
-from larder.samples.images import form_of, loading_bytes, open_image
+from larder.readers.image_decoding import decode_image, decode_mask
+from larder.samples import image_parts, pixels
+from larder.samples.image_parts import form_of, loading_bytes, open_image
 from larder.shards.images.check import check_image
 from larder.shards.images.transform import encode_again
 from tests.support.errors import larder_error
@@ -220,7 +220,7 @@ def test_a_mode_without_an_array_is_refused():
     class Other:
         mode, size, format, info = "Q;9", (3, 2), "PNG", {}
 
-    with pytest.raises(images.BadImageError):
+    with pytest.raises(image_parts.BadImageError):
         form_of(Other())  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from larder.cache.fields import field_name
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples import statistics
-from larder.samples.images import is_image, role
+from larder.samples.image_parts import is_image, role
 from larder.samples.statistics import PartCount, SampleStatistics, SampleTally
 
 Samples = list[tuple[str, dict[str, int]]]

@@ -8,9 +8,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.manifest.files import write_manifest
+from larder.manifest.manifest_files import write_manifest
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
-from larder.samples.order import objects_of
+from larder.samples.sample_order import objects_of
 from larder.segments.mirror import copies_of
 
 PACKED = {"shard": "x", "offset": 0, "length": 1, "parts": []}

@@ -9,10 +9,10 @@ import pytest
 from google_crc32c import value as checksum
 
 from larder.errors import DamageError
-from larder.manifest.files import write_manifest
+from larder.manifest.manifest_files import write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.segments.receipt_check import ORDER_COLUMNS, receipt_problem
-from larder.segments.receipts import FinishedShard, Receipt
+from larder.segments.shard_receipts import FinishedShard, Receipt
 from larder.shards.formats import shard_format
 from larder.shards.model import ROWS, ShardPlan, WrittenFile
 

@@ -14,7 +14,8 @@ from larder.config.shape import FormatOptions
 from larder.disk import scratch
 from larder.errors import DamageError
 from larder.progress import NullProgress
-from larder.segments.receipts import (
+from larder.segments.segment_job import Job
+from larder.segments.shard_receipts import (
     FinishedShard,
     finished_shards,
     list_shards,
@@ -22,7 +23,6 @@ from larder.segments.receipts import (
     put_receipt,
     read_receipt,
 )
-from larder.segments.segment_job import Job
 from larder.shards.index_rows import IndexRows
 from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult, WrittenFile
 from larder.store import open_store

@@ -14,12 +14,12 @@ from required import at_push
 
 from larder.errors import RetryableError
 from larder.progress import Progress
-from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format
-from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.images.check import ImageRules
 from larder.shards.model import PlannedSample, ShardPlan, ShardResult, read_samples
 from larder.shards.reading.readahead import open_reads
+from larder.shards.shard_build import ShardBuild, build_shard
 from larder.store import Store, open_store
 from larder.store.base import Readable
 from tests.support.errors import larder_error

@@ -14,8 +14,8 @@ from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError
 from larder.shards.formats import parquet
 from larder.shards.formats.parquet import ParquetFormat
+from larder.shards.hashed_output import HashedOutput
 from larder.shards.model import Part, PlannedSample, ShardResult
-from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
 from larder.store import Store
 from tests.support.errors import larder_error

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from larder.errors import StoreError
-from larder.shards.output import HashedOutput
+from larder.shards.hashed_output import HashedOutput
 from larder.shards.reading.readahead import Reads, open_reads, read_ahead, suited_concurrency
 from larder.store import ObjectInfo, open_store
 from larder.store.base import Buffer

@@ -14,7 +14,7 @@ from larder.errors import ConfigError, DamageError
 from larder.manifest.sealed import StoredFile
 from larder.shards.formats import shard_format
 from larder.shards.formats.batches import MAX_BYTES, BatchWriter
-from larder.shards.formats.records import Records, RecordsIndex
+from larder.shards.formats.records import RecordsFormat, RecordsIndex
 from larder.shards.indexes import Split
 from larder.shards.model import ShardPlan, ShardResult
 from larder.store import Store
@@ -29,7 +29,7 @@ def write(
     batch = order_samples(store, contents)
     half = len(batch) // 2
     pieces = [batch.slice(0, half), batch.slice(half)]
-    layout = Records(FormatOptions()).survey(pieces, before)
+    layout = RecordsFormat(FormatOptions()).survey(pieces, before)
     format_ = shard_format("records", FormatOptions(layout=layout))
     shards = pack(batch, store, format_, planned(batch, format_, target_bytes))
     own = [

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from larder.errors import ObjectError, StoreError
-from larder.manifest.files import read_manifest
+from larder.manifest.manifest_files import read_manifest
 from larder.source.expand.archives import index_archive
 from larder.source.expand.containers import INDEX, Indexes
 from larder.store import Store, open_store

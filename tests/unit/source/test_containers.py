@@ -6,7 +6,7 @@ import pytest
 
 from larder.manifest.digest import format_crc32c
 from larder.manifest.extents import in_object, in_own
-from larder.manifest.files import read_manifest
+from larder.manifest.manifest_files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.source.expand.containers import INDEX, Indexes, container_name, objects_in
 from larder.store import Store, open_store

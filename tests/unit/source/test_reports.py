@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from larder.config.models.locations import Report
-from larder.source.reports import Reported, open_report
+from larder.source.reports import SourceReport, open_report
 from larder.store import open_store
 from larder.store.base import ObjectInfo
 from tests.support.errors import larder_error
@@ -26,11 +26,11 @@ ROWS: list[tuple[str, bool, bool, int | None, str, str]] = [
 EXPECTED = [("a b+c%/ü.jpg", 10_000_000_000, "e1-7", "GLACIER"), ("b.jpg", 2, "e2", "")]
 
 
-def opened(url: str, source: str = SOURCE) -> Reported:
+def opened(url: str, source: str = SOURCE) -> SourceReport:
     return open_report(Report(url=url), source, open_store)
 
 
-def objects(report: Reported, folder: Path) -> list[ObjectInfo]:
+def objects(report: SourceReport, folder: Path) -> list[ObjectInfo]:
     return [info for page in report.pages(folder) for info in page]
 
 

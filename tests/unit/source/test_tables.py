@@ -16,8 +16,8 @@ import pytest
 from pydantic import ValidationError
 
 from larder.config.models.joins import Annotations
-from larder.config.models.locations import Rows
-from larder.manifest.files import read_manifest
+from larder.config.models.locations import TableRows
+from larder.manifest.manifest_files import read_manifest
 from larder.source.expand import line_rows, table_rows
 from larder.source.expand.annotations import index_annotations
 from larder.source.expand.containers import INDEX, Indexes, objects_in
@@ -39,7 +39,7 @@ def read_table(
     store: Store, folder: Path, file: str, data: bytes, label: str | None = None, **options: Any
 ) -> dict[str, bytes | None]:
     """The parts of the rows of a table by name; None for a row that is refused."""
-    expansion = row_expansion(Rows.model_validate(options), (), label, store, Indexes(store))
+    expansion = row_expansion(TableRows.model_validate(options), (), label, store, Indexes(store))
     container = expansion.indexed(store.put(file, data), folder / "index", cast(Any, None))
     index = list(read_manifest(folder / "index", INDEX))
     found = {name: None for batch in index for name in batch.column("name").to_pylist()}
@@ -227,10 +227,10 @@ COMPRESSED = ("b.jsonl.gz", "b.ndjson.zst", "b.CSV.GZ", "b.tsv.xz", "b.txt.bz2",
 
 def test_compressed_tables_are_refused_by_name(store):
     """Other compressed files are objects."""
-    every = row_expansion(Rows(), (), None, store, Indexes(store))
+    every = row_expansion(TableRows(), (), None, store, Indexes(store))
     assert every.matches(pa.array([*COMPRESSED, "c.json.gz"])).tolist() == [True] * 6 + [False]
     assert all(map(every.refused, COMPRESSED))
-    lines = row_expansion(Rows(format="jsonl"), (), None, store, Indexes(store))
+    lines = row_expansion(TableRows(format="jsonl"), (), None, store, Indexes(store))
     assert lines.matches(pa.array(COMPRESSED)).tolist() == [True, True] + [False] * 4
 
 

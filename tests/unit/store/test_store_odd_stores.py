@@ -13,7 +13,7 @@ import pytest
 from scripted_s3 import Say, scripted_s3
 
 from larder.budgets import ByteBudget
-from larder.catalog.due import Policy, kept_versions
+from larder.catalog.due import KeepPolicy, kept_versions
 from larder.catalog.holdings import Holdings, Needed, Unit
 from larder.config.urls import Access
 from larder.copy.allowance import CopyLimits
@@ -123,7 +123,7 @@ def test_nothing_of_an_unknown_time_is_old():
         store_now_us(open_store("s3://bucket/p", endpoint=script.endpoint, retry=None))
     units = {"versions/a": Unit(document_us=UNKNOWN_US), "versions/b": Unit(document_us=5)}
     needed = Needed({}, frozenset(), False, {"a": (), "b": ()})
-    reasons = kept_versions(Holdings(units), needed, Policy(keep=0), 10)
+    reasons = kept_versions(Holdings(units), needed, KeepPolicy(keep=0), 10)
     assert (reasons["a"], reasons["b"]) == ("newest", "")
 
 

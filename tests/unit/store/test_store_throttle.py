@@ -2,7 +2,7 @@
 
 import pytest
 
-from larder.config.models.copying import CopyConfig
+from larder.config.models.copy_config import CopyConfig
 from larder.config.models.locations import Location
 from larder.store import open_location, throttle
 from larder.store.throttle import share_bandwidth

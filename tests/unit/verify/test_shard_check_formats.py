@@ -11,7 +11,7 @@ import pytest
 from larder.manifest.sealed import StoredFile
 from larder.segments.shard_index import ShardIndex
 from larder.shards.formats import FORMATS
-from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.formats.recordio import MAGIC
 from larder.shards.formats.webdataset import WebDataset
 from larder.store import Store, open_store

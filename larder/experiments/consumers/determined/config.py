@@ -31,7 +31,7 @@ from larder.experiments.consumers.determined.validate import (
     title_key,
     validate,
 )
-from larder.experiments.consumers.template import Conflicts, to_yaml
+from larder.experiments.consumers.template_conflicts import Conflicts, to_yaml
 from larder.experiments.delivery import (
     BY_LARDER,
     FIRST_WITH_LARDER,

@@ -10,7 +10,7 @@ from typing import Any
 
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import Binding, container_target, hides
-from larder.experiments.consumers.template import Conflicts, is_stale, overrides, section
+from larder.experiments.consumers.template_conflicts import Conflicts, is_stale, overrides, section
 
 _DEVICES = ("cpu", "cuda", "rocm")
 _CONTAINER = "determined-container"

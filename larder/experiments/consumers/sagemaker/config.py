@@ -22,8 +22,8 @@ from typing import Any
 from larder.config.models.cluster import Cluster
 from larder.config.patterns import expand_braces
 from larder.errors import ConfigError
-from larder.experiments.consumers.sagemaker.rules import check_request, downloaded_bytes
-from larder.experiments.consumers.template import Conflicts, is_stale, job_name, section
+from larder.experiments.consumers.sagemaker.request_rules import check_request, downloaded_bytes
+from larder.experiments.consumers.template_conflicts import Conflicts, is_stale, job_name, section
 from larder.experiments.delivery import (
     LOCATION,
     MAX_CHANNELS,
@@ -48,7 +48,7 @@ _SCRATCH_GIB = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _ChannelSource:
     """The objects of a channel: keys below the dataset's root, or a prefix, which ends in a slash.
 
     ``count`` is the number of objects, ``bytes`` their size. ``bytes`` is 0 if the size is not
@@ -81,7 +81,7 @@ def config_files(
     if delivery in _MODES:
         sources = list(_sources(delivered, contents, cluster))
         channels = [_channel(source, delivered, cluster, manifests) for source in sources]
-        index = _Source(CHANNEL, contents.index, len(contents.index))
+        index = _ChannelSource(CHANNEL, contents.index, len(contents.index))
         channels.append(_index_channel(index, delivered, manifests))
         objects = {source.channel: (source.count, source.bytes) for source in sources}
     else:
@@ -134,7 +134,7 @@ def _name(channel: Any) -> Any:
 
 def _sources(
     delivered: DeliveredVersion, contents: VersionContents, cluster: Cluster
-) -> Iterator[_Source]:
+) -> Iterator[_ChannelSource]:
     """Yield the sources of all splits with shards; refuse shards that a mode cannot read."""
     delivery, consumer = delivered.delivery.delivery, cluster.consumer
     for name, split in sorted(contents.splits.items()):
@@ -156,10 +156,10 @@ def _sources(
                 several = len(split.prefixes) > 1
                 count = sum(key.startswith(prefix) for key in keys) if several else split.shards
                 channel = name if number == 1 else f"{name}.{number}"
-                yield _Source(channel, (prefix,), count, 0 if several else split.bytes)
+                yield _ChannelSource(channel, (prefix,), count, 0 if several else split.bytes)
         else:
             keys = keys if records_only else tuple(_with_text(keys))
-            yield _Source(name, keys, split.shards, split.bytes)
+            yield _ChannelSource(name, keys, split.shards, split.bytes)
 
 
 _COMPACT = "run `larder compact`"
@@ -173,7 +173,10 @@ def _with_text(keys: Sequence[str]) -> Iterator[str]:
 
 
 def _channel(
-    source: _Source, delivered: DeliveredVersion, cluster: Cluster, manifests: list[ConfigFile]
+    source: _ChannelSource,
+    delivered: DeliveredVersion,
+    cluster: Cluster,
+    manifests: list[ConfigFile],
 ) -> dict[str, Any]:
     consumer, delivery = cluster.consumer, delivered.delivery.delivery
     s3: dict[str, Any]
@@ -198,7 +201,7 @@ def _channel(
 
 
 def _index_channel(
-    source: _Source, delivered: DeliveredVersion, manifests: list[ConfigFile]
+    source: _ChannelSource, delivered: DeliveredVersion, manifests: list[ConfigFile]
 ) -> dict[str, Any]:
     """Make the channel of the files that `larder.open` needs beside the shards."""
     s3 = _listed(source, "ManifestFile", delivered, manifests)
@@ -210,7 +213,7 @@ _REF = "shard-ref"
 
 
 def _listed(
-    source: _Source, kind: str, delivered: DeliveredVersion, manifests: list[ConfigFile]
+    source: _ChannelSource, kind: str, delivered: DeliveredVersion, manifests: list[ConfigFile]
 ) -> dict[str, Any]:
     """Add a manifest of the source, written below the version, and return its data source.
 
@@ -228,7 +231,7 @@ def _listed(
     return {"S3DataType": kind, "S3Uri": f"{delivered.root}{key}"}
 
 
-def _common_folder(source: _Source, delivered: DeliveredVersion) -> str:
+def _common_folder(source: _ChannelSource, delivered: DeliveredVersion) -> str:
     if source.channel == CHANNEL:
         return delivered.root.removesuffix(f"{delivered.dataset}/")
     common = posixpath.commonprefix(source.keys)  # of one shard, all of its key

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from larder.config.shape import Feature, FormatOptions
 from larder.errors import ConfigError, ObjectError
-from larder.samples.images import Role, role
+from larder.samples.image_parts import Role, role
 
 DEFAULT_FEATURES: Mapping[str, Feature] = {
     "image/class/label": Feature("label", "int64"),

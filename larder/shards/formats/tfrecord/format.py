@@ -22,12 +22,12 @@ from larder.errors import DamageError, Failure, ObjectError
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.samples.naming import LABEL_EXT
-from larder.shards.formats.base import ShardFormat, ShardWriter
+from larder.shards.formats.format_interface import ShardFormat, ShardWriter
 from larder.shards.formats.tfrecord.example import Skeletons, extensions
 from larder.shards.formats.tfrecord.features import MOST_TEXT_BYTES
+from larder.shards.hashed_output import HashedOutput
 from larder.shards.members import all_members
 from larder.shards.model import Part, PlannedSample, ShardPlan, label_bytes
-from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body, Contents
 from larder.shards.reading.large import stream
 from larder.shards.reading.ranges import PartReader

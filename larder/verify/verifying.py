@@ -1,0 +1,239 @@
+"""The composition of a verification: small files, then shards and caches in batches; and repair.
+
+Each repair comes before the steps that need its result: manifests name shards, and caches are made
+from shards. Documents stay as they are, damaged or not, because nothing else has their content. A
+verification without repair writes nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from larder.errors import ConfigError
+from larder.jobs.step_runner import Runner
+from larder.pipeline.settings import Settings
+from larder.verify.document_check import is_id
+from larder.verify.findings import DamagedError, Finding, Verified
+from larder.verify.reading import STAGE, merge_verified, verify_batch
+from larder.verify.replacing import STAGE as REPAIR
+from larder.verify.replacing import Repair
+from larder.verify.survey import inspect_version
+from larder.verify.verify_job import Inspected, VerifyBatch, VerifyJob, open_verified
+from larder.verify.verify_report import verify_document
+from larder.versions import layout
+from larder.versions.leases import Claim, claimed
+from larder.versions.tags import TAG
+
+_LARGE = ("shard", "index", "cache")
+_SHARDS = 16
+"""Maximum number of shards that a task makes again."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifySettings:
+    """The options of a verification; ``version`` is an ID or a tag.
+
+    ``sample_percent`` of the shards and cache files are read; None reads all. Without a ``seed``,
+    every verification chooses others.
+    """
+
+    settings: Settings
+    version: str = "latest"
+    sample_percent: float | None = None
+    seed: int | None = None
+    repair: bool = False
+
+    def job(self) -> VerifyJob:
+        """Return the job of a verification, with a seed."""
+        settings, percent = self.settings, self.sample_percent
+        if percent is not None and not 0 < percent <= 100:
+            message, hint = "expected a percentage above 0, up to 100", "5 is five percent"
+            raise ConfigError("config.invalid_value", message, where="sample", hint=hint)
+        if percent is not None and self.repair:
+            message = "a repair reads everything, as a file may have the content of any other"
+            hint = "leave it out, or verify without repair"
+            raise ConfigError("config.invalid_value", message, where="sample", hint=hint)
+        if self.seed is not None and self.seed < 0:
+            message, hint = "expected a whole number", "such as 7"
+            raise ConfigError("config.invalid_value", message, where="seed", hint=hint)
+        seed = secrets.randbelow(1 << 32) if self.seed is None else self.seed
+        return VerifyJob(
+            settings.dataset, settings.cluster, self.version, percent, seed, is_id(self.version)
+        )
+
+
+def verify(options: VerifySettings, runner: Runner) -> dict[str, Any]:
+    """Read a version again, compare it with its published state, and repair it if asked to.
+
+    Returns the JSON document; while a file is damaged, a `DamagedError` has the document. Refused:
+    ``version.missing``.
+    """
+    verification = _Verification(options.job(), runner)
+    verification.inspect()
+    if options.repair:
+        with claimed(open_verified(verification.job), Claim.of_run([])):
+            verification.repair_small()
+            verification.read()
+            verification.repair_large()
+            verification.end()
+    else:
+        verification.read()
+    findings, left = tuple(dict.fromkeys(verification.before)), verification.left
+    document = verify_document(
+        verification.job,
+        verification.inspected,
+        findings,
+        left,
+        verification.repairs,
+        verification.verified.read,
+        runner.times,
+    )
+    if left:
+        raise DamagedError(left[0], len(left) - 1, _hint(left, options.repair), document)
+    return document
+
+
+def _hint(left: Sequence[Finding], repair: bool) -> str:
+    if all(finding.role == "foreign" for finding in left):
+        return "Larder never deletes such files: move them elsewhere, or delete them yourself"
+    if left[0].role == "tag":
+        return "restore it; or, if it is `latest`, choose a version: --version ID --repair"
+    if repair:
+        return "what could not be repaired says why"
+    return "--repair makes again what is damaged, or says why it cannot"
+
+
+@dataclass
+class _Verification:
+    """A verification in progress.
+
+    ``small`` is from the last inspection, ``verified`` from the last reading. ``before`` has all
+    findings in order; ``repairs`` are by path.
+    """
+
+    job: VerifyJob
+    runner: Runner
+    inspected: Inspected = field(default_factory=lambda: Inspected(None, ""))
+    small: Sequence[Finding] = ()
+    before: list[Finding] = field(default_factory=list)
+    verified: Verified = field(default_factory=Verified)
+    repairs: dict[str, Repair] = field(default_factory=dict)
+
+    @property
+    def left(self) -> list[Finding]:
+        """Findings that are left; repaired manifests were inspected again."""
+        since = (*_LARGE, "tag")
+        return [
+            finding
+            for finding in dict.fromkeys([*self.small, *self.verified.findings])
+            if not (self._is_done(finding.path) and finding.role in since)
+        ]
+
+    def inspect(self) -> None:
+        """Inspect the version again."""
+        self.inspected, self.small = self.runner.run(inspect_version, self.job)
+        self.before += self.small
+        self.job = replace(self.job, version=self.inspected.id or self.job.version)
+
+    def repair_small(self) -> None:
+        """Repair manifests and inspect again, until a round repairs none.
+
+        A repaired manifest names files that only the next inspection can check.
+        """
+        from larder.verify.repair import repair_small
+
+        while due := self._due(self.small, ("manifest",)):
+            before = self._done()
+            with self._repairing(due):
+                self._note(self.runner.run(repair_small, self.job, self.inspected, due))
+            if self._done() == before:
+                break
+            self.inspect()
+
+    def read(self) -> None:
+        """Read shards and caches again."""
+        batches = self.inspected.batches
+        results: list[Verified] = []
+        if batches:
+            files, size_bytes = sum(one.files for one in batches), sum(one.bytes for one in batches)
+            self.runner.progress.start(STAGE, objects=files, bytes=size_bytes)
+            results = self.runner.map(verify_batch, self.job, batches)
+            self.runner.progress.finish(STAGE)
+        self.verified = merge_verified(results)
+        self.before += self.verified.findings
+
+    def repair_large(self) -> None:
+        """Repair shards, segment by segment, then caches."""
+        from larder.verify.repair import repair_large
+
+        damaged = self._due(self.verified.findings, _LARGE)
+        if not damaged:
+            return
+        due = [
+            one
+            for batch in self.inspected.batches
+            for one in batch.singles
+            if not set(damaged).isdisjoint(file.path for file in one.published)
+        ]
+        with self._repairing(damaged):
+            for group in _groups(due):
+                for repairs in self.runner.map(repair_large, self.job, group):
+                    self._note(repair for repair in repairs if repair.path in damaged)
+        if not self._done().isdisjoint(damaged):
+            self.inspect()
+
+    def end(self) -> None:
+        """Refuse to repair documents; set a lost tag, if the user has chosen a version."""
+        from larder.verify.repair import name_version, refusal
+
+        for path in {finding.path for finding in self.left if finding.role == "document"}:
+            self.repairs[path] = Repair(path, False, refusal(path, self.inspected.id))
+        key = layout.tag_key(TAG)
+        tags = {finding.path for finding in self.left if finding.role == "tag"}
+        others = [each for each in self.left if each.role != "foreign" and each.path != key]
+        for path in tags:
+            message = "nothing else says which version it named; restore it, or "
+            message += "choose one: --version ID --repair" if path == key else "delete it"
+            if path == key and self.job.by_id:
+                message = "repair, or move away, the rest first"
+            self.repairs[path] = Repair(path, False, message)
+        if key in tags and self.job.by_id and not others:
+            self.repairs[key] = self.runner.run(name_version, self.job)
+
+    def _due(self, findings: Iterable[Finding], roles: Sequence[str]) -> list[str]:
+        """Return the paths to repair, without paths whose earlier repair was no help."""
+        paths = dict.fromkeys(finding.path for finding in findings if finding.role in roles)
+        return [path for path in paths if not self._is_done(path)]
+
+    @contextmanager
+    def _repairing(self, paths: Sequence[str]) -> Iterator[None]:
+        self.runner.progress.start(REPAIR, objects=len(paths))
+        yield
+        self.runner.progress.finish(REPAIR)
+
+    def _note(self, repairs: Iterable[Repair]) -> None:
+        self.repairs |= {repair.path: repair for repair in repairs}
+
+    def _done(self) -> set[str]:
+        return {path for path, repair in self.repairs.items() if repair.done}
+
+    def _is_done(self, path: str) -> bool:
+        return path in self.repairs and self.repairs[path].done
+
+
+def _groups(batches: Iterable[VerifyBatch]) -> Iterator[list[VerifyBatch]]:
+    """Yield batches to repair at the same time: shards, segment by segment, then all caches."""
+    by_segment: dict[str, list[VerifyBatch]] = {}
+    for batch in batches:
+        by_segment.setdefault("" if batch.cache else batch.segment, []).append(batch)
+    caches = by_segment.pop("", [])
+    for group in by_segment.values():
+        shards = [shard for batch in group for shard in batch.shards]
+        starts = range(0, len(shards), _SHARDS)
+        yield [replace(group[0], shards=tuple(shards[at : at + _SHARDS])) for at in starts]
+    if caches:
+        yield caches
