@@ -59,7 +59,7 @@ def keep_freed_memory() -> None:
 
     glibc returns freed memory to the system, and each page costs a fault when it is used again.
     These faults take longer than reading from the page cache. After a process has freed a block of
-    at most 32 MiB, glibc keeps up to twice its size for each arena, unless the process has set the
-    limits itself, as Larder's commands do. See mallopt(3).
+    at most 32 MiB, glibc keeps up to twice its size at the end of each arena. Limits that are set,
+    as in Larder's commands, stay as they are. See mallopt(3).
     """
     np.empty(_FREED_BYTES, np.uint8)  # its pages are never touched
