@@ -242,32 +242,32 @@ class Codec:
         checksums.
         """
         memory, numbers, starts, stops = places
-        spans = self._same_spans(columns)
-        if spans is None:
+        fields = self._fixed_fields(columns)
+        if fields is None:
             for row, (number, record) in zip(rows.tolist(), places.records(), strict=True):
                 self._read(columns, check, record, number, row)
             return
-        length = spans[-1].end + _CHECKSUM.size
+        length = fields[-1].end + _CHECKSUM.size
         places.check(stops - starts != length, _ODD)
-        for span in spans:
-            if span.dims:
-                size = len(span.dims)
-                dims = gathered(memory, starts + (span.begin - size), size)
-                places.check((dims != np.frombuffer(span.dims, np.uint8)).any(axis=1), _ODD)
-            span.fill(rows, memory, starts)
+        for field in fields:
+            if field.dims:
+                size = len(field.dims)
+                dims = gathered(memory, starts + (field.begin - size), size)
+                places.check((dims != np.frombuffer(field.dims, np.uint8)).any(axis=1), _ODD)
+            field.fill(rows, memory, starts)
         if check:  # check the copies, not the file
-            checksums = gathered(memory, starts + spans[-1].end, _CHECKSUM.size)
+            checksums = gathered(memory, starts + fields[-1].end, _CHECKSUM.size)
             wanted = checksums.view(_CHECKSUM.format)[:, 0].tolist()
             for row, number, checksum in zip(rows.tolist(), numbers.tolist(), wanted, strict=True):
                 crc = self._place_crc ^ number
-                for span in spans:
-                    crc = _extend(_extend(crc, span.dims) if span.dims else crc, span.rows[row])
+                for field in fields:
+                    crc = _extend(_extend(crc, field.dims) if field.dims else crc, field.rows[row])
                 if crc != checksum:
                     raise damage(_DIFFERS, number)
 
-    def _same_spans(self, columns: Columns) -> list[_FixedField] | None:
+    def _fixed_fields(self, columns: Columns) -> list[_FixedField] | None:
         """Find the common places of fields; None if the places may differ between records."""
-        spans: list[_FixedField] = []
+        fields: list[_FixedField] = []
         end = 0
         for slot in self._slots:
             column = columns.get(slot.name)
@@ -278,8 +278,8 @@ class Codec:
             dims, rows = _open_dims(slot, column.shape[1:]), _rows(column)
             begin = end + len(dims)
             end = begin + rows.shape[1]
-            spans.append(_FixedField(dims, begin, end, rows))
-        return spans
+            fields.append(_FixedField(dims, begin, end, rows))
+        return fields
 
     def _read(self, columns: Columns, check: bool, record: Buffer, number: int, row: int) -> None:
         if check:

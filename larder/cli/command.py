@@ -121,9 +121,6 @@ class Command:
             operation = self.operation(**parameters)
             from larder.cli.display import Display
             from larder.jobs.step_runner import InlineRunner
-            from larder.store import import_stores
-
-            import_stores(*filter(None, (operation.storage, operation.source)))
 
         error: DamageError | RunError | None = None
         plan_only = getattr(namespace, "plan", False)

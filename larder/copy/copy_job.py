@@ -274,7 +274,7 @@ def end_copy(
     route: Route,
     job: CopyJob | None,
     report: BatchReport,
-    standing: EarlierCopies,
+    earlier: EarlierCopies,
     *,
     progress: Progress,
 ) -> CopyDocument:
@@ -287,24 +287,24 @@ def end_copy(
     root, place = route.open_root(), route.place
     receipts = find_receipts(root, place)
     with scratch() as folder:
-        counted = frozenset(standing.receipts)
+        counted = frozenset(earlier.receipts)
         new = [each for each in receipts if each not in counted]
         made = write_rows(Stream(OBJECTS, _latest(root, new, folder)), folder / "made.arrow")
         if not root.features.local_path:
             check_kept(root, place.objects, made.read())
         before = read_record(root, place)  # once the receipts that another run may delete are read
-        standing_rows = standing.copies.read() if standing.copies else iter(())
-        rows = _over(made.read(), standing_rows)
-        if before and before.source == place.origin and before != standing.record:
+        earlier_rows = earlier.copies.read() if earlier.copies else iter(())
+        rows = _over(made.read(), earlier_rows)
+        if before and before.source == place.origin and before != earlier.record:
             rows = _over(rows, record_rows(root, place, before))
-        replaced = [each.manifest for each in (*receipts, *standing.receipts)]
+        replaced = [each.manifest for each in (*receipts, *earlier.receipts)]
         replaced += [*report.lists, *([job.due] if job else []), *(before.files if before else [])]
         document = write_record(
             root,
             place,
             rows,
             folder,
-            failures=_gathered_failures(root, route, report.lists, standing.unlisted, folder),
+            failures=_gathered_failures(root, route, report.lists, earlier.unlisted, folder),
             replaced=replaced,
         )
     if job and root.features.place:  # in a bucket

@@ -122,7 +122,7 @@ class CopyPlan:
         )
 
     @property
-    def standing(self) -> EarlierCopies:
+    def earlier(self) -> EarlierCopies:
         return EarlierCopies(self.verified, self.record, self.receipts, self.unlisted_file)
 
     @property

@@ -90,7 +90,7 @@ def _execute(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
         job = begin(plan.route, plan.settings.runner.batch_bytes, plan.due)
         report, ahead = make_copies(job, runner)
     runner.progress.start("publish")
-    record: CopyDocument = runner.run(end_copy, plan.route, job, report, plan.standing)
+    record: CopyDocument = runner.run(end_copy, plan.route, job, report, plan.earlier)
     runner.progress.finish("publish")
     failed = merge_reports((report, plan.unlisted))
     if failed.failed:

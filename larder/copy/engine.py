@@ -3,8 +3,8 @@
 The way of an object::
 
     the stores are of one provider and server             the server copies it   `server_side`
-    larger than an upload part, the target has uploads    in parts               `parts`
-    anything else                                         through this machine   `copy`
+    larger than an upload part, the target has uploads    in parts               `large_object`
+    anything else                                         through this machine   `object`
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from larder.datalayer.function import digests
 from larder.datalayer.layer_cache import LayerCache
 from larder.datalayer.layer_files import LayerFiles
 from larder.datalayer.layer_schedule import LayerSchedule, OnceShuffled
-from larder.datalayer.returned_dataset import check_eager, source_of
+from larder.datalayer.returned_dataset import check_eager, function_result
 from larder.datalayer.stored import Caching, OnChange
 from larder.datalayer.trial import Trial, this_trial
 from larder.packages import require_module
@@ -176,7 +176,7 @@ def _decorator(
                 place,
                 place.store(),
                 digests(function, arguments, named),
-                lambda: source_of(function(*arguments, **named)),
+                lambda: function_result(function(*arguments, **named)),
                 on_change,
                 most_bytes,
                 most,

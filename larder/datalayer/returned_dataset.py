@@ -10,7 +10,7 @@ from larder.datalayer.elements import FunctionResult, leaves_of
 from larder.errors import ConfigError
 
 
-def source_of(result: Any) -> FunctionResult:
+def function_result(result: Any) -> FunctionResult:
     """Return a function's result as elements; raise ``config.invalid_value`` if unusable."""
     if result is None:
         raise _refused("it returned None")

@@ -137,13 +137,13 @@ class Caching:
         if "source" in self.function.keys() & {*changed}:
             self._check_same(cache, self.make())
 
-    def _check_same(self, cache: LayerCache, source: FunctionResult) -> None:
+    def _check_same(self, cache: LayerCache, result: FunctionResult) -> None:
         mine, theirs = (
             [(leaf.path, leaf.dtype, leaf.shape) for leaf in each.leaves]
-            for each in (source, cache)
+            for each in (result, cache)
         )
-        if source.kind != cache.kind or mine != theirs:
-            made, cached = _shown(source.leaves), _shown(cache.leaves)
+        if result.kind != cache.kind or mine != theirs:
+            made, cached = _shown(result.leaves), _shown(cache.leaves)
             message = f"the elements are {made}, but the cache has {cached}"
             raise FatalError("cache.schema", message, where=self._where, hint=BUILD_AGAIN)
 
@@ -159,9 +159,9 @@ class Caching:
             # Probe before the build: the probe also shows whether the storage can be written.
             is_bucket = not self.store.features.local_path
             conditions = probe_conditions(self.store) if is_bucket else KEPT
-            source = self.make()
+            result = self.make()
             with workshop(home) as bench:
-                cache = self._build(source, bench)
+                cache = self._build(result, bench)
                 if self.place.folder is None:
                     for number, file in enumerate(cache.files):
                         self.store.upload(file.name, bench / f"{number}.mdb")
@@ -179,19 +179,19 @@ class Caching:
                 with suppress(LarderError):
                     self.store.delete(file.name)
                 (home / file.name).unlink(missing_ok=True)
-            self._check_same(published, source)
+            self._check_same(published, result)
             return published, published.files == cache.files
 
-    def _build(self, source: FunctionResult, bench: Path) -> LayerCache:
+    def _build(self, result: FunctionResult, bench: Path) -> LayerCache:
         free_bytes = shutil.disk_usage(bench).free
         reserve_bytes = max(1, int(free_bytes * DISK_RESERVE))
-        check_room(bench, source.need_bytes + reserve_bytes)
-        self._make_room(source.need_bytes)
+        check_room(bench, result.need_bytes + reserve_bytes)
+        self._make_room(result.need_bytes)
         limit_bytes = free_bytes - reserve_bytes if self.max_bytes is None else self.max_bytes
-        encoder, schema = Encoder(source.leaves), schema_of(source.leaves)
+        encoder, schema = Encoder(result.leaves), schema_of(result.leaves)
         files: list[LayerFile] = []
         _LOG.info("building the cache %s", self.place.url)
-        for records in self._divided(source, encoder, schema, files):
+        for records in self._divided(result, encoder, schema, files):
             facts = build_file(
                 records,
                 schema,
@@ -208,7 +208,7 @@ class Caching:
             message = "the dataset has no elements"
             raise ConfigError("config.invalid_value", message, where=self.place.name)
         cache = LayerCache(
-            FORMAT, self.place.name, source.kind, self.function, encoder.leaves, tuple(files)
+            FORMAT, self.place.name, result.kind, self.function, encoder.leaves, tuple(files)
         )
         _LOG.info("built %s: %s", self.place.url, format_count(cache.records, "record"))
         return cache
@@ -223,17 +223,17 @@ class Caching:
             evict(self.place.copies, self.place.limit_bytes, size_bytes)
 
     def _divided(
-        self, source: FunctionResult, encoder: Encoder, schema: RecordSchema, files: list[LayerFile]
+        self, result: FunctionResult, encoder: Encoder, schema: RecordSchema, files: list[LayerFile]
     ) -> Iterator[Iterator[Buffer]]:
         """Yield the records of each file; the caller exhausts them before the next file.
 
         The caller appends each finished file to ``files``.
         """
-        values = map(encoder.rows if source.is_stacked else encoder.values, source.elements())
+        values = map(encoder.rows if result.is_stacked else encoder.values, result.elements())
         numbers = count()
         for number in count():
             codec = Codec(schema, file_place(self.place.name, number))
-            encode = codec.encode_rows if source.is_stacked else codec.encode_each
+            encode = codec.encode_rows if result.is_stacked else codec.encode_each
             most_bytes = self.file_bytes
             if self.place.folder is None and self.place.limit_bytes is not None:
                 # A file of this many bytes would be refused at its end: the limit leaves no more.

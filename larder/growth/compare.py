@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -152,8 +151,6 @@ _OUTDATED = """
 
 _REMOVED = "SELECT key FROM packed ANTI JOIN compared USING (key) ORDER BY key LIMIT {most}"
 _KEYS = pa.schema([COMPARED.field("key")])
-
-_Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,13 +232,13 @@ def aligned_all(
     streams: Sequence[Stream], by: Sequence[str]
 ) -> Iterator[tuple[pa.RecordBatch, ...]]:
     """Like `aligned`, for any number of streams; ``damage.manifest``: rows are out of order."""
-    sides = [_MergeInput(rows, by) for rows in streams]
+    inputs = [_MergeInput(rows, by) for rows in streams]
     while True:
-        ends = [end for end in (side.last() for side in sides) if end is not None]
+        ends = [end for end in (each.last() for each in inputs) if end is not None]
         if not ends:
             return
         bound = min(ends)
-        pieces = tuple(side.take(bound) for side in sides)
+        pieces = tuple(each.take(bound) for each in inputs)
         if not any(piece.num_rows for piece in pieces):
             message = "the rows of a list of objects are not in the order of their keys"
             hint = "restore the record of the copy, or delete it and run again"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,6 @@ __all__ = [
     "RetryStore",
     "Store",
     "Writer",
-    "import_stores",
     "local_path",
     "object_url",
     "open_location",
@@ -127,13 +125,6 @@ def open_store(
     if retry is _DEFAULT_POLICY:
         retry = replace(_DEFAULT_POLICY, deadline_seconds=access.give_up_seconds)
     return RetryStore(store, retry) if retry else store
-
-
-def import_stores(*places: Location) -> None:
-    """Import the modules that open stores at some locations, so that forked processes have them."""
-    for place in places:
-        module = {"s3": "s3", "gs": "gcs"}.get(parse_url(place.url).scheme, "local.store")
-        import_module(f"{__name__}.{module}")
 
 
 def open_location(

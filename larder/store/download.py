@@ -143,17 +143,17 @@ def _read_ranges(
                     answers.put((start, start, error))
 
     hasher, end = hashlib.sha256(), 0
-    crew: list[threading.Thread] = []
+    started: list[threading.Thread] = []
     try:
         for _ in range(threads):
-            crew.append(threading.Thread(target=work, name="larder-range", daemon=True))
-            crew[-1].start()
+            started.append(threading.Thread(target=work, name="larder-range", daemon=True))
+            started[-1].start()
         for start, end in _in_order(answers, -(-size_bytes // _RANGE_BYTES)):
             for data in file.read(start, end):
                 hasher.update(data)
     finally:
         interrupt.stop()
-        for thread in crew:
+        for thread in started:
             if thread.ident is not None:
                 thread.join()
     return end, hasher.hexdigest()

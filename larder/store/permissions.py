@@ -119,8 +119,6 @@ def _is_refusal(error: ObjectError | StoreError) -> bool:
 _ABANDONED_US = 86_400 * 10**6
 PROBE = b"written by Larder to find out whether it may; can be deleted\n"
 
-_SAMPLES = 3
-
 
 def sample_of(objects: Sequence[ObjectInfo]) -> list[ObjectInfo]:
     """Choose up to three objects with content: the first, the middle and the last."""

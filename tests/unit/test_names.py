@@ -1,6 +1,7 @@
 """One name for one thing: classes of `larder`, `tasks` and `flows`, and their modules."""
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -22,3 +23,14 @@ def test_few_modules_have_the_name_of_another():
     modules = [path for path in FILES if path.name != "__init__.py"]
     own = [path.name for path in modules if not any(map(path.relative_to(ROOT).match, PARALLEL))]
     assert len([name for name, times in Counter(own).items() if times > 1]) <= 12
+
+
+def test_packages_describe_the_modules_that_they_have():
+    for package in (path.parent for path in FILES if path.name == "__init__.py"):
+        described = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+        modules = {path.stem for path in package.iterdir()}
+        sources = "".join(path.read_text() for path in package.glob("*.py"))
+        names = re.findall(r"(?<!`)`(\w+)`(?!`)", described)
+        assert not [
+            name for name in names if name not in modules and f"def {name}(" not in sources
+        ], package

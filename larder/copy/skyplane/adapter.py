@@ -174,25 +174,25 @@ class _Run:
         """Run the transfer to its end, by force if necessary."""
         began = time.monotonic()
         process = self._start(self.request)
-        said = process.said
-        in_time = self._watch(process, timeout_seconds, said)
-        problem = said.error
+        events = process.events
+        in_time = self._watch(process, timeout_seconds, events)
+        problem = events.error
         if not in_time:
             problem = f"it took longer than copy.skyplane.timeout_seconds, {timeout_seconds:g}"
-        elif not (said.done or problem):
+        elif not (events.done or problem):
             problem = f"it ended with status {process.kill()}, without a word"
-        left = "" if said.ended else self._sweep(said)
+        left = "" if events.ended else self._sweep(events)
         took = format_seconds(time.monotonic() - began)
         if problem:
             message = f"Skyplane failed after {took}: {problem}"
         else:
-            message = f"Skyplane wrote {format_bytes(said.bytes)} in {took}"
+            message = f"Skyplane wrote {format_bytes(events.bytes)} in {took}"
         if problem or left:
             log = self._keep_only_the_log()
             message = "; ".join(filter(None, (message, left, f"its output is in {log}")))
         else:
             shutil.rmtree(self.home, ignore_errors=True)
-        return TransferResult(not problem, said.transferring, message)
+        return TransferResult(not problem, events.transferring, message)
 
     def _start(self, request: Mapping[str, Any]) -> _RunnerProcess:
         try:
@@ -210,11 +210,11 @@ class _Run:
         A late runner is asked to stop, and killed after a time of grace. Machines that were
         announced are ended even if the progress fails.
         """
-        said, shown, in_time = process.said, 0, True
+        events, shown, in_time = process.events, 0, True
         end = time.monotonic() + timeout_seconds
         try:
             while process.runs(_POLL_SECONDS):
-                written = said.bytes
+                written = events.bytes
                 self.progress.advance(STAGE, bytes=written - shown)
                 shown = written
                 now = time.monotonic()
@@ -223,7 +223,7 @@ class _Run:
                     process.ask_to_stop()
                 if now > end + _GRACE_SECONDS:
                     break
-            self.progress.advance(STAGE, bytes=said.bytes - shown)
+            self.progress.advance(STAGE, bytes=events.bytes - shown)
         except BaseException:
             process.kill()
             self._start(self._sweep_request(transfer, remove_home=True)).leave()
@@ -235,10 +235,10 @@ class _Run:
         """End the machines that a runner has left; if that failed, return which may still run."""
         process = self._start(self._sweep_request(transfer, remove_home=False))
         self._watch(process, _SWEEP_SECONDS, transfer)
-        if process.said.ended or not transfer.regions:
+        if process.events.ended or not transfer.regions:
             return ""
         return (
-            f"ending its machines failed ({process.said.error or 'without a word'}): look in "
+            f"ending its machines failed ({process.events.error or 'without a word'}): look in "
             f"{', '.join(transfer.regions)} for machines with the tag skyplaneclientid "
             f"{self.request['client']}, which otherwise switch themselves off within 15 minutes"
         )
@@ -267,7 +267,7 @@ class _RunnerProcess:
         request: Mapping[str, Any],
         environment: Mapping[str, str],
     ) -> None:
-        self.said = _RunnerEvents()
+        self.events = _RunnerEvents()
         with open(home / "log", "ab") as log:
             os.chmod(log.name, 0o600)
             # -I: the folder of the program must not be a place to import from.
@@ -292,7 +292,7 @@ class _RunnerProcess:
         with suppress(OSError, ValueError), self._process.stdout as stdout:
             while line := stdout.readline(_LONGEST_LINE):
                 with suppress(KeyError, TypeError, ValueError):
-                    self.said.note(json.loads(line))
+                    self.events.note(json.loads(line))
 
     def runs(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for the end of the output; return whether it is still open."""

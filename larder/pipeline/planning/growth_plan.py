@@ -109,7 +109,6 @@ def weaker_segments(previous: Previous | None, dataset: Dataset) -> tuple[str, .
 
 def plan_growth(
     state: SourceState,
-    root: Store,
     previous: Previous | None,
     order: SampleOrder,
     folder: Path,

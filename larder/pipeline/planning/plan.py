@@ -157,7 +157,7 @@ def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
     root = storage_of(dataset, cluster)
     previous = find_previous(state, root)
     sample_order = _order(state, previous, folder)
-    growth = plan_growth(state, root, previous, sample_order, folder, progress)
+    growth = plan_growth(state, previous, sample_order, folder, progress)
     new, shard_plan = plan_segment(state, root, growth, sample_order.classes, folder)
     version = _version_id(dataset, new, growth, sample_order.classes)
     published = (new is None or new.complete) and read_version(root, version) is not None
