@@ -35,7 +35,7 @@ def test_a_version_is_gone_back_to_kept_and_deleted(small):
     (lease,) = larder(small, "lease", "files", first, "--for", "bob")["leases"]
     clean = ("clean", "files", "--keep", "1", "--grace", "0h")
     kept = larder(small, *clean, "--plan")["kept"]
-    assert kept == {second: "tag latest", first: f"lease {lease['name']}"}
+    assert kept == {second: "tag latest", first: f"lease {lease['name']}; 30 days left"}
     larder(small, "lease", "files", "--drop", lease["name"])
     storage = str(small.storage)
     lines = small.run(*clean[:-2], "--storage", storage, "--plan", python=LARDER).out.splitlines()
