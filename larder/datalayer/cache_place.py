@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from larder.cache.cache_download import cache_directory
+from larder.cache.file import cache_directory
 from larder.config.urls import parse_url
 from larder.datalayer.copies import limit_of
 from larder.datalayer.trial import SECTION, storage_section

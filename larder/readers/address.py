@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from larder.cache.cache_download import cache_directory
+from larder.cache.file import cache_directory
 from larder.config.urls import check_url
 from larder.errors import ConfigError, DamageError
 from larder.readers.access import DatasetAccess

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from larder.cache.cache_download import cache_directory
+from larder.cache.file import cache_directory
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
 from larder.errors import (

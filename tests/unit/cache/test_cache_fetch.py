@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from larder.cache.cache_download import VARIABLE, cache_directory, fetch_file
 from larder.cache.cache_file_build import build_file
 from larder.cache.cache_record import CacheFileFacts, Codec
-from larder.cache.file import open_file
+from larder.cache.file import VARIABLE, cache_directory, fetch_file, open_file
 from larder.cache.schema import Field, RecordSchema
 from larder.store.local.store import LocalStore
 from tests.support.errors import larder_error
