@@ -32,9 +32,8 @@ from larder.pipeline.preparing import record_run
 from larder.segments import cache_step, index_step, shard
 from larder.store.throttle import share_bandwidth
 from larder.verify import reading, repair, survey
-from tasks.artifacts import card_note, config_note, plan_table
+from tasks.artifacts import card_note, config_note, plan_table, recorded
 from tasks.elsewhere import RemoteResult, reported_later
-from tasks.events import recorded
 from tasks.run_progress import current_crew, current_progress
 
 STOPPED = "run.interrupted"

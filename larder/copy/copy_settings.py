@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from larder.config.config_document import Document, KeyPath, Position
-from larder.config.located import located
+from larder.config.load import located
 from larder.config.models.copy_config import CopyConfig, RunnerConfig
 from larder.config.models.field_types import Model, RuleError
 from larder.config.models.locations import Location, Source

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from larder.config.load import load_cluster, load_dataset, load_template
-from larder.config.located import located, with_fields
+from larder.config.load import load_cluster, load_dataset, load_template, located, with_fields
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
 from larder.config.urls import directory
