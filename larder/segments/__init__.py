@@ -2,9 +2,9 @@
 
 ::
 
-    pack -> segment_job -> mirror -> shard, receipts, reader_indexes -> index -> cache
+    pack -> segment_job -> mirror -> shard, reader_indexes -> index_step -> cache_step
 
-`repacking` makes one shard again, for a repair. `contents` lists the files of a version,
+`repacking` makes one shard again, for a repair. `named_files` lists the files of a version,
 `derived_files` makes the files that follow from these, and `completeness` checks that all of them
 exist.
 """

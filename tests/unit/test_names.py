@@ -1,6 +1,7 @@
 """One name for one thing: classes of `larder`, `tasks` and `flows`, and their modules."""
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -22,3 +23,11 @@ def test_few_modules_have_the_name_of_another():
     modules = [path for path in FILES if path.name != "__init__.py"]
     own = [path.name for path in modules if not any(map(path.relative_to(ROOT).match, PARALLEL))]
     assert len([name for name, times in Counter(own).items() if times > 1]) <= 12
+
+
+def test_the_face_of_a_folder_names_only_what_is_in_it():
+    for face in (path for path in FILES if path.name == "__init__.py"):
+        folder = {path.stem: path for path in face.parent.iterdir()}
+        code = "".join(path.read_text() for path in folder.values() if path.suffix == ".py")
+        named = re.findall(r"`([a-z_]+)`", ast.get_docstring(ast.parse(face.read_text())) or "")
+        assert not [name for name in named if name not in folder and f"def {name}(" not in code]
