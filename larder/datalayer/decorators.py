@@ -31,10 +31,10 @@ from larder.datalayer.function import digests
 from larder.datalayer.layer_cache import LayerCache
 from larder.datalayer.layer_files import LayerFiles
 from larder.datalayer.stored import Caching, OnChange
-from larder.datalayer.trial import Trial, this_trial
 from larder.errors import ConfigError
 from larder.packages import require_module
 from larder.readers.cache_reader import CacheReader
+from larder.readers.determined import Trial, this_trial
 from larder.readers.epoch_order import ChosenSamples
 from larder.readers.launcher import Rank, rank_of
 from larder.readers.loader import Loader
