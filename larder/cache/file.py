@@ -293,15 +293,6 @@ def _bytes_at(address: int, size_bytes: int) -> memoryview:
     return np.asarray(SimpleNamespace(__array_interface__=place)).data
 
 
-VARIABLE = "LARDER_CACHE_DIR"
-"""Environment variable that names the directory of downloaded cache files."""
-
-
-def cache_directory(given: str | Path | None = None) -> Path:
-    """Return the download directory: ``given``, ``$LARDER_CACHE_DIR`` or ``~/.cache/larder``."""
-    return Path(given or os.environ.get(VARIABLE) or "~/.cache/larder").expanduser()
-
-
 def fetch_file(store: Store, key: str, facts: CacheFileFacts, directory: Path) -> Path:
     """Return the local path of a cache file; download it unless the store is a directory.
 

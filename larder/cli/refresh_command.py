@@ -23,7 +23,8 @@ def _add_datasets(parser: Parser) -> None:
 
 
 def _operation(datasets: Sequence[str], **flags: Any) -> Operation:
-    from larder.config.load import load_cluster, located, names
+    from larder.config.load import load_cluster, names
+    from larder.config.models.locations import located
     from larder.config.urls import directory
     from larder.jobs.step_runner import runner_batches
     from larder.pipeline.refreshing import refresh, refresh_lines

@@ -2,8 +2,7 @@
 
 The steps are: YAML with line numbers, ``${VARIABLE}``, --set, the model. Every mistake is a
 `ConfigError` that names the file, the line and the dotted key. Local paths in the files
-are relative to the current directory (`larder.config.urls.resolve_url`); `located` makes them
-absolute.
+are relative to the current directory (`larder.config.urls.resolve_url`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -21,13 +20,12 @@ from larder.config.config_document import Document, KeyPath, expand
 from larder.config.messages import FileModel, refusals
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
-from larder.config.models.field_types import Model
-from larder.config.models.locations import Location
+from larder.config.models.field_types import with_fields
 from larder.config.patterns import glob_regex, with_sample_key
 from larder.config.set_arguments import CLUSTER, Setting, apply, parse_settings
 from larder.config.template_text import read_template
 from larder.config.text import file_text, read
-from larder.config.urls import environment_endpoint, resolve_url, shown
+from larder.config.urls import shown
 from larder.errors import ConfigError, ProblemsError
 from larder.units import suggest
 
@@ -204,39 +202,3 @@ def _load(
     if problems:
         raise ProblemsError(problems)
     return model
-
-
-M = TypeVar("M", bound=Model)
-L = TypeVar("L", bound=Location)
-
-
-def located(location: L, environ: Mapping[str, str], key: str) -> L:
-    """Make a path absolute; give a bucket the endpoint that the environment chooses.
-
-    So two names of a server are recognised as equal, and a server other than the provider's is not
-    priced like the provider's own.
-    """
-    url = _absolute(location.url, key)
-    report = getattr(location, "inventory", None)
-    if report is not None:
-        absolute = _absolute(report.url, key.replace("url", "inventory.url"))
-        location = with_fields(location, inventory=with_fields(report, url=absolute))
-    access = location.access
-    endpoint = ""
-    if not (access.endpoint or access.profile):
-        endpoint = environment_endpoint(location.provider, environ)
-    changes = {"endpoint": endpoint} if endpoint else {}
-    return with_fields(location, url=url, **changes)
-
-
-def _absolute(url: str, key: str) -> str:
-    try:
-        return resolve_url(url, Path.cwd())
-    except ConfigError as error:
-        raise ConfigError(error.code, error.message, where=key, hint=error.hint) from None
-
-
-def with_fields(model: M, **changes: Any) -> M:
-    """Copy a model with other values, which are validated like the values of a file."""
-    fields = {name: getattr(model, name) for name in type(model).model_fields}
-    return type(model).model_validate(fields | changes)

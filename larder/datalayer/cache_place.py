@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from larder.cache.file import cache_directory
 from larder.config.urls import parse_url
 from larder.datalayer.copies import limit_of
 from larder.disk import is_on_network
@@ -23,6 +22,7 @@ from larder.readers.determined import SECTION, storage_section
 from larder.readers.schedule import choice, invalid
 from larder.store import open_store
 from larder.store.base import Store
+from larder.store.download import cache_directory
 from larder.units import suggest
 
 VARIABLE: Final = "LARDER_CACHE"

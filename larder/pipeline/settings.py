@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from larder.config.load import load_cluster, load_dataset, load_template, located, with_fields
+from larder.config.load import load_cluster, load_dataset, load_template
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
+from larder.config.models.field_types import with_fields
+from larder.config.models.locations import located
 from larder.config.urls import directory
 from larder.errors import ConfigError, ProblemsError
 from larder.experiments.consumers.registry import consumer_of
