@@ -47,11 +47,11 @@ sys.exit(main())
 
 
 NOT_NEEDED = {
-    "copy.run": "ruamel pycurl larder.config.models.dataset larder.copy.skyplane.adapter",
+    "copy.copying": "ruamel pycurl larder.config.models.dataset larder.copy.skyplane.adapter",
     "catalog.history": "numpy pyarrow pycurl larder.pipeline",
-    "catalog.contents": "numpy pyarrow pycurl larder.pipeline",
-    "pipeline.emit": "pyarrow pathspec pycurl",
-    "verify.run": "pathspec PIL larder.copy.copy_plan larder.verify.repair",
+    "catalog.show": "numpy pyarrow pycurl larder.pipeline",
+    "pipeline.configs": "pyarrow pathspec pycurl",
+    "verify.verifying": "pathspec PIL larder.copy.copy_plan larder.verify.repair",
     "card.draw": "pyarrow larder.pipeline.preparing",
 }
 """By the modules of copy, ls, show, emit, verify and card: what they start without."""
