@@ -1,4 +1,4 @@
-"""Artifacts of runs in Prefect's UI for people: tables, notes and progress.
+"""Artifacts of runs in Prefect's UI for people, and events for automations.
 
 Prefect lists all artifacts of a name together: names tell teams, datasets and storages apart.
 """
@@ -22,18 +22,21 @@ from prefect.artifacts import (
     create_table_artifact,
     update_progress_artifact,
 )
+from prefect.events import emit_event
 
 from larder.card.draw import Drawn
 from larder.catalog.history import list_versions, version_rows
 from larder.catalog.stored_dataset import StoredDataset
 from larder.cli.display import amounts, fraction
 from larder.errors import LarderError, printable
-from larder.experiments.config_files import Written
+from larder.growth.compare import Changes
+from larder.pipeline.configs import Written
 from larder.pipeline.planning.plan import Plan
 from larder.pipeline.planning.plan_report import plan_document, plan_rows
 from larder.pipeline.settings import Settings
 from larder.progress import Stage, StageTimes
 from larder.units import format_count
+from larder.versions.runs import RunRecord
 from tasks.run_progress import set_within
 
 PROGRESS_INTERVAL_SECONDS = 5.0
@@ -183,3 +186,29 @@ class _StageArtifacts:
 def _percent(stage: Stage) -> float:
     """0 while the total is unknown."""
     return 100.0 if stage.ended is not None else round(100 * (fraction(stage) or 0.0), 1)
+
+
+PUBLISHED = "larder.version.published"
+GROWN = "larder.dataset.grown"
+GROWN_PERCENT = 20
+"""A dataset whose number of samples grows by more than this has grown."""
+
+
+def recorded(result: tuple[Settings, RunRecord]) -> None:
+    """Emit the events of a run, if it has published a version, and make the table of versions."""
+    settings, record = result
+    if record.published:
+        _emit(record)
+    versions_table(settings)
+
+
+def _emit(record: RunRecord) -> None:
+    growth_percent = Changes(**record.changes).growth_percent
+    resource = {
+        "prefect.resource.id": f"larder.dataset.{record.dataset}",
+        "prefect.resource.name": record.dataset,
+        "larder.version": record.version,
+    }
+    payload = {"changes": dict(record.changes), "growth_percent": round(growth_percent, 1)}
+    for event in (PUBLISHED, *([GROWN] if growth_percent > GROWN_PERCENT else [])):
+        emit_event(event, resource, payload=payload)

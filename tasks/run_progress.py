@@ -1,22 +1,26 @@
 """Progress, stopping and shared processes of the tasks of a flow run.
 
 These are not parameters of tasks, because parameters are shown, hashed and possibly sent elsewhere.
-Prefect's thread task runner passes context variables on; see `tasks.elsewhere` for other runners.
+Prefect's thread task runner passes context variables on. A batch in a process of Dask or Ray, which
+may be on another machine, returns its progress with its result, and does not report it before; it
+learns from Prefect's server that its flow run has ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
 from threading import Event, Thread
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from prefect import get_client
+from prefect.context import FlowRunContext
 
 from larder.jobs.crew import Crew
-from larder.progress import CancellableProgress, NullProgress, Progress
+from larder.progress import CancellableProgress, NullProgress, Progress, StageTimes
 
 POLL_SECONDS = 2.0
 
@@ -114,3 +118,26 @@ def stopped_for(
         yield
     finally:
         ended.set()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteResult:
+    """The result of a batch, and the work of each stage, as in `StageTimes.stages`."""
+
+    result: Any
+    stages: Mapping[str, Mapping[str, Any]]
+
+
+@contextmanager
+def reported_later() -> Iterator[StageTimes]:
+    """Collect the progress of a ``with`` block, and stop it once its flow run has ended."""
+    context = FlowRunContext.get()
+    assert context is not None, "a batch belongs to a flow run"
+    assert context.flow_run is not None, "it has begun"
+    times = StageTimes()
+    with (
+        listening(times),
+        stoppable() as stop,
+        stopped_for(run_ended(context.flow_run.id), stop),
+    ):
+        yield times

@@ -32,10 +32,8 @@ from larder.pipeline.preparing import record_run
 from larder.segments import cache_step, index_step, shard
 from larder.store.throttle import share_bandwidth
 from larder.verify import reading, repair, survey
-from tasks.artifacts import card_note, config_note, plan_table
-from tasks.elsewhere import RemoteResult, reported_later
-from tasks.events import recorded
-from tasks.run_progress import current_crew, current_progress
+from tasks.artifacts import card_note, config_note, plan_table, recorded
+from tasks.run_progress import RemoteResult, current_crew, current_progress, reported_later
 
 STOPPED = "run.interrupted"
 """The code of the error that a step raises when it is asked to stop."""
@@ -105,8 +103,8 @@ STEPS = (
 def task_of(step: Step, *, elsewhere: bool = False) -> Task[Any, Any]:
     """Make the task of a step, with the parameters of its function, except the progress.
 
-    The result of a task that runs ``elsewhere`` is a `tasks.elsewhere.RemoteResult`; ``shares`` is
-    the number of such tasks at a time.
+    The result of a task that runs ``elsewhere`` is a `tasks.run_progress.RemoteResult`; ``shares``
+    is the number of such tasks at a time.
 
     A batch with failed objects is a failed task run. If the step is asked to stop, Prefect shows
     its run as Cancelled, and as Superseded if another run supersedes it; the result of either state

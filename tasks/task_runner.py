@@ -1,4 +1,4 @@
-"""Runs the steps of a job as task runs: one for each batch."""
+"""Runs the steps of a job as task runs: one for each batch, here or on Dask or Ray."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from prefect.states import Completed
 from prefect.task_runners import TaskRunner as PoolOfTasks
 from prefect.utilities.annotations import quote
 
-from larder.errors import FatalError
+from larder.config.models.locations import Location
+from larder.errors import FatalError, NotFoundError
 from larder.jobs.crew import Crew
 from larder.jobs.results import RunError, stops_others
 from larder.progress import Progress, TimedProgress
-from tasks.elsewhere import RemoteResult
-from tasks.run_progress import POLL_SECONDS, current_progress, stoppable, working_with
+from larder.store import open_location
+from tasks.run_progress import POLL_SECONDS, RemoteResult, current_progress, stoppable, working_with
 from tasks.steps import ELSEWHERE, TASKS
 
 _CLUSTERS = ("distributed", "ray")
@@ -206,3 +207,15 @@ def _outcome(future: PrefectFuture[Any]) -> Any:
             raise
         message = f"a batch was lost with its worker: {error}"
         raise FatalError("run.failed", message, hint="run again to continue") from error
+
+
+def first_object(storage: Location) -> tuple[str, int]:
+    """Return the key and the size of an object in a storage that is not empty."""
+    first = next(page[0] for page in open_location(storage).list() if page)
+    return first.key, first.size_bytes
+
+
+def see_object(storage: Location, key: str, size_bytes: int) -> None:
+    """Raise `NotFoundError` if this machine sees no object of this key and size in a storage."""
+    if open_location(storage).head(key).size_bytes != size_bytes:
+        raise NotFoundError("object.missing", "another object has its key", where=key)

@@ -23,8 +23,7 @@ from flows.runs.configure import CONNECT_SECONDS, runner_refusal
 from larder.budgets import batches_at_once
 from larder.cli.command import Operation
 from larder.config.models.locations import Location
-from tasks.elsewhere import first_object, see_object
-from tasks.task_runner import BatchExecutor
+from tasks.task_runner import BatchExecutor, first_object, see_object
 
 RAY_ATTEMPTS = 3
 

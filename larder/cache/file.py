@@ -1,4 +1,4 @@
-"""Read one cache file: records by number, one or a batch at a time.
+"""Read one cache file, downloaded from a bucket first: records by number, one or a batch at a time.
 
 LMDB refuses to open a file twice in a process, under any name. So the readers of a file share one
 `_SharedFile`, with one read transaction for all threads: the transaction locks nothing, and no
@@ -37,6 +37,9 @@ from larder.cache.schema import RecordSchema, check_room
 from larder.disk import disk_errors, limit_error, open_regular, open_shared, sha256_file
 from larder.errors import DamageError, FatalError
 from larder.forking import leave_to_parent
+from larder.store import local_path
+from larder.store.base import Store
+from larder.store.download import download_once
 
 _LOCK = threading.RLock()  # a reader may be collected while another is opened
 _OPEN: dict[tuple[int, int], _SharedFile] = {}
@@ -288,3 +291,17 @@ def _bytes_at(address: int, size_bytes: int) -> memoryview:
     """View memory from an address on; the view does not keep the memory alive."""
     place = {"data": (address, True), "shape": (size_bytes,), "typestr": "|u1", "version": 3}
     return np.asarray(SimpleNamespace(__array_interface__=place)).data
+
+
+def fetch_file(store: Store, key: str, facts: CacheFileFacts, directory: Path) -> Path:
+    """Return the local path of a cache file; download it unless the store is a directory.
+
+    A downloaded file is named by its sha256 and appears after its verification, so no version
+    downloads it again. Processes on the machine that need the same file wait for the downloading
+    process.
+    """
+    if store.features.local_path:
+        return local_path(store, key)
+    path = directory / f"{facts.sha256}.mdb"
+    download_once(store, key, path, facts.bytes, facts.sha256)
+    return path

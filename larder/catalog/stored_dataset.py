@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from larder.config.load import load_cluster, load_dataset, names
-from larder.config.located import located, with_fields
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
+from larder.config.models.field_types import with_fields
+from larder.config.models.locations import located
 from larder.config.urls import check_url, directory
 from larder.errors import ConfigError
 from larder.names import NAME

@@ -208,7 +208,7 @@ def _card(version: str, **flags: Any) -> Answer:
 
 
 def _emit(version: str, *, force: bool, **flags: Any) -> Answer:
-    from larder.pipeline.emit import emit, emit_lines
+    from larder.pipeline.configs import emit, emit_lines
     from larder.pipeline.settings import load_settings
 
     dataset, version = _split(version)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from larder.cli.arguments import add_dataset, add_output, add_plan
 from larder.cli.command import Command, Operation
+
+if TYPE_CHECKING:
+    from larder.jobs.step_runner import Execute, Runner, Start
+    from larder.pipeline.settings import Settings
 
 _PREPARE = """\
 Prepare a dataset: list its source, copy what is missing to the storage, write shards, build the
@@ -26,7 +30,6 @@ def _operation(**flags: Any) -> Operation:
 
     loaded = load_settings(**flags)
     # Only now, so that invalid input is refused before slow imports.
-    from larder.card.prepare_with_card import prepare_with_card
     from larder.pipeline.planning.plan_report import plan_lines
     from larder.pipeline.run_report import run_lines
 
@@ -34,6 +37,34 @@ def _operation(**flags: Any) -> Operation:
     of_cluster, source = loaded.cluster, loaded.dataset.source
     batches = of_cluster.runner, of_cluster.storage, of_cluster.copy_.memory, source
     return Operation(loaded.batches_at_once, compose, run_lines, plan_lines, *batches)
+
+
+def prepare_with_card(
+    settings: Settings, runner: Runner, *, plan_only: bool = False, start: Start | None = None
+) -> dict[str, Any]:
+    """Prepare a dataset, and draw the card of the version if one was built."""
+    from larder.pipeline.preparing import prepare
+
+    def start_with_card(execute: Execute) -> dict[str, Any]:
+        def with_card(runner: Runner) -> dict[str, Any]:
+            return _with_card(settings, execute(runner), runner)
+
+        return start(with_card) if start else with_card(runner)
+
+    return prepare(settings, runner, plan_only=plan_only, start=start_with_card)
+
+
+def _with_card(settings: Settings, document: dict[str, Any], runner: Runner) -> dict[str, Any]:
+    if document["status"] != "built":
+        return document
+    from larder.card.draw import Drawn, draw_card  # a fortieth of the time of an unchanged run
+
+    drawn: Drawn = runner.run(draw_card, settings, document["version"])
+    document |= {"seconds": round(runner.times.seconds(), 3), "stages": runner.times.stages()}
+    if drawn.warning:
+        document["warnings"].append({"code": "card", "message": drawn.warning})
+        return document
+    return {**document, "card": drawn.url}
 
 
 PREPARE = Command("prepare", _PREPARE, _ARGUMENTS, _operation)

@@ -9,6 +9,7 @@ from typing import Any
 
 from larder.cli.arguments import Parser, add_cluster
 from larder.cli.command import Command, Operation
+from larder.cli.prepare_command import prepare_with_card
 
 _DESCRIPTION = """\
 List the sources of datasets, and prepare those that have changed, one after the other. A dataset
@@ -22,9 +23,8 @@ def _add_datasets(parser: Parser) -> None:
 
 
 def _operation(datasets: Sequence[str], **flags: Any) -> Operation:
-    from larder.card.prepare_with_card import prepare_with_card
     from larder.config.load import load_cluster, names
-    from larder.config.located import located
+    from larder.config.models.locations import located
     from larder.config.urls import directory
     from larder.jobs.step_runner import runner_batches
     from larder.pipeline.refreshing import refresh, refresh_lines

@@ -17,10 +17,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from larder.config.config_document import Document, KeyPath, expand
-from larder.config.located import with_fields
 from larder.config.messages import FileModel, refusals
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
+from larder.config.models.field_types import with_fields
 from larder.config.patterns import glob_regex, with_sample_key
 from larder.config.set_arguments import CLUSTER, Setting, apply, parse_settings
 from larder.config.template_text import read_template

@@ -26,12 +26,12 @@ from larder.copy.copy_matches import in_order, places
 from larder.copy.copy_receipts import SET_BYTES, CopyReceipt, CopySets, find_receipts, receipt_rows
 from larder.copy.copy_record import (
     CopyDocument,
+    check_kept,
     read_record,
     record_rows,
     write_record,
 )
 from larder.copy.engine import copy_batch
-from larder.copy.kept import check_kept
 from larder.copy.route import Route, SentAhead
 from larder.copy.uploads import UploadRecords
 from larder.disk import scratch

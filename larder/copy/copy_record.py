@@ -13,7 +13,8 @@
 The files are below ``STORAGE/_larder/copy/``, or for a dataset's mirror below its ``work/mirror/``.
 
 A storage has one record, of one source. A copy from another source replaces the record: earlier
-copies stay, and are not pruned.
+copies stay, and are not pruned. Before a record names copies, a listing is compared with the writes
+that the bucket acknowledged.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models.locations import Location
-from larder.errors import DamageError, NotFoundError
+from larder.errors import DamageError, NotFoundError, StoreError
 from larder.jobs.manifests import put_named, read_ref
 from larder.manifest.digest import sha256_hex
 from larder.manifest.manifest_files import write_manifest
@@ -37,8 +38,8 @@ from larder.manifest.sealed import StoredFile, read_sealed, seal
 from larder.source.inventory import IDENTITY
 from larder.source.selection import OWN_PREFIX
 from larder.store import object_url
-from larder.store.base import Store
-from larder.store.own_files import listed, published_file_errors, read_optional
+from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import listed, not_kept, published_file_errors, read_optional
 
 FORMAT = "larder-copy-2"
 
@@ -238,3 +239,65 @@ class _CopyTally:
         for each in rows.column("check").value_counts().to_pylist():
             self.checks[each["values"]] += each["counts"]
         return rows
+
+
+_COLUMNS = ("key", "size_bytes", "mirror_etag")
+
+
+def check_kept(root: Store, prefix: str, copies: Iterable[pa.RecordBatch]) -> None:
+    """Refuse copies that the storage does not have (``store.refused``).
+
+    ``copies`` are of schema OBJECTS, ordered by key. Pages without copies are skipped where that
+    takes fewer requests. A listing may be late, so an object that differs is requested once by
+    itself.
+    """
+    listing = _OrderedListing(root, prefix)
+    for batch in copies:
+        for key, size_bytes, etag in zip(
+            *(batch.column(name).to_pylist() for name in _COLUMNS), strict=True
+        ):
+            if not _is_kept(listing.find(prefix + key), size_bytes, etag):
+                info, where = _now(root, prefix + key), object_url(root.url, prefix + key)
+                if info is None or info.size_bytes != size_bytes:
+                    raise not_kept(where, size_bytes, info.size_bytes if info else None)
+                if not _is_kept(info, size_bytes, etag):
+                    message = "the object was replaced while this run copied"
+                    raise StoreError("store.refused", message, where=where, hint="run again")
+
+
+def _is_kept(info: ObjectInfo | None, size_bytes: int, etag: str | None) -> bool:
+    """Whether an object is as written; some stores return no etag for a write."""
+    return info is not None and info.size_bytes == size_bytes and etag in (None, "", info.etag)
+
+
+def _now(root: Store, key: str) -> ObjectInfo | None:
+    try:
+        return root.head(key)
+    except NotFoundError:
+        return None
+
+
+class _OrderedListing:
+    """Objects below a prefix, requested in the order of their keys."""
+
+    def __init__(self, root: Store, prefix: str) -> None:
+        self._root = root
+        self._prefix = prefix
+        self._pages: Iterator[list[ObjectInfo]] | None = None
+        self._page: dict[str, ObjectInfo] = {}
+        self._last = b""
+
+    def find(self, key: str) -> ObjectInfo | None:
+        wanted = key.encode()
+        while self._pages is None or self._last < wanted:
+            before = key[:-1]
+            if self._pages is None or before.encode() > self._last:
+                after = before if before.startswith(self._prefix) else ""
+                self._pages = self._root.list(self._prefix, start_after=after)
+            page = next((page for page in self._pages if page), None)
+            if page is None:
+                self._page, self._last = {}, b"\xff"  # after all keys
+            else:
+                self._page = {info.key: info for info in page}
+                self._last = page[-1].key.encode()
+        return self._page.get(key)

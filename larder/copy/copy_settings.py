@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from larder.config.config_document import Document, KeyPath, Position
-from larder.config.located import located
 from larder.config.models.copy_config import CopyConfig, RunnerConfig
 from larder.config.models.field_types import Model, RuleError
-from larder.config.models.locations import Location, Source
+from larder.config.models.locations import Location, Source, located
 from larder.config.set_arguments import Setting, apply, parse_settings
 from larder.config.urls import check_overlap, directory, is_inside
 from larder.copy.site import in_region

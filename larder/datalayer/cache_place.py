@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from larder.cache.cache_download import cache_directory
 from larder.config.urls import parse_url
 from larder.datalayer.copies import limit_of
-from larder.datalayer.trial import SECTION, storage_section
 from larder.disk import is_on_network
 from larder.errors import ConfigError
+from larder.readers.determined import SECTION, storage_section
 from larder.readers.schedule import choice, invalid
 from larder.store import open_store
 from larder.store.base import Store
+from larder.store.download import cache_directory
 from larder.units import suggest
 
 VARIABLE: Final = "LARDER_CACHE"

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, get_args
 
 from larder.datalayer.cache_place import place_of
-from larder.datalayer.element_loader import ElementLoader, ElementSource, block_elements
-from larder.datalayer.elements import batch_of, columns_of, elements_of, stored_schema
+from larder.datalayer.element_loader import (
+    ElementLoader,
+    ElementSource,
+    LayerSchedule,
+    OnceShuffled,
+    block_elements,
+)
+from larder.datalayer.elements import (
+    FunctionResult,
+    batch_of,
+    columns_of,
+    elements_of,
+    leaves_of,
+    stored_schema,
+)
 from larder.datalayer.function import digests
 from larder.datalayer.layer_cache import LayerCache
 from larder.datalayer.layer_files import LayerFiles
-from larder.datalayer.layer_schedule import LayerSchedule, OnceShuffled
-from larder.datalayer.returned_dataset import check_eager, function_result
 from larder.datalayer.stored import Caching, OnChange
-from larder.datalayer.trial import Trial, this_trial
+from larder.errors import ConfigError
 from larder.packages import require_module
 from larder.readers.cache_reader import CacheReader
+from larder.readers.determined import Trial, this_trial
 from larder.readers.epoch_order import ChosenSamples
 from larder.readers.launcher import Rank, rank_of
 from larder.readers.loader import Loader
@@ -29,6 +43,7 @@ from larder.readers.schedule import batch_size_of, choice, invalid, size_bytes, 
 
 if TYPE_CHECKING:
     from typing import Unpack
+
 
 Decorated = Callable[..., Any]
 
@@ -328,3 +343,41 @@ def _offset(name: str, use: _Use, per_rank: int | None, trial: Trial | None) -> 
             message, "batch_size", "give batch_size, or hyperparameters.global_batch_size"
         )
     return trial.batches * (per_rank or 0)
+
+
+def function_result(result: Any) -> FunctionResult:
+    """Return a function's result as elements; raise ``config.invalid_value`` if unusable."""
+    if result is None:
+        raise _refused("it returned None")
+    tensorflow: Any = sys.modules.get("tensorflow")
+    if tensorflow and isinstance(result, tensorflow.data.Dataset):
+        from larder.datalayer.tensor_source import tensor_source
+
+        return tensor_source(result)
+    try:
+        if isinstance(result, str | bytes | dict):
+            raise TypeError
+        elements = iter(result)
+    except TypeError:
+        message = f"it returned a {type(result).__name__}, which is no iterator of elements"
+        raise _refused(message) from None
+    first = next(elements, elements)
+    if first is elements:
+        raise _refused("it returned a dataset without elements")
+    return FunctionResult("arrays", leaves_of(first), chain([first], elements).__iter__)
+
+
+def check_eager() -> None:
+    """Refuse graph mode, as in the ``input_fn`` of an Estimator."""
+    tensorflow: Any = sys.modules.get("tensorflow")
+    if tensorflow and not tensorflow.executing_eagerly():
+        message = "TensorFlow is in graph mode, as in the input_fn of an Estimator"
+        hint = "call it in eager code; train with Keras or a loop of your own instead"
+        raise ConfigError(
+            "config.invalid_value", message, where="the decorated function", hint=hint
+        )
+
+
+def _refused(message: str) -> ConfigError:
+    hint = "return a tf.data.Dataset, or an iterator of arrays, tuples or dictionaries"
+    return ConfigError("config.invalid_value", message, where="the decorated function", hint=hint)

@@ -1,4 +1,9 @@
-"""The source of a cached dataset's batches, and a loader of single elements."""
+"""The batches of a cached dataset: their order, as in YogaDL, their source, and their loader.
+
+Rank r of w has every w-th element of the order from the r-th on. So a batch of all ranks is the
+next elements of the order, for any number of ranks and any batch size. Training leaves out the
+elements that the ranks cannot share evenly; in validation some ranks have one element more.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,48 @@ import numpy as np
 from larder.datalayer.layer_cache import LayerCache
 from larder.readers.batch_decoding import Empty
 from larder.readers.cache_reader import CacheReader
-from larder.readers.epoch_order import Numbers
+from larder.readers.epoch_order import Division, Numbers, Order
 from larder.readers.loader import Loader
 from larder.readers.memory import ReusedMemory
+from larder.readers.schedule import Schedule, WindowIndex
 from larder.readers.sources import CacheSource
+
+
+class LayerDivision(Division):
+    """Division by stride; ``even="drop"`` gives ranks equal counts, ``pad`` uses all elements."""
+
+    @property
+    def batches(self) -> int:
+        return self.batches_of(0)
+
+    @property
+    def dropped(self) -> int:
+        return self.samples % self.world if self.even == "drop" else 0
+
+    def batches_of(self, rank: int) -> int:
+        """Return a rank's number of batches: one fewer if the last batch has no element for it."""
+        elements = -(-(self.samples - self.dropped - rank) // self.world)
+        return -(-elements // (self.batch_size // self.world))
+
+    def _share(self, order: Order, batch: Numbers, rank: int) -> Numbers:
+        del order
+        return batch[rank :: self.world]
+
+
+class LayerSchedule(Schedule):
+    """The batches of a cached dataset."""
+
+    def division(self, world: int) -> LayerDivision:
+        return LayerDivision(len(self.choice), self.batch_size, world, self.even)
+
+
+class OnceShuffled(LayerSchedule):
+    """A schedule with one order for all epochs."""
+
+    def order(self, epoch: int, index: WindowIndex) -> Order:
+        del epoch
+        return super().order(0, index)
+
 
 _BLOCK_BYTES: Final = 16 << 20
 """The system allocates more than 4 MiB in large pages, which is much faster."""

@@ -1,15 +1,19 @@
-"""The emit step: renders the configs of a version, and writes configs whose bytes differ."""
+"""The emit step: renders the configs of a version, and writes configs whose bytes differ.
+
+`emit` does so for a published version, without preparing anything.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from larder.disk import disk_errors, read_file, write_file
-from larder.errors import ConfigError, StoreError
-from larder.experiments.config_files import Written, differing, write_configs
+from larder.errors import ConfigError, NotFoundError, StoreError
 from larder.experiments.consumers.determined.inline import check_context
 from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import (
@@ -22,14 +26,15 @@ from larder.experiments.delivery import (
 from larder.manifest.sealed import StoredFile
 from larder.pipeline.delivery_facts import chosen, split_prefixes, version_choices
 from larder.pipeline.settings import Settings
-from larder.progress import Progress
+from larder.progress import NullProgress, Progress
 from larder.segments.named_files import read_listed
 from larder.segments.stores import root_url, storage_of
-from larder.store import object_url
+from larder.store import object_url, open_store
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
+from larder.versions.find import published_version
 from larder.versions.leases import CONFIG_DAYS, Claim, Lease, config_name
 from larder.versions.omitted import read_omitted
 from larder.versions.version_copy import check_shards, copy_version, version_files
@@ -205,3 +210,111 @@ def submit_command(settings: Settings, configs: Sequence[Written]) -> str:
 def _check_output(output: Path) -> None:
     if output.exists() and not output.is_dir():
         raise ConfigError("config.path", "not a directory", where=str(output), hint="see --output")
+
+
+def emit(settings: Settings, name: str) -> dict[str, Any]:
+    """Write the configs of a version like the last stage of a run; return a JSON document.
+
+    Args:
+        settings: Settings of the run that would prepare the dataset.
+        name: ID of the version, at least four of its first digits, or a tag.
+
+    Raises:
+        ConfigError: ``version.missing``: no such version or tag; ``version.ambiguous``: several
+            versions begin so; or as in the plan of a run.
+        DamageError: A document of the version is damaged or missing.
+    """
+    store = storage_of(settings.dataset, settings.cluster)
+    version = published_version(store, settings.dataset.name, name)
+    written = emit_configs(settings, version, progress=NullProgress(), renew=True)
+    return {
+        "dataset": settings.dataset.name,
+        "version": version.id,
+        "location": location(settings, version.id),
+        "configs": [{"path": str(file.path), "changed": file.changed} for file in written],
+        "replaced": [place for file in written for place in file.replaced],
+        "command": submit_command(settings, written),
+    }
+
+
+def emit_lines(document: Mapping[str, Any]) -> list[str]:
+    """List the document as lines for people."""
+    states = {True: "written", False: "current"}
+    return [
+        f"{document['dataset']} version {document['version']}",
+        f"  at       {document['location']}",
+        *(f"  config   {each['path']} ({states[each['changed']]})" for each in document["configs"]),
+        *(f"  replaced {place}, which the template has" for place in document["replaced"]),
+        *([f"  submit   {document['command']}"] if document["command"] else ()),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A config file; ``changed`` says whether it was written, ``replaced`` as in `ConfigFile`."""
+
+    path: Path
+    changed: bool
+    replaced: tuple[str, ...] = ()
+
+
+def write_configs(
+    files: Sequence[ConfigFile], output_dir: Path, root: Store | None = None
+) -> tuple[Written, ...]:
+    """Write each file whose bytes differ from the existing file, completely or not at all.
+
+    Files that belong into the storage are written to the dataset's ``root``, and are not returned.
+
+    Raises:
+        ConfigError: ``config.path``: a file of the user has the name of a file to write.
+    """
+    output_dir = output_dir.absolute()
+    store = open_store(str(output_dir))
+    signed = [file for file in files if file.signature and (output_dir / file.name).exists()]
+    own = [file for file in signed if store.get(file.name).startswith(file.signature.encode())]
+    for file in signed:
+        if file.text and file not in own:
+            where, hint = str(output_dir / file.name), "rename it, and let a hook source both"
+            raise ConfigError("config.path", "Larder did not make it", where=where, hint=hint)
+    for file in own:
+        if not file.text:
+            store.delete(file.name)
+    written = []
+    for file in _to_write(files):
+        if file.in_storage:
+            assert root is not None, "the consumer reads from the storage"
+            _replace(root, file.name, file.text.encode())
+        else:
+            changed = _replace(store, file.name, file.text.encode())
+            written.append(Written(output_dir / file.name, changed, file.replaced))
+    return tuple(written)
+
+
+def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
+    """List the files that `write_configs` would write, because their bytes differ."""
+    output_dir = output_dir.absolute()
+    store = open_store(str(output_dir))
+    changed = [
+        file
+        for file in _to_write(files)
+        if not file.in_storage and not _stands(store, file.name, file.text.encode())
+    ]
+    return tuple(Written(output_dir / file.name, changed=True) for file in changed)
+
+
+def _to_write(files: Iterable[ConfigFile]) -> Iterator[ConfigFile]:
+    return (file for file in files if file.text)
+
+
+def _replace(store: Store, key: str, data: bytes) -> bool:
+    if _stands(store, key, data):
+        return False
+    store.put(key, data)
+    return True
+
+
+def _stands(store: Store, key: str, data: bytes) -> bool:
+    try:
+        return bool(store.get(key) == data)
+    except NotFoundError:
+        return False

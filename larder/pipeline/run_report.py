@@ -7,10 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from larder.errors import SHOWN_FAILURES, Failure
-from larder.experiments.config_files import Written
 from larder.jobs.results import Totals
 from larder.pipeline.build import Built
-from larder.pipeline.configs import location, submit_command
+from larder.pipeline.configs import Written, location, submit_command
 from larder.pipeline.planning.plan_report import changes
 from larder.pipeline.planning.source_state import SourceState
 from larder.pipeline.settings import Settings

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from larder.config.load import load_cluster, load_dataset, load_template
-from larder.config.located import located, with_fields
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
+from larder.config.models.field_types import with_fields
+from larder.config.models.locations import located
 from larder.config.urls import directory
 from larder.errors import ConfigError, ProblemsError
 from larder.experiments.consumers.registry import consumer_of

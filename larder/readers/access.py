@@ -1,17 +1,27 @@
-"""Access to a version that can be pickled; a store, with its connections, cannot."""
+"""Access to the files of a version: in its store, or downloaded to a directory.
+
+An access can be pickled; a store, with its connections, cannot. A download serves all processes of
+the machine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from larder.errors import FatalError, LarderError
+from larder.disk import check_names, disk_errors, read_file, remove_abandoned_below, write_file
+from larder.errors import ConfigError, FatalError, LarderError
+from larder.manifest.sealed import StoredFile
 from larder.store import open_store
 from larder.store.base import Store
+from larder.store.download import download, is_downloaded, locked, path_below
 from larder.store.own_files import listed, read_optional
 from larder.versions import layout
+from larder.versions.documents import VersionDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +62,68 @@ class DatasetAccess:
             is_gone = read_optional(store, layout.version_key(version)) is None
             return is_gone and next(listed(store, "versions/"), None) is not None
         return False
+
+
+THREADS = 8
+
+CLASSES = "classes.json"
+_MARK = "larder.json"
+_LOCK = ".larder.lock"
+
+
+def download_version(
+    store: Store,
+    version: VersionDocument,
+    shards: Mapping[str, Iterable[StoredFile]],
+    directory: Path,
+) -> None:
+    """Download shards, given by split, and the numbers of the classes.
+
+    The file larder.json names the version in the directory.
+    """
+    check_names(directory, shards)
+    files = {f"{split}/{file.name}": file for split, each in shards.items() for file in each}
+    for file in version.files_of("classes"):
+        files[CLASSES] = file
+    if _is_marked(version, directory) and all(
+        is_downloaded(directory / path, file.bytes) for path, file in files.items()
+    ):  # no lock: the directory may be another user's
+        return
+    with disk_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    with locked(directory / _LOCK):
+        if not _is_marked(version, directory):
+            write_file(directory / _MARK, _mark(version))
+        remove_abandoned_below(directory, [directory / split for split in shards])
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="larder-download") as threads:
+            pending = [
+                threads.submit(_download, store, directory, path, file)
+                for path, file in files.items()
+            ]
+            try:
+                for each in pending:
+                    each.result()
+            finally:
+                threads.shutdown(cancel_futures=True)
+
+
+def _download(store: Store, directory: Path, path: str, file: StoredFile) -> None:
+    download(store, file.path, path_below(directory, path), file.bytes, file.sha256, threads=1)
+
+
+def _mark(version: VersionDocument) -> bytes:
+    """Make the content of the file that names the version in a directory."""
+    mark = {"dataset": version.dataset, "version": version.id, "digest": version.digest}
+    return json.dumps(mark, indent=1).encode() + b"\n"
+
+
+def _is_marked(version: VersionDocument, directory: Path) -> bool:
+    """Whether a directory is marked with this version; refuse the mark of another version."""
+    path = directory / _MARK
+    with disk_errors(path, reading=True):
+        present = read_file(path) if path.exists() else None
+    if present not in (None, _mark(version)):
+        message = "the directory has another version, or another dataset"
+        hint = "name another directory, or delete this one"
+        raise ConfigError("config.path", message, where=str(path), hint=hint)
+    return present is not None

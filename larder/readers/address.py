@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from larder.cache.cache_download import cache_directory
 from larder.config.urls import check_url
 from larder.errors import ConfigError, DamageError
 from larder.readers.access import DatasetAccess
@@ -18,6 +17,7 @@ from larder.readers.determined import check_emitted, emitted_location
 from larder.readers.launcher import is_one_of_several
 from larder.readers.sagemaker import channel_location, with_shards
 from larder.store import object_url
+from larder.store.download import cache_directory
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
 from larder.versions.find import find_version, missing_version

@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from larder.cache.cache_download import fetch_file
 from larder.cache.cache_record import CacheFileFacts
-from larder.cache.file import CacheFileReader, open_file
+from larder.cache.file import CacheFileReader, fetch_file, open_file
 from larder.config.patterns import expand_braces
 from larder.errors import ConfigError, DamageError
 from larder.packages import require_module
-from larder.readers.access import DatasetAccess
+from larder.readers.access import DatasetAccess, download_version
 from larder.readers.batch_decoding import Decoding, Map
 from larder.readers.cache_reader import CacheReader
 from larder.readers.choice import choice_of
 from larder.readers.epoch_order import epoch_words
 from larder.readers.keep import KeptShards
 from larder.readers.launcher import rank_of
-from larder.readers.lease import LeasedSource
 from larder.readers.loader import Collate, Loader
 from larder.readers.loader_workers import MOST_WORKERS
 from larder.readers.numbers import Array
@@ -45,9 +43,8 @@ from larder.readers.schedule import (
     size_bytes,
     whole,
 )
-from larder.readers.sources import BatchSource, CacheSource, ShardSource
+from larder.readers.sources import BatchSource, CacheSource, LeasedSource, ShardSource
 from larder.readers.split import SplitSamples
-from larder.readers.version_download import download_version
 from larder.samples.indexed import Sample
 from larder.store import local_path, object_url
 from larder.store.base import Store

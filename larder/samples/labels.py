@@ -24,7 +24,7 @@ from larder.config.models.dataset import Labels
 from larder.disk import LOOKS
 from larder.errors import ConfigError
 from larder.samples.arrow_columns import column_texts
-from larder.samples.key_pattern import KeyPattern
+from larder.samples.naming import KeyPattern
 from larder.units import format_count, format_names
 
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")

@@ -1,4 +1,4 @@
-"""Sample names in the keys of objects: WebDataset's rule, and keys that readers mistake.
+"""Sample names in the keys of objects: WebDataset's rule, keys that readers mistake, patterns.
 
 The rule is ``base_plus_ext`` of webdataset 1.0.2 (``webdataset/tariterators.py``): the sample key
 is the directory and the base name up to its first dot, the extension is the text after the dot.
@@ -9,10 +9,10 @@ Readers convert extensions to lower case; here ``jpeg`` also becomes ``jpg``, ev
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from larder.bounds import MAX_KEY_BYTES
-from larder.errors import Failure
+from larder.errors import ConfigError, Failure
 
 LABEL_EXT = "cls"
 """Extension of the part with the label, for WebDataset readers."""
@@ -107,3 +107,37 @@ def _bad_name(key: str) -> str | None:
     if ext.startswith("__") and ext.endswith("__"):
         return "the extension begins and ends with __"
     return None
+
+
+SECONDS = 5.0
+"""Time limit for one sample key; most keys take microseconds."""
+
+
+class KeyPattern:
+    """A user's regular expression; its first group tells something about a sample.
+
+    ``(a+)+$`` takes longer than the age of the universe to fail to match forty letters. The package
+    ``regex`` reads expressions like Python's ``re``, and has a timeout.
+    """
+
+    def __init__(self, text: str, option: str) -> None:
+        import regex  # takes milliseconds, and few datasets have a pattern
+
+        self._search = regex.compile(text).search
+        self._option = option
+
+    def groups(self, sample_keys: Sequence[str]) -> list[str | None]:
+        """Return the first group in each key; None for a key that does not match."""
+        groups: list[str | None] = []
+        for sample_key in sample_keys:
+            try:
+                match = self._search(sample_key, timeout=SECONDS)
+            except TimeoutError:
+                raise self._too_slow(sample_key) from None
+            groups.append(match[1] if match else None)
+        return groups
+
+    def _too_slow(self, sample_key: str) -> ConfigError:
+        message = f"the pattern of {self._option} takes more than {SECONDS:g} s in this sample key"
+        hint = "repeat nothing that is repeated itself, as in (a+)+, and anchor it with ^ or $"
+        return ConfigError("config.invalid_value", message, where=sample_key, hint=hint)

@@ -17,8 +17,8 @@ from larder.config.models.dataset import GlobSplits, HashSplits
 from larder.config.patterns import compile_globs
 from larder.errors import ConfigError
 from larder.samples.arrow_columns import column_flags, column_texts
-from larder.samples.key_pattern import KeyPattern
 from larder.samples.labels import Labeller
+from larder.samples.naming import KeyPattern
 
 
 def seeded_hashes(seed: int, purpose: bytes, texts: Iterable[str]) -> npt.NDArray[np.uint64]:

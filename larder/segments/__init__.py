@@ -2,8 +2,7 @@
 
 ::
 
-    pack -> segment_job -> mirror -> shard, shard_receipts, reader_indexes -> index_step
-        -> cache_step
+    pack -> segment_job -> mirror -> shard, reader_indexes -> index_step -> cache_step
 
 `repacking` makes one shard again, for a repair. `named_files` lists the files of a version,
 `derived_files` makes the files that follow from these, and `completeness` checks that all of them

@@ -11,7 +11,7 @@ from larder.config.shape import FormatUse
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import StoredFile
 from larder.shards.formats import shard_format
-from larder.shards.indexes import Split
+from larder.shards.formats.format_interface import Split
 from larder.shards.packing import brace_patterns
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors

@@ -11,8 +11,12 @@ from collections.abc import Callable
 
 from larder.manifest.spool import Spool
 from larder.segments.shard_receipts import Receipt
-from larder.shards.formats.format_interface import ShardFormat
-from larder.shards.indexes import IndexContent, index_contents, index_files
+from larder.shards.formats.format_interface import (
+    IndexContent,
+    ShardFormat,
+    index_contents,
+    index_files,
+)
 from larder.shards.model import ROWS, WrittenFile
 from larder.store.base import Store
 from larder.store.own_files import listed

@@ -38,6 +38,15 @@ Room = Callable[[Path, int], AbstractContextManager[None]]
 """Makes room at a path for a file of a size; the file is created before the context ends."""
 
 
+VARIABLE = "LARDER_CACHE_DIR"
+"""Environment variable that names the directory of downloaded files."""
+
+
+def cache_directory(given: str | Path | None = None) -> Path:
+    """Return the download directory: ``given``, ``$LARDER_CACHE_DIR`` or ``~/.cache/larder``."""
+    return Path(given or os.environ.get(VARIABLE) or "~/.cache/larder").expanduser()
+
+
 @contextmanager
 def free_room(path: Path, size_bytes: int) -> Iterator[None]:
     """Refuse a file that does not fit on the disk."""

@@ -22,7 +22,7 @@ from larder.jobs.results import Totals
 from larder.progress import Progress
 from larder.segments.shard_index import ShardIndex
 from larder.shards.formats import shard_format
-from larder.shards.indexes import index_files
+from larder.shards.formats.format_interface import index_files
 from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors

@@ -133,7 +133,7 @@ class Shard(NamedTuple):
         samples: Number of samples, without omitted ones if a version lists the shard.
         first: Number of samples planned for the shards before it.
         files: The first file has the shard's name.
-        indexes: Indexes for other readers; see `larder.shards.indexes`.
+        indexes: Indexes for other readers; see `larder.shards.formats.format_interface`.
         omitted: Ranges of its samples, counted from the first, that the version omits.
     """
 

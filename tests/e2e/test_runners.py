@@ -233,8 +233,7 @@ from prefect import flow, get_client
 from prefect.context import FlowRunContext
 from prefect.states import Cancelling
 from larder.errors import FatalError
-from tasks.elsewhere import reported_later
-from tasks.run_progress import current_progress
+from tasks.run_progress import current_progress, reported_later
 
 @flow
 def run():

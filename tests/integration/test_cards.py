@@ -23,9 +23,9 @@ from verify_lab import findings, text_lab, verified
 from larder.card import charts
 from larder.card import pictures as card_pictures
 from larder.card.draw import card, draw_card
-from larder.card.prepare_with_card import prepare_with_card
 from larder.cli.exit import run
 from larder.cli.main import dispatch
+from larder.cli.prepare_command import prepare_with_card
 from larder.errors import DamageError, LarderError, printable
 from larder.jobs.step_runner import InlineRunner
 from larder.manifest.sealed import seal, unseal

@@ -18,7 +18,7 @@ from larder.catalog.leasing import lease_lines
 from larder.catalog.usage import usage
 from larder.errors import DamageError
 from larder.manifest.sealed import seal, unseal
-from larder.pipeline.emit import emit
+from larder.pipeline.configs import emit
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.leases import Tombstone, read_tombstones

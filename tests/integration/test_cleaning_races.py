@@ -19,7 +19,7 @@ from required import at_night, nightly
 
 import larder
 from larder.errors import LarderError
-from larder.pipeline.emit import emit
+from larder.pipeline.configs import emit
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
 from larder.verify.verifying import VerifySettings, verify

@@ -98,6 +98,6 @@ def test_what_is_complete_is_not_written(copy, tmp_path, monkeypatch):
     """A mount that is read-only refuses even root."""
     data, folder = published(tmp_path), tmp_path / "copy"
     copy(data, folder)
-    for module in (version_copy, larder.readers.version_download):
+    for module in (version_copy, larder.readers.access):
         monkeypatch.setattr(module, "locked", None)
     copy(data, folder)

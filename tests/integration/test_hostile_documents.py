@@ -50,7 +50,7 @@ from larder.experiments.consumers.registry import CONSUMERS as REGISTRY
 from larder.jobs import crew, manifests
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
-from larder.pipeline.emit import emit
+from larder.pipeline.configs import emit
 from larder.versions import layout, omitted
 from larder.versions.arrays import (
     HEADER_BYTES,

@@ -7,7 +7,7 @@ import pytest
 from copy_lab import buckets
 
 import larder
-from larder.copy.kept import check_kept
+from larder.copy.copy_record import check_kept
 from larder.datalayer import stored
 from larder.errors import FatalError
 from larder.manifest.schemas import OBJECTS

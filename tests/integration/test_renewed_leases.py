@@ -11,8 +11,8 @@ from required import at_push
 
 import larder
 from larder.manifest.sealed import seal
-from larder.pipeline.emit import emit
-from larder.readers import access, lease
+from larder.pipeline.configs import emit
+from larder.readers import access, sources
 from larder.versions import layout
 from larder.versions.leases import Tombstone
 from tests.support.stores import FaultyStore, denied
@@ -32,7 +32,7 @@ def emitted(tmp_path_factory):
 @pytest.fixture
 def trained(emitted, tmp_path, monkeypatch):
     """A copy of the dataset, its first version, and the lease of the config."""
-    monkeypatch.setattr(lease, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(sources, "EVERY_SECONDS", 0.0)
     lab, first = emitted
     lab = replace(lab, storage=shutil.copytree(lab.storage, tmp_path / "local"))
     return lab, first, lab.folder / f"leases/config-c-{first}.json"

@@ -17,7 +17,7 @@ from verify_lab import verified
 
 import larder
 from larder.errors import DamageError
-from larder.pipeline.emit import emit
+from larder.pipeline.configs import emit
 from larder.readers.data import Data
 from larder.store import open_store
 from larder.store.base import Store

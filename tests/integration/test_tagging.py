@@ -12,7 +12,7 @@ from pipeline_lab import directory_lab, images, memory_lab, png
 from larder.catalog.tagging import tag_lines
 from larder.errors import LarderError
 from larder.manifest.sealed import seal
-from larder.pipeline.emit import emit
+from larder.pipeline.configs import emit
 from larder.versions.leases import Tombstone, read_leases
 from tests.support.errors import larder_error
 from tests.support.runs import between

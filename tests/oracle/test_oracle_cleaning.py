@@ -30,8 +30,8 @@ from required import at_night, at_push
 
 import larder
 from larder.catalog import cleaning
-from larder.pipeline.emit import emit
-from larder.readers import lease as renewal
+from larder.pipeline.configs import emit
+from larder.readers import sources as renewal
 from larder.store.base import ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
 from larder.verify.verifying import VerifySettings, verify

@@ -30,7 +30,7 @@ from larder.samples.decoders import Decoders
 from larder.samples.indexed import IndexedSample, read_index
 from larder.samples.naming import LABEL_EXT
 from larder.shards.formats import shard_format
-from larder.shards.indexes import index_files
+from larder.shards.formats.format_interface import index_files
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, CacheFile, SegmentDocument

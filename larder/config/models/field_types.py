@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from math import isfinite
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -37,6 +37,15 @@ class Model(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, strict=True, defer_build=True
     )
+
+
+M = TypeVar("M", bound=Model)
+
+
+def with_fields(model: M, **changes: Any) -> M:
+    """Copy a model with other values, which are validated like the values of a file."""
+    fields = {name: getattr(model, name) for name in type(model).model_fields}
+    return type(model).model_validate(fields | changes)
 
 
 MAX_BYTES = 10**18

@@ -9,8 +9,10 @@ not parsed: a run asks the store in its first seconds.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -26,8 +28,10 @@ from larder.config.models.field_types import (
     RuleError,
     Text,
     Url,
+    with_fields,
 )
-from larder.config.urls import Access, may_be_key, parse_url
+from larder.config.urls import Access, environment_endpoint, may_be_key, parse_url, resolve_url
+from larder.errors import ConfigError
 
 _BLOCK_KINDS = {"s3": ("aws-credentials", "secret"), "gs": ("gcp-credentials", "secret")}
 """The kinds of Prefect blocks that may contain the credentials of a store."""
@@ -261,3 +265,32 @@ class Source(Location):
             hint = "credentials are those of the source: copy it there, or to a directory"
             raise RuleError("not in the source's provider", key="url", hint=hint, beside="url")
         return value
+
+
+L = TypeVar("L", bound=Location)
+
+
+def located(location: L, environ: Mapping[str, str], key: str) -> L:
+    """Make a path absolute; give a bucket the endpoint that the environment chooses.
+
+    So two names of a server are recognised as equal, and a server other than the provider's is not
+    priced like the provider's own.
+    """
+    url = _absolute(location.url, key)
+    report = getattr(location, "inventory", None)
+    if report is not None:
+        absolute = _absolute(report.url, key.replace("url", "inventory.url"))
+        location = with_fields(location, inventory=with_fields(report, url=absolute))
+    access = location.access
+    endpoint = ""
+    if not (access.endpoint or access.profile):
+        endpoint = environment_endpoint(location.provider, environ)
+    changes = {"endpoint": endpoint} if endpoint else {}
+    return with_fields(location, url=url, **changes)
+
+
+def _absolute(url: str, key: str) -> str:
+    try:
+        return resolve_url(url, Path.cwd())
+    except ConfigError as error:
+        raise ConfigError(error.code, error.message, where=key, hint=error.hint) from None

@@ -1,4 +1,4 @@
 """Consumers, each a module or a package that makes configs.
 
-`consumer_interface` is the interface of consumers, and `registry` names all of them.
+`registry` has the interface of consumers, and names all of them.
 """

@@ -1,12 +1,48 @@
-"""All consumers, by their names in ``consumer.kind`` of a cluster file."""
+"""All consumers, by their names in ``consumer.kind`` of a cluster file, and their interface."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
 from larder.config.models.cluster import Cluster
 from larder.experiments.consumers import croissant, kubeflow, kubernetes, plain, slurm
-from larder.experiments.consumers.consumer_interface import ConsumerConfigs
 from larder.experiments.consumers.determined import config as determined
 from larder.experiments.consumers.sagemaker import config as sagemaker
+from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
+
+
+class ConsumerConfigs(Protocol):
+    """Pure functions that make the configs of one kind of consumer.
+
+    ``where`` names the template in errors.
+    """
+
+    DELIVERIES: tuple[str, ...]
+    """Deliveries that the consumer can render; the others are refused."""
+
+    TEMPLATE: str | None
+    """Path of the default template in ``configs/experiments``; None if the consumer takes none.
+    All templates of the consumer are in the same folder."""
+
+    def config_files(
+        self,
+        template: dict[str, Any],
+        delivered: DeliveredVersion,
+        contents: VersionContents,
+        cluster: Cluster,
+        *,
+        where: str,
+    ) -> tuple[ConfigFile, ...]:
+        """Make the configs of a version, valid by the consumer's own rules.
+
+        Configs of a planned version are made only to find refusals, and are not written.
+        """
+
+    def command(self, output: Path, names: Sequence[str], cluster: Cluster) -> str:
+        """Return the command that submits the files ``names``, which were written to ``output``."""
+
 
 CONSUMERS: dict[str, ConsumerConfigs] = {
     "determined": determined,

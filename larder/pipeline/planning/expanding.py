@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from larder.cache.cache_download import cache_directory
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
 from larder.errors import (
@@ -43,6 +42,7 @@ from larder.source.expand.table_rows import row_expansion
 from larder.source.inventory import Inventory
 from larder.store import object_url, open_store
 from larder.store.base import ObjectInfo, Readable, Store
+from larder.store.download import cache_directory
 from larder.store.own_files import published_file_errors
 from larder.store.permissions import is_remote
 from larder.versions import layout

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 
-from larder.config.models.dataset import Dataset
+from larder.config.models.dataset import Dataset, Shards
+from larder.config.shape import NUMBERED, FormatOptions
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.site import MirrorChoice, Site, mirror_choice
 from larder.copy.skyplane.engine_choice import EngineChoice
@@ -30,13 +31,13 @@ from larder.pipeline.planning.growth_plan import (
     known_classes,
     plan_growth,
 )
-from larder.pipeline.planning.new_segment import caches_to_build, plan_segment
 from larder.pipeline.planning.source_state import SourceState
 from larder.progress import Progress
 from larder.samples.parts import with_labels
 from larder.samples.sample_order import SampleOrder, objects_of, order_samples
 from larder.segments.derived_files import NO_SHARDS
 from larder.segments.mirror import due_copies, mirror_route, read_measured
+from larder.segments.pack import laid_out, pack
 from larder.segments.segment_job import PlannedSegment
 from larder.segments.stores import source_of, storage_of
 from larder.shards.formats import shard_format
@@ -46,9 +47,15 @@ from larder.source.inventory import Inventory
 from larder.source.storable import Storage, Unfit, unfit_keys
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import SegmentUse
-from larder.versions.identity import dataset_cache_id, split_rule, version_id
-from larder.versions.publish import Conditions, read_conditions, read_version
+from larder.versions.documents import SegmentDocument, SegmentUse
+from larder.versions.identity import dataset_cache_id, segment_id, split_rule, version_id
+from larder.versions.publish import (
+    Conditions,
+    read_cache,
+    read_conditions,
+    read_segment,
+    read_version,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,3 +290,93 @@ def _cost(
         objects=crossing.count,
         written=written.count,
     )
+
+
+def plan_segment(
+    state: SourceState,
+    root: Store,
+    growth: GrowthPlan,
+    classes: Sequence[str],
+    folder: Path,
+) -> tuple[PlannedSegment, ManifestFile] | tuple[None, None]:
+    """Plan the segment to build, with its SHARD_PLAN; None if there are no samples for it.
+
+    ``classes`` are in the order of their numbers.
+    """
+    dataset, selected, previous = state.dataset, growth.selected, growth.previous
+    if not selected.samples and growth.kept:
+        return None, None
+    shards = dataset.shards
+    targets = first_shards = before = None
+    if growth.kept and previous:
+        last = previous.segments[-1].document.shape
+        targets, before = last.split_bytes, last.options
+        first_shards = _first_shards(growth.kept)
+    order = (selected.file, selected.samples)
+    options = _options(shards, growth.kept, classes)
+    options = laid_out(shards.format, options, *order, before)
+    shape, splits, shard_plan = pack(
+        dataset, *order, folder, options=options, targets=targets, first_shards=first_shards
+    )
+    filled = (split for split, totals in splits.items() if totals.count)
+    firsts = {split: (first_shards or {}).get(split, 0) for split in filled}
+    segment = segment_id(
+        dataset=dataset.name,
+        samples=selected.digest,
+        shape=shape,
+        validate=dataset.validate_,
+        on_bad_sample=dataset.on_bad_sample,
+        first_shards=firsts,
+    )
+    complete = read_segment(root, segment) is not None
+    return PlannedSegment(segment, shape, complete, splits), shard_plan
+
+
+def _options(
+    shards: Shards, kept: Iterable[SegmentDocument], classes: Sequence[str]
+) -> FormatOptions:
+    """Return the options of the format, with the facts about the segment that the format needs."""
+    options = shards.options
+    features = (options.features or {}).values()
+    if any(feature.source == "class" for feature in features):
+        options = replace(options, classes=tuple(classes))
+    if shards.format in NUMBERED:
+        ends = (_end_record(segment) for segment in kept)
+        options = replace(options, first_record=max(ends, default=0))
+    return options
+
+
+def _end_record(segment: SegmentDocument) -> int:
+    """Return the number after a segment's last record; samples left out have a record too."""
+    return segment.shape.options.first_record + segment.samples + segment.skipped
+
+
+def _first_shards(kept: Iterable[SegmentDocument]) -> dict[str, int]:
+    """Return the number after the last shard of the kept segments, by split."""
+    first: dict[str, int] = {}
+    for segment in kept:
+        for split, facts in segment.splits.items():
+            first[split] = max(first.get(split, 0), facts.end_shard)
+    return first
+
+
+def caches_to_build(
+    dataset: Dataset, root: Store, kept: Iterable[SegmentDocument], new: PlannedSegment | None
+) -> Totals:
+    """Return the number of cache files to build, and the bytes of the shards they are made from."""
+    if dataset.cache is None:
+        return Totals()
+    missing = Totals()
+    for segment in kept:
+        if not _has_cache(dataset, root, segment.id):
+            for facts in segment.splits.values():
+                missing += Totals(1, facts.bytes) if facts.samples else Totals()
+    if new and not _has_cache(dataset, root, new.id):
+        for shards in new.splits.values():
+            missing += Totals(1, shards.bytes) if shards.count else Totals()
+    return missing
+
+
+def _has_cache(dataset: Dataset, root: Store, segment: str) -> bool:
+    cache = dataset_cache_id(dataset, segment)
+    return cache is not None and read_cache(root, segment, cache) is not None

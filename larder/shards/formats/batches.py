@@ -33,9 +33,8 @@ from larder.errors import ConfigError, DamageError
 from larder.manifest.digest import canonical_json
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part
-from larder.shards.formats.format_interface import ShardFormat, ShardWriter
+from larder.shards.formats.format_interface import ShardFormat, ShardWriter, Split
 from larder.shards.hashed_output import HashedOutput
-from larder.shards.indexes import Split
 from larder.shards.model import PlannedSample, ShardPlan, label_bytes
 from larder.shards.reading.fetch import Body
 from larder.shards.sizes import Sizes, refuse_names, sum_members, survey_parts

@@ -2,28 +2,104 @@
 
 A format names shards and their files, computes sizes of samples, writes samples, and reads samples
 back by their index entries. A format does not deal with splits, packing, receipts or manifests.
+
+A format also lists its kinds of index files for readers other than Larder's: every shard has one
+file of each kind. The file is made of the shard's own index rows as soon as the shard is written:
+nothing is read again or sorted. The indexes of a whole split belong to a version, because only a
+version defines the shards of a split.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import google_crc32c
 import pyarrow as pa
 
 from larder.config.shape import FormatOptions, Layout
 from larder.errors import Failure
+from larder.manifest.sealed import StoredFile
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedSample, SampleReader
 from larder.shards.hashed_output import HashedOutput
 from larder.shards.index_rows import IndexRows
-from larder.shards.indexes import ReaderIndex, SplitIndex
-from larder.shards.model import PlannedSample, ShardPlan
+from larder.shards.model import PlannedSample, ShardPlan, WrittenFile
 from larder.shards.reading.fetch import Body, Contents
 from larder.shards.reading.large import read_streamed
 from larder.shards.reading.ranges import PartReader
 from larder.shards.sizes import Sizes
 from larder.store.base import Buffer, Readable
+
+
+class ReaderIndex(Protocol):
+    """A kind of index file. Instances have no state and are used by many threads."""
+
+    @property
+    def kind(self) -> str:
+        """The folder of these files, such as ``dali``; unique in a format."""
+
+    def file_name(self, shard: str) -> str:
+        """Return the name of the index file for a shard."""
+
+    def content(self, rows: Spool) -> Iterator[bytes] | None:
+        """Yield the content in pieces; the joined content must depend on the rows alone.
+
+        Work on columns, and on some thousand samples at a time: a shard may have a million. Return
+        None if readers could not use the file; then no file is written.
+        """
+
+
+class IndexContent(NamedTuple):
+    """An index file being made; the pieces can be read once."""
+
+    kind: str
+    name: str
+    pieces: Iterator[bytes]
+
+
+def index_contents(
+    indexes: Sequence[ReaderIndex], shard: str, rows: Spool
+) -> Iterator[IndexContent]:
+    """Yield the index files of one shard; nothing if the shard was not written."""
+    for index in indexes if rows.num_rows else ():
+        pieces = index.content(rows)
+        if pieces is not None:
+            yield IndexContent(index.kind, index.file_name(shard), pieces)
+
+
+def index_files(
+    indexes: Sequence[ReaderIndex], shard: str, rows: Spool
+) -> Iterator[tuple[WrittenFile, bytes]]:
+    """Like `index_contents`, but yield each description with its full content, held in memory."""
+    for kind, name, pieces in index_contents(indexes, shard, rows):
+        data = b"".join(pieces)
+        yield WrittenFile(name, len(data), hashlib.sha256(data).hexdigest(), kind=kind), data
+
+
+class Split(NamedTuple):
+    """A split of a version; all samples of its shards belong to the split.
+
+    ``shards`` are the first file of each shard, and its number of samples. ``to_root`` leads from
+    the folder of the index file to the dataset's root: ``../../..``.
+    """
+
+    dataset: str
+    name: str
+    shards: Sequence[tuple[StoredFile, int]]
+    to_root: str
+
+
+class SplitIndex(Protocol):
+    """A kind of index file. Instances do not change and are used by many threads."""
+
+    @property
+    def kind(self) -> str:
+        """The folder of these files, such as ``wids``; unique in a format."""
+
+    def content(self, split: Split) -> bytes:
+        """Return the file's JSON, which must depend on the split alone."""
 
 
 class ShardWriter:

@@ -19,9 +19,8 @@ from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError, DamageError, Failure, ObjectError
 from larder.manifest.digest import canonical_json
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
-from larder.shards.formats.format_interface import ShardFormat, ShardWriter
+from larder.shards.formats.format_interface import ShardFormat, ShardWriter, Split
 from larder.shards.hashed_output import HashedOutput
-from larder.shards.indexes import Split
 from larder.shards.model import PlannedSample, ShardPlan, label_bytes
 from larder.shards.reading.fetch import Body
 from larder.shards.reading.large import stream

@@ -18,10 +18,9 @@ from larder.errors import Failure, ObjectError
 from larder.manifest.digest import canonical_json
 from larder.manifest.spool import Spool
 from larder.shards.formats import tar
-from larder.shards.formats.format_interface import ShardFormat, ShardWriter
+from larder.shards.formats.format_interface import ShardFormat, ShardWriter, Split
 from larder.shards.hashed_output import HashedOutput
 from larder.shards.index_rows import PartRow
-from larder.shards.indexes import Split
 from larder.shards.members import all_members, members, streamed_members
 from larder.shards.model import PlannedSample, ShardPlan
 from larder.shards.reading.fetch import Body, Contents

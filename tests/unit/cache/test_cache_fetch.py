@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from larder.cache.cache_download import VARIABLE, cache_directory, fetch_file
 from larder.cache.cache_file_build import build_file
 from larder.cache.cache_record import CacheFileFacts, Codec
-from larder.cache.file import open_file
+from larder.cache.file import fetch_file, open_file
 from larder.cache.schema import Field, RecordSchema
+from larder.store.download import VARIABLE, cache_directory
 from larder.store.local.store import LocalStore
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget

@@ -50,7 +50,7 @@ NOT_NEEDED = {
     "copy.copying": "ruamel pycurl larder.config.models.dataset larder.copy.skyplane.adapter",
     "catalog.history": "numpy pyarrow pycurl larder.pipeline",
     "catalog.show": "numpy pyarrow pycurl larder.pipeline",
-    "pipeline.emit": "pyarrow pathspec pycurl",
+    "pipeline.configs": "pyarrow pathspec pycurl",
     "verify.verifying": "pathspec PIL larder.copy.copy_plan larder.verify.repair",
     "card.draw": "pyarrow larder.pipeline.preparing",
 }

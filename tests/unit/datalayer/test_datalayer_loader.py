@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import larder
-from larder.datalayer.layer_schedule import LayerDivision
+from larder.datalayer.element_loader import LayerDivision
 from larder.readers.epoch_order import Sequential
 from larder.readers.loader import Loader
 from tests.support.errors import larder_error

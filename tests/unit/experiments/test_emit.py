@@ -1,6 +1,6 @@
-from larder.experiments.config_files import write_configs
 from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import ConfigFile
+from larder.pipeline.configs import write_configs
 from tests.support.errors import larder_error
 
 

@@ -19,7 +19,7 @@ from larder.cli.command import Operation
 from larder.config.models.copy_config import RunnerConfig
 from larder.config.models.locations import Location
 from larder.errors import ConfigError
-from tasks.elsewhere import first_object, see_object
+from tasks.task_runner import first_object, see_object
 from tests.support.errors import larder_error
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from larder.config.models.dataset import GlobSplits, HashSplits
 from larder.errors import ConfigError
-from larder.samples.key_pattern import KeyPattern
+from larder.samples.naming import KeyPattern
 from larder.samples.splits import NO_SPLIT, GlobRule, HashRule, seeded_hashes
 from tests.support.errors import larder_error
 
@@ -90,7 +90,7 @@ SLOW = "a" * 100 + "!"
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setattr("larder.samples.key_pattern.SECONDS", 0.01)
+    monkeypatch.setattr("larder.samples.naming.SECONDS", 0.01)
     return monkeypatch
 
 

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 
 from larder.manifest.spool import Spool
+from larder.shards.formats.format_interface import index_files
 from larder.shards.formats.tfrecord.format import DaliTFRecordIndex
 from larder.shards.formats.webdataset import DaliTarIndex
 from larder.shards.index_rows import IndexRows
-from larder.shards.indexes import index_files
 from larder.shards.model import ROWS
 
 

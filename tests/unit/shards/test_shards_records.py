@@ -14,8 +14,8 @@ from larder.errors import ConfigError, DamageError
 from larder.manifest.sealed import StoredFile
 from larder.shards.formats import shard_format
 from larder.shards.formats.batches import MAX_BYTES, BatchWriter
+from larder.shards.formats.format_interface import Split
 from larder.shards.formats.records import RecordsFormat, RecordsIndex
-from larder.shards.indexes import Split
 from larder.shards.model import ShardPlan, ShardResult
 from larder.store import Store
 from tests.support.packing import indexed, pack, planned, surveyed

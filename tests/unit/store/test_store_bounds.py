@@ -9,7 +9,7 @@ from larder.manifest.sealed import unseal
 from larder.store import RetryPolicy, open_store
 from larder.store.own_files import read_document, read_optional
 from larder.store.s3.answers import element
-from larder.store.s3.listing import read_page
+from larder.store.s3.store import read_page
 from tests.support.errors import larder_error
 from tests.support.http_server import served
 

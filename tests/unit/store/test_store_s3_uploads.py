@@ -8,7 +8,7 @@ from larder.errors import FatalError
 from larder.store.interrupt import Interrupt
 from larder.store.s3 import S3Store
 from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.listing import BegunUpload, list_uploads
+from larder.store.s3.store import BegunUpload, list_uploads
 from tests.support.errors import larder_error
 from tests.support.servers import S3Server, assemble_wrongly
 
