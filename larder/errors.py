@@ -64,7 +64,7 @@ CODES: dict[str, str] = {
     "config.missing_package": "a package is not installed, or cannot be imported",
     "config.prune": "a prune that is refused: no record of the source, or too many objects",
     "config.runner": "the cluster that runs the batches does not answer, or cannot do them",
-    "config.work_pool": "Prefect has no work pool of that name",
+    "config.work_pool": "Prefect has no such work pool, or it has no image, or another worker",
     "config.deployment": "a deployment of Prefect that belongs to another checkout or work pool",
     "config.path": "an unusable local path: not a directory, not absolute, or already taken",
     "object.missing": "the object does not exist",
