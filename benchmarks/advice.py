@@ -135,7 +135,7 @@ def downloaded(data: Data, folder: str) -> Any:
 
 def timed(read: Callable[[Data, str], Any], url: str) -> float:
     """Seconds to open a version and read, without imports and with nothing kept from before."""
-    for module in ("loader", "version_download", "cache_reader"):
+    for module in ("loader", "cache_reader"):
         import_module(f"larder.readers.{module}")
     with tempfile.TemporaryDirectory() as folder:
         start = perf_counter()

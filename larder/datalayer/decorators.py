@@ -44,7 +44,6 @@ from larder.readers.schedule import batch_size_of, choice, invalid, size_bytes, 
 if TYPE_CHECKING:
     from typing import Unpack
 
-
 Decorated = Callable[..., Any]
 
 _MEMORY_BYTES: Final = 512 * 10**6

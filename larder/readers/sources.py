@@ -1,4 +1,7 @@
-"""Sources of batches: the shards of a split or its cache, whose leases are renewed meanwhile."""
+"""Sources of batches: the shards of a split, or its cache.
+
+The leases of their version are renewed while they are read.
+"""
 
 from __future__ import annotations
 
