@@ -123,10 +123,11 @@ watch = Watch()
 def enclosed(folder: Path) -> Iterator[Path]:
     """Within, temporary files and downloads are below a folder, and memory is measured."""
     (folder / "tmp").mkdir(parents=True)
+    manifests.forget()  # those of earlier tests, which are elsewhere
     places = {"LARDER_CACHE_DIR": str(folder / "cache"), "MPLCONFIGDIR": str(folder / "tmp")}
     with (
         mock.patch.object(tempfile, "tempdir", str(folder / "tmp")),
-        mock.patch.object(manifests._manifests, "_folder", None),  # not that of earlier tests
+        mock.patch.object(manifests._manifests, "_folder", None),
         # Whatever sizes documents state, no other process starts: the watch would not see it.
         mock.patch.object(crew, "_START_SECONDS", float("inf")),
         mock.patch.dict(os.environ, places),
