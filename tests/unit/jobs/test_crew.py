@@ -14,7 +14,7 @@ from larder.jobs.crew import Crew, divided
 def test_processes_are_used_beyond_the_cores_that_threads_keep_busy(
     cores, count, seconds, processes
 ):
-    """Two processes copied no faster than one on two cores, and took a tenth more CPU time; eight
+    """Two processes copied no faster than one on two cores, and took more CPU time; eight
     large objects were copied by one process on sixteen cores, where one is slow."""
 
     @divided(lambda job, batch, count: [], list, lambda job: seconds, "stage", cores)
