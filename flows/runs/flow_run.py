@@ -64,7 +64,7 @@ class _CommandRun(NamedTuple):
     display: Display | None
 
 
-_given: ContextVar[_CommandRun | None] = ContextVar("given", default=None)
+_command_run: ContextVar[_CommandRun | None] = ContextVar("command_run", default=None)
 
 
 def flow_of(command: Command, name: str) -> Flow[..., Any]:
@@ -87,7 +87,7 @@ def _run(command: Command) -> Any:
     parent = os.getppid()
     dataset = command_parameters(_context().parameters or {}).get("dataset", "")
     try:
-        operation, execute, display = _given.get() or _begun(command)
+        operation, execute, display = _command_run.get() or _begun(command)
         with about(dataset, operation.storage.url), _reported(display, parent) as log:
             bucket = partial(bucket_limit, operation.storage.url, log.say)
 
@@ -201,7 +201,7 @@ def call_flow(
     display.finish("prefect")
 
     continued = flow.with_options(validate_parameters=False)  # the command has checked them
-    token = _given.set(_CommandRun(operation, execute, display if named else None))
+    token = _command_run.set(_CommandRun(operation, execute, display if named else None))
     with listening(display), stoppable() as stop, interruptible(stop, display.say):
         try:
             document: dict[str, Any] = continued(**form_of(parameters))
@@ -216,7 +216,7 @@ def call_flow(
                 raise KeyboardInterrupt from None
             raise
         finally:
-            _given.reset(token)
+            _command_run.reset(token)
     return document
 
 
