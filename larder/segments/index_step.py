@@ -23,7 +23,7 @@ from larder.segments.cache_step import check_forms
 from larder.segments.completeness import check_segment
 from larder.segments.index_writer import IndexWriter
 from larder.segments.pack import planned_shards
-from larder.segments.reader_indexes import PutIndexes, ShardIndexes, put_indexes
+from larder.segments.reader_indexes import PutIndexes, ReaderIndexes, put_indexes
 from larder.segments.receipt_check import ORDER_COLUMNS, PlannedRows, receipt_problem
 from larder.segments.segment_job import Job, open_root
 from larder.segments.shard_receipts import FinishedShard, Receipt, damaged_receipt, planned_receipts
@@ -175,7 +175,7 @@ class IndexBuild(ExitStack):
         self._planned = 0
         self._segment = job.segment
         self._check = image_check(job.dataset)
-        self._indexes = ShardIndexes(root, job.segment, shard_format(*job.shape.use), put)
+        self._indexes = ReaderIndexes(root, job.segment, shard_format(*job.shape.use), put)
         self._rows = self.enter_context(IndexWriter(folder))
         self._sources, self._skipped = (
             self.enter_context(ManifestWriter(folder / f"{role}.parquet", schema))

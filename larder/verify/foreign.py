@@ -14,8 +14,8 @@ from larder.errors import DamageError, LarderError, NotFoundError
 from larder.segments.named_files import named_by_document
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import LAST, listed, read_digest
-from larder.verify.figure_check import SegmentFacts
 from larder.verify.findings import is_broken, readable
+from larder.verify.verify_job import VerifyBatch
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, VersionDocument, parse_document
 
@@ -46,7 +46,7 @@ class ListedObject(NamedTuple):
 def objects_of(
     root: Store,
     version: VersionDocument,
-    segments: Sequence[SegmentFacts],
+    segments: Sequence[VerifyBatch],
 ) -> Iterator[ListedObject]:
     """Yield all objects below the prefixes of a version, and say which of them are foreign.
 
@@ -64,20 +64,20 @@ def objects_of(
         yield from _of_segment(root, segment, named)
 
 
-def _of_segment(root: Store, segment: SegmentFacts, named: set[str]) -> Iterator[ListedObject]:
-    for shard in segment.shards or ():
+def _of_segment(root: Store, segment: VerifyBatch, named: set[str]) -> Iterator[ListedObject]:
+    for shard in segment.shards:
         named |= {file.path for file in shard.published}
-    index = layout.index_prefix(segment.id)
+    index = layout.index_prefix(segment.segment)
     caches: dict[str, Collection[str] | None] = {}
-    for info in _listed(root, segment.id):
+    for info in _listed(root, segment.segment):
         cache = layout.cache_of(info.key)
         if cache and cache[1] not in caches:
             caches[cache[1]] = _cache_files(root, *cache)
         files = caches[cache[1]] if cache else ()
-        of_shard = info.key.startswith(layout.shards_prefix(segment.id)) or (
+        of_shard = info.key.startswith(layout.shards_prefix(segment.segment)) or (
             info.key.startswith(index) and "/" in info.key.removeprefix(index)
         )
-        unknown = of_shard and segment.shards is None  # as the index of the segment is damaged
+        unknown = of_shard and segment.index is None
         if unknown or info.key in named or files is None or info.key in files:
             yield ListedObject(info)
         else:

@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from larder.bounds import BATCH_SAMPLES
 from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, ObjectError
@@ -21,7 +22,7 @@ from larder.progress import Progress
 from larder.shards.formats import shard_format
 from larder.store.base import ObjectInfo
 from larder.verify.document_check import DocumentReader
-from larder.verify.figure_check import SegmentFacts, sources_problem, version_problems
+from larder.verify.figure_check import index_files, sources_problem, version_problems
 from larder.verify.findings import Finding, compared
 from larder.verify.foreign import objects_of
 from larder.verify.verify_job import (
@@ -32,7 +33,12 @@ from larder.verify.verify_job import (
     open_verified,
 )
 from larder.versions import layout
-from larder.versions.documents import CacheDocument, CacheFile, SegmentDocument, VersionDocument
+from larder.versions.documents import (
+    CacheDocument,
+    CacheFile,
+    SegmentDocument,
+    VersionDocument,
+)
 from larder.versions.index import Shard, listed_shards, read_shards
 from larder.versions.omitted import Omitted, read_omitted
 
@@ -63,19 +69,27 @@ class _Inspection(DocumentReader):
 
     def _inspect_version(self, version: VersionDocument) -> Inspected:
         damaged = {file.path for file in version.files if not self._is_whole(file)}
-        segments = [self._segment(version, use.id, damaged) for use in version.segments]
+        documents: dict[str, SegmentDocument] = {}
+        caches: dict[str, CacheDocument | None] = {}
+        segments: list[VerifyBatch] = []
+        for use in version.segments:
+            if document := self._document(version, use.id):
+                documents[use.id] = document
+            segments.append(self._segment(version, use.id, document, damaged))
+            if use.cache:
+                key = layout.cache_key(use.id, use.cache)
+                caches[use.id] = self.document(CacheDocument, key, id=use.cache, segment=use.id)
         omitted = self._omitted(version, damaged)
         shards = None
         if omitted is not None:
             shards = {
-                segment.id: list(listed_shards(segment.shards, omitted))
-                for segment in segments
-                if segment.shards is not None
+                batch.segment: list(listed_shards(batch.shards, omitted))
+                for batch in segments
+                if batch.index
             }
-        complete = all(each.document and each.shards is not None for each in segments)
-        if shards is not None and complete:
-            for path, message in version_problems(version, segments, omitted or {}, shards):
-                self.note(path, "content", "damage.manifest", message)
+            if all(each.index and each.segment in documents for each in segments):
+                for path, message in version_problems(version, documents, caches, omitted, shards):
+                    self.note(path, "content", "damage.manifest", message)
         infos, unused = self._objects(version, segments)
         batches, files, size_bytes = batches_of(self.job, version, segments, shards, infos)
         return Inspected(version, version.id, tuple(batches), files, size_bytes, unused)
@@ -95,35 +109,39 @@ class _Inspection(DocumentReader):
             self.note(file.path, "manifest", code, message)
         return not code
 
-    def _segment(self, version: VersionDocument, id_: str, damaged: set[str]) -> SegmentFacts:
-        """Read a segment's facts, from version.json if its own document is damaged."""
+    def _document(self, version: VersionDocument, id_: str) -> SegmentDocument | None:
+        """Read segment.json; None, with a finding, if it is damaged."""
         key = layout.segment_key(id_)
-        document = self.document(SegmentDocument, key, id=id_)
-        if document is not None and not self._has_known_format(document):
-            document = None
-        files = tuple(
-            file for file in version.files if file.path.startswith(layout.index_prefix(id_))
-        )
-        if document is not None and document.files != files:
+        document: SegmentDocument | None = self.document(SegmentDocument, key, id=id_)
+        if document is None or not self._has_known_format(document):
+            return None
+        if document.files != index_files(version, id_):
             message = "it names other files than version.json does"
             self.note(key, "content", "damage.manifest", message)
-        facts = SegmentFacts(id_, document, files, frozenset(damaged))
-        rows = facts.file("rows")
+        return document
+
+    def _segment(
+        self,
+        version: VersionDocument,
+        id_: str,
+        document: SegmentDocument | None,
+        damaged: set[str],
+    ) -> VerifyBatch:
+        """Read the index of a segment; returns a batch of all of its shards."""
+        files = {each.role: each for each in index_files(version, id_) if each.path not in damaged}
+        rows, sources = files.get("rows"), files.get("sources")
+        shards: Sequence[Shard] = ()
         if rows is not None:
             try:
-                facts.shards = read_shards(self.root, rows)
+                shards = read_shards(self.root, rows)
             except DamageError as error:
                 self.note(rows.path, "manifest", error.code, error.message)
-                facts.damaged |= {rows.path}
-        sources = facts.file("sources")
-        problem = sources_problem(self.root, rows, sources) if facts.shards and sources else ""
+                rows = None
+        problem = sources_problem(self.root, rows, sources) if shards and sources else ""
         if rows is not None and problem:
             self.note(rows.path, "content", "damage.manifest", problem)
-        use = next(use for use in version.segments if use.id == id_)
-        if use.cache:
-            key = layout.cache_key(id_, use.cache)
-            facts.cache = self.document(CacheDocument, key, id=use.cache, segment=id_)
-        return facts
+        shape = document.shape.use if document else None
+        return VerifyBatch(id_, shape, rows, sources, len(version.classes), tuple(shards))
 
     def _has_known_format(self, document: SegmentDocument) -> bool:
         try:
@@ -148,7 +166,7 @@ class _Inspection(DocumentReader):
             return None
 
     def _objects(
-        self, version: VersionDocument, segments: list[SegmentFacts]
+        self, version: VersionDocument, segments: Sequence[VerifyBatch]
     ) -> tuple[dict[str, ObjectInfo], Unused]:
         """List the objects below the prefixes of the version, and note foreign objects."""
         infos: dict[str, ObjectInfo] = {}
@@ -171,7 +189,7 @@ def _is_of_file(error: LarderError) -> bool:
 def batches_of(
     job: VerifyJob,
     version: VersionDocument,
-    segments: Sequence[SegmentFacts],
+    segments: Sequence[VerifyBatch],
     listed: Mapping[str, Sequence[Shard]] | None,
     infos: Mapping[str, ObjectInfo],
 ) -> tuple[list[VerifyBatch], int, int]:
@@ -181,8 +199,8 @@ def batches_of(
         The batches, each of about ``runner.batch_bytes``, or one cache file; the number of files
         of shards and caches of the version, and their bytes.
     """
-    shards = {segment.id: _listed(segment, listed) for segment in segments}
-    every = [shard for id_ in shards for shard in shards[id_]]
+    shards = [_listed(segment, listed) for segment in segments]
+    every = [*chain.from_iterable(shards)]
     splits = version.cache.splits.values() if version.cache else ()
     caches: list[CacheFile] = [file for split in splits for file in split]
     wanted = chosen(job, ((shard.split, shard.files[0].path) for shard in every))
@@ -194,19 +212,13 @@ def batches_of(
         )
 
     batches: list[VerifyBatch] = []
-    for segment in segments:
-        empty = VerifyBatch(
-            segment.id,
-            segment.document.shape.use if segment.document else None,
-            segment.file("rows"),
-            segment.file("sources"),
-            len(version.classes),
-        )
-        due = [shard for shard in shards[segment.id] if is_due(shard.published)]
+    for segment, of_segment in zip(segments, shards, strict=True):
+        empty = replace(segment, shards=())
+        due = [shard for shard in of_segment if is_due(shard.published)]
         batches += _shard_batches(job.cluster.runner.batch_bytes, empty, due)
         for cache in caches:
             batch = replace(empty, cache=cache)
-            if cache.segment == segment.id and is_due(batch.published):
+            if cache.segment == segment.segment and is_due(batch.published):
                 batches.append(batch)
     files = [file for shard in every for file in shard.published]
     size_bytes = sum(file.bytes for file in files) + sum(file.bytes for file in caches)
@@ -231,11 +243,11 @@ def chosen(job: VerifyJob, places: Iterable[tuple[str, str]]) -> set[str]:
     return choice
 
 
-def _listed(segment: SegmentFacts, listed: Mapping[str, Sequence[Shard]] | None) -> list[Shard]:
+def _listed(segment: VerifyBatch, listed: Mapping[str, Sequence[Shard]] | None) -> list[Shard]:
     """Return the shards of a segment that the version lists; all if the list is not known."""
-    shards = segment.shards or []
-    paths = {shard.files[0].path for shard in (listed or {}).get(segment.id, shards)}
-    return [shard for shard in shards if shard.files[0].path in paths]
+    shards = (listed or {}).get(segment.segment, segment.shards)
+    paths = {shard.files[0].path for shard in shards}
+    return [shard for shard in segment.shards if shard.files[0].path in paths]
 
 
 def _shard_batches(
