@@ -5,12 +5,13 @@
     inspect_source -> reuse
                    -> make_plan -> begin -> build -> emit_configs
 
-If another run has moved the tag in the meantime, the run starts again from the listing.
+If another run has moved the tag in the meantime, the run starts again from the listing. `refresh`
+does this for many datasets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -21,9 +22,10 @@ from larder.copy.copy_job import begin as begin_copy
 from larder.copy.site import resolved
 from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
-from larder.errors import SupersededError, printable
+from larder.errors import Failure, LarderError, SupersededError, printable
 from larder.jobs.manifests import put_named
-from larder.jobs.step_runner import InlineRunner, Runner, Start, only_here
+from larder.jobs.results import BatchReport, RunError
+from larder.jobs.step_runner import Execute, InlineRunner, Runner, Start, only_here
 from larder.manifest.digest import sha256_hex
 from larder.manifest.query import tables_in
 from larder.manifest.sealed import StoredFile
@@ -34,7 +36,7 @@ from larder.pipeline.planning.growth_plan import GrowthPlan, weaker_segments
 from larder.pipeline.planning.plan import Plan
 from larder.pipeline.planning.plan_report import plan_document
 from larder.pipeline.planning.source_state import inspect_source
-from larder.pipeline.run_report import built_document, reused_document
+from larder.pipeline.run_report import built_document, reused_document, run_lines, status_line
 from larder.pipeline.settings import Settings
 from larder.progress import Progress, StageTimes, stages_since
 from larder.segments.mirror import PLACE as MIRROR
@@ -51,6 +53,8 @@ from larder.versions.tags import TAG
 
 RESTARTS = 3
 """Maximum restarts of a superseded run, so that runs that keep moving the tag end."""
+
+_INTERRUPTED = "run.interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,3 +287,71 @@ def _put_inventory(root: Store, plan: Plan) -> StoredFile:
     if plan.published:  # from another inventory, which is kept
         return StoredFile(key, file.bytes, file.sha256, "objects")
     return put_named(root, key, file, "objects")
+
+
+def refresh(
+    datasets: Mapping[str, Callable[[], Settings]],
+    runner: Runner,
+    *,
+    start: Start | None = None,
+    run: Callable[[Settings, Runner], dict[str, Any]] = prepare,
+) -> dict[str, Any]:
+    """Prepare datasets one after the other; an unchanged source is only listed.
+
+    Args:
+        datasets: By name, a function that loads the dataset's settings; an error stops no other
+            dataset.
+        runner: The runner of all datasets.
+        start: Chooses where all of them run.
+        run: Prepares one dataset.
+
+    Returns:
+        ``{"datasets": [DOCUMENT, ...]}`` with the documents of the runs.
+
+    Raises:
+        RunError: Names the datasets that failed. The others were prepared: ``document`` is what
+            would be returned for these.
+    """
+
+    def execute(runner: Runner) -> dict[str, Any]:
+        documents: list[dict[str, Any]] = []
+        failures: list[Failure] = []
+        for number, (name, load) in enumerate(datasets.items(), 1):
+            runner.progress.restart(f"dataset {number} of {len(datasets)}: {name}")
+            before, began_seconds = runner.times.stages(), runner.times.seconds()
+            try:
+                document = run(load(), runner)
+                documents.append(_of_one(document, before, began_seconds))
+            except LarderError as error:
+                if error.code == _INTERRUPTED:
+                    raise
+                failures.append(Failure.of(name, error))
+        if failures:
+            hint = "fix these, then run again; the others are current"
+            report = BatchReport(failed=len(failures), failures=tuple(failures))
+            failed = RunError("refresh", report, hint)
+            failed.document = {"datasets": documents}
+            raise failed
+        return {"datasets": documents}
+
+    chosen: Execute = execute
+    return start(chosen) if start else chosen(runner)
+
+
+def _of_one(
+    document: dict[str, Any], before: Mapping[str, Mapping[str, Any]], began_seconds: float
+) -> dict[str, Any]:
+    """Make the document of a dataset, without the time and stages of earlier datasets."""
+    stages = stages_since(before, document["stages"])
+    seconds = round(document["seconds"] - began_seconds, 3)
+    return {**document, "seconds": seconds, "stages": stages}
+
+
+def refresh_lines(document: Mapping[str, Any]) -> list[str]:
+    """List a line for each unchanged dataset, and all lines of a run for the others."""
+    runs: Sequence[Mapping[str, Any]] = document["datasets"]
+    return [
+        line
+        for run in runs
+        for line in ([status_line(run)] if run["status"] == "reused" else run_lines(run))
+    ]

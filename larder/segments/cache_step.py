@@ -17,19 +17,24 @@ import pyarrow as pa
 
 from larder.budgets import decoding_budget, map_ahead
 from larder.cache.file import open_file
-from larder.cache.from_builder import built_records, built_schema
-from larder.cache.from_samples import CacheInput, EncodedRecord, build_samples, encoded_records
+from larder.cache.from_samples import (
+    CacheInput,
+    EncodedRecord,
+    build_samples,
+    built_records,
+    built_schema,
+    encoded_records,
+)
 from larder.cache.schema import RecordSchema
 from larder.disk import disk_errors, workshop
 from larder.errors import Failure, FatalError, NotFoundError, ObjectError
 from larder.jobs.crew import reachable, saves_time
-from larder.jobs.process_pool import ProcessPool, shared_pool
+from larder.jobs.processes import ProcessPool, shared_pool
 from larder.jobs.results import BatchReport, RunError
 from larder.jobs.step_runner import runner_batches
 from larder.manifest.sealed import from_plain, seal, unseal
 from larder.progress import Progress
-from larder.samples.builders import Builder, builder_of
-from larder.samples.decoders import Decoders
+from larder.samples.decoders import Builder, Decoders, builder_of
 from larder.samples.indexed import SampleReader, read_index
 from larder.segments.completeness import written_since
 from larder.segments.image_rules import image_rules

@@ -21,8 +21,8 @@ from larder.budgets import map_ahead
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
-from larder.segments.named_files import named_by_document, segment_files
 from larder.segments.shard_receipts import READERS
+from larder.segments.version_files import named_by_document, segment_files
 from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import has_sha256, listed, not_kept

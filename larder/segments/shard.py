@@ -1,9 +1,12 @@
-"""The shard step: writes shards, each with a receipt, in batches of neighbours."""
+"""The shard step: writes shards, each with a receipt, in batches of neighbours.
+
+A repair packs one published shard again, into another store, and compares the bytes.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,26 +16,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.bounds import BATCH_SAMPLES
-from larder.copy.mirror_reader import Copies, Mirror
+from larder.copy.mirror_reader import Copies, FirstOf, Mirror, Unconditional
 from larder.disk import scratch
 from larder.errors import Failures, FatalError
 from larder.jobs.crew import divided, is_local, reachable, unit_bytes
 from larder.jobs.manifests import fetched, read_ref
-from larder.jobs.process_pool import shared_pool
+from larder.jobs.processes import shared_pool
 from larder.jobs.results import BatchReport, Totals, merge_reports
 from larder.machine import usable_cores
-from larder.manifest.schemas import COPIES, SAMPLE_ORDER
-from larder.progress import Progress
+from larder.manifest.schemas import COPIES, SAMPLE_ORDER, SOURCES
+from larder.manifest.sealed import StoredFile
+from larder.progress import NullProgress, Progress
+from larder.samples.arrow_columns import column_structs
 from larder.samples.sample_order import FROM_PREVIOUS, from_objects
 from larder.segments.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import put_indexes
-from larder.segments.segment_job import Job, open_root, open_source
+from larder.segments.segment_job import Job, open_origin, open_root, open_source
 from larder.segments.shard_receipts import finished_shards, list_shards, put_receipt, shard_of
 from larder.segments.stores import storage_of, with_derived
 from larder.shards.formats import shard_format
 from larder.shards.formats.format_interface import ShardFormat
-from larder.shards.model import PlannedSample, ShardBatch, ShardPlan, read_samples
+from larder.shards.model import (
+    Part,
+    PlannedSample,
+    ShardBatch,
+    ShardPlan,
+    ShardResult,
+    read_samples,
+)
 from larder.shards.old_shards import OldShards
 from larder.shards.packing import batch_shards
 from larder.shards.reading.fetch import sends_several
@@ -41,6 +53,7 @@ from larder.shards.shard_build import STAGE, ShardBuild, build_shard
 from larder.store.base import AHEAD, Readable, Store, Writer
 from larder.versions import layout
 from larder.versions.documents import Shape
+from larder.versions.index import Shard
 
 _LEAST_BYTES = 256_000_000
 _LEAST_SAMPLES = 40_000
@@ -232,3 +245,60 @@ def _rows_of(root: Store, batch: ShardBatch) -> Callable[..., Iterator[pa.Record
     return partial(
         read_ref, root, first_row=batch.first_row, rows=batch.rows, batch_rows=PIECE_ROWS
     )
+
+
+def pack_again(
+    job: Job, shard: Shard, sources: StoredFile, output: Store, concurrent_batches: int
+) -> ShardResult:
+    """Write a shard and its indexes for other readers into ``output``, under their keys.
+
+    Objects are read from the source or the mirror, whatever their etags. ``run.failed``: this
+    machine cannot write shards as planned.
+    """
+    check_codecs(job.shape.images.transform)
+    source, format_ = _anywhere(job), format_to_write(job.shape)
+    plan = ShardPlan(shard.split, 0, shard.name, shard.first, shard.samples, shard.bytes)
+    with (
+        open_build(job, [source], concurrent_batches, NullProgress()) as build,
+        closing(_samples(job, source, shard, sources)) as samples,
+    ):
+        open_writer = partial(shard_writer, output, job.segment, plan.split)
+        result = build_shard(plan, samples, format_, open_writer, build)
+    if not result.failed:
+        put_indexes(output, job.segment, plan.split, plan.name, format_, result.samples)
+    return result
+
+
+def _anywhere(job: Job) -> Readable:
+    """Read objects in the planned state, else in any state that the mirror or the source has."""
+    mirror = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
+    others = (
+        with_derived(Unconditional(each), job.dataset, job.cluster)
+        for each in (mirror, open_origin(job))
+    )
+    return FirstOf([open_source(job), *others])
+
+
+def _samples(
+    job: Job, source: Readable, shard: Shard, sources: StoredFile
+) -> Generator[PlannedSample]:
+    """Yield the samples of a shard as they were planned."""
+    batches = read_ref(
+        open_root(job),
+        sources,
+        SOURCES,
+        first_row=shard.first_row,
+        rows=shard.samples,
+        batch_rows=PIECE_ROWS,
+    )
+    for batch in batches:
+        keys, labels = (batch.column(name).to_pylist() for name in ("key", "label"))
+        parts = column_structs(batch.column("parts"), ("ext", "source", "length", "etag"), Part)
+        if job.shape.images.transform:  # the recorded lengths are of transformed images
+            parts = (tuple(_with_size(source, part) for part in each) for each in parts)
+        for key, label, sample_parts in zip(keys, labels, parts, strict=True):
+            yield PlannedSample(shard.split, key, label, sample_parts)
+
+
+def _with_size(source: Readable, part: Part) -> Part:
+    return part._replace(size_bytes=source.head(part.key).size_bytes)

@@ -16,8 +16,7 @@ from larder.verify.findings import MISSING, Finding, Role, is_broken, readable
 from larder.verify.verify_job import VerifyJob
 from larder.versions import layout
 from larder.versions.documents import FORMATS, VersionDocument, parse_document
-from larder.versions.find import one_of
-from larder.versions.tags import TAG, tag_of
+from larder.versions.tags import TAG, one_of, tag_of
 
 _SHOWN_VERSIONS = 5
 

@@ -22,14 +22,13 @@ from larder.pipeline.planning.source_state import take_source
 from larder.progress import NullProgress, Progress
 from larder.segments.cache_step import CacheBatch, built_split, workshop_place
 from larder.segments.completeness import document_of
-from larder.segments.derived_files import derived_files
 from larder.segments.index_step import make_index
-from larder.segments.named_files import read_listed
 from larder.segments.reader_indexes import described_indexes, put_indexes
-from larder.segments.repacking import pack_again
 from larder.segments.segment_job import Job, PlannedSegment
+from larder.segments.shard import pack_again
 from larder.segments.shard_receipts import published_plans
 from larder.segments.stores import source_of
+from larder.segments.version_files import derived_files, read_listed
 from larder.shards.formats import shard_format
 from larder.source.selection import Unlisted
 from larder.store import local_path, open_store

@@ -3,15 +3,21 @@
 Small files are always read completely: tags, version.json, the documents of segments and caches,
 manifests and lists. Their statements about each other are computed again. Shards and cache files
 are left to `larder.verify.reading`, in batches.
+
+The listing finds objects that nothing names. Files whose bytes may differ from run to run have
+their digest in the name. So a file that another run of the same inputs left, or has just written,
+proves itself: it is unused, and not foreign.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import Literal, NamedTuple
 
 from larder.bounds import BATCH_SAMPLES
 from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, ObjectError
@@ -19,12 +25,13 @@ from larder.jobs import manifests
 from larder.jobs.manifests import fetched
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
+from larder.segments.version_files import named_by_document
 from larder.shards.formats import shard_format
-from larder.store.base import ObjectInfo
+from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import LAST, listed, read_digest
 from larder.verify.document_check import DocumentReader
 from larder.verify.figure_check import index_files, sources_problem, version_problems
-from larder.verify.findings import Finding, compared
-from larder.verify.foreign import objects_of
+from larder.verify.findings import Finding, compared, is_broken, readable
 from larder.verify.verify_job import (
     Inspected,
     Unused,
@@ -38,9 +45,21 @@ from larder.versions.documents import (
     CacheFile,
     SegmentDocument,
     VersionDocument,
+    parse_document,
 )
 from larder.versions.index import Shard, listed_shards, read_shards
 from larder.versions.omitted import Omitted, read_omitted
+
+_UNNAMED = "nothing names this file: move it elsewhere, or delete it"
+_OTHER_BYTES = (
+    "nothing names this file, and its bytes do not match the digest in its name: delete it"
+)
+_NAMED_BY_DIGEST = re.compile(
+    r"(segments/[^/]+/(index/[a-z]+|caches/[^/]+/[^/]+)"
+    r"|versions/[^/]+/(manifests/[a-z]+|lists/[^/]+))"
+    r"-(?P<digest>[0-9a-f]{16})\.(parquet|mdb|npz|npy|txt)"
+)
+"""Keys that `larder.versions.layout` makes from a digest."""
 
 
 def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, tuple[Finding, ...]]:
@@ -264,3 +283,96 @@ def _shard_batches(
         batch.append(shard)
     if batch:
         yield replace(empty, shards=tuple(batch))
+
+
+class ListedObject(NamedTuple):
+    """An object below the prefixes of a version.
+
+    ``foreign``: nothing names it. ``unused``: nothing names it, but Larder wrote or moved it there.
+    """
+
+    info: ObjectInfo
+    kind: Literal["named", "foreign", "unused"] = "named"
+    message: str = ""
+
+
+def objects_of(
+    root: Store,
+    version: VersionDocument,
+    segments: Sequence[VerifyBatch],
+) -> Iterator[ListedObject]:
+    """Yield all objects below the prefixes of a version, and say which of them are foreign.
+
+    Receipts and other work are left out, because there may be more of them than of all other
+    objects. Unfinished caches are not foreign: their builder may be at work.
+    """
+    named = set(named_by_document(version))
+    yield from (ListedObject(info, "unused") for info in listed(root, layout.REPLACED_PREFIX))
+    named.add(layout.card_key(version.id))
+    beside = layout.consumers_prefix(version.id), layout.runs_prefix(version.id)
+    for info in listed(root, layout.version_prefix(version.id)):
+        is_named = info.key in named or info.key.startswith(beside)
+        yield ListedObject(info) if is_named else _unnamed(root, info)
+    for segment in segments:
+        yield from _of_segment(root, segment, named)
+
+
+def _of_segment(root: Store, segment: VerifyBatch, named: set[str]) -> Iterator[ListedObject]:
+    for shard in segment.shards:
+        named |= {file.path for file in shard.published}
+    index = layout.index_prefix(segment.segment)
+    caches: dict[str, Collection[str] | None] = {}
+    for info in _below(root, segment.segment):
+        cache = layout.cache_of(info.key)
+        if cache and cache[1] not in caches:
+            caches[cache[1]] = _cache_files(root, *cache)
+        files = caches[cache[1]] if cache else ()
+        of_shard = info.key.startswith(layout.shards_prefix(segment.segment)) or (
+            info.key.startswith(index) and "/" in info.key.removeprefix(index)
+        )
+        unknown = of_shard and segment.index is None
+        if unknown or info.key in named or files is None or info.key in files:
+            yield ListedObject(info)
+        else:
+            yield _unnamed(root, info)
+
+
+def _unnamed(root: Store, info: ObjectInfo) -> ListedObject:
+    """Say whether an unnamed file is foreign, or proves itself by the digest in its name."""
+    match = _NAMED_BY_DIGEST.fullmatch(info.key)
+    if match is None:
+        return ListedObject(info, "foreign", _UNNAMED)
+    try:
+        _, sha256 = read_digest(root, info.key)
+    except NotFoundError:
+        return ListedObject(info)  # deleted in the meantime
+    except LarderError as error:
+        if not is_broken(root, error):
+            raise
+        sha256 = ""
+    if sha256.startswith(match["digest"]):
+        return ListedObject(info, "unused")
+    return ListedObject(info, "foreign", _OTHER_BYTES)
+
+
+def _cache_files(root: Store, segment: str, cache: str) -> Collection[str] | None:
+    """Return the files of a cache; None if the cache is unfinished or damaged."""
+    key = layout.cache_key(segment, cache)
+    try:
+        document = parse_document(CacheDocument, readable(root, key) or b"", key)
+    except DamageError:
+        return None
+    return {key, *(file.path for file in document.files.values())}
+
+
+def _below(root: Store, segment: str) -> Iterator[ObjectInfo]:
+    """Yield the objects below the prefix of a segment, except its work."""
+    prefix, work = layout.segment_prefix(segment), layout.work_prefix(segment)
+    for info in listed(root, prefix):
+        if info.key.startswith(work):
+            break
+        yield info
+    else:
+        return
+    for page in root.list(prefix, start_after=f"{work}{LAST}"):
+        yield from page

@@ -18,7 +18,7 @@ from larder.growth.decision import Decision, decide
 from larder.growth.previous import Previous, read_previous
 from larder.growth.select import Selected, Selection, select_all
 from larder.jobs.crew import reachable, saves_time
-from larder.jobs.process_pool import ProcessPool, shared_pool
+from larder.jobs.processes import ProcessPool, shared_pool
 from larder.jobs.step_runner import runner_batches
 from larder.manifest.manifest_files import read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
@@ -26,10 +26,10 @@ from larder.pipeline.planning.source_state import SourceState
 from larder.progress import Progress
 from larder.samples.sample_order import SampleOrder
 from larder.segments.completeness import check_complete
-from larder.segments.derived_files import listed_splits
 from larder.segments.image_rules import image_rules, planned_transform
 from larder.segments.pack import pack
 from larder.segments.stores import source_of
+from larder.segments.version_files import listed_splits
 from larder.shards.formats import shard_format
 from larder.shards.reading.readahead import WHOLE_SHARE
 from larder.store.base import Store

@@ -35,16 +35,15 @@ from larder.pipeline.planning.source_state import SourceState
 from larder.progress import Progress
 from larder.samples.parts import with_labels
 from larder.samples.sample_order import SampleOrder, objects_of, order_samples
-from larder.segments.derived_files import NO_SHARDS
 from larder.segments.mirror import due_copies, mirror_route, read_measured
 from larder.segments.pack import laid_out, pack
 from larder.segments.segment_job import PlannedSegment
 from larder.segments.stores import source_of, storage_of
+from larder.segments.version_files import NO_SHARDS
 from larder.shards.formats import shard_format
-from larder.source.archived import archived_among
 from larder.source.expand.expanded import LABELS
 from larder.source.inventory import Inventory
-from larder.source.storable import Storage, Unfit, unfit_keys
+from larder.source.unfit import Storage, Unfit, archived_among, unfit_keys
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, SegmentUse
