@@ -28,7 +28,6 @@ from larder.pipeline.delivery_facts import chosen, split_prefixes, version_choic
 from larder.pipeline.settings import Settings
 from larder.progress import NullProgress, Progress
 from larder.segments.stores import root_url, storage_of
-from larder.segments.version_files import read_listed
 from larder.store import object_url, open_store
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
@@ -37,7 +36,7 @@ from larder.versions.documents import VersionDocument
 from larder.versions.leases import CONFIG_DAYS, Claim, Lease, config_name
 from larder.versions.omitted import read_omitted
 from larder.versions.tags import published_version
-from larder.versions.version_copy import check_shards, copy_version, version_files
+from larder.versions.version_copy import check_shards, copy_version, read_listed, version_files
 
 
 def location(settings: Settings, version: str) -> str:

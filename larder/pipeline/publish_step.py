@@ -13,15 +13,9 @@ from larder.errors import ConfigError, DamageError, NotFoundError
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.completeness import Written, check_complete, check_stored
+from larder.segments.derived_files import NO_SHARDS, listed_splits, put_derived
 from larder.segments.index_step import Index
 from larder.segments.segment_job import Job, open_root
-from larder.segments.version_files import (
-    NO_SHARDS,
-    listed_splits,
-    put_derived,
-    read_listed,
-    segment_files,
-)
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.versions import layout
@@ -49,6 +43,7 @@ from larder.versions.publish import (
     read_version,
 )
 from larder.versions.tags import TAG, move_tag
+from larder.versions.version_copy import read_listed, segment_files
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,6 @@
 
     pack -> segment_job -> mirror -> shard, reader_indexes -> index_step -> cache_step
 
-`version_files` lists and makes the files of a version, and `completeness` checks that all of them
-exist. `index_check` compares the places in an index with the shard.
+`derived_files` makes files that follow from the shards of a version, and `completeness` checks that
+all files of a version exist. `index_check` compares the places in an index with the shard.
 """

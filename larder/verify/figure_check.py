@@ -16,7 +16,7 @@ from larder.jobs.manifests import read_ref
 from larder.manifest.schemas import SOURCES
 from larder.manifest.sealed import StoredFile
 from larder.samples.naming import LABEL_EXT
-from larder.segments.version_files import NO_SHARDS, listed_splits
+from larder.segments.derived_files import NO_SHARDS, listed_splits
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import (

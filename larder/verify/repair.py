@@ -22,13 +22,13 @@ from larder.pipeline.planning.source_state import take_source
 from larder.progress import NullProgress, Progress
 from larder.segments.cache_step import CacheBatch, built_split, workshop_place
 from larder.segments.completeness import document_of
+from larder.segments.derived_files import derived_files
 from larder.segments.index_step import make_index
 from larder.segments.reader_indexes import described_indexes, put_indexes
 from larder.segments.segment_job import Job, PlannedSegment
 from larder.segments.shard import pack_again
 from larder.segments.shard_receipts import published_plans
 from larder.segments.stores import source_of
-from larder.segments.version_files import derived_files, read_listed
 from larder.shards.formats import shard_format
 from larder.source.selection import Unlisted
 from larder.store import local_path, open_store
@@ -45,6 +45,7 @@ from larder.versions.omitted import read_omitted
 from larder.versions.publish import probe_conditions, read_segment, read_version
 from larder.versions.rows import read_rows
 from larder.versions.tags import TAG, move_tag
+from larder.versions.version_copy import read_listed
 
 _OF_SEGMENT = ("rows", "sources", "skipped")
 _FIRST = ("omitted", "rows")

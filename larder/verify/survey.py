@@ -25,7 +25,6 @@ from larder.jobs import manifests
 from larder.jobs.manifests import fetched
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
-from larder.segments.version_files import named_by_document
 from larder.shards.formats import shard_format
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import LAST, listed, read_digest
@@ -49,6 +48,7 @@ from larder.versions.documents import (
 )
 from larder.versions.index import Shard, listed_shards, read_shards
 from larder.versions.omitted import Omitted, read_omitted
+from larder.versions.version_copy import named_by_document
 
 _UNNAMED = "nothing names this file: move it elsewhere, or delete it"
 _OTHER_BYTES = (

@@ -12,7 +12,7 @@ from pipeline_lab import Lab, directory_lab, flip, images, memory_lab, objects_o
 from required import at_night
 
 from larder.errors import DamageError, FatalError
-from larder.segments import version_files
+from larder.segments import derived_files
 from larder.versions import omitted
 from tests.support import checker
 from tests.support.checker import check_version
@@ -103,7 +103,7 @@ def longer(path: Path) -> None:
 def test_every_file_of_a_version_is_looked_for_and_the_hint_works(
     tmp_path, pattern, alter, place, monkeypatch
 ):
-    monkeypatch.setattr(version_files, "MAX_PATTERNS", 1)
+    monkeypatch.setattr(derived_files, "MAX_PATTERNS", 1)
     monkeypatch.setattr(omitted, "MAX_INLINE_RANGES", 1)
     monkeypatch.setattr(checker, "_PATTERNS", 1)
     monkeypatch.setattr(checker, "_INLINE", 1)

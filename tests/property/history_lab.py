@@ -32,7 +32,7 @@ from larder.manifest.manifest_files import read_manifest
 from larder.pipeline.preparing import prepare
 from larder.progress import StageTimes
 from larder.samples.naming import LABEL_EXT
-from larder.segments import version_files
+from larder.segments import derived_files
 from larder.store import open_store
 from larder.verify.verifying import VerifySettings, verify
 from larder.versions import omitted
@@ -108,7 +108,7 @@ def limited(history: History) -> Iterator[None]:
         patch.setattr(decision, "SMALL", min(decision.SMALL, segments - 1))
         patch.setattr(omitted, "MAX_INLINE_RANGES", ranges)
         patch.setattr(checker, "_INLINE", ranges)
-        patch.setattr(version_files, "MAX_PATTERNS", patterns)
+        patch.setattr(derived_files, "MAX_PATTERNS", patterns)
         patch.setattr(checker, "_PATTERNS", patterns)
         patch.setitem(defaults, "batch_rows", rows)
         yield

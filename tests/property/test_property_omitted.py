@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import StoredFile, seal
-from larder.segments.version_files import listed_splits
+from larder.segments.derived_files import listed_splits
 from larder.store import open_store
 from larder.versions import layout, omitted
 from larder.versions.documents import SegmentUse, SplitFacts, VersionDocument, parse_document

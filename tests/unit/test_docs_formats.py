@@ -11,7 +11,7 @@ from larder.cache.schema import Field, RecordSchema
 from larder.manifest.schemas import OBJECTS, SKIPPED, SOURCES
 from larder.manifest.sealed import StoredFile
 from larder.samples.image_parts import EXTENSIONS
-from larder.segments.version_files import MAX_PATTERNS
+from larder.segments.derived_files import MAX_PATTERNS
 from larder.versions.documents import (
     ROLES,
     CacheDocument,

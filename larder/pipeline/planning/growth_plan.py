@@ -26,10 +26,10 @@ from larder.pipeline.planning.source_state import SourceState
 from larder.progress import Progress
 from larder.samples.sample_order import SampleOrder
 from larder.segments.completeness import check_complete
+from larder.segments.derived_files import listed_splits
 from larder.segments.image_rules import image_rules, planned_transform
 from larder.segments.pack import pack
 from larder.segments.stores import source_of
-from larder.segments.version_files import listed_splits
 from larder.shards.formats import shard_format
 from larder.shards.reading.readahead import WHOLE_SHARE
 from larder.store.base import Store

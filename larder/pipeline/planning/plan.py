@@ -35,11 +35,11 @@ from larder.pipeline.planning.source_state import SourceState
 from larder.progress import Progress
 from larder.samples.parts import with_labels
 from larder.samples.sample_order import SampleOrder, objects_of, order_samples
+from larder.segments.derived_files import NO_SHARDS
 from larder.segments.mirror import due_copies, mirror_route, read_measured
 from larder.segments.pack import laid_out, pack
 from larder.segments.segment_job import PlannedSegment
 from larder.segments.stores import source_of, storage_of
-from larder.segments.version_files import NO_SHARDS
 from larder.shards.formats import shard_format
 from larder.source.expand.expanded import LABELS
 from larder.source.inventory import Inventory
