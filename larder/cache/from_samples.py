@@ -48,7 +48,6 @@ from larder.samples.indexed import IndexedSample, Sample, SampleReader, part_pla
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 STAGE: Final = "cache"
 """The stage whose progress is reported: counts records, and the bytes of their parts."""
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
 _INTERRUPTED = "run.interrupted"
 
 _BARS = 1000

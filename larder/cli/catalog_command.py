@@ -33,7 +33,6 @@ from larder.packages import require
 if TYPE_CHECKING:
     from larder.catalog.stored_dataset import StoredDataset
 
-
 Answer = tuple[Callable[[], dict[str, Any]], Callable[[Mapping[str, Any]], Iterable[str]]]
 """A function that makes a JSON document, and a function that formats it for people."""
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from larder.jobs.step_runner import Execute, Runner, Start
     from larder.pipeline.settings import Settings
 
-
 _PREPARE = """\
 Prepare a dataset: list its source, copy what is missing to the storage, write shards, build the
 LMDB cache, publish a version and emit the experiment config that points at it. If a run is killed,

@@ -14,7 +14,6 @@ from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.completeness import Written, check_complete, check_stored
 from larder.segments.derived_files import NO_SHARDS, listed_splits, put_derived
-from larder.segments.index_step import Index
 from larder.segments.segment_job import Job, open_root
 from larder.store import local_path, object_url
 from larder.store.base import Store
@@ -55,9 +54,13 @@ class Published:
 
 
 def publish(
-    job: Job, index: Index | None, cache: tuple[CacheFile, ...], *, progress: Progress
+    job: Job,
+    segment: SegmentDocument | None,
+    cache: tuple[CacheFile, ...],
+    *,
+    progress: Progress,
 ) -> Published:
-    """Complete the new segment and caches, publish the version, and move ``latest`` to it.
+    """Complete the new ``segment`` and caches, publish the version, and move ``latest`` to it.
 
     ``cache`` has the files of all caches of the version. Returns the version that this run
     published, or the version of a run that came first. SupersededError: another run has moved the
@@ -66,8 +69,8 @@ def publish(
     progress.start("publish")
     root = open_root(job)
     segments, uses = list(job.kept), list(job.uses)
-    if index is not None:
-        segments.append(_published_segment(job, root, index.segment))
+    if segment is not None:
+        segments.append(_published_segment(job, root, segment))
         uses.append(SegmentUse(job.segment))
     caches = [_published_cache(job, root, segment.id, cache) for segment in segments]
     document = _version_document(job, root, segments, uses, caches)
@@ -196,7 +199,6 @@ def _version_document(
         files=(
             *(file for segment in segments for file in segment.files),
             *job.files,
-            job.inventory,
         ),
         cache=None,
         skipped=job.skipped + new_skipped,

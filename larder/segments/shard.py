@@ -124,8 +124,8 @@ def shard_batch(
     root = open_root(job)
     finished = list_shards(root, job, batch.shards)
     receipts = {shard.plan: shard for shard in finished if shard.receipt}
-    objects, packed = _reads(job, root, batch)
-    source = _reading(job, root, batch) if objects else root
+    objects, packed = _origins(job, root, batch)
+    source = _open_objects(job, root, batch) if objects else root
     stores = [source, root] if packed else [source]
     order = _rows_of(root, batch)(job.manifests["order"], SAMPLE_ORDER)
     with (
@@ -207,7 +207,7 @@ def _pass_over(samples: Iterator[PlannedSample]) -> None:
     deque(samples, maxlen=0)
 
 
-def _reads(job: Job, root: Store, batch: ShardBatch) -> tuple[bool, bool]:
+def _origins(job: Job, root: Store, batch: ShardBatch) -> tuple[bool, bool]:
     """Return whether any samples of the batch are read from objects, and any from old shards."""
     objects = packed = False
     for rows in _rows_of(root, batch)(job.manifests["order"], SAMPLE_ORDER, columns=FROM_PREVIOUS):
@@ -216,7 +216,7 @@ def _reads(job: Job, root: Store, batch: ShardBatch) -> tuple[bool, bool]:
     return objects, packed
 
 
-def _reading(job: Job, root: Store, batch: ShardBatch) -> Readable:
+def _open_objects(job: Job, root: Store, batch: ShardBatch) -> Readable:
     """Open the store with the objects of samples: the mirror if there is one, else the source."""
     if (copied := job.manifests.get("copies")) is None:
         return open_source(job)

@@ -202,7 +202,6 @@ def _job(
         inputs=version.inputs,
         version=version.id,
         classes=version.classes,
-        inventory=version.file("objects"),
         new=PlannedSegment(document.id, document.shape, complete=True),
         published=True,
     )

@@ -225,13 +225,13 @@ def _order(state: SourceState, previous: Previous | None, folder: Path) -> Sampl
         out=folder / "sample-order.parquet",
         work_dir=folder,
         known_classes=known_classes(state),
-        published=_published(state, previous, folder),
+        published=_kept_splits(state, previous, folder),
         annotated=match_annotations(state.dataset, state.inventory, state.annotations, folder),
     )
     return _with_unlisted(order, state.inventory)
 
 
-def _published(
+def _kept_splits(
     state: SourceState, previous: Previous | None, folder: Path
 ) -> Iterator[pa.RecordBatch]:
     """Yield the samples of the previous version that keep their splits, if classes are divided."""
