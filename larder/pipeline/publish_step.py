@@ -88,35 +88,6 @@ def publish(
     return published
 
 
-def _tagged(job: Job, root: Store, version: VersionDocument) -> Published:
-    """Move the tag, unless it is pinned."""
-    try:
-        move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
-    except ConfigError as error:
-        if error.code != "version.pinned":
-            raise
-        return Published(version, job.expected)
-    return Published(version)
-
-
-def publish_existing(job: Job, *, progress: Progress) -> Published:
-    """Record that these inputs also lead to a version that is already published.
-
-    DamageError: the version does not exist any more, or is incomplete or damaged.
-    """
-    progress.start("publish")
-    root = open_root(job)
-    if job.claim:
-        job.claim.take(root)
-    version = read_version(root, job.version)
-    if version is None:
-        raise DamageError("damage.manifest", "the version does not exist", where=root.url)
-    check_complete(root, version)
-    published = _tagged(job, root, version)
-    progress.finish("publish")
-    return published
-
-
 def _published_segment(job: Job, root: Store, document: SegmentDocument) -> SegmentDocument:
     """Publish the new segment's document, or use the document that another run wrote first."""
     prefixes = layout.shards_prefix(document.id), layout.index_prefix(document.id)
@@ -131,6 +102,23 @@ def _published_segment(job: Job, root: Store, document: SegmentDocument) -> Segm
 def _creation(job: Job, root: Store, prefixes: Iterable[str], files: Iterable[Written]) -> Creation:
     check = partial(check_stored, root, prefixes, files)
     return Creation(if_absent=job.conditions.if_absent, check=check)
+
+
+def _check_files(root: Store, files: Iterable[StoredFile | CacheFile], document: str) -> None:
+    """Check that the files of another run's document exist (``damage.size``).
+
+    Their bytes may differ from this run's files, so this run has not replaced lost ones.
+    """
+    for file in files:
+        with suppress(NotFoundError):
+            if root.head(file.path).size_bytes == file.bytes:
+                continue
+        raise DamageError(
+            "damage.size",
+            "the file is missing, or has another length",
+            where=object_url(root.url, file.path),
+            hint=f"restore it, or delete {document} below {root.url} and prepare the dataset again",
+        )
 
 
 def _published_cache(
@@ -154,23 +142,6 @@ def _published_cache(
         key = layout.cache_key(segment, document.id)
         _check_files(root, published.files.values(), key)
     return published
-
-
-def _check_files(root: Store, files: Iterable[StoredFile | CacheFile], document: str) -> None:
-    """Check that the files of another run's document exist (``damage.size``).
-
-    Their bytes may differ from this run's files, so this run has not replaced lost ones.
-    """
-    for file in files:
-        with suppress(NotFoundError):
-            if root.head(file.path).size_bytes == file.bytes:
-                continue
-        raise DamageError(
-            "damage.size",
-            "the file is missing, or has another length",
-            where=object_url(root.url, file.path),
-            hint=f"restore it, or delete {document} below {root.url} and prepare the dataset again",
-        )
 
 
 def _version_document(
@@ -233,3 +204,32 @@ def _cache_facts(
         for split in sorted({file.split for file in files})
     }
     return CacheFacts(job.dataset.cache.kind, splits, cache_decoders(job.dataset))
+
+
+def _tagged(job: Job, root: Store, version: VersionDocument) -> Published:
+    """Move the tag, unless it is pinned."""
+    try:
+        move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
+    except ConfigError as error:
+        if error.code != "version.pinned":
+            raise
+        return Published(version, job.expected)
+    return Published(version)
+
+
+def publish_existing(job: Job, *, progress: Progress) -> Published:
+    """Record that these inputs also lead to a version that is already published.
+
+    DamageError: the version does not exist any more, or is incomplete or damaged.
+    """
+    progress.start("publish")
+    root = open_root(job)
+    if job.claim:
+        job.claim.take(root)
+    version = read_version(root, job.version)
+    if version is None:
+        raise DamageError("damage.manifest", "the version does not exist", where=root.url)
+    check_complete(root, version)
+    published = _tagged(job, root, version)
+    progress.finish("publish")
+    return published

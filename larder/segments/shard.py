@@ -166,6 +166,42 @@ def format_to_write(shape: Shape) -> ShardFormat:
     return here
 
 
+def _origins(job: Job, root: Store, batch: ShardBatch) -> tuple[bool, bool]:
+    """Return whether any samples of the batch are read from objects, and any from old shards."""
+    objects = packed = False
+    for rows in _rows_of(root, batch)(job.manifests["order"], SAMPLE_ORDER, columns=FROM_PREVIOUS):
+        objects |= bool(from_objects(rows).any())
+        packed |= rows.column("packed").null_count < len(rows)
+    return objects, packed
+
+
+def _open_objects(job: Job, root: Store, batch: ShardBatch) -> Readable:
+    """Open the store with the objects of samples: the mirror if there is one, else the source."""
+    if (copied := job.manifests.get("copies")) is None:
+        return open_source(job)
+    rows = _rows_of(root, batch)
+    order = rows(job.manifests["order"], SAMPLE_ORDER, columns=["parts"])
+    copies = Copies(map(_copied, order, rows(copied, COPIES)))
+    store = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
+    return with_derived(Mirror(store, copies), job.dataset, job.cluster)
+
+
+def _copied(order: pa.RecordBatch, copies: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the copies of the objects of some samples, with the columns of OBJECTS."""
+    parts, copied = order.column("parts").flatten(), copies.column("copies").flatten()
+    columns = {name: parts.field(name) for name in ("key", "etag")}
+    mirror_etags = pc.coalesce(copied.field("mirror_etag"), columns["etag"])
+    columns |= {"mirror_etag": mirror_etags, "checksum": copied.field("checksum")}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _rows_of(root: Store, batch: ShardBatch) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Make a reader for the rows of a batch, in a manifest with one row per sample."""
+    return partial(
+        read_ref, root, first_row=batch.first_row, rows=batch.rows, batch_rows=PIECE_ROWS
+    )
+
+
 @contextmanager
 def open_build(
     job: Job, stores: Sequence[Readable], concurrent_batches: int, progress: Progress
@@ -207,44 +243,8 @@ def _pass_over(samples: Iterator[PlannedSample]) -> None:
     deque(samples, maxlen=0)
 
 
-def _origins(job: Job, root: Store, batch: ShardBatch) -> tuple[bool, bool]:
-    """Return whether any samples of the batch are read from objects, and any from old shards."""
-    objects = packed = False
-    for rows in _rows_of(root, batch)(job.manifests["order"], SAMPLE_ORDER, columns=FROM_PREVIOUS):
-        objects |= bool(from_objects(rows).any())
-        packed |= rows.column("packed").null_count < len(rows)
-    return objects, packed
-
-
-def _open_objects(job: Job, root: Store, batch: ShardBatch) -> Readable:
-    """Open the store with the objects of samples: the mirror if there is one, else the source."""
-    if (copied := job.manifests.get("copies")) is None:
-        return open_source(job)
-    rows = _rows_of(root, batch)
-    order = rows(job.manifests["order"], SAMPLE_ORDER, columns=["parts"])
-    copies = Copies(map(_copied, order, rows(copied, COPIES)))
-    store = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
-    return with_derived(Mirror(store, copies), job.dataset, job.cluster)
-
-
-def _copied(order: pa.RecordBatch, copies: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the copies of the objects of some samples, with the columns of OBJECTS."""
-    parts, copied = order.column("parts").flatten(), copies.column("copies").flatten()
-    columns = {name: parts.field(name) for name in ("key", "etag")}
-    mirror_etags = pc.coalesce(copied.field("mirror_etag"), columns["etag"])
-    columns |= {"mirror_etag": mirror_etags, "checksum": copied.field("checksum")}
-    return pa.RecordBatch.from_pydict(columns)
-
-
 def shard_writer(root: Store, segment: str, split: str, name: str) -> Writer:
     return root.writer(layout.shard_key(segment, split, name))
-
-
-def _rows_of(root: Store, batch: ShardBatch) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """Make a reader for the rows of a batch, in a manifest with one row per sample."""
-    return partial(
-        read_ref, root, first_row=batch.first_row, rows=batch.rows, batch_rows=PIECE_ROWS
-    )
 
 
 def pack_again(
