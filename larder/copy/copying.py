@@ -57,7 +57,7 @@ def copy(
     with scratch() as folder:
         plan = runner.run(checked_copy, settings, folder)
         if plan.current:
-            return current_document(plan, runner.times)
+            return _ended(plan, "current", Totals(), plan.record, runner.times)
         if plan_only:
             return copy_plan_document(plan)
         execute = partial(_execute, plan)
@@ -103,7 +103,10 @@ def _execute(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
     if failed.failed:
         stage = "mirror" if report.failed else "inventory"
         raise RunError(stage, failed, failed_hint(plan, report, record))
-    return copied_document(plan, report, record, runner.times, ahead)
+    document = _ended(plan, "copied", report.done, record, runner.times)
+    if ahead.message:
+        document["warnings"].append({"code": "skyplane", "message": ahead.message})
+    return document
 
 
 def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
@@ -118,25 +121,6 @@ def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
     }
 
 
-def current_document(plan: CopyPlan, times: TimedProgress) -> dict[str, Any]:
-    """Return the JSON document of a copy that had nothing to do."""
-    return _ended(plan, "current", Totals(), plan.record, times)
-
-
-def copied_document(
-    plan: CopyPlan,
-    report: BatchReport,
-    record: CopyDocument,
-    times: TimedProgress,
-    ahead: SentAhead,
-) -> dict[str, Any]:
-    """Return the JSON document of a copy that wrote something, if only the record."""
-    document = _ended(plan, "copied", report.done, record, times)
-    if ahead.message:
-        document["warnings"].append({"code": "skyplane", "message": ahead.message})
-    return document
-
-
 def _ended(
     plan: CopyPlan,
     status: str,
@@ -144,6 +128,7 @@ def _ended(
     record: CopyDocument | None,
     times: TimedProgress,
 ) -> dict[str, Any]:
+    """Return the JSON document of a copy that was executed, or had nothing to do."""
     assert record is not None, "a copy that ends has a record"
     return {
         **_document(plan, status, copied),
