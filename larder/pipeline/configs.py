@@ -14,7 +14,7 @@ from typing import Any
 
 from larder.disk import disk_errors, read_file, write_file
 from larder.errors import ConfigError, NotFoundError, StoreError
-from larder.experiments.consumers.determined.inline import check_context
+from larder.experiments.consumers.determined.companions import check_context
 from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import (
     Advice,

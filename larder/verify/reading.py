@@ -26,9 +26,18 @@ from larder.shards.formats.format_interface import index_files
 from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
-from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, Verified, compared
 from larder.verify.shard_check import inspect_shard
-from larder.verify.verify_job import VerifyBatch, VerifyJob, open_verified
+from larder.verify.verify_job import (
+    MISSING,
+    SHOWN_SAMPLES,
+    Finding,
+    Role,
+    Verified,
+    VerifyBatch,
+    VerifyJob,
+    compared,
+    open_verified,
+)
 from larder.versions import layout
 from larder.versions.documents import CacheFile
 from larder.versions.index import SegmentIndex, Shard

@@ -34,9 +34,15 @@ from larder.source.selection import Unlisted
 from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.units import format_count
-from larder.verify.findings import has_content, readable
 from larder.verify.replacing import STAGE, Repair, Spares, check_place, keep, replace_file
-from larder.verify.verify_job import Inspected, VerifyBatch, VerifyJob, open_verified
+from larder.verify.verify_job import (
+    Inspected,
+    VerifyBatch,
+    VerifyJob,
+    has_content,
+    open_verified,
+    readable,
+)
 from larder.versions import layout
 from larder.versions.documents import CacheFile, SegmentDocument, VersionDocument, parse_document
 from larder.versions.identity import dataset_cache_id

@@ -21,7 +21,7 @@ from larder.manifest.sealed import StoredFile
 from larder.segments.index_check import CheckedRange, IndexedColumns
 from larder.shards.formats.format_interface import ShardFormat
 from larder.store.base import Readable, Store
-from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, compared, is_broken
+from larder.verify.verify_job import MISSING, SHOWN_SAMPLES, Finding, Role, compared, is_broken
 
 _BUFFER_BYTES = 1 << 20
 _READERS_TRIED = 1_000

@@ -30,13 +30,16 @@ from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import LAST, listed, read_digest
 from larder.verify.document_check import DocumentReader
 from larder.verify.figure_check import index_files, sources_problem, version_problems
-from larder.verify.findings import Finding, compared, is_broken, readable
 from larder.verify.verify_job import (
+    Finding,
     Inspected,
     Unused,
     VerifyBatch,
     VerifyJob,
+    compared,
+    is_broken,
     open_verified,
+    readable,
 )
 from larder.versions import layout
 from larder.versions.documents import (

@@ -21,12 +21,19 @@ from larder.progress import TimedProgress
 from larder.segments.stores import root_url
 from larder.units import format_bytes, format_count, format_seconds
 from larder.verify.document_check import is_id
-from larder.verify.findings import DamagedError, Finding, Verified
 from larder.verify.reading import STAGE, merge_verified, verify_batch
 from larder.verify.replacing import STAGE as REPAIR
 from larder.verify.replacing import Repair
 from larder.verify.survey import inspect_version
-from larder.verify.verify_job import Inspected, VerifyBatch, VerifyJob, open_verified
+from larder.verify.verify_job import (
+    DamagedError,
+    Finding,
+    Inspected,
+    Verified,
+    VerifyBatch,
+    VerifyJob,
+    open_verified,
+)
 from larder.versions import layout
 from larder.versions.leases import Claim, claimed
 from larder.versions.tags import TAG

@@ -11,9 +11,9 @@ from larder.manifest.schemas import INDEXED
 from larder.manifest.sealed import StoredFile
 from larder.segments.index_check import IndexedColumns
 from larder.shards.formats import shard_format
-from larder.verify.findings import MISSING, Finding
 from larder.verify.reading import _indexed
 from larder.verify.shard_check import inspect_shard
+from larder.verify.verify_job import MISSING, Finding
 from larder.versions.index import Shard
 from tests.support.memory import MemoryStore
 from tests.support.stores import Fail, FaultyStore

@@ -15,8 +15,8 @@ from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.formats.recordio import MAGIC
 from larder.shards.formats.webdataset import WebDataset
 from larder.store import Store, open_store
-from larder.verify.findings import Finding
 from larder.verify.shard_check import inspect_shard
+from larder.verify.verify_job import Finding
 from tests.support.memory import MemoryStore, forget
 from tests.support.packing import index_of, pack, surveyed
 from tests.support.sample_orders import Content, order_samples
