@@ -57,7 +57,7 @@ def version_problems(
     damaged cache is None.
     """
     path = layout.version_key(version.id)
-    files = tuple(chain.from_iterable(index_files(version, segment) for segment in segments))
+    files = tuple(chain.from_iterable(files_of_segment(version, segment) for segment in segments))
     if version.files[: len(files)] != files:
         yield path, "it does not name the manifests of its segments in their order"
     shards = [*chain.from_iterable(listed.values())]
@@ -81,7 +81,7 @@ def version_problems(
             yield path, f"its ID follows from other contents: those here have {actual_id}"
 
 
-def index_files(version: VersionDocument, segment: str) -> tuple[StoredFile, ...]:
+def files_of_segment(version: VersionDocument, segment: str) -> tuple[StoredFile, ...]:
     """Return the files of a segment that version.json names, without its cache."""
     prefix = layout.index_prefix(segment)
     return tuple(file for file in version.files if file.path.startswith(prefix))

@@ -29,7 +29,7 @@ from larder.shards.formats import shard_format
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import LAST, listed, read_digest
 from larder.verify.document_check import DocumentReader
-from larder.verify.figure_check import index_files, sources_problem, version_problems
+from larder.verify.figure_check import files_of_segment, sources_problem, version_problems
 from larder.verify.verify_job import (
     Finding,
     Inspected,
@@ -137,7 +137,7 @@ class _Inspection(DocumentReader):
         document: SegmentDocument | None = self.document(SegmentDocument, key, id=id_)
         if document is None or not self._has_known_format(document):
             return None
-        if document.files != index_files(version, id_):
+        if document.files != files_of_segment(version, id_):
             message = "it names other files than version.json does"
             self.note(key, "content", "damage.manifest", message)
         return document
@@ -150,7 +150,9 @@ class _Inspection(DocumentReader):
         damaged: set[str],
     ) -> VerifyBatch:
         """Read the index of a segment; returns a batch of all of its shards."""
-        files = {each.role: each for each in index_files(version, id_) if each.path not in damaged}
+        files = {
+            each.role: each for each in files_of_segment(version, id_) if each.path not in damaged
+        }
         rows, sources = files.get("rows"), files.get("sources")
         shards: Sequence[Shard] = ()
         if rows is not None:
