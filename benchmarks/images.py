@@ -7,7 +7,7 @@
 Images are JPEGs of 500 x 375 pixels (about 130 KB), as in ImageNet, and of 2,000 x 1,500, made of
 smooth colours and noise. They are resized to 256 pixels and encoded again at quality 90.
 
-- transform: the images are in memory. Ours is a process per core (`larder.jobs.process_pool`),
+- transform: the images are in memory. Ours is a process per core (`larder.jobs.processes`),
   asked by as many threads; the peers do the same work in as many threads, and in one.
 - check: ``validate: decode``, in threads, as ours does it; the peer is one thread.
 - prepare: a complete run from a directory to shards in a directory, with as many workers as there
@@ -32,7 +32,7 @@ from PIL import Image
 
 from benchmarks.harness import Figure, alternate, arguments, document, say, settle, table
 from larder.config.shape import Transform
-from larder.jobs.process_pool import shared_pool
+from larder.jobs.processes import shared_pool
 from larder.machine import usable_cores
 from larder.pipeline.preparing import prepare
 from larder.shards.images.check import ImageRules, check_image, stored_image

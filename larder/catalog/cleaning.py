@@ -17,12 +17,21 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-from larder.catalog.due import HOUR_US, InUse, KeepPolicy, due_units, kept_versions, units_in_use
+from larder.catalog.due import (
+    HOUR_US,
+    InUse,
+    KeepPolicy,
+    UnreadCopy,
+    due_units,
+    kept_versions,
+    units_in_use,
+    unread_copies,
+    unread_rows,
+)
 from larder.catalog.history import check_dataset
 from larder.catalog.holdings import SHOWN_KEYS, Holdings, Needed, Unit, read_needed, take_holdings
 from larder.catalog.stored_dataset import StoredDataset
 from larder.catalog.sweep import AT_ONCE, STAGE, Sweep, delete_objects
-from larder.catalog.unread import UnreadCopy, unread_copies, unread_rows
 from larder.config.models.dataset import Dataset
 from larder.copy.uploads import UploadRecords
 from larder.disk import remove_abandoned

@@ -39,10 +39,9 @@ from larder.units import (
     suggest,
     table_lines,
 )
-from larder.versions.find import published
 from larder.versions.publish import read_version
 from larder.versions.runs import RunRecord, read_run
-from larder.versions.tags import TAG, read_tag, tag_names
+from larder.versions.tags import TAG, published, read_tag, tag_names
 
 _SHORT = 8
 

@@ -22,10 +22,9 @@ from larder.store.own_files import LAST, listed
 from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.find import published_ids
 from larder.versions.leases import DAY_US, RUN, read_leases
 from larder.versions.publish import read_version
-from larder.versions.tags import read_tag, tag_names
+from larder.versions.tags import published_ids, read_tag, tag_names
 
 READERS = 16
 

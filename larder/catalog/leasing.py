@@ -10,7 +10,6 @@ from larder.errors import ConfigError, printable
 from larder.manifest.digest import sha256_hex
 from larder.units import format_time
 from larder.versions import layout
-from larder.versions.find import find_version
 from larder.versions.leases import (
     CONFIG_DAYS,
     MAX_DAYS,
@@ -20,6 +19,7 @@ from larder.versions.leases import (
     drop_lease,
     read_leases,
 )
+from larder.versions.tags import find_version
 
 
 def lease(

@@ -14,11 +14,18 @@ from larder.names import FILE, ID
 from larder.store import object_url
 from larder.store.base import Store
 from larder.units import suggest
-from larder.versions.find import published_version
 from larder.versions.leases import claim_version, claimed
 from larder.versions.publish import probe_conditions
 from larder.versions.runs import RunRecord, read_runs, write_run
-from larder.versions.tags import TAG, Tag, delete_tag, move_tag, read_tag, tag_names
+from larder.versions.tags import (
+    TAG,
+    Tag,
+    delete_tag,
+    move_tag,
+    published_version,
+    read_tag,
+    tag_names,
+)
 
 
 @dataclass(frozen=True, slots=True)

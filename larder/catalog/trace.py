@@ -26,10 +26,10 @@ from larder.store.base import Store
 from larder.units import format_bytes, format_time, row_lines
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
-from larder.versions.find import published_version
 from larder.versions.index import SegmentIndex
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import existing_segment, read_version
+from larder.versions.tags import published_version
 
 
 class _Located(NamedTuple):

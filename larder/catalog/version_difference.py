@@ -25,8 +25,8 @@ from larder.manifest.schemas import table
 from larder.manifest.sort import sorted_query
 from larder.manifest.spool import Spool
 from larder.units import format_changes, table_lines
-from larder.versions.find import published_version
 from larder.versions.omitted import Omitted
+from larder.versions.tags import published_version
 
 DIFFERENT = table(
     kind="string",

@@ -26,7 +26,7 @@ COMMANDS = {
     ),
     "cache": Entry("larder.cli.cache_command", "list and remove the caches of decorated functions"),
     "card": Entry("larder.cli.catalog_command:CARD", "draw the data card of a published version"),
-    "clean": Entry("larder.cli.clean_command:CLEAN", "delete versions, and what only they need"),
+    "clean": Entry("larder.cli.catalog_command:CLEAN", "delete versions, and what only they need"),
     "compact": Entry(
         "larder.cli.prepare_command:COMPACT", "put all samples of a dataset into one segment"
     ),
@@ -54,11 +54,11 @@ COMMANDS = {
         "larder.cli.copy_command:PRUNE", "delete copies of what is no longer in the source"
     ),
     "refresh": Entry(
-        "larder.cli.refresh_command:REFRESH", "prepare the datasets whose sources changed"
+        "larder.cli.prepare_command:REFRESH", "prepare the datasets whose sources changed"
     ),
     "show": Entry("larder.cli.catalog_command:SHOW", "show what is in a version, and its lineage"),
     "tag": Entry(
-        "larder.cli.tag_command:TAG", "make a tag name a version: also one before, to go back"
+        "larder.cli.catalog_command:TAG", "make a tag name a version: also one before, to go back"
     ),
     "trace": Entry(
         "larder.cli.catalog_command:TRACE", "find a sample, and what it was packed from"

@@ -23,8 +23,7 @@ from larder.config.models.dataset import Dataset
 from larder.config.models.field_types import with_fields
 from larder.config.patterns import glob_regex, with_sample_key
 from larder.config.set_arguments import CLUSTER, Setting, apply, parse_settings
-from larder.config.template_text import read_template
-from larder.config.text import file_text, read
+from larder.config.text import file_text, read, read_template
 from larder.config.urls import shown
 from larder.errors import ConfigError, ProblemsError
 from larder.units import suggest

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from larder.config.models.locations import Location
-from larder.jobs.process_pool import ProcessPool
+from larder.jobs.processes import ProcessPool
 from larder.jobs.results import stops_others
 from larder.progress import CancellableProgress, Progress
 from larder.store.interrupt import stopping_waits

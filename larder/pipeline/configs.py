@@ -14,7 +14,7 @@ from typing import Any
 
 from larder.disk import disk_errors, read_file, write_file
 from larder.errors import ConfigError, NotFoundError, StoreError
-from larder.experiments.consumers.determined.inline import check_context
+from larder.experiments.consumers.determined.companions import check_context
 from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import (
     Advice,
@@ -27,17 +27,16 @@ from larder.manifest.sealed import StoredFile
 from larder.pipeline.delivery_facts import chosen, split_prefixes, version_choices
 from larder.pipeline.settings import Settings
 from larder.progress import NullProgress, Progress
-from larder.segments.named_files import read_listed
 from larder.segments.stores import root_url, storage_of
 from larder.store import object_url, open_store
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.find import published_version
 from larder.versions.leases import CONFIG_DAYS, Claim, Lease, config_name
 from larder.versions.omitted import read_omitted
-from larder.versions.version_copy import check_shards, copy_version, version_files
+from larder.versions.tags import published_version
+from larder.versions.version_copy import check_shards, copy_version, read_listed, version_files
 
 
 def location(settings: Settings, version: str) -> str:

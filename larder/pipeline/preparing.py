@@ -5,12 +5,13 @@
     inspect_source -> reuse
                    -> make_plan -> begin -> build -> emit_configs
 
-If another run has moved the tag in the meantime, the run starts again from the listing.
+If another run has moved the tag in the meantime, the run starts again from the listing. `refresh`
+does this for many datasets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -21,9 +22,10 @@ from larder.copy.copy_job import begin as begin_copy
 from larder.copy.site import resolved
 from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
-from larder.errors import SupersededError, printable
+from larder.errors import Failure, LarderError, SupersededError, printable
 from larder.jobs.manifests import put_named
-from larder.jobs.step_runner import InlineRunner, Runner, Start, only_here
+from larder.jobs.results import BatchReport, RunError
+from larder.jobs.step_runner import Execute, InlineRunner, Runner, Start, only_here
 from larder.manifest.digest import sha256_hex
 from larder.manifest.query import tables_in
 from larder.manifest.sealed import StoredFile
@@ -34,7 +36,7 @@ from larder.pipeline.planning.growth_plan import GrowthPlan, weaker_segments
 from larder.pipeline.planning.plan import Plan
 from larder.pipeline.planning.plan_report import plan_document
 from larder.pipeline.planning.source_state import inspect_source
-from larder.pipeline.run_report import built_document, reused_document
+from larder.pipeline.run_report import built_document, reused_document, run_lines, status_line
 from larder.pipeline.settings import Settings
 from larder.progress import Progress, StageTimes, stages_since
 from larder.segments.mirror import PLACE as MIRROR
@@ -52,18 +54,16 @@ from larder.versions.tags import TAG
 RESTARTS = 3
 """Maximum restarts of a superseded run, so that runs that keep moving the tag end."""
 
+_INTERRUPTED = "run.interrupted"
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The JSON document of a plan, and the job that executes it.
-
-    Without a job, the run has nothing to do, or only plans. ``record`` has the fields of the run's
-    record that the plan knows.
-    """
+    """The JSON document of a plan, the job that executes it, and the known fields of its record."""
 
     document: dict[str, Any]
-    job: Job | None = None
-    record: RunRecord | None = None
+    job: Job
+    record: RunRecord
 
 
 def prepare(
@@ -87,38 +87,39 @@ def prepare(
         runner = InlineRunner(settings.batches_at_once, StageTimes())
     with nullcontext() if plan_only else runner.claim(settings.dataset.name):
         planned = _planned(settings, runner, plan_only=plan_only)
-        if planned.job is None:
-            return planned.document
-        execute = partial(_execute, settings, planned.job, planned)
+        if not isinstance(planned, Planned):
+            return planned
+        execute = partial(_execute, settings, planned)
         return start(execute) if start else execute(runner)
 
 
 def _planned(
     settings: Settings, runner: Runner, compaction: str | None = None, *, plan_only: bool = False
-) -> Planned:
-    """Plan a run, and begin its job unless ``plan_only``.
+) -> Planned | dict[str, Any]:
+    """Plan a run, and begin its job.
 
-    The plan is in a folder for temporary files, with the memory that the cluster file gives to
-    tables. The job does not need the folder.
+    Returns only a JSON document if there is nothing to do, or with ``plan_only``. The plan is in a
+    folder for temporary files, with the memory that the cluster file gives to tables. The job does
+    not need the folder.
     """
-    began, before = now(), runner.times.stages()
+    began, stages_before = now(), runner.times.stages()
     with scratch() as folder, tables_in(folder, settings.cluster.memory.tables_bytes):
         state = runner.run(inspect_source, settings, folder, compaction, plan_only)
         if state.published is not None:
             if plan_only:
                 configs = pending_configs(settings, state.published)
-                return Planned(reused_document(state, state.published, configs, runner.times))
+                return reused_document(state, state.published, configs, runner.times)
             configs = runner.run(emit_configs, settings, state.published)
             document = reused_document(state, state.published, configs, runner.times)
-            return Planned(document | {"command": submit_command(settings, configs)})
+            return document | {"command": submit_command(settings, configs)}
         plan = runner.run(checked_plan, state, folder)
         if plan_only:
-            return Planned(plan_document(plan))
+            return plan_document(plan)
         check_archived(plan)
         job = begin(plan)  # also tries the storage's conditions, if no run has
         document = plan_document(replace(plan, conditions=job.conditions))
         record = _record(settings, job, plan.growth, began)
-        return Planned(document, job, _timed(record, before, runner))
+        return Planned(document, job, _timed(record, stages_before, runner))
 
 
 def _record(settings: Settings, job: Job, growth: GrowthPlan, began: str) -> RunRecord:
@@ -139,14 +140,14 @@ def _record(settings: Settings, job: Job, growth: GrowthPlan, began: str) -> Run
     )
 
 
-def _timed(record: RunRecord, before: Mapping[str, Any], runner: Runner) -> RunRecord:
-    """Add the time that stages took since ``before`` to the record."""
-    stages = stages_since(before, runner.times.stages())
+def _timed(record: RunRecord, stages_before: Mapping[str, Any], runner: Runner) -> RunRecord:
+    """Add the time that stages took since ``stages_before`` to the record."""
+    stages = stages_since(stages_before, runner.times.stages())
     times = {name: round(1000 * each["seconds"]) for name, each in stages.items()}
     return replace(record, milliseconds={**record.milliseconds, **times})
 
 
-def _execute(settings: Settings, job: Job, planned: Planned, runner: Runner) -> dict[str, Any]:
+def _execute(settings: Settings, planned: Planned, runner: Runner) -> dict[str, Any]:
     """Execute a planned job.
 
     If the run is superseded, it lists the source again, and executes the new plan. A compaction is
@@ -155,26 +156,27 @@ def _execute(settings: Settings, job: Job, planned: Planned, runner: Runner) -> 
     """
     for restart in range(1, RESTARTS + 1):
         try:
-            return _built(settings, job, planned, runner)
+            return _built(settings, planned, runner)
         except SupersededError as error:
             why = printable(error.message)
             runner.progress.restart(f"{why}; starting again ({restart} of {RESTARTS})")
-        planned = _planned(settings, runner, compaction=job.version if settings.compact else None)
-        if planned.job is None:
-            return planned.document
-        job = planned.job
-    return _built(settings, job, planned, runner)
+        compaction = planned.job.version if settings.compact else None
+        again = _planned(settings, runner, compaction)
+        if not isinstance(again, Planned):
+            return again
+        planned = again
+    return _built(settings, planned, runner)
 
 
-def _built(settings: Settings, job: Job, planned: Planned, runner: Runner) -> dict[str, Any]:
-    before, root = runner.times.stages(), open_root(job)
+def _built(settings: Settings, planned: Planned, runner: Runner) -> dict[str, Any]:
+    job, record, stages_before = planned.job, planned.record, runner.times.stages()
+    root = open_root(job)
     try:
         built = build(job, runner)
-        record = planned.record
-        if record and built.pinned:
+        if built.pinned:
             record = replace(record, tag=None, before=None, after=None)
-        if record and (record.published or record.before != record.after):
-            record = replace(_timed(record, before, runner), flow_run=runner.flow_run)
+        if record.published or record.before != record.after:
+            record = replace(_timed(record, stages_before, runner), flow_run=runner.flow_run)
             runner.run(record_run, settings, record)
         # With a pinned tag, configs are left as they are.
         configs = () if built.pinned else runner.run(emit_configs, settings, built.version)
@@ -219,10 +221,9 @@ def begin(plan: Plan) -> Job:
         conditions=plan.conditions or probe_conditions(root),
         published=plan.published,
         skipped=plan.sample_order.left_out_count + plan.growth.skipped,
-        inventory=_put_inventory(root, plan),
         claim=claim,
         due=_begin_mirror(plan),
-        files=_put_files(root, plan),
+        files=() if plan.published else _put_files(root, plan),
         formats={segment.id: segment.document.shape.use for segment in segments},
         weaker=weaker_segments(plan.growth.previous, state.dataset),
     )
@@ -262,24 +263,86 @@ def _begin_mirror(plan: Plan) -> CopyJob | None:
 
 
 def _put_files(root: Store, plan: Plan) -> tuple[StoredFile, ...]:
-    """Write the omitted rows, if they are many, and the version's own records of bad samples."""
+    """Write the version's own files: omitted rows, if they are many, bad samples, the inventory."""
     files = []
     omitted, skipped = plan.growth.omitted_file, plan.growth.selected.skipped
-    if omitted is not None and not plan.published:
+    if omitted is not None:
         sha256 = sha256_hex(omitted)
         key = layout.omitted_key(plan.version, sha256)
         with published_file_errors():
             root.put(key, omitted)
         files.append(StoredFile(key, len(omitted), sha256, "omitted"))
-    if skipped is not None and not plan.published:
-        key = layout.manifest_key(plan.version, "skipped", skipped.sha256)
-        files.append(put_named(root, key, skipped, "skipped"))
+    manifests = {"skipped": skipped, "objects": plan.source_state.inventory.file}
+    for role, file in manifests.items():
+        if file is not None:
+            key = layout.manifest_key(plan.version, role, file.sha256)
+            files.append(put_named(root, key, file, role))
     return tuple(files)
 
 
-def _put_inventory(root: Store, plan: Plan) -> StoredFile:
-    file = plan.source_state.inventory.file
-    key = layout.manifest_key(plan.version, "objects", file.sha256)
-    if plan.published:  # from another inventory, which is kept
-        return StoredFile(key, file.bytes, file.sha256, "objects")
-    return put_named(root, key, file, "objects")
+def refresh(
+    datasets: Mapping[str, Callable[[], Settings]],
+    runner: Runner,
+    *,
+    start: Start | None = None,
+    run: Callable[[Settings, Runner], dict[str, Any]] = prepare,
+) -> dict[str, Any]:
+    """Prepare datasets one after the other; an unchanged source is only listed.
+
+    Args:
+        datasets: By name, a function that loads the dataset's settings; an error stops no other
+            dataset.
+        runner: The runner of all datasets.
+        start: Chooses where all of them run.
+        run: Prepares one dataset.
+
+    Returns:
+        ``{"datasets": [DOCUMENT, ...]}`` with the documents of the runs.
+
+    Raises:
+        RunError: Names the datasets that failed. The others were prepared: ``document`` is what
+            would be returned for these.
+    """
+
+    def execute(runner: Runner) -> dict[str, Any]:
+        documents: list[dict[str, Any]] = []
+        failures: list[Failure] = []
+        for number, (name, load) in enumerate(datasets.items(), 1):
+            runner.progress.restart(f"dataset {number} of {len(datasets)}: {name}")
+            before, began_seconds = runner.times.stages(), runner.times.seconds()
+            try:
+                document = run(load(), runner)
+                documents.append(_of_one(document, before, began_seconds))
+            except LarderError as error:
+                if error.code == _INTERRUPTED:
+                    raise
+                failures.append(Failure.of(name, error))
+        if failures:
+            hint = "fix these, then run again; the others are current"
+            report = BatchReport(failed=len(failures), failures=tuple(failures))
+            failed = RunError("refresh", report, hint)
+            failed.document = {"datasets": documents}
+            raise failed
+        return {"datasets": documents}
+
+    chosen: Execute = execute
+    return start(chosen) if start else chosen(runner)
+
+
+def _of_one(
+    document: dict[str, Any], before: Mapping[str, Mapping[str, Any]], began_seconds: float
+) -> dict[str, Any]:
+    """Make the document of a dataset, without the time and stages of earlier datasets."""
+    stages = stages_since(before, document["stages"])
+    seconds = round(document["seconds"] - began_seconds, 3)
+    return {**document, "seconds": seconds, "stages": stages}
+
+
+def refresh_lines(document: Mapping[str, Any]) -> list[str]:
+    """List a line for each unchanged dataset, and all lines of a run for the others."""
+    runs: Sequence[Mapping[str, Any]] = document["datasets"]
+    return [
+        line
+        for run in runs
+        for line in ([status_line(run)] if run["status"] == "reused" else run_lines(run))
+    ]

@@ -14,8 +14,6 @@ from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.completeness import Written, check_complete, check_stored
 from larder.segments.derived_files import NO_SHARDS, listed_splits, put_derived
-from larder.segments.index_step import Index
-from larder.segments.named_files import read_listed, segment_files
 from larder.segments.segment_job import Job, open_root
 from larder.store import local_path, object_url
 from larder.store.base import Store
@@ -44,6 +42,7 @@ from larder.versions.publish import (
     read_version,
 )
 from larder.versions.tags import TAG, move_tag
+from larder.versions.version_copy import read_listed, segment_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +54,13 @@ class Published:
 
 
 def publish(
-    job: Job, index: Index | None, cache: tuple[CacheFile, ...], *, progress: Progress
+    job: Job,
+    segment: SegmentDocument | None,
+    cache: tuple[CacheFile, ...],
+    *,
+    progress: Progress,
 ) -> Published:
-    """Complete the new segment and caches, publish the version, and move ``latest`` to it.
+    """Complete the new ``segment`` and caches, publish the version, and move ``latest`` to it.
 
     ``cache`` has the files of all caches of the version. Returns the version that this run
     published, or the version of a run that came first. SupersededError: another run has moved the
@@ -66,8 +69,8 @@ def publish(
     progress.start("publish")
     root = open_root(job)
     segments, uses = list(job.kept), list(job.uses)
-    if index is not None:
-        segments.append(_published_segment(job, root, index.segment))
+    if segment is not None:
+        segments.append(_published_segment(job, root, segment))
         uses.append(SegmentUse(job.segment))
     caches = [_published_cache(job, root, segment.id, cache) for segment in segments]
     document = _version_document(job, root, segments, uses, caches)
@@ -81,35 +84,6 @@ def publish(
         complete = (layout.segment_prefix(segment.id) for segment in segments)
         folders = (local_path(root, each.rstrip("/")) for each in complete)
         remove_abandoned_below(local_path(root, prefix.rstrip("/")), folders)
-    progress.finish("publish")
-    return published
-
-
-def _tagged(job: Job, root: Store, version: VersionDocument) -> Published:
-    """Move the tag, unless it is pinned."""
-    try:
-        move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
-    except ConfigError as error:
-        if error.code != "version.pinned":
-            raise
-        return Published(version, job.expected)
-    return Published(version)
-
-
-def publish_existing(job: Job, *, progress: Progress) -> Published:
-    """Record that these inputs also lead to a version that is already published.
-
-    DamageError: the version does not exist any more, or is incomplete or damaged.
-    """
-    progress.start("publish")
-    root = open_root(job)
-    if job.claim:
-        job.claim.take(root)
-    version = read_version(root, job.version)
-    if version is None:
-        raise DamageError("damage.manifest", "the version does not exist", where=root.url)
-    check_complete(root, version)
-    published = _tagged(job, root, version)
     progress.finish("publish")
     return published
 
@@ -128,6 +102,23 @@ def _published_segment(job: Job, root: Store, document: SegmentDocument) -> Segm
 def _creation(job: Job, root: Store, prefixes: Iterable[str], files: Iterable[Written]) -> Creation:
     check = partial(check_stored, root, prefixes, files)
     return Creation(if_absent=job.conditions.if_absent, check=check)
+
+
+def _check_files(root: Store, files: Iterable[StoredFile | CacheFile], document: str) -> None:
+    """Check that the files of another run's document exist (``damage.size``).
+
+    Their bytes may differ from this run's files, so this run has not replaced lost ones.
+    """
+    for file in files:
+        with suppress(NotFoundError):
+            if root.head(file.path).size_bytes == file.bytes:
+                continue
+        raise DamageError(
+            "damage.size",
+            "the file is missing, or has another length",
+            where=object_url(root.url, file.path),
+            hint=f"restore it, or delete {document} below {root.url} and prepare the dataset again",
+        )
 
 
 def _published_cache(
@@ -151,23 +142,6 @@ def _published_cache(
         key = layout.cache_key(segment, document.id)
         _check_files(root, published.files.values(), key)
     return published
-
-
-def _check_files(root: Store, files: Iterable[StoredFile | CacheFile], document: str) -> None:
-    """Check that the files of another run's document exist (``damage.size``).
-
-    Their bytes may differ from this run's files, so this run has not replaced lost ones.
-    """
-    for file in files:
-        with suppress(NotFoundError):
-            if root.head(file.path).size_bytes == file.bytes:
-                continue
-        raise DamageError(
-            "damage.size",
-            "the file is missing, or has another length",
-            where=object_url(root.url, file.path),
-            hint=f"restore it, or delete {document} below {root.url} and prepare the dataset again",
-        )
 
 
 def _version_document(
@@ -196,7 +170,6 @@ def _version_document(
         files=(
             *(file for segment in segments for file in segment.files),
             *job.files,
-            job.inventory,
         ),
         cache=None,
         skipped=job.skipped + new_skipped,
@@ -231,3 +204,32 @@ def _cache_facts(
         for split in sorted({file.split for file in files})
     }
     return CacheFacts(job.dataset.cache.kind, splits, cache_decoders(job.dataset))
+
+
+def _tagged(job: Job, root: Store, version: VersionDocument) -> Published:
+    """Move the tag, unless it is pinned."""
+    try:
+        move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
+    except ConfigError as error:
+        if error.code != "version.pinned":
+            raise
+        return Published(version, job.expected)
+    return Published(version)
+
+
+def publish_existing(job: Job, *, progress: Progress) -> Published:
+    """Record that these inputs also lead to a version that is already published.
+
+    DamageError: the version does not exist any more, or is incomplete or damaged.
+    """
+    progress.start("publish")
+    root = open_root(job)
+    if job.claim:
+        job.claim.take(root)
+    version = read_version(root, job.version)
+    if version is None:
+        raise DamageError("damage.manifest", "the version does not exist", where=root.url)
+    check_complete(root, version)
+    published = _tagged(job, root, version)
+    progress.finish("publish")
+    return published

@@ -19,8 +19,8 @@ from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import NullProgress, Progress
 from larder.samples.arrow_columns import Flags
-from larder.source.archived import ARCHIVED, archived_of
 from larder.source.selection import KeyRule, without_own
+from larder.source.unfit import ARCHIVED, archived_of
 from larder.store.base import ObjectInfo, Readable
 from larder.units import format_count
 
@@ -71,7 +71,7 @@ class Listing:
         classes: Number and bytes of the included objects of each storage class, except the standard
             class.
         archived: Manifest of objects that must be restored before reading; None if there are none.
-            See `larder.source.archived`.
+            See `larder.source.unfit`.
     """
 
     objects: int

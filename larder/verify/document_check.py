@@ -12,12 +12,10 @@ from larder.progress import Progress
 from larder.store.base import Store
 from larder.store.own_files import listed, published_file_errors, read_document
 from larder.units import format_names
-from larder.verify.findings import MISSING, Finding, Role, is_broken, readable
-from larder.verify.verify_job import VerifyJob
+from larder.verify.verify_job import MISSING, Finding, Role, VerifyJob, is_broken, readable
 from larder.versions import layout
 from larder.versions.documents import FORMATS, VersionDocument, parse_document
-from larder.versions.find import one_of
-from larder.versions.tags import TAG, tag_of
+from larder.versions.tags import TAG, one_of, tag_of
 
 _SHOWN_VERSIONS = 5
 

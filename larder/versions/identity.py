@@ -36,8 +36,7 @@ from larder.config.shape import (
 )
 from larder.manifest.digest import canonical_json
 from larder.manifest.sealed import to_plain
-from larder.samples.builders import resolved_builder
-from larder.samples.decoders import resolved
+from larder.samples.decoders import resolved, resolved_builder
 from larder.units import format_bytes
 from larder.versions.documents import CacheFacts, SegmentDocument, Shape, VersionDocument
 from larder.versions.index import Shard

@@ -27,7 +27,7 @@ from larder.errors import ConfigError, ObjectError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal, unseal
 from larder.store.base import Store
-from larder.verify.verify_report import verify_lines
+from larder.verify.verifying import verify_lines
 from tests.support.errors import larder_error
 from tests.support.runs import between
 from tests.support.stores import FaultyStore, KeyStop, Recorder, unreadable

@@ -13,7 +13,7 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import ScalarNode
 
 from larder.config.models.cluster import Cluster
-from larder.config.template_text import Representer, round_trip
+from larder.config.text import Representer, round_trip
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.delivery import LOCATION, DeliveredVersion, VersionContents

@@ -34,8 +34,7 @@ from larder.config.models.locations import FORMATS
 from larder.disk import disk_errors
 from larder.errors import ConfigError
 from larder.manifest.digest import canonical_json
-from larder.manifest.extent_columns import extent_etags
-from larder.manifest.extents import in_own
+from larder.manifest.extents import extent_etags, in_own
 from larder.manifest.manifest_files import read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import table

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from larder.disk import disk_errors
 from larder.errors import DamageError, LarderError, NotFoundError
 from larder.manifest.digest import canonical_json, format_crc32c, sha256_hex
-from larder.manifest.extent_columns import extent_etags
+from larder.manifest.extents import extent_etags
 from larder.manifest.manifest_files import ManifestWriter, read_manifest
 from larder.manifest.schemas import OBJECTS, table
 from larder.progress import NullProgress, Progress

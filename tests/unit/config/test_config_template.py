@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLWarning
 
 from larder.config.config_document import scalar
-from larder.config.template_text import read_template
+from larder.config.text import read_template
 from larder.errors import ConfigError
 from larder.experiments.consumers.template_conflicts import to_yaml
 from tests.support.errors import larder_error

@@ -15,8 +15,9 @@ from ruamel.yaml import YAML
 
 from larder.config.load import load_template
 from larder.config.models.cluster import CONTEXT_BYTES
-from larder.config.template_text import read_template
+from larder.config.text import read_template
 from larder.datalayer.cache_place import place_of
+from larder.experiments.consumers.determined.companions import check_context, startup_hook
 from larder.experiments.consumers.determined.config import (
     DELIVERIES,
     command,
@@ -24,8 +25,6 @@ from larder.experiments.consumers.determined.config import (
     placed,
     render,
 )
-from larder.experiments.consumers.determined.hook import startup_hook
-from larder.experiments.consumers.determined.inline import check_context
 from tests.support.errors import larder_error
 from tests.support.golden import FOLDER, check_golden
 from tests.support.processes import CHECKOUT

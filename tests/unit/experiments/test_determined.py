@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from larder.config.config_document import scalar
-from larder.config.template_text import read_template
+from larder.config.text import read_template
 from larder.experiments.consumers.determined.config import render
 from larder.experiments.consumers.template_conflicts import to_yaml
 from larder.experiments.delivery import DeliveredSplit

@@ -16,13 +16,14 @@ from typing import Any
 from larder.config.models.cluster import Cluster
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
-from larder.experiments.consumers.determined.hook import NAME as HOOK
-from larder.experiments.consumers.determined.hook import (
+from larder.experiments.consumers.determined.companions import (
+    HOOK,
+    INLINE,
     SIGNATURE,
     hook_without_larder,
+    inline_mark,
     startup_hook,
 )
-from larder.experiments.consumers.determined.inline import INLINE, inline_mark
 from larder.experiments.consumers.determined.mounts import bind, check_patterns, normal, under
 from larder.experiments.consumers.determined.template import Template, has_old_image
 from larder.experiments.consumers.determined.validate import (
