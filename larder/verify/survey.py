@@ -56,7 +56,7 @@ class _Inspection(DocumentReader):
         id_ = self.version_id(self.tags())
         if not id_:
             return Inspected(None, "")
-        version = self.document(VersionDocument, layout.version_key(id_), id=id_)
+        version = self.document(VersionDocument, layout.version_key(id_))
         if version is None:
             return Inspected(None, id_)
         return self._inspect_version(version)
@@ -98,7 +98,7 @@ class _Inspection(DocumentReader):
     def _segment(self, version: VersionDocument, id_: str, damaged: set[str]) -> SegmentFacts:
         """Read a segment's facts, from version.json if its own document is damaged."""
         key = layout.segment_key(id_)
-        document = self.document(SegmentDocument, key, id=id_)
+        document = self.document(SegmentDocument, key)
         if document is not None and not self._has_known_format(document):
             document = None
         files = tuple(
@@ -122,7 +122,7 @@ class _Inspection(DocumentReader):
         use = next(use for use in version.segments if use.id == id_)
         if use.cache:
             key = layout.cache_key(id_, use.cache)
-            facts.cache = self.document(CacheDocument, key, id=use.cache, segment=id_)
+            facts.cache = self.document(CacheDocument, key)
         return facts
 
     def _has_known_format(self, document: SegmentDocument) -> bool:

@@ -139,6 +139,10 @@ class SegmentDocument:
     skipped: int = 0
     format: str = SEGMENT_FORMAT
 
+    @property
+    def key(self) -> str:
+        return layout.segment_key(self.id)
+
     def file(self, role: str) -> StoredFile:
         """Return the file with a role; ``damage.manifest`` if there is none."""
         return _file(self.files, role, "segment.json")
@@ -191,6 +195,10 @@ class CacheDocument:
     files: Mapping[SplitName, CacheFile]
     format: str = CACHE_FORMAT
     decoders: tuple[DecoderUse, ...] = field(default=(), metadata=SPARSE)
+
+    @property
+    def key(self) -> str:
+        return layout.cache_key(self.segment, self.id)
 
     def check(self) -> None:
         _check_places(self.files.values(), [layout.cache_prefix(self.segment, self.id)])
@@ -271,6 +279,10 @@ class VersionDocument:
     skipped: int = 0
     format: str = VERSION_FORMAT
     split_rule: str = field(default="", metadata=SPARSE)
+
+    @property
+    def key(self) -> str:
+        return layout.version_key(self.id)
 
     def file(self, role: str) -> StoredFile:
         """Return the only file with a role; ``damage.manifest`` if there is none."""

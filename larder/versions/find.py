@@ -14,7 +14,7 @@ from larder.store.own_files import listed
 from larder.units import format_names, suggest
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.publish import read_segment, read_version
+from larder.versions.publish import existing_segment, read_version
 from larder.versions.tags import read_tag, tag_names
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -35,15 +35,12 @@ def published_version(store: Store, dataset: str, name: str) -> VersionDocument:
         message = f"it names version {id_}, which does not exist"
         where, hint = object_url(store.url, layout.tag_key(name)), "see larder verify"
         raise DamageError("damage.manifest", message, where=where, hint=hint)
-    if (version.dataset, version.id) != (dataset, id_):
+    if version.dataset != dataset:
         message = f"it is that of version {version.id} of {version.dataset}"
         where = object_url(store.url, layout.version_key(id_))
         raise DamageError("damage.manifest", message, where=where, hint="see larder verify")
     for use in version.segments:
-        if read_segment(store, use.id) is None:
-            where = object_url(store.url, layout.segment_key(use.id))
-            hint = "see larder verify"
-            raise DamageError("damage.size", "the file is missing", where=where, hint=hint)
+        existing_segment(store, use.id)
     return version
 
 
