@@ -356,15 +356,6 @@ class Cache(Model):
     def use(self) -> BuilderUse | None:
         return builder_use(self.builder, self.builder_inputs) if self.builder else None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _renamed(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "same_size" in value:
-            hint = "write images: {resize: [HEIGHT, WIDTH]}, which gives all images that shape"
-            message, code = "it is images now", "config.unknown_key"
-            raise RuleError(message, code=code, key="same_size", hint=hint)
-        return value
-
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.images and self.kind != "decoded":
