@@ -9,7 +9,7 @@ from typing import Any
 
 from larder.catalog.stored_dataset import StoredDataset
 from larder.errors import ConfigError, printable
-from larder.jobs.step_runner import Execute, Runner, Start
+from larder.jobs.step_runner import Runner, Start
 from larder.names import FILE, ID
 from larder.store import object_url
 from larder.store.base import Store
@@ -68,8 +68,7 @@ def tag(settings: TagSettings, runner: Runner, *, start: Start | None = None) ->
             _record(settings, document, runner)
         return document
 
-    chosen: Execute = execute
-    return start(chosen) if start else chosen(runner)
+    return start(execute) if start else execute(runner)
 
 
 def _record(settings: TagSettings, document: Mapping[str, Any], runner: Runner) -> None:

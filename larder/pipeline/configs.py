@@ -102,7 +102,7 @@ def _copy_data(
 def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile, ...]:
     offered = version_choices(settings, version)
     delivery = chosen(settings.dataset, settings.cluster, offered)
-    lists = {layout.listed_split(file.path): file.path for file in version.files_of("list")}
+    lists = {layout.undigested_name(file.path): file.path for file in version.files_of("list")}
     cache = version.cache
     root = storage_of(settings.dataset, settings.cluster)
     for split in version.splits:

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from larder.errors import DamageError, LarderError, NotFoundError
 from larder.segments.named_files import named_by_document
 from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import LAST, listed, read_digest
+from larder.store.own_files import listed, listed_without, read_digest
 from larder.verify.figure_check import SegmentFacts
 from larder.verify.findings import is_broken, readable
 from larder.versions import layout
@@ -69,7 +69,8 @@ def _of_segment(root: Store, segment: SegmentFacts, named: set[str]) -> Iterator
         named |= {file.path for file in shard.published}
     index = layout.index_prefix(segment.id)
     caches: dict[str, Collection[str] | None] = {}
-    for info in _listed(root, segment.id):
+    prefix, work = layout.segment_prefix(segment.id), layout.work_prefix(segment.id)
+    for info in listed_without(root, prefix, work):
         cache = layout.cache_of(info.key)
         if cache and cache[1] not in caches:
             caches[cache[1]] = _cache_files(root, *cache)
@@ -110,16 +111,3 @@ def _cache_files(root: Store, segment: str, cache: str) -> Collection[str] | Non
     except DamageError:
         return None
     return {key, *(file.path for file in document.files.values())}
-
-
-def _listed(root: Store, segment: str) -> Iterator[ObjectInfo]:
-    """Yield the objects below the prefix of a segment, except its work."""
-    prefix, work = layout.segment_prefix(segment), layout.work_prefix(segment)
-    for info in listed(root, prefix):
-        if info.key.startswith(work):
-            break
-        yield info
-    else:
-        return
-    for page in root.list(prefix, start_after=f"{work}{LAST}"):
-        yield from page

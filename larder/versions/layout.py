@@ -155,8 +155,8 @@ def receipt_key(segment: str, split: str, name: str, digest: str) -> str:
     return f"{receipts_prefix(segment, split)}{name}-{digest}.parquet"
 
 
-def receipt_shard(key: str) -> str:
-    """Return the name of the shard of a receipt."""
+def undigested_name(key: str) -> str:
+    """Return the shard of a receipt, or the split of a list: the file's name without its digest."""
     return key.rpartition("/")[2].rpartition("-")[0]
 
 
@@ -209,10 +209,6 @@ def classes_key(version: str) -> str:
 def split_index_key(version: str, kind: str, split: str) -> str:
     """Key of an index of all shards of a split; its bytes follow from the version."""
     return f"{version_prefix(version)}readers/{kind}/{split}.json"
-
-
-def listed_split(key: str) -> str:
-    return key.rpartition("/")[2].rpartition("-")[0]
 
 
 def tag_key(tag: str) -> str:
