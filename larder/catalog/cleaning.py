@@ -161,11 +161,7 @@ def _unread(
 
 
 def clean(
-    settings: CleanSettings,
-    runner: Runner,
-    *,
-    plan_only: bool = False,
-    start: Start | None = None,
+    settings: CleanSettings, runner: Runner, *, plan_only: bool = False, start: Start | None = None
 ) -> dict[str, Any]:
     """Announce units that nothing needs, and delete units that were announced long enough ago.
 

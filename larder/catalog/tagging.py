@@ -90,11 +90,7 @@ def _tag(settings: TagSettings) -> dict[str, Any]:
     document: dict[str, Any] = {"dataset": settings.place.dataset, "storage": root.url}
     before = read_tag(root, name)
     if settings.delete:
-        return document | {
-            "status": "deleted",
-            "tag": name,
-            "moved_from": delete_tag(root, name),
-        }
+        return document | {"status": "deleted", "tag": name, "moved_from": delete_tag(root, name)}
     moved = False
     if settings.version is not None:
         moved = _move(root, settings, before)

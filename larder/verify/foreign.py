@@ -44,9 +44,7 @@ class ListedObject(NamedTuple):
 
 
 def objects_of(
-    root: Store,
-    version: VersionDocument,
-    segments: Sequence[SegmentFacts],
+    root: Store, version: VersionDocument, segments: Sequence[SegmentFacts]
 ) -> Iterator[ListedObject]:
     """Yield all objects below the prefixes of a version, and say which of them are foreign.
 

@@ -24,13 +24,7 @@ from larder.verify.document_check import DocumentReader
 from larder.verify.figure_check import SegmentFacts, sources_problem, version_problems
 from larder.verify.findings import Finding, compared
 from larder.verify.foreign import objects_of
-from larder.verify.verify_job import (
-    Inspected,
-    Unused,
-    VerifyBatch,
-    VerifyJob,
-    open_verified,
-)
+from larder.verify.verify_job import Inspected, Unused, VerifyBatch, VerifyJob, open_verified
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, CacheFile, SegmentDocument, VersionDocument
 from larder.versions.index import Shard, listed_shards, read_shards

@@ -22,16 +22,7 @@ SEGMENT_FORMAT = "larder-segment-2"
 CACHE_FORMAT = "larder-segment-cache-1"
 VERSION_FORMAT = "larder-version-2"
 
-ROLES = (
-    "rows",
-    "sources",
-    "skipped",
-    "objects",
-    "omitted",
-    "list",
-    "classes",
-    "readers",
-)
+ROLES = ("rows", "sources", "skipped", "objects", "omitted", "list", "classes", "readers")
 """The roles of a version's files.
 
 ``rows`` are the indexes of its segments, ``sources`` the objects that samples were packed from, and

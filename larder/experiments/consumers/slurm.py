@@ -61,10 +61,7 @@ def config_files(request: ConfigRequest) -> tuple[ConfigFile, ...]:
     if delivery == "download":
         launch = _launch(body, where)
         body[launch:launch] = _warming(delivered, _downloads(cluster))
-    header = (
-        *header_lines(request),
-        "Training code reads it with: data = larder.open()",
-    )
+    header = (*header_lines(request), "Training code reads it with: data = larder.open()")
     parts = [
         *lines[:end],
         *_node_count(lines[:end], cluster, where),

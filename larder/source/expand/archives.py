@@ -27,12 +27,7 @@ from larder.errors import ObjectError
 from larder.manifest.extents import in_object
 from larder.samples.arrow_columns import Flags, column_flags
 from larder.samples.naming import is_left_by_macos, path_fault
-from larder.source.expand.containers import (
-    ContainerWriter,
-    Indexes,
-    container_name,
-    identity,
-)
+from larder.source.expand.containers import ContainerWriter, Indexes, container_name, identity
 from larder.source.expand.expanded import Container, Expansion
 from larder.source.selection import beginning
 from larder.store import object_url
@@ -234,11 +229,7 @@ class _Level:
 
 
 def index_archive(
-    source: Readable,
-    archive: ObjectInfo,
-    indexes: Indexes,
-    path: Path,
-    executor: Executor,
+    source: Readable, archive: ObjectInfo, indexes: Indexes, path: Path, executor: Executor
 ) -> bool:
     """Write the index of an archive into a local file, with rows of `containers.INDEX`. Return
     whether the archive was read for lack of an index.
@@ -255,11 +246,7 @@ def index_archive(
 
 class _Indexing:
     def __init__(
-        self,
-        source: Readable,
-        archive: ObjectInfo,
-        writer: ContainerWriter,
-        executor: Executor,
+        self, source: Readable, archive: ObjectInfo, writer: ContainerWriter, executor: Executor
     ) -> None:
         self._source = source
         self._archive = archive

@@ -149,10 +149,7 @@ class ContainerWriter:
     """
 
     def __init__(
-        self,
-        index: ManifestWriter,
-        open_container: Callable[[], Writer] | None,
-        progress: Progress,
+        self, index: ManifestWriter, open_container: Callable[[], Writer] | None, progress: Progress
     ) -> None:
         self.bytes = 0
         self._progress = progress

@@ -31,18 +31,12 @@ from larder.samples.arrow_columns import Flags, column_flags, column_texts
 from larder.samples.naming import LEFT_BY_MACOS, is_left_by_macos
 from larder.source.expand.containers import INDEX, objects_in
 from larder.source.expand.row_values import NO_PARTS
-from larder.source.inventory import (
-    InContainers,
-    Inventory,
-    LeftOut,
-    parted,
-    with_contents,
-)
+from larder.source.inventory import InContainers, Inventory, LeftOut, parted, with_contents
 from larder.source.selection import KeyRule
 from larder.store.base import ObjectInfo, Readable
 
 _PLACED = OBJECTS.append(pa.field("place", pa.int64(), nullable=False)).append(
-    *columns(container="int64"),
+    *columns(container="int64")
 )
 """OBJECTS with the place in the container and its number: -1 without a container, and less than
 -1 if equal names in the container are bad keys.

@@ -25,19 +25,9 @@ from larder.config.models.locations import FORMATS, RowFormat, TableRows
 from larder.manifest.digest import canonical_json
 from larder.manifest.extents import in_object, in_own
 from larder.samples.arrow_columns import Flags, column_flags
-from larder.source.expand.annotations import (
-    csv_header,
-    default_delimiter,
-    open_parquet,
-    text_file,
-)
+from larder.source.expand.annotations import csv_header, default_delimiter, open_parquet, text_file
 from larder.source.expand.archives import COMPRESSED
-from larder.source.expand.containers import (
-    ContainerWriter,
-    Indexes,
-    container_name,
-    identity,
-)
+from larder.source.expand.containers import ContainerWriter, Indexes, container_name, identity
 from larder.source.expand.expanded import Container, Expansion
 from larder.source.expand.line_rows import MAX_ROW_BYTES, index_lines, row_error
 from larder.source.expand.row_values import (
@@ -346,11 +336,7 @@ def _json_scalar(value: Any) -> Any:
 
 
 def row_expansion(
-    rows: TableRows,
-    others: Collection[str],
-    label: str | None,
-    source: Readable,
-    indexes: Indexes,
+    rows: TableRows, others: Collection[str], label: str | None, source: Readable, indexes: Indexes
 ) -> Expansion:
     """Return the expansion of tables.
 
