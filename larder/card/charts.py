@@ -23,7 +23,6 @@ _COLOURS = ["#3b6ea8", "#e0913a", "#5b9a68", "#b0568c", "#7b7f87", "#c9b13c"]
 
 
 def charts_of(facts: CardFacts) -> dict[str, bytes]:
-    """Draw the charts, by title."""
     charts = {}
     if any(split.histogram.any() for split in facts.splits.values()):
         charts["Sizes"] = _sizes(facts)
@@ -33,7 +32,6 @@ def charts_of(facts: CardFacts) -> dict[str, bytes]:
 
 
 def _sizes(facts: CardFacts) -> bytes:
-    """Draw the histogram of sample sizes."""
     histograms = {name: split.histogram for name, split in facts.splits.items()}
     filled = np.flatnonzero(np.sum(list(histograms.values()), axis=0))
     first = max(0, int(filled[0]) - BINS_PER_DOUBLING)  # with some room on both sides

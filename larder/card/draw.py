@@ -120,7 +120,6 @@ def _prepared(run: RunRecord | None) -> dict[str, str]:
 
 
 def card_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document for people."""
     return [
         f"{document['dataset']} version {document['version']}",
         f"  card     {document['card']}",

@@ -66,7 +66,6 @@ def _fields(each: NamedLease) -> dict[str, Any]:
 
 
 def lease_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document for people."""
     leases = document["leases"]
     if not leases:
         return [f"{document['storage']} has no leases"]

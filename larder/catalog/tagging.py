@@ -144,7 +144,6 @@ def _move(root: Store, settings: TagSettings, before: Tag | None) -> bool:
 
 
 def tag_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document for people."""
     name, before = document["tag"], document["moved_from"]
     if document["status"] == "deleted":
         return [f"{name} deleted; it named {before}"]

@@ -154,7 +154,6 @@ def _write(
 
 
 def trace_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document for people."""
     label = f"{document['class']} ({document['label']})" if document["class"] else None
     rows = {
         "split": [document["split"]],

@@ -187,7 +187,6 @@ class LiveView:
             self._progress.start()
 
     def started(self, stage: Stage) -> None:
-        """Add a row."""
         row = _Row(stage, self._clock)
         with suppress(OSError):
             self._progress.add_task(stage.name, total=None, row=row)
@@ -204,13 +203,11 @@ class LiveView:
     noted = finished = advanced
 
     def clear(self) -> None:
-        """Begin again, without rows."""
         for row in self._rows.values():
             self._progress.remove_task(row)
         self._rows.clear()
 
     def say(self, line: str) -> None:
-        """Print a line above the rows."""
         with suppress(OSError):
             self._console.out(line, highlight=False)
 
@@ -307,5 +304,4 @@ def _totals(stage: Stage) -> tuple[str, str]:
 
 
 def _joined(*texts: str) -> str:
-    """Join the non-empty strings with commas."""
     return ", ".join(filter(None, texts))

@@ -301,7 +301,6 @@ def partition_of(region: str) -> str:
 
 
 def s3_server(region: str) -> str:
-    """Return the URL of S3 in a region of AWS."""
     return f"https://s3.{region}.{_PARTITIONS.get(partition_of(region), 'amazonaws.com')}"
 
 

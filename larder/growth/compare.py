@@ -255,7 +255,6 @@ def compare(
 
 
 def ordered_samples(order: SampleOrder) -> Stream:
-    """Return the samples of an order, each with its ``place``."""
     names = ["split", "key", "label", "parts"]
     schema = pa.schema([*map(SAMPLE_ORDER.field, names), COMPARED.field("place")])
 

@@ -106,7 +106,6 @@ class PreviousSegment:
 
     @cached_property
     def paths(self) -> pa.Array:
-        """The key of each shard's first file."""
         return pa.array([shard.files[0].path for shard in self.shards], pa.string())
 
     def numbers(self, rows: _Numbers) -> pa.Array:

@@ -236,7 +236,6 @@ class _ListingTally:
     def batches(
         self, pages: Iterable[list[ObjectInfo]], archived: ManifestWriter
     ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of the included objects of a listing."""
         for rows in _in_batches(chain.from_iterable(without_own(pages))):
             self.listed += len(rows)
             batch = self._taken(_with_classes(_batch(rows), rows))

@@ -105,7 +105,6 @@ def compared(
 
 
 def has_content(store: Readable, file: StoredFile) -> bool:
-    """Whether a file can be read, and has the bytes that it should have."""
     return not compared(store, file)[0]
 
 

@@ -46,7 +46,6 @@ def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, t
 
 class _Inspection(DocumentReader):
     def inspect(self) -> Inspected:
-        """Inspect everything, from the tags to the listing."""
         id_ = self.version_id(self.tags())
         if not id_:
             return Inspected(None, "")

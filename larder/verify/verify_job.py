@@ -58,7 +58,6 @@ class VerifyBatch:
 
     @property
     def rows(self) -> int:
-        """Number of samples in the shards."""
         return sum(shard.samples for shard in self.shards)
 
     @property
@@ -72,7 +71,6 @@ class VerifyBatch:
 
     @property
     def published(self) -> list[StoredFile]:
-        """Published state of the files."""
         if self.cache:
             return [StoredFile(self.cache.path, self.cache.bytes, self.cache.sha256, "cache")]
         return [file for shard in self.shards for file in shard.published]
@@ -109,5 +107,4 @@ class Inspected:
 
 
 def open_verified(job: VerifyJob) -> Store:
-    """Open the dataset's root in the storage."""
     return storage_of(job.dataset, job.cluster)

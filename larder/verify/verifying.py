@@ -134,7 +134,6 @@ class _Verification:
         ]
 
     def inspect(self) -> None:
-        """Inspect the version again."""
         self.inspected, self.small = self.runner.run(inspect_version, self.job)
         self.before += self.small
         self.job = replace(self.job, version=self.inspected.id or self.job.version)
@@ -155,7 +154,6 @@ class _Verification:
             self.inspect()
 
     def read(self) -> None:
-        """Read shards and caches again."""
         batches = self.inspected.batches
         results: list[Verified] = []
         if batches:

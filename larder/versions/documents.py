@@ -307,7 +307,6 @@ class VersionDocument:
 
 
 def _check_places(files: Iterable[StoredFile | CacheFile], prefixes: Iterable[str]) -> None:
-    """Refuse files outside some prefixes."""
     places = tuple(prefixes)
     for file in files:
         if not (file.path.startswith(places) and PATH.allows(file.path)):

@@ -73,7 +73,6 @@ def one_of(store: Store, versions: Iterable[str], name: str) -> str | None:
 
 
 def missing_version(store: Store, dataset: str, name: str) -> ConfigError:
-    """Make the error for an unknown name, with suggestions."""
     hint = f"publish one with: larder prepare --dataset {dataset}"
     tags, versions = tag_names(store), list(published_ids(store))
     if tags or versions:

@@ -217,7 +217,6 @@ def claimed(root: Store, claim: Claim) -> Iterator[None]:
 
 
 def config_name(cluster: str, version: str) -> str:
-    """Return the name of the lease of the config that was emitted for a cluster."""
     return f"{CONFIG}{cluster}-{version}"
 
 

@@ -85,7 +85,6 @@ class Tag:
 
 
 def tag_names(store: Store) -> list[str]:
-    """List the names of all tags, in order."""
     keys = (info.key.removeprefix(layout.TAGS_PREFIX) for info in listed(store, layout.TAGS_PREFIX))
     names = (key.removesuffix(".json") for key in keys)
     return [name for name in names if FILE.allows(name)]

@@ -36,7 +36,6 @@ _TYPES = {"tar": "application/x-tar", "parquet": "application/vnd.apache.parquet
 
 
 def config_files(request: ConfigRequest) -> tuple[ConfigFile, ...]:
-    """Make ``croissant.json``."""
     delivered, contents = request.delivered, request.contents
     root = _root(delivered, request.cluster)
     files = contents.shard_files()

@@ -68,7 +68,6 @@ class _Volume:
 
 
 def config_files(request: ConfigRequest) -> tuple[ConfigFile, ...]:
-    """Make the manifest of the job, checked."""
     delivered, cluster, where = request.delivered, request.cluster, request.where
     config = copy.deepcopy(request.template)
     kind = config.get("kind")

@@ -49,7 +49,6 @@ _ONCE_A_NODE = (
 
 
 def config_files(request: ConfigRequest) -> tuple[ConfigFile, ...]:
-    """Write the script, which sbatch accepts."""
     delivered, cluster, where = request.delivered, request.cluster, request.where
     lines = _lines(request.template, where)
     conflicts = Conflicts(where, delivered.replaces)
@@ -162,7 +161,6 @@ def _access(delivered: DeliveredVersion, cluster: Cluster) -> dict[str, str]:
 
 
 def _root(delivered: DeliveredVersion, cluster: Cluster) -> str:
-    """Return the dataset's root as training sees it."""
     where, delivery = f"cluster {cluster.name}", delivered.delivery.delivery
     root = delivered.root.rstrip("/")
     if delivery == "bind_mount":
@@ -185,7 +183,6 @@ def _downloads(cluster: Cluster) -> Downloads:
 
 
 def _launch(body: Sequence[str], where: str) -> int:
-    """Return the number of the line that launches the training."""
     for number, (previous, line) in enumerate(pairwise(("", *body))):
         if _LAUNCH.match(line) and not previous.endswith("\\"):
             return number

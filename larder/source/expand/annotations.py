@@ -240,7 +240,6 @@ _DELIMITERS = ",;\t|"
 
 
 def default_delimiter(key: str) -> str:
-    """Return the delimiter of a CSV file by its name."""
     return "\t" if key.lower().endswith(".tsv") else ","
 
 
@@ -415,8 +414,6 @@ def _text_errors(key: str) -> Iterator[None]:
 
 
 class _BufferFile(io.RawIOBase):
-    """A stream of buffers as a file."""
-
     def __init__(self, buffers: Iterable[bytes]) -> None:
         super().__init__()
         self._buffers = iter(buffers)

@@ -167,7 +167,6 @@ def damaged_archive(where: str, message: str) -> ObjectError:
 
 
 def is_archive(key: str) -> bool:
-    """Whether a key belongs to a tar archive: the name ends in ``.tar``."""
     return _ARCHIVE.search(key) is not None and not is_left_by_macos(key)
 
 

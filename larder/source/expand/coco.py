@@ -81,7 +81,6 @@ class _CategoryCollector:
         self._key = key
 
     def items(self, file: TextIO) -> Iterator[pa.RecordBatch]:
-        """Yield rows of `_ITEMS`."""
         rows: list[tuple[str, int, bool, str]] = []
         for place, (array, value, text) in enumerate(elements(file, self._key)):
             if array == "categories":
