@@ -121,7 +121,6 @@ def parted(batch: pa.RecordBatch, wanted: Flags, others: LeftOut) -> tuple[pa.Re
     return batch.filter(pa.array(wanted)), others.and_more(first, len(unwanted))
 
 
-Group = TypeVar("Group")
 Written = TypeVar("Written")
 
 BATCH_ROWS = 10_000
@@ -227,7 +226,7 @@ class _ListingTally:
         self.digest = RowDigest()
         self.not_included = self.excluded = LeftOut()
         self.classes: dict[str, tuple[int, int]] = {}
-        self._globs = (_named(include), _named(exclude))
+        self._globs = ", ".join(include), ", ".join(exclude)
         self._included = KeyRule(include)
         self._excluded = KeyRule(exclude)
         self._containers = containers
@@ -250,7 +249,9 @@ class _ListingTally:
         classes, sizes = batch.column(_CLASS), batch.column("size_bytes")
         for name in filter(None, classes.unique().to_pylist()):
             of_class = sizes.filter(pc.equal(classes, name))
-            _add(self.classes, name, len(of_class), pc.sum(of_class).as_py())
+            count, size_bytes = self.classes.get(name, (0, 0))
+            size_bytes += pc.sum(of_class).as_py()
+            self.classes[name] = count + len(of_class), size_bytes
 
     def _taken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         included = self._included(batch.column("key"))
@@ -300,15 +301,6 @@ class _ListingTally:
                 " excludes all of them"
             )
         return ConfigError("config.empty_source", message, where=store.url, hint=hint)
-
-
-def _add(totals: dict[Group, tuple[int, int]], group: Group, count: int, size_bytes: int) -> None:
-    before = totals.get(group, (0, 0))
-    totals[group] = before[0] + count, before[1] + size_bytes
-
-
-def _named(globs: Sequence[str]) -> str:
-    return ", ".join(glob if glob.strip() else repr(glob) for glob in globs)
 
 
 def object_batches(infos: Iterable[ObjectInfo]) -> Iterator[pa.RecordBatch]:
