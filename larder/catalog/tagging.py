@@ -40,8 +40,6 @@ class TagSettings:
         """Refuse contradictions, and names that no tag may have."""
         if self.delete and (self.version is not None or self.pin is not None):
             raise _refused("a tag is deleted or moved, not both", "leave out what is not meant")
-        if self.history and (self.delete, self.version, self.pin) != (False, None, None):
-            raise _refused("the history is of a tag as it is", "ask for it in a second command")
         if self.delete and self.name == TAG:
             raise _refused(f"{TAG} is not deleted, as every run moves it", "move it instead")
         if not FILE.allows(self.name) or ID.allows(self.name):

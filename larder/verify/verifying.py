@@ -57,9 +57,6 @@ class VerifySettings:
             message = "a repair reads everything, as a file may have the content of any other"
             hint = "leave it out, or verify without repair"
             raise ConfigError("config.invalid_value", message, where="sample", hint=hint)
-        if self.seed is not None and self.seed < 0:
-            message, hint = "expected a whole number", "such as 7"
-            raise ConfigError("config.invalid_value", message, where="seed", hint=hint)
         seed = secrets.randbelow(1 << 32) if self.seed is None else self.seed
         return VerifyJob(
             settings.dataset, settings.cluster, self.version, percent, seed, is_id(self.version)

@@ -27,7 +27,7 @@ from larder.manifest.sealed import read_sealed, seal
 from larder.names import FILE, ID, STORED, HexId, TextRule
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import listed, published_file_errors, read_document
+from larder.store.own_files import listed, published_file_errors, read_document, read_optional
 from larder.store.permissions import PROBE, permission
 from larder.versions import layout
 from larder.versions.publish import KEPT, read_conditions
@@ -247,12 +247,8 @@ def claim_version(version: str) -> Claim:
 def drop_lease(root: Store, name: str) -> None:
     """Delete a lease; ``version.missing`` if no lease has that name."""
     key = layout.lease_key(name)
-    try:
-        if not FILE.allows(name):
-            raise NotFoundError("object.missing", "no such name")
-        root.head(key)
-    except NotFoundError:
+    if not FILE.allows(name) or read_optional(root, key) is None:
         message, hint = f"there is no lease {name!r}", "larder lease DATASET shows them"
-        raise ConfigError("version.missing", message, where=root.url, hint=hint) from None
+        raise ConfigError("version.missing", message, where=root.url, hint=hint)
     with published_file_errors():
         root.delete(key)

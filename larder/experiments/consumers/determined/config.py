@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,7 @@ def render(request: ConfigRequest, replaced: list[str] | None = None) -> dict[st
             ``config.path`` for an unusable mount, ``config.invalid_value`` for a volume whose mount
             has no claim.
     """
-    delivered, contents, cluster = request.delivered, request.contents, request.cluster
+    delivered, cluster = request.delivered, request.cluster
     conflicts = Conflicts(request.where, delivered.replaces, [] if replaced is None else replaced)
     merged = Template(copy.deepcopy(request.template), conflicts)
     merged.drop_variables()
@@ -162,6 +162,14 @@ def render(request: ConfigRequest, replaced: list[str] | None = None) -> dict[st
             address, names = {**address, "data_layer": section}, _DATA | {"data_layer"}
             if path := section.get("host_storage_path"):
                 merged.add_mount(path, path, read_only=False)
+    merged.set_data(_data(request, root, address), names)
+    conflicts.check()
+    return merged.config
+
+
+def _data(request: ConfigRequest, root: str, address: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Larder's fields of ``data``."""
+    delivered, contents = request.delivered, request.contents
     data: dict[str, Any] = {
         "dataset": delivered.dataset,
         "version": delivered.version,
@@ -179,9 +187,7 @@ def render(request: ConfigRequest, replaced: list[str] | None = None) -> dict[st
             name: [f"{root}/{_rest(path, delivered.root)}" for path in paths]
             for name, paths in sorted(contents.cache.items())
         }
-    merged.set_data(data, names)
-    conflicts.check()
-    return merged.config
+    return data
 
 
 def _placed(
