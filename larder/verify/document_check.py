@@ -11,12 +11,15 @@ from larder.names import ID
 from larder.progress import Progress
 from larder.store.base import Store
 from larder.store.own_files import listed, published_file_errors, read_document
+from larder.units import format_names
 from larder.verify.findings import MISSING, Finding, Role, is_broken, readable
 from larder.verify.verify_job import VerifyJob
 from larder.versions import layout
 from larder.versions.documents import FORMATS, parse_document
 from larder.versions.find import missing_version, one_of, published_ids
 from larder.versions.tags import TAG, tag_of
+
+_SHOWN_VERSIONS = 5
 
 
 @dataclass
@@ -123,7 +126,8 @@ class DocumentReader:
         self.findings = [each for each in self.findings if each.path != key]
         message = damage[0].message if damage else MISSING
         message += "; nothing else says which version it named: "
-        choose = "choose one of larder ls: --version ID --repair makes the tag name it"
+        names = format_names(versions, _SHOWN_VERSIONS)
+        choose = f"choose one: {names}; --version ID --repair makes the tag name it"
         message += choose if name == TAG else "restore it, or delete it"
         self.note(key, "tag", damage[0].code if damage else "damage.size", message)
         return ""
