@@ -123,11 +123,11 @@ class _Verification:
     @property
     def left(self) -> list[Finding]:
         """Findings that are left; repaired manifests were inspected again."""
-        since = (*_LARGE, "tag")
+        since, done = (*_LARGE, "tag"), self._done()
         return [
             finding
             for finding in dict.fromkeys([*self.small, *self.verified.findings])
-            if not (self._is_done(finding.path) and finding.role in since)
+            if not (finding.path in done and finding.role in since)
         ]
 
     def inspect(self) -> None:
@@ -202,7 +202,7 @@ class _Verification:
     def _due(self, findings: Iterable[Finding], roles: Sequence[str]) -> list[str]:
         """Return the paths to repair, without paths whose earlier repair was no help."""
         paths = dict.fromkeys(finding.path for finding in findings if finding.role in roles)
-        return [path for path in paths if not self._is_done(path)]
+        return [path for path in paths if path not in self._done()]
 
     @contextmanager
     def _repairing(self, paths: Sequence[str]) -> Iterator[None]:
@@ -215,9 +215,6 @@ class _Verification:
 
     def _done(self) -> set[str]:
         return {path for path, repair in self.repairs.items() if repair.done}
-
-    def _is_done(self, path: str) -> bool:
-        return path in self.repairs and self.repairs[path].done
 
 
 def _groups(batches: Iterable[VerifyBatch]) -> Iterator[list[VerifyBatch]]:

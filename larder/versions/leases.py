@@ -144,10 +144,6 @@ def store_now_us(root: Store) -> int:
     return now_us
 
 
-def run_holder() -> str:
-    return f"a run on {platform.node() or 'a machine'}"
-
-
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A lease to be written, and the documents that must exist for it."""
@@ -161,7 +157,8 @@ class Claim:
         versions: Iterable[str], segments: Iterable[str] = (), documents: Iterable[str] = ()
     ) -> Claim:
         """Make the claim that a run holds until it ends."""
-        lease = Lease(run_holder(), RUN_DAYS, tuple(versions), tuple(segments))
+        holder = f"a run on {platform.node() or 'a machine'}"
+        lease = Lease(holder, RUN_DAYS, tuple(versions), tuple(segments))
         return Claim(lease, tuple(documents), f"{RUN}{secrets.token_hex(8)}")
 
     def take(self, root: Store, etag: str | None = None) -> None:
