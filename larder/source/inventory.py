@@ -226,7 +226,6 @@ class _ListingTally:
         self.digest = RowDigest()
         self.not_included = self.excluded = LeftOut()
         self.classes: dict[str, tuple[int, int]] = {}
-        self._globs = ", ".join(include), ", ".join(exclude)
         self._included = KeyRule(include)
         self._excluded = KeyRule(exclude)
         self._containers = containers
@@ -288,18 +287,10 @@ class _ListingTally:
 
     def _nothing(self, store: Readable) -> ConfigError:
         """Return the error that no object is left, with counts of listed and excluded objects."""
-        include, exclude = self._globs
-        listed = f"{format_count(self.listed, 'object')} listed"
-        hint = "check source.include and source.exclude; globs match keys below source.url"
-        if not self.listed:
-            message, hint = "the source is empty", "check source.url and its prefix"
-        elif self.not_included.count == self.listed:
-            message = f"{listed}, none matches include {include}"
-        else:
-            message = (
-                f"{listed}, {self.excluded.count:,} match include {include}, and exclude {exclude}"
-                " excludes all of them"
-            )
+        message = f"{format_count(self.listed, 'object')} listed, none included"
+        if self.excluded.count:
+            message += f", {self.excluded.count:,} excluded"
+        hint = "check source.url, include and exclude; globs match keys below source.url"
         return ConfigError("config.empty_source", message, where=store.url, hint=hint)
 
 
