@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 _NAMED = table(name="string", place="int64", value="large_string", where="string")
 _BATCH = 1_000
 _BUFFER_BYTES = 1 << 20
-_TEXT_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,18 +213,24 @@ def _entries(
     An invalid file, or an entry without a name, is ``config.annotations``.
     """
     kind, key = file_format(options, info.key), info.key
-    if kind == "parquet":
-        rows = _parquet_rows(source, info)
-    elif kind == "csv":
-        rows = _csv_rows(text_file(source, info), key, options.delimiter)
-    elif kind == "jsonl":
-        rows = _lines(text_file(source, info), key)
-    else:
-        rows = coco_entries(text_file(source, info), key, work_dir)
-    with _text_errors(key), closing(rows):
-        for value, where in rows:
+    with ExitStack() as stack:
+        if kind == "parquet":
+            rows = _parquet_rows(source, info)
+        else:
+            stack.enter_context(_text_errors(key))
+            opened = stack.enter_context(closing(source.open(key, if_match=info.etag or None)))
+            rows = _text_rows(text_file(map(bytes, opened)), kind, options, key, work_dir)
+        for value, where in stack.enter_context(closing(rows)):
             fields = _fields(value, kind)
             yield AnnotationEntry(_name(fields, options.key, where), fields, value, where)
+
+
+def _text_rows(
+    file: io.TextIOWrapper, kind: str, options: Annotations, key: str, work_dir: Path
+) -> Generator[_Row]:
+    if kind == "csv":
+        return _csv_rows(file, key, options.delimiter)
+    return _lines(file, key) if kind == "jsonl" else coco_entries(file, key, work_dir)
 
 
 _Row = tuple[dict[str, Any], str]
@@ -408,7 +413,28 @@ def _text_errors(key: str) -> Iterator[None]:
         raise annotation_error("the file is not UTF-8", key) from None
 
 
-def text_file(source: Readable, info: ObjectInfo) -> io.TextIOWrapper:
-    """Open a text of UTF-8 with or without a byte order mark; line ends are kept."""
-    raw = ObjectFile(source, info.key, info.size_bytes, info.etag)
-    return io.TextIOWrapper(io.BufferedReader(raw, _TEXT_BYTES), encoding="utf-8-sig", newline="")
+class _BufferFile(io.RawIOBase):
+    def __init__(self, buffers: Iterable[bytes]) -> None:
+        super().__init__()
+        self._buffers = iter(buffers)
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        while not self._rest:
+            following = next(self._buffers, None)
+            if following is None:
+                return 0
+            self._rest = memoryview(following).cast("B")
+        count = min(len(self._rest), len(target))
+        target[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+
+def text_file(buffers: Iterable[bytes]) -> io.TextIOWrapper:
+    """Return a text file of UTF-8 with or without a byte order mark; line ends are kept."""
+    raw = io.BufferedReader(_BufferFile(buffers), 1024**2)
+    return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")

@@ -69,7 +69,10 @@ def write_csv_rows(
     """
     where = object_url(source.url, info.key)
     csv.field_size_limit(MAX_ROW_BYTES)
-    with text_file(source, info) as text:
+    with (
+        source.open(info.key, if_match=info.etag or None) as opened,
+        text_file(map(bytes, opened)) as text,
+    ):
         separator = delimiter or default_delimiter(info.key)
         reader = csv.reader(_lines(text, where), delimiter=separator, strict=True)
         try:
