@@ -43,7 +43,7 @@ from larder.versions.documents import (
 )
 from larder.versions.index import Shard
 from larder.versions.leases import Lease
-from larder.versions.publish import publish_segment, publish_version
+from larder.versions.publish import publish_document
 from larder.versions.runs import RunRecord, write_run
 from larder.versions.tags import TAG, move_tag
 
@@ -83,7 +83,7 @@ def put_segment(root: Store, number: int, folder: Path) -> SegmentDocument:
     split = SegmentSplit(len(rows), 1, size_bytes, 0, number, number + 1)
     shape = Shape("webdataset", 1, 150_000_000, {}, None)
     segment = SegmentDocument("d", id_, shape, "header", {"train": split}, tuple(files))
-    return publish_segment(root, segment)
+    return publish_document(root, segment)
 
 
 def put_version(root: Store, segments: Sequence[SegmentDocument], before: str | None) -> str:
@@ -104,7 +104,7 @@ def put_version(root: Store, segments: Sequence[SegmentDocument], before: str | 
     )
     files = tuple(file for segment in segments for file in segment.files)
     shown = (*uses, SegmentUse(segments[-1].id)), {"train": facts}, ("a",), files, None
-    publish_version(root, VersionDocument("d", id_, "0" * 64, "0" * 64, *shown))
+    publish_document(root, VersionDocument("d", id_, "0" * 64, "0" * 64, *shown))
     move_tag(root, TAG, id_, "0" * 64, before)
     run = RunRecord(dataset="d", version=id_, command="prepare", published=True, tag=TAG)
     changes = {"added": EACH, "unchanged": facts.samples - EACH}

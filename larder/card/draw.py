@@ -132,7 +132,6 @@ def _prepared(run: RunRecord | None) -> dict[str, str]:
 
 
 def card_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document for people."""
     return [
         f"{document['dataset']} version {document['version']}",
         f"  card     {document['card']}",
@@ -150,7 +149,6 @@ def charts_of(facts: CardFacts) -> dict[str, bytes]:
 
 
 def _sizes(facts: CardFacts) -> bytes:
-    """Draw the histogram of sample sizes."""
     histograms = {name: split.histogram for name, split in facts.splits.items()}
     filled = np.flatnonzero(np.sum(list(histograms.values()), axis=0))
     first = max(0, int(filled[0]) - BINS_PER_DOUBLING)  # with some room on both sides

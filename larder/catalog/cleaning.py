@@ -129,7 +129,6 @@ def plan_clean(
 def plan_with(
     settings: CleanSettings, holdings: Holdings, needed: Needed, now_us: int
 ) -> CleanPlan:
-    """Plan a clean from the listing and the needed units."""
     root = settings.place.open()
     ripe, waiting = list[NamedTombstone](), list[NamedTombstone]()
     for each in read_tombstones(root):
@@ -170,11 +169,7 @@ def _unread(
 
 
 def clean(
-    settings: CleanSettings,
-    runner: Runner,
-    *,
-    plan_only: bool = False,
-    start: Start | None = None,
+    settings: CleanSettings, runner: Runner, *, plan_only: bool = False, start: Start | None = None
 ) -> dict[str, Any]:
     """Announce units that nothing needs, and delete units that were announced long enough ago.
 
@@ -293,7 +288,6 @@ def _document(plan: CleanPlan, status: str, times: TimedProgress) -> dict[str, A
 
 
 def clean_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format a clean, or its plan, as lines for people."""
     kept, due, announced = document["kept"], document["due"], document["announced"]
     lines = [f"{document['dataset']} {document['status']}: {document['storage']}"]
     lines.append(f"  keep     {format_count(len(kept), 'version')}")

@@ -129,7 +129,6 @@ def units_in_use(
 
 
 def due_units(holdings: Holdings, in_use: InUse) -> list[str]:
-    """Return the prefixes of units that may go, sorted."""
     prefixes = sorted({in_use.whole(prefix) for prefix in holdings.units})
     return [prefix for prefix in prefixes if not in_use.has(prefix)]
 

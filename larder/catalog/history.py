@@ -216,7 +216,6 @@ def list_datasets_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def list_versions_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document of `list_versions` for people."""
     count = format_count(len(document["versions"]), "version")
     rows = [row[:-1] for row in version_rows(document)] if document["versions"] else []
     return [f"{document['dataset']}: {count}", *map(printable, table_lines(rows))]

@@ -93,7 +93,6 @@ def _files(version: VersionDocument) -> dict[str, Totals]:
 
 
 def show_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document for people."""
     classes, segments = document["classes"], document["segments"]
     short = short_ids(each["segment"] for each in segments)
     rows = {

@@ -167,7 +167,6 @@ def _samples(version: Previous) -> Stream:
 
 
 def diff_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the numbers of differing samples for people."""
     name = f"{document['dataset']} from {document['before'][:8]} to {document['after'][:8]}"
     lines = [f"{name}: {format_changes(document['samples']) or 'no samples'}"]
     rows = [["kind", "split", "class", "samples"]]

@@ -65,7 +65,6 @@ class Question:
     load: Callable[..., Answer]
 
     def main(self, arguments: Sequence[str] | None = None, prog: str = "") -> int:
-        """Run the command; returns the exit status."""
         flags = parser(prog or f"larder {self.name}", self.description, *self.adds)
         parameters = vars(flags.parse_args(arguments))
         as_json, quiet = parameters.pop("json"), parameters.pop("quiet")
@@ -169,7 +168,6 @@ def _add_tag(parser: Parser) -> None:
 
 
 def _split(address: str) -> tuple[str, str]:
-    """Split DATASET@VERSION."""
     dataset, _, version = address.partition("@")
     return dataset, version or "latest"
 

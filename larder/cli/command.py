@@ -58,7 +58,6 @@ class Operation:
     source: Location | None = None
 
     def planning(self) -> Operation:
-        """Return the operation that only plans."""
         compose = partial(self.compose, plan_only=True)
         return replace(self, compose=compose, lines=self.plan_lines)
 
@@ -104,7 +103,6 @@ class Command:
     operation: Callable[..., Operation]
 
     def parser(self, prog: str = "") -> Parser:
-        """Make its parser, for a program's name."""
         return parser(prog or f"larder {self.name}", self.description, *self.adds)
 
     def main(
@@ -149,7 +147,6 @@ class Command:
 def _show(
     document: dict[str, Any], lines: Lines, namespace: argparse.Namespace, error: DamageError | None
 ) -> None:
-    """Print a document as JSON or as lines for people."""
     plan = getattr(namespace, "plan", False)
     hint = "make room, or redirect the output" if plan else DONE
     if namespace.json:

@@ -301,7 +301,6 @@ def partition_of(region: str) -> str:
 
 
 def s3_server(region: str) -> str:
-    """Return the URL of S3 in a region of AWS."""
     return f"https://s3.{region}.{_PARTITIONS.get(partition_of(region), 'amazonaws.com')}"
 
 
@@ -422,18 +421,9 @@ def check_overlap(
     shorter = min(len(source_segments), len(storage_segments))
     if source_segments[:shorter] != storage_segments[:shorter]:
         return
-    if source_segments == storage_segments:
-        relation = "the source and the storage are the same place"
-    elif len(source_segments) < len(storage_segments):
-        relation = f"the storage {storage_url} is inside the source {source_url}"
-    else:
-        relation = f"the source {source_url} is inside the storage {storage_url}"
-    raise ConfigError(
-        "config.overlap",
-        relation,
-        where="source.url",
-        hint="give one of them a prefix or directory of its own",
-    )
+    message = f"the source {source_url} and the storage {storage_url} overlap"
+    hint = "give one of them a prefix or directory of its own"
+    raise ConfigError("config.overlap", message, where="source.url", hint=hint)
 
 
 def is_inside(url: str, outer: str) -> bool:

@@ -207,7 +207,6 @@ class Traffic:
 
 
 def traffic(facts: Facts, delivery: str) -> Traffic:
-    """Count the bytes and requests of readers with a delivery."""
     opening = facts.seconds(0, OPENING_REQUESTS)
     if delivery == "inline":  # unpacked twice in every container
         unpacked_bytes = 2.0 * facts.copy_bytes

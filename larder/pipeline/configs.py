@@ -19,6 +19,7 @@ from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import (
     Advice,
     ConfigFile,
+    ConfigRequest,
     DeliveredSplit,
     DeliveredVersion,
     VersionContents,
@@ -61,13 +62,16 @@ def check_configs(
 ) -> None:
     """Refuse a version whose configs would be refused, before it costs anything."""
     _check_output(settings.output)
-    consumer_of(settings.cluster).config_files(
-        settings.template,
-        _place(settings, version, delivery),
-        VersionContents("", splits, index=(layout.version_key(version),)),
-        settings.cluster,
-        where=settings.template_name,
-    )
+    contents = VersionContents("", splits, index=(layout.version_key(version),))
+    _config_files(settings, version, delivery, contents)
+
+
+def _config_files(
+    settings: Settings, version: str, delivery: Advice, contents: VersionContents
+) -> tuple[ConfigFile, ...]:
+    place, cluster = _place(settings, version, delivery), settings.cluster
+    request = ConfigRequest(settings.template, place, contents, cluster, settings.template_name)
+    return consumer_of(cluster).config_files(request)
 
 
 def _copy_data(
@@ -97,7 +101,7 @@ def _copy_data(
 def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile, ...]:
     offered = version_choices(settings, version)
     delivery = chosen(settings.dataset, settings.cluster, offered)
-    lists = {layout.listed_split(file.path): file.path for file in version.files_of("list")}
+    lists = {layout.undigested_name(file.path): file.path for file in version.files_of("list")}
     cache = version.cache
     root = storage_of(settings.dataset, settings.cluster)
     for split in version.splits:
@@ -124,13 +128,7 @@ def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile,
         class_names=version.classes,
         shard_files=partial(_shard_files, settings, version),
     )
-    return consumer_of(settings.cluster).config_files(
-        settings.template,
-        _place(settings, version.id, delivery),
-        contents,
-        settings.cluster,
-        where=settings.template_name,
-    )
+    return _config_files(settings, version.id, delivery, contents)
 
 
 def _indexes(version: VersionDocument, split: str) -> dict[str, str]:

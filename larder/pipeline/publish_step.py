@@ -22,6 +22,7 @@ from larder.versions.documents import (
     CacheDocument,
     CacheFacts,
     CacheFile,
+    Document,
     SegmentDocument,
     SegmentUse,
     VersionDocument,
@@ -35,10 +36,7 @@ from larder.versions.identity import (
 from larder.versions.index import Shard
 from larder.versions.omitted import read_omitted
 from larder.versions.publish import (
-    Creation,
-    publish_cache,
-    publish_segment,
-    publish_version,
+    publish_document,
     read_version,
 )
 from larder.versions.tags import TAG, move_tag
@@ -78,7 +76,7 @@ def publish(
     files = [file for file in document.files if file.path.startswith(prefix)]
     assert job.claim is not None, "it publishes"
     job.claim.take(root)
-    version = publish_version(root, document, **_creation(job, root, [prefix], files))
+    version = _publish_after(job, root, document, [prefix], files)
     published = _tagged(job, root, version)
     if root.features.local_path:  # no process will write to these again
         complete = (layout.segment_prefix(segment.id) for segment in segments)
@@ -93,15 +91,18 @@ def _published_segment(job: Job, root: Store, document: SegmentDocument) -> Segm
     prefixes = layout.shards_prefix(document.id), layout.index_prefix(document.id)
     shards = segment_files(root, document.files, {})
     files: Iterable[Written] = chain(document.files, shards)
-    published = publish_segment(root, document, **_creation(job, root, prefixes, files))
+    published = _publish_after(job, root, document, prefixes, files)
     if published.files != document.files:
         _check_files(root, published.files, layout.segment_key(document.id))
     return published
 
 
-def _creation(job: Job, root: Store, prefixes: Iterable[str], files: Iterable[Written]) -> Creation:
+def _publish_after(
+    job: Job, root: Store, document: Document, prefixes: Iterable[str], files: Iterable[Written]
+) -> Document:
+    """Publish a document once the store has the files that it names."""
     check = partial(check_stored, root, prefixes, files)
-    return Creation(if_absent=job.conditions.if_absent, check=check)
+    return publish_document(root, document, if_absent=job.conditions.if_absent, check=check)
 
 
 def _check_files(root: Store, files: Iterable[StoredFile | CacheFile], document: str) -> None:
@@ -137,7 +138,7 @@ def _published_cache(
         decoders=cache_decoders(job.dataset),
     )
     prefix, made = layout.cache_prefix(segment, cache), document.files.values()
-    published = publish_cache(root, document, **_creation(job, root, [prefix], made))
+    published = _publish_after(job, root, document, [prefix], made)
     if published.files != document.files:
         key = layout.cache_key(segment, document.id)
         _check_files(root, published.files.values(), key)

@@ -257,7 +257,6 @@ def reading_of(storage_class: str) -> Reading:
 
 
 def archived_of(objects: pa.RecordBatch) -> pa.RecordBatch:
-    """Select the archived objects of a listing."""
     objects = objects.select(ARCHIVED.names)
     rows = objects.filter(pc.is_in(objects.column("storage_class"), value_set=_REFUSED))
     return pa.record_batch(rows.columns, schema=ARCHIVED)

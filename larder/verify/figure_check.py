@@ -19,12 +19,7 @@ from larder.samples.naming import LABEL_EXT
 from larder.segments.derived_files import NO_SHARDS, listed_splits
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import (
-    CacheDocument,
-    CacheFile,
-    SegmentDocument,
-    VersionDocument,
-)
+from larder.versions.documents import CacheDocument, CacheFile, SegmentDocument, VersionDocument
 from larder.versions.identity import content_digest, version_id
 from larder.versions.index import BLOCK_ROWS, Shard
 from larder.versions.omitted import Omitted

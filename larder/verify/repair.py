@@ -137,19 +137,11 @@ def _manifest(
             made = path.stat().st_size, sha256_file(path)
         if made != (file.bytes, file.sha256):
             why = f"made again from {source}, it has other bytes"
-            raise _Refused(f"{why}: {_difference(file, version.id)}")
+            if file.role == "objects":
+                raise _Refused(refusal(file.path, version.id, f"{why}: the source has changed"))
+            raise _Refused(f"{why}: repair it with the Larder and the packages that wrote it")
         replace_file(root, file, path)
     return f"made again from {source}"
-
-
-def _difference(file: StoredFile, version: str) -> str:
-    if file.role == "objects":
-        return refusal(file.path, version, "the source has changed since")
-    if file.path.endswith(".parquet"):
-        return (
-            "those of Parquet depend on the release of pyarrow: repair it with the packages of then"
-        )
-    return "repair it with the Larder that wrote it"
 
 
 def _made(
@@ -336,14 +328,9 @@ def _make_cache(
     with built_split(build_job, cache_batch, progress=NullProgress()) as (path, made):
         if made.path == file.path:
             output.upload(file.path, path)
-        elif made.digest == file.digest:
-            raise _Refused(
-                "built again, it has the same records but other bytes: those of LMDB depend on the"
-                " page size of the machine; repair it on a machine like the one that built it"
-            )
         else:
+            same = "the same" if made.digest == file.digest else "other"
             raise _Refused(
-                "built again, it has other records than were published: decoded images depend on"
-                " the version of Pillow; repair it with the packages that built it, or restore the"
-                " file"
+                f"built again, it has other bytes and {same} records: repair it on a machine like"
+                " the one that built it, with the same packages, or restore the file"
             )

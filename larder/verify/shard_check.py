@@ -133,7 +133,6 @@ class _Spans:
         return self._bad
 
     def add(self, data: memoryview) -> None:
-        """Add the next bytes of the file."""
         begin, end = self._size_bytes, self._size_bytes + len(data)
         self._size_bytes = end
         span = self._span

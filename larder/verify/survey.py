@@ -27,7 +27,7 @@ from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.shards.formats import shard_format
 from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import LAST, listed, read_digest
+from larder.store.own_files import listed, listed_without, read_digest
 from larder.verify.document_check import DocumentReader
 from larder.verify.figure_check import files_of_segment, sources_problem, version_problems
 from larder.verify.verify_job import (
@@ -80,11 +80,10 @@ def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, t
 
 class _Inspection(DocumentReader):
     def inspect(self) -> Inspected:
-        """Inspect everything, from the tags to the listing."""
         id_ = self.version_id(self.tags())
         if not id_:
             return Inspected(None, "")
-        version = self.document(VersionDocument, layout.version_key(id_), id=id_)
+        version = self.document(VersionDocument, layout.version_key(id_))
         if version is None:
             return Inspected(None, id_)
         return self._inspect_version(version)
@@ -100,7 +99,7 @@ class _Inspection(DocumentReader):
             segments.append(self._segment(version, use.id, document, damaged))
             if use.cache:
                 key = layout.cache_key(use.id, use.cache)
-                caches[use.id] = self.document(CacheDocument, key, id=use.cache, segment=use.id)
+                caches[use.id] = self.document(CacheDocument, key)
         omitted = self._omitted(version, damaged)
         shards = None
         if omitted is not None:
@@ -134,7 +133,7 @@ class _Inspection(DocumentReader):
     def _document(self, version: VersionDocument, id_: str) -> SegmentDocument | None:
         """Read segment.json; None, with a finding, if it is damaged."""
         key = layout.segment_key(id_)
-        document: SegmentDocument | None = self.document(SegmentDocument, key, id=id_)
+        document: SegmentDocument | None = self.document(SegmentDocument, key)
         if document is None or not self._has_known_format(document):
             return None
         if document.files != files_of_segment(version, id_):
@@ -327,7 +326,8 @@ def _of_segment(root: Store, segment: VerifyBatch, named: set[str]) -> Iterator[
         named |= {file.path for file in shard.published}
     index = layout.index_prefix(segment.segment)
     caches: dict[str, Collection[str] | None] = {}
-    for info in _below(root, segment.segment):
+    prefix, work = layout.segment_prefix(segment.segment), layout.work_prefix(segment.segment)
+    for info in listed_without(root, prefix, work):
         cache = layout.cache_of(info.key)
         if cache and cache[1] not in caches:
             caches[cache[1]] = _cache_files(root, *cache)
@@ -368,16 +368,3 @@ def _cache_files(root: Store, segment: str, cache: str) -> Collection[str] | Non
     except DamageError:
         return None
     return {key, *(file.path for file in document.files.values())}
-
-
-def _below(root: Store, segment: str) -> Iterator[ObjectInfo]:
-    """Yield the objects below the prefix of a segment, except its work."""
-    prefix, work = layout.segment_prefix(segment), layout.work_prefix(segment)
-    for info in listed(root, prefix):
-        if info.key.startswith(work):
-            break
-        yield info
-    else:
-        return
-    for page in root.list(prefix, start_after=f"{work}{LAST}"):
-        yield from page

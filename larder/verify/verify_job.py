@@ -81,7 +81,6 @@ class VerifyBatch:
 
     @property
     def rows(self) -> int:
-        """Number of samples in the shards."""
         return sum(shard.samples for shard in self.shards)
 
     @property
@@ -95,7 +94,6 @@ class VerifyBatch:
 
     @property
     def published(self) -> list[StoredFile]:
-        """Published state of the files."""
         if self.cache:
             return [StoredFile(self.cache.path, self.cache.bytes, self.cache.sha256, "cache")]
         return [file for shard in self.shards for file in shard.published]
@@ -132,7 +130,6 @@ class Inspected:
 
 
 def open_verified(job: VerifyJob) -> Store:
-    """Open the dataset's root in the storage."""
     return storage_of(job.dataset, job.cluster)
 
 
@@ -210,7 +207,6 @@ def compared(
 
 
 def has_content(store: Readable, file: StoredFile) -> bool:
-    """Whether a file can be read, and has the bytes that it should have."""
     return not compared(store, file)[0]
 
 

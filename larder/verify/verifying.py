@@ -71,9 +71,6 @@ class VerifySettings:
             message = "a repair reads everything, as a file may have the content of any other"
             hint = "leave it out, or verify without repair"
             raise ConfigError("config.invalid_value", message, where="sample", hint=hint)
-        if self.seed is not None and self.seed < 0:
-            message, hint = "expected a whole number", "such as 7"
-            raise ConfigError("config.invalid_value", message, where="seed", hint=hint)
         seed = secrets.randbelow(1 << 32) if self.seed is None else self.seed
         return VerifyJob(
             settings.dataset, settings.cluster, self.version, percent, seed, is_id(self.version)
@@ -140,15 +137,14 @@ class _Verification:
     @property
     def left(self) -> list[Finding]:
         """Findings that are left; repaired manifests were inspected again."""
-        since = (*_LARGE, "tag")
+        since, done = (*_LARGE, "tag"), self._done()
         return [
             finding
             for finding in dict.fromkeys([*self.small, *self.verified.findings])
-            if not (self._is_done(finding.path) and finding.role in since)
+            if not (finding.path in done and finding.role in since)
         ]
 
     def inspect(self) -> None:
-        """Inspect the version again."""
         self.inspected, self.small = self.runner.run(inspect_version, self.job)
         self.before += self.small
         self.job = replace(self.job, version=self.inspected.id or self.job.version)
@@ -169,7 +165,6 @@ class _Verification:
             self.inspect()
 
     def read(self) -> None:
-        """Read shards and caches again."""
         batches = self.inspected.batches
         results: list[Verified] = []
         if batches:
@@ -221,7 +216,7 @@ class _Verification:
     def _due(self, findings: Iterable[Finding], roles: Sequence[str]) -> list[str]:
         """Return the paths to repair, without paths whose earlier repair was no help."""
         paths = dict.fromkeys(finding.path for finding in findings if finding.role in roles)
-        return [path for path in paths if not self._is_done(path)]
+        return [path for path in paths if path not in self._done()]
 
     @contextmanager
     def _repairing(self, paths: Sequence[str]) -> Iterator[None]:
@@ -234,9 +229,6 @@ class _Verification:
 
     def _done(self) -> set[str]:
         return {path for path, repair in self.repairs.items() if repair.done}
-
-    def _is_done(self, path: str) -> bool:
-        return path in self.repairs and self.repairs[path].done
 
 
 def _groups(batches: Iterable[VerifyBatch]) -> Iterator[list[VerifyBatch]]:

@@ -148,7 +148,6 @@ def changed_option(dataset: Dataset, shape: Shape) -> str:
 
 
 def _shown(option: str, value: Any) -> str:
-    """Describe an option as the plan shows it, with its earlier value."""
     name = f"shards.{'features' if option == 'options' else option}"
     if value in (None, {}):
         return f"{name} was not set"

@@ -37,7 +37,7 @@ from larder.store.own_files import (
 from larder.units import format_names, suggest
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.publish import KEPT, Conditions, read_segment, read_version
+from larder.versions.publish import KEPT, Conditions, existing_segment, read_version
 
 TAG = "latest"
 """The tag that every run moves."""
@@ -92,7 +92,6 @@ class Tag:
 
 
 def tag_names(store: Store) -> list[str]:
-    """List the names of all tags, in order."""
     keys = (info.key.removeprefix(layout.TAGS_PREFIX) for info in listed(store, layout.TAGS_PREFIX))
     names = (key.removesuffix(".json") for key in keys)
     return [name for name in names if FILE.allows(name)]
@@ -251,15 +250,12 @@ def published_version(store: Store, dataset: str, name: str) -> VersionDocument:
         message = f"it names version {id_}, which does not exist"
         where, hint = object_url(store.url, layout.tag_key(name)), "see larder verify"
         raise DamageError("damage.manifest", message, where=where, hint=hint)
-    if (version.dataset, version.id) != (dataset, id_):
+    if version.dataset != dataset:
         message = f"it is that of version {version.id} of {version.dataset}"
         where = object_url(store.url, layout.version_key(id_))
         raise DamageError("damage.manifest", message, where=where, hint="see larder verify")
     for use in version.segments:
-        if read_segment(store, use.id) is None:
-            where = object_url(store.url, layout.segment_key(use.id))
-            hint = "see larder verify"
-            raise DamageError("damage.size", "the file is missing", where=where, hint=hint)
+        existing_segment(store, use.id)
     return version
 
 
@@ -292,7 +288,6 @@ def one_of(store: Store, versions: Iterable[str], name: str) -> str | None:
 
 
 def missing_version(store: Store, dataset: str, name: str) -> ConfigError:
-    """Make the error for an unknown name, with suggestions."""
     hint = f"publish one with: larder prepare --dataset {dataset}"
     tags, versions = tag_names(store), list(published_ids(store))
     if tags or versions:

@@ -125,7 +125,6 @@ def test_a_part_of_it_is_a_seeded_choice(lab, root, version):
     "asked",
     [
         *({"sample_percent": wrong} for wrong in (0, -1, 100.5, float("nan"), float("inf"))),
-        {"sample_percent": 5, "seed": -1},
         {"sample_percent": 5, "repair": True},
     ],
     ids=str,

@@ -12,7 +12,13 @@ from larder.config.load import load_template
 from larder.config.models.cluster import Cluster
 from larder.errors import ConfigError
 from larder.experiments.consumers.registry import CONSUMERS
-from larder.experiments.delivery import Advice, DeliveredSplit, DeliveredVersion, VersionContents
+from larder.experiments.delivery import (
+    Advice,
+    ConfigRequest,
+    DeliveredSplit,
+    DeliveredVersion,
+    VersionContents,
+)
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 VERSION = "0123456789abcdef" * 2
@@ -87,6 +93,6 @@ def test_a_template_makes_a_config_or_is_refused(kind, delivery, data):
 
 def rendered(kind: str, template: dict[str, Any], *arguments: Any) -> Any:
     try:
-        return CONSUMERS[kind].config_files(template, *arguments, where="t.yaml")
+        return CONSUMERS[kind].config_files(ConfigRequest(template, *arguments, where="t.yaml"))
     except ConfigError as error:
         return error.code, error.where, str(error)

@@ -6,15 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from larder.config.models.field_types import (
-    Bytes,
-    Model,
-    Number,
-    OrNull,
-    RuleError,
-    Text,
-    Whole,
-)
+from larder.config.models.field_types import Bytes, Model, Number, OrNull, RuleError, Text, Whole
 from larder.config.urls import GIVE_UP_SECONDS
 from larder.machine import copy_memory_bytes
 
