@@ -19,7 +19,7 @@ from larder.bounds import BATCH_SAMPLES
 from larder.copy.mirror_reader import Copies, FirstOf, Mirror, Unconditional
 from larder.disk import scratch
 from larder.errors import Failures, FatalError
-from larder.jobs.crew import divided, is_local, reachable, unit_bytes
+from larder.jobs.crew import RowSeconds, divided, is_local, reachable, unit_bytes
 from larder.jobs.manifests import fetched, read_ref
 from larder.jobs.processes import shared_pool
 from larder.jobs.results import BatchReport, Totals, merge_reports
@@ -80,14 +80,18 @@ def shard_batches(job: Job, progress: Progress) -> tuple[list[ShardBatch], Total
 
 
 def _batch_size(job: Job, plans: Sequence[ShardPlan]) -> tuple[int, int]:
-    """Return the maximum bytes and samples of a batch, smaller so that enough run at once."""
+    """Return the maximum bytes and samples of a batch, so that all workers get about as many."""
     runner = job.cluster.runner
     at_once = runner.workers or usable_cores()
-    size_bytes = -(-sum(plan.bytes for plan in plans) // at_once)
-    rows = -(-sum(plan.rows for plan in plans) // at_once)
+
+    def share(numbers: Sequence[int], least: int, most: int) -> int:
+        batches = at_once * max(1, -(-sum(numbers) // (at_once * most)))
+        # With half a shard more, so that equal shards are divided evenly.
+        return min(most, max(least, -(-sum(numbers) // batches) + max(numbers, default=0) // 2))
+
     return (
-        min(runner.batch_bytes, max(_LEAST_BYTES, size_bytes)),
-        min(BATCH_SAMPLES, max(_LEAST_SAMPLES, rows)),
+        share([plan.bytes for plan in plans], _LEAST_BYTES, runner.batch_bytes),
+        share([plan.rows for plan in plans], _LEAST_SAMPLES, BATCH_SAMPLES),
     )
 
 
@@ -103,12 +107,14 @@ def shard_units(job: Job, batch: ShardBatch, count: int) -> list[ShardBatch]:
     return batch_shards(batch.shards, unit_bytes(batch.bytes, count))
 
 
-def _sample_seconds(job: Job) -> float:
+def _sample_seconds(job: Job) -> RowSeconds:
     """Estimate the seconds per sample: requests cost far more than files."""
-    return 15e-6 if is_local(job.dataset.source, job.cluster.storage) else 0.4e-3
+    local = is_local(job.dataset.source, job.cluster.storage)
+    return RowSeconds(15e-6, 15e-6) if local else RowSeconds(0.4e-3, 0.1e-3)
 
 
-@divided(shard_units, merge_reports, _sample_seconds, STAGE)
+# Reading, hashing and writing bytes do not hold the interpreter lock.
+@divided(shard_units, merge_reports, _sample_seconds, STAGE, cores=2)
 def shard_batch(
     job: Job, batch: ShardBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
