@@ -2,10 +2,10 @@
 
 Two bodies, both in class folders of two splits:
 
-- real files: 20,000 JPEGs on disk of about 110 kB, lognormal as ImageNet's, in shards of 150 MB:
+- real files: 10,000 JPEGs on disk of about 110 kB, lognormal as ImageNet's, in shards of 75 MB:
   about 15 of them, so that even few random samples touch most, unlike in a large dataset.
-- invented samples: 200,000 of 1 to 2 kB that no disk holds, their bytes made up when they are
-  read, in shards of 800 kB: about 400, as a large dataset has in shards of 150 MB.
+- invented samples: 100,000 of 1 to 2 kB that no disk holds, their bytes made up when they are
+  read, in shards of 400 kB: about 400, as a large dataset has in shards of 150 MB.
 
 Each body is built once, then changed from there: nothing; 1 percent added, anywhere; 0.1 percent
 removed at random, with both policies; 0.01 percent changed. In the order of the keys, and shuffled
@@ -14,7 +14,7 @@ dataset files. The labels are those of the folders. A file a day for thirty days
 days in one process that forgets what it read.
 
 Left out unless asked for: ``--only large``, 5,000,000 samples of about 150 bytes, and 1 percent
-added, for their peak memory; ``--only invented --files-scale 5``, a million samples.
+added, for their peak memory; with ``--files-scale 10``, a million invented samples.
 
 What everybody does, taking turns in the same run, each turn in a process of its own whose start and
 imports do not count, all synced to the disk within the time:
@@ -55,9 +55,9 @@ from benchmarks.growing.report import daily_figures, figures, touched
 from benchmarks.growing.rounds import run_variant
 from benchmarks.harness import Figure, benchmark_parser, run, say
 
-REAL_FILES, INVENTED_SAMPLES, LARGE_SAMPLES = 20_000, 200_000, 5_000_000
+REAL_FILES, INVENTED_SAMPLES, LARGE_SAMPLES = 10_000, 100_000, 5_000_000
 FILE_BYTES, SAMPLE_BYTES, TINY_BYTES = 110_000, 1_500, 150
-SHARD_BYTES, SMALL_SHARD_BYTES, LARGE_SHARD_BYTES = 150_000_000, 800_000, 50_000_000
+SHARD_BYTES, SMALL_SHARD_BYTES, LARGE_SHARD_BYTES = 75_000_000, 400_000, 50_000_000
 SMALLEST_SHARD_BYTES = 100_000
 
 CACHED = {"shards": {"shuffle_seed": 7}, "cache": {"records": "encoded"}}

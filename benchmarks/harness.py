@@ -276,12 +276,12 @@ def installed(packages: Mapping[str, str]) -> dict[str, str]:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns of text, the first left-aligned, the others right-aligned."""
+    """Columns of text, the second right-aligned, the others left-aligned."""
     lines = [tuple(heads), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(
-            text.rjust(width) if place else text.ljust(width)
+            text.rjust(width) if place == 1 else text.ljust(width)
             for place, (text, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
