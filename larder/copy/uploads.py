@@ -90,7 +90,7 @@ class UploadRecords:
         if recorded:
             self._store.delete(self._key(key))
 
-    def abort_orphans(self) -> None:
+    def abort_unrecorded(self) -> None:
         """Abort uploads that were begun more than a day ago, and that no record continues.
 
         The store must belong to Larder alone. Uploads that the store refuses to abort stay.
@@ -101,11 +101,11 @@ class UploadRecords:
             kept = {str(record["upload"]) for _, record in self._records() if record}
             self._store.abort_uploads(UPLOAD_ABANDONED_SECONDS, kept)
 
-    def abort_abandoned(self, now_us: int) -> int:
+    def abort_recorded(self, now_us: int) -> int:
         """Abort the uploads of records that no run has touched for a day, and return how many.
 
-        Call this when a run ends, after it has continued its uploads. A run in progress writes its
-        records anew every few seconds.
+        Call this at the end of a run, which has continued its uploads, or while no run has a lease.
+        A run in progress writes its records anew every few seconds.
         """
         aborted = 0
         for info, record in self._records():
