@@ -52,9 +52,20 @@ _CREDENTIALS = re.compile(
 _KEY = re.compile(
     r"(?<![A-Za-z0-9+/=])(?=[^\s]*[a-z])(?=[^\s]*[A-Z])(?=[^\s]*[0-9])"
     r"[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/])"
-    r"|\b(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|eyJ[A-Za-z0-9_-]{6})"
+    r"|\b(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|eyJ[A-Za-z0-9_-]{6}|hf_[A-Za-z0-9]{30})"
     r"|-----BEGIN|\"private_key"
 )
+
+_BETWEEN_WORDS = re.compile(r"[\s='\"@,]|//")
+_NAMED = re.compile(
+    r"(?:password|passwd|secret_key|secret_access_key|api_?key)[\"']?\s*[:=]\s*[\"']?"
+    r"(?![\s\"'`$#{\[|>~*&]|null\b)\S",
+    re.IGNORECASE,
+)
+"""A value that is written out after such a name, as in YAML, JSON and shell."""
+
+_NO_PASSWORD = re.compile(r"(?<=//)[^/\s:@]*(?::\$\{?\w+\}?)?@")
+"""A user in a URL without a password, or with a variable in its place."""
 
 
 def holds_url_with_credentials(text: str) -> bool:
@@ -68,6 +79,19 @@ def may_be_key(text: str) -> bool:
     Secrets of AWS and of HMAC keys have 40 letters of base64 in one piece, but names do not.
     """
     return is_signed(text) or _KEY.search(text) is not None
+
+
+def holds_secret(line: str) -> bool:
+    """Whether a line of a template seems to contain a key, a token or a password.
+
+    A path may have as many letters in one piece as a key.
+    """
+    words = (word for word in _BETWEEN_WORDS.split(line) if not word.startswith("/"))
+    return (
+        _NAMED.search(line) is not None
+        or holds_url_with_credentials(_NO_PASSWORD.sub("", line))
+        or any(map(may_be_key, words))
+    )
 
 
 def is_signed(url: str) -> bool:
