@@ -8,13 +8,15 @@ from pipeline_lab import directory_lab, memory_lab
 
 from larder.copy import uploads
 from larder.disk import DRAFT_PREFIX
+from larder.segments.mirror import PLACE as MIRROR
+from larder.store import open_store
 from larder.store.base import BucketPrefix, Features
 from larder.store.delegate import DelegatingStore
-from larder.versions import layout
+from larder.versions.leases import Claim
 from tests.support.runs import between
-from tests.support.stores import Recorder, keys_of
+from tests.support.stores import FaultyStore, Recorder, keys_of, unavailable
 
-RECORD = f"{layout.COPIES_PREFIX}uploads/0.json"
+RECORD = f"{MIRROR.uploads}0.json"
 
 
 class UploadingStore(DelegatingStore):
@@ -23,6 +25,34 @@ class UploadingStore(DelegatingStore):
     @property
     def features(self) -> Features:
         return replace(self.inner.features, place=BucketPrefix("s3", "", "b", ""))
+
+
+def test_recorded_uploads_stay_while_a_run_is_in_progress(tmp_path, monkeypatch):
+    monkeypatch.setattr(uploads, "UPLOAD_ABANDONED_SECONDS", -1.0)
+    lab = memory_lab(tmp_path)
+    with between():
+        lab.prepare()
+    with lab.opened_root() as root:
+        root.put(RECORD, b'{"upload": "u", "object": ["k"]}')
+        Claim.of_run([]).take(root)
+        with between(UploadingStore):
+            cleaned(lab)
+        assert RECORD in keys_of(root)
+
+
+def test_an_upload_with_a_record_stays_also_if_the_record_cannot_be_read(monkeypatch):
+    faulty = FaultyStore(open_store("memory://records"))
+    store, calls = UploadingStore(faulty), []
+    monkeypatch.setattr(store, "abort_uploads", lambda seconds, kept: calls.append(kept))
+    faulty.put(RECORD, b'{"upload": "u", "object": ["k"]}')
+    records = uploads.UploadRecords(store, MIRROR.uploads)
+    records.abort_unrecorded()
+    assert calls == [{"u"}]
+    faulty.add("get", unavailable(), times=None)
+    records.abort_unrecorded()
+    records.abort_recorded(1 << 62)
+    assert calls == [{"u"}]
+    assert keys_of(faulty) == [RECORD]
 
 
 @pytest.mark.parametrize("plan_only", [False, True])
