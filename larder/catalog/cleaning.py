@@ -29,7 +29,15 @@ from larder.catalog.due import (
     unread_rows,
 )
 from larder.catalog.history import check_dataset
-from larder.catalog.holdings import SHOWN_KEYS, Holdings, Needed, Unit, read_needed, take_holdings
+from larder.catalog.holdings import (
+    SHOWN_KEYS,
+    Holdings,
+    Needed,
+    Unit,
+    is_running,
+    read_needed,
+    take_holdings,
+)
 from larder.catalog.stored_dataset import StoredDataset
 from larder.catalog.sweep import AT_ONCE, STAGE, Sweep, delete_objects
 from larder.config.models.dataset import Dataset
@@ -177,10 +185,27 @@ def clean(
     the JSON document of the clean, or of its plan.
     """
     plan = runner.run(plan_clean, settings, plan_only)
+    if not plan_only:
+        runner.run(remove_leftovers, plan)
     if plan_only or plan.is_current:
         return _document(plan, "current" if plan.is_current else "planned", runner.times)
     execute = partial(_execute, plan)
     return start(execute) if start else execute(runner)
+
+
+def remove_leftovers(plan: CleanPlan, *, progress: Progress) -> None:
+    """Abort old uploads of killed runs, also if no unit is due.
+
+    Without a grace time, also remove temporary files from a directory, however young they are.
+    """
+    del progress
+    root = plan.settings.place.open()
+    uploads = UploadRecords(root, MIRROR.uploads)
+    uploads.abort_unrecorded()
+    if not is_running(root, plan.now_us):  # a run continues uploads, and writes temporary files
+        uploads.abort_recorded(plan.now_us)
+        if not plan.settings.policy.grace_us:
+            _remove_temporary(root)
 
 
 def _execute(plan: CleanPlan, runner: Runner) -> dict[str, Any]:
@@ -210,9 +235,6 @@ def clean_units(plan: CleanPlan, *, progress: Progress) -> tuple[Totals, dict[st
         unread = (copy.info for copy in copies if copy.may_go)
         while infos := list(islice(unread, AT_ONCE)):
             deleted += delete_objects(root, infos, place.cluster.copy_.concurrency, progress)
-    UploadRecords(root, MIRROR.uploads).abort_orphans()
-    if not policy.grace_us and not read_needed(root, plan.now_us).running:
-        _remove_temporary(root)
     progress.finish(STAGE)
     return deleted, _announced(plan, waiting)
 
@@ -242,7 +264,6 @@ def _sweep(
 
 
 def _remove_temporary(root: Store) -> None:
-    """Remove temporary files of killed runs from a directory, however young the files are."""
     if root.features.local_path:
         for folder, _, _ in os.walk(local_path(root, "work").parent):
             remove_abandoned(os.fsencode(folder), math.inf)

@@ -50,11 +50,26 @@ _CREDENTIALS = re.compile(
 
 
 _KEY = re.compile(
-    r"(?<![A-Za-z0-9+/=])(?=[^\s]*[a-z])(?=[^\s]*[A-Z])(?=[^\s]*[0-9])"
-    r"[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/])"
-    r"|\b(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|eyJ[A-Za-z0-9_-]{6})"
-    r"|-----BEGIN|\"private_key"
+    r"(?:(?<=//)|(?<![A-Za-z0-9+/]))(?=[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/]))"
+    r"(?=[a-z0-9+/]*[A-Z])(?=[A-Za-z+/]*[0-9])"
+    r"(?:[A-Za-z0-9+/]*?(?<![a-z])[a-z](?![a-z])){2}"  # in words, letters stand together
+    r"|\b(?:(?:gh[pousr]|hf)_(?!x{4})[A-Za-z0-9]{30}|github_pat_[A-Za-z0-9]{20}"
+    r"|glpat-[A-Za-z0-9_-]{20}|xox[abprs]-[0-9]{6}|eyJ[A-Za-z0-9_-]{6,}\.eyJ)"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY"
 )
+
+_NAMED = re.compile(
+    r"(?<!no)(?<!NO)(?i:password|passwd|secret_key|secret_access_key|api_?key)"
+    r"[\"']?\s*[:=]\s*[\"']?(?!(?i:null|none|true|false|yes|no|required|optional)\b"
+    r"|[A-Z_]+\b"  # a variable's name, or a placeholder
+    r"|[a-z_]+[.(\[:]"  # an expression, or the address of a secret
+    r"|[A-Za-z]+ [A-Za-z])"  # a sentence
+    r"[A-Za-z0-9]"
+)
+"""A value that is written out after such a name, as in YAML, JSON and shell."""
+
+_PASSWORD = re.compile(r"://[^/\s:@\"',]*:(?![$<{*%\"']|[A-Z_]+@)[^/\s@\"',]+@(?!sha256:)")
+"""A password in a URL; neither a variable nor the tag of an image."""
 
 
 def holds_url_with_credentials(text: str) -> bool:
@@ -68,6 +83,11 @@ def may_be_key(text: str) -> bool:
     Secrets of AWS and of HMAC keys have 40 letters of base64 in one piece, but names do not.
     """
     return is_signed(text) or _KEY.search(text) is not None
+
+
+def holds_secret(line: str) -> bool:
+    """Whether a line of a template seems to contain a key, a token or a password."""
+    return may_be_key(line) or bool(_NAMED.search(line) or _PASSWORD.search(line))
 
 
 def is_signed(url: str) -> bool:

@@ -205,7 +205,7 @@ def begin(plan: Plan) -> Job:
     if claim := _claim(plan):
         claim.take(root)
     if plan.new and not plan.new.complete:
-        UploadRecords(root, MIRROR.uploads).abort_orphans()
+        UploadRecords(root, MIRROR.uploads).abort_unrecorded()
     segments = plan.growth.previous.segments if plan.growth.previous else ()
     return Job(
         dataset=resolved(state.dataset, plan.mirror),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from larder.config.models.dataset import Dataset, Shards
-from larder.config.shape import NUMBERED, FormatOptions
+from larder.config.shape import FormatOptions
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.site import MirrorChoice, Site, mirror_choice
 from larder.copy.skyplane.engine_choice import EngineChoice
@@ -280,7 +280,7 @@ def _options(
     features = (options.features or {}).values()
     if any(feature.source == "class" for feature in features):
         options = replace(options, classes=tuple(classes))
-    if shards.format in NUMBERED:
+    if shard_format(shards.format).numbered:
         ends = (_end_record(segment) for segment in kept)
         options = replace(options, first_record=max(ends, default=0))
     return options

@@ -21,8 +21,9 @@ from larder.disk import open_draft, open_regular, sync_folder
 from larder.errors import ObjectError, PreconditionError
 from larder.machine import start_writing
 from larder.store.base import Buffer, ObjectInfo, Writer
+from larder.store.etags import changed
 from larder.store.keys import object_url
-from larder.store.local.files import changed, describe, local_errors, locked, make_folder
+from larder.store.local.files import describe, local_errors, locked, make_folder
 
 _CHUNK_BYTES = 1 << 20
 # Measured with Linux 6.18 on ext4: 3.6 GB/s in writes of 256 KiB, 0.7 GB/s in writes of 1 MiB.
@@ -104,7 +105,7 @@ class LocalWriter(Writer):
         def replace() -> None:
             with locked(self._folder):
                 if self._current_etag() != etag:
-                    raise changed(self._url, self._key)
+                    raise changed(object_url(self._url, self._key))
                 os.replace(self._draft, self._path)
 
         return self._publish(replace)
