@@ -34,12 +34,21 @@ class _TemplateBuild(Build):
     Unlike in other files, aliases are allowed.
     """
 
+    def __init__(self, name: str, stream: Any) -> None:
+        super().__init__(name, stream)
+        self.open: list[str | None] = []
+
     def value(self, event: Any, path: KeyPath) -> Any:
         if isinstance(event, events.AliasEvent):
+            if event.anchor in self.open:
+                raise self.refuse(event, f"{dotted(path)} contains itself", "write it out")
             return None
         if isinstance(event, events.ScalarEvent) and event.implicit[0]:
             self.check(event, path)
-        return super().value(event, path)
+        self.open.append(event.anchor)
+        value = super().value(event, path)
+        self.open.pop()
+        return value
 
     def key(self, event: Any, path: KeyPath) -> str:
         key = self.text(event)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML, events
+from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import YAMLError
 
 from larder.config.config_document import Document, KeyPath, Position, dotted, scalar
@@ -118,6 +119,9 @@ def read(path: Path) -> Document:
 def syntax_error(error: YAMLError, name: str) -> ConfigError:
     mark = getattr(error, "problem_mark", None)
     where = name if mark is None else f"{name}:{mark.line + 1}"
+    if isinstance(error, DuplicateKeyError):  # its problem has both values
+        hint = "keep one of the two"
+        return ConfigError("config.duplicate_key", "duplicate key", where=where, hint=hint)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "no reason given"
     # A password that begins with * or & is an alias or an anchor of that name.
     problem = re.sub(r"(alias|anchor|handle) '.*'", r"\1", problem, flags=re.DOTALL)
