@@ -1,4 +1,4 @@
-"""Documents that any writer to a bucket has put at the key of another."""
+"""Documents at the key of another, as any writer to a bucket can put them, and unfinished ones."""
 
 from types import SimpleNamespace
 
@@ -9,8 +9,9 @@ from larder.progress import NullProgress
 from larder.verify.document_check import DocumentReader
 from larder.versions import layout
 from larder.versions.documents import CacheDocument
-from larder.versions.publish import read_cache, read_version
+from larder.versions.publish import publish_document, read_cache, read_version
 from tests.support.errors import larder_error
+from tests.support.stores import keys_of
 from tests.unit.versions.test_publish import FILE, VERSION
 
 CACHE = CacheDocument("d", FILE.segment, "7" * 32, "encoded", {"train": FILE})
@@ -39,3 +40,12 @@ def test_a_document_at_the_key_of_another_is_damage(document, key, read, root):
     assert [each.path for each in reader.findings] == [key]
     root.put(document.key, seal(document))
     assert reader.document(type(document), document.key) == document
+
+
+def test_a_document_whose_files_are_missing_is_not_written(root):
+    def check():
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        publish_document(root, VERSION, check=check)
+    assert keys_of(root) == []
