@@ -137,7 +137,8 @@ class _Verification:
     @property
     def left(self) -> list[Finding]:
         """Findings that are left; repaired manifests were inspected again."""
-        since, done = (*_LARGE, "tag"), self._done()
+        since = (*_LARGE, "tag")
+        done = self._done()
         return [
             finding
             for finding in dict.fromkeys([*self.small, *self.verified.findings])
@@ -216,7 +217,8 @@ class _Verification:
     def _due(self, findings: Iterable[Finding], roles: Sequence[str]) -> list[str]:
         """Return the paths to repair, without paths whose earlier repair was no help."""
         paths = dict.fromkeys(finding.path for finding in findings if finding.role in roles)
-        return [path for path in paths if path not in self._done()]
+        done = self._done()
+        return [path for path in paths if path not in done]
 
     @contextmanager
     def _repairing(self, paths: Sequence[str]) -> Iterator[None]:

@@ -48,7 +48,8 @@ def publish_document(
     ``if_absent``: whether the store keeps this condition. ``check`` is called before the write, to
     make sure that the store has every file that the document names.
     """
-    where, kind = object_url(store.url, document.key), type(document)
+    kind = type(document)
+    where = object_url(store.url, document.key)
     if (published := _read(kind, store, document.key)) is not None:
         return published
     check()

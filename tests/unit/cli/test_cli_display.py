@@ -10,8 +10,10 @@ from contextlib import suppress
 import pytest
 from rich.console import Console
 
-from larder.cli.display import Display, LiveView, PlainView
+from larder.cli.display import Display, LiveView, PlainView, _Row
 from larder.cli.signals import process
+from larder.progress import Stage
+from larder.units import format_seconds
 
 
 class Clock:
@@ -163,3 +165,10 @@ def test_a_terminal_is_restored_without_a_lock():
             seen += piece
     os.close(master)
     assert b"\r\n\x1b[?25h" in seen
+
+
+def test_a_live_row_without_counts_shows_its_note():
+    stage = Stage("plan", 0.0, note="reading the listing")
+    assert f"{_Row(stage, lambda: 3.0)}" == f"reading the listing, {format_seconds(3.0)}"
+    stage.total_objects = 5
+    assert "reading" not in f"{_Row(stage, lambda: 3.0)}"

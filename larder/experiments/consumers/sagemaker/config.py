@@ -69,7 +69,8 @@ class _ChannelSource:
 def config_files(asked: ConfigRequest) -> tuple[ConfigFile, ...]:
     """Make the manifests of a version, then its request, which is checked."""
     delivered, contents, cluster = asked.delivered, asked.contents, asked.cluster
-    where, request = asked.where, json.loads(json.dumps(asked.template))  # without comments
+    where = asked.where
+    request = json.loads(json.dumps(asked.template))  # without comments
     request.setdefault("TrainingJobName", job_name(delivered))
     delivery = delivered.delivery.delivery
     manifests: list[ConfigFile] = []
