@@ -31,10 +31,21 @@ def test_threads_pack_where_they_keep_the_cores_busy(source, samples, size_bytes
     assert Crew.of(shard_batch, job, [ShardBatch(plans)], count)._count == processes
 
 
-@pytest.mark.parametrize(("shards", "most"), [(7, 4), (8, 4), (18, 10)])
-def test_two_workers_get_about_equal_shares_of_shards(shards, most):
-    sizes = [150_000_000] * (shards - 1) + [149_000_000]
-    plans = [ShardPlan("train", n, "a", n * 1_000, 1_000, size) for n, size in enumerate(sizes)]
+@pytest.mark.parametrize(
+    ("megabytes", "samples", "most"),
+    [
+        ([150] * 7 + [149], 1_000, 4),
+        ([150] * 8, 1_000, 4),
+        ([150] * 18, 1_000, 10),
+        ([1] * 18, 15_000, 10),
+        ([1] * 3, 10_000, 3),
+    ],
+)
+def test_two_workers_get_about_equal_shares_of_shards(megabytes, samples, most):
+    plans = [
+        ShardPlan("train", n, "a", n * samples, samples, size * 1_000_000)
+        for n, size in enumerate(megabytes)
+    ]
     runner = SimpleNamespace(workers=2, batch_bytes=1_000_000_000)
     job = SimpleNamespace(cluster=SimpleNamespace(runner=runner))
     size_bytes, rows = _batch_size(job, plans)
