@@ -22,7 +22,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -98,7 +97,7 @@ def run(folder: Path, workers: int) -> Measured:
         cluster={"runner": {"workers": workers, "batch_bytes": 16_000_000}},
     )
     start = perf_counter()
-    prepare(replace(settings))
+    prepare(settings)
     return {"wall": perf_counter() - start}
 
 

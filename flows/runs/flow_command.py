@@ -7,7 +7,6 @@ before Prefect is imported, because the import alone takes seconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import import_module
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -57,5 +56,5 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
         return command.operation(**parameters)
 
     command: Command = resolve_name(COMMANDS[name].command)
-    runs = replace(command, operation=operation)
+    runs = command._replace(operation=operation)
     return runs.main(arguments, f"python -m flows.{name}", run=run_flow)

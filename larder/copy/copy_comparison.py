@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -30,8 +31,7 @@ from larder.store.base import Store
 from larder.store.own_files import listed_pages
 
 
-@dataclass(frozen=True, slots=True)
-class CopyState:
+class CopyState(NamedTuple):
     """State of the copies at a storage before the storage is listed.
 
     ``record`` is from the last copy of this source. ``displaced`` is the URL of another source that
@@ -47,8 +47,7 @@ class CopyState:
     unlisted: Unlisted
 
 
-@dataclass(frozen=True, slots=True)
-class CopyComparison:
+class CopyComparison(NamedTuple):
     """Objects at a source and at a storage.
 
     ``objects`` are the source's objects that the globs select, and ``stored`` all objects at the

@@ -13,9 +13,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import astuple, dataclass, replace
 from itertools import chain, repeat
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -61,8 +61,7 @@ BATCH_OBJECTS = 50_000
 _UNIT_OBJECTS = 1_024
 
 
-@dataclass(frozen=True, slots=True)
-class CopyJob:
+class CopyJob(NamedTuple):
     """Input that the steps of one copy share.
 
     ``due`` is a manifest of schema DUE: the objects to copy, divided into batches of about
@@ -77,8 +76,7 @@ class CopyJob:
     adopt: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CopyBatch:
+class CopyBatch(NamedTuple):
     """Consecutive rows of the due objects."""
 
     first_row: int
@@ -104,7 +102,7 @@ def make_copies(job: CopyJob, runner: Runner) -> tuple[BatchReport, SentAhead]:
     runner.progress.start("mirror", objects=copies.count, bytes=copies.bytes)
     if job.route.choice.engine != "native":
         ahead = runner.run(send_ahead, job)
-        job = replace(job, adopt=ahead.adopt)
+        job = job._replace(adopt=ahead.adopt)
     report = merge_reports(runner.map(copy_objects, job, copy_batches(job)))
     if not report.failed:
         runner.progress.finish("mirror")
@@ -251,13 +249,12 @@ def _put_failures(
     if not failures:
         return ()
     with ManifestWriter(folder / "failures.parquet", FAILURES) as writer:
-        writer.append(map(astuple, failures))
+        writer.append(failures)
     file = writer.file
     return (put_named(root, f"{prefix}-{file.sha256[:16]}.parquet", file, "failures"),)
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierCopies:
+class EarlierCopies(NamedTuple):
     """Earlier copies that the plan knows, for the record.
 
     ``copies`` stay as they are (schema OBJECTS, ordered by key); they were found in ``record`` and

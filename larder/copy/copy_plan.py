@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -158,7 +158,7 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
     with ManifestWriter(folder / "unlisted.parquet", FAILURES) as writer:
 
         def note(failure: Failure) -> None:
-            writer.append([astuple(failure)])
+            writer.append([failure])
             failures.add(failure)
 
         state = read_state(settings, note)

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -68,8 +69,7 @@ class Origin:
         return sha256_hex(f"{self.endpoint} {self.url}".encode())[:16]
 
 
-@dataclass(frozen=True, slots=True)
-class CopyPlace:
+class CopyPlace(NamedTuple):
     """Place of the copies from an origin, and of their record, below a root.
 
     ``objects`` precedes the keys of the copies, ``files`` the keys of the record's files. Each is

@@ -32,9 +32,9 @@ def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
         **_document(plan, "planned", plan.copies),
         "excluded": _excluded(plan),
         "failed": plan.unlisted.failed,
-        "failures": [asdict(failure) for failure in plan.unlisted.failures],
+        "failures": [failure._asdict() for failure in plan.unlisted.failures],
         "cost": cost_document(plan.cost),
-        "engine": asdict(plan.route.choice),
+        "engine": plan.route.choice._asdict(),
         "not_kept": _not_kept(plan),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 from larder.errors import DamageError
 from larder.manifest.sealed import MAKE_AGAIN, StoredFile
@@ -25,8 +26,7 @@ LOCATION = "LARDER_LOCATION"
 """The variable in which a job finds the version for `larder.open`, where configs have no place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(NamedTuple):
     """The delivery that was chosen, and why; ``shards``: whether the config names the shards."""
 
     delivery: str
@@ -61,8 +61,7 @@ class DeliveredSplit:
         _check_paths(paths if self.list is None else (*paths, self.list))
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveredVersion:
+class DeliveredVersion(NamedTuple):
     """The place of a version that is or will be published, and its delivery.
 
     Attributes:
@@ -119,8 +118,7 @@ def _check_paths(paths: Iterable[str]) -> None:
             raise DamageError("damage.manifest", message, where=path, hint=MAKE_AGAIN)
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigFile:
+class ConfigFile(NamedTuple):
     """A file to emit: its name in the output directory, and its text.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from larder.config.models.cluster import Nodes
 from larder.experiments.delivery import BY_LARDER, FIRST_WITH_LARDER
@@ -189,8 +189,7 @@ class Facts:
         return max(self.seconds(size_bytes, 0), self.seconds(0, objects / DOWNLOADS_AT_ONCE))
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(NamedTuple):
     """Bytes and requests of a delivery, which a test compares with the traffic of a server.
 
     Attributes:

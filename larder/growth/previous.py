@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -115,8 +116,7 @@ class PreviousSegment:
         return pa.array(np.searchsorted(self.first_rows, rows, side="right") - 1, pa.int32())
 
 
-@dataclass(frozen=True, slots=True)
-class Previous:
+class Previous(NamedTuple):
     """The version that this run starts from, and its segments in order."""
 
     root: Store

@@ -11,10 +11,9 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,8 +31,7 @@ ROW_GROUP_ROWS = 65_536
 _BUFFER_ROWS = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestFile:
+class ManifestFile(NamedTuple):
     """A manifest on the local disk; ``sha256`` is 64 hex digits."""
 
     path: Path

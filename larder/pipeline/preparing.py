@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from larder.copy.copy_job import CopyJob
 from larder.copy.copy_job import begin as begin_copy
@@ -53,8 +53,7 @@ RESTARTS = 3
 """Maximum restarts of a superseded run, so that runs that keep moving the tag end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(NamedTuple):
     """The JSON document of a plan, and the job that executes it.
 
     Without a job, the run has nothing to do, or only plans. ``record`` has the fields of the run's
@@ -134,7 +133,7 @@ def _record(settings: Settings, job: Job, growth: GrowthPlan, began: str) -> Run
         before=job.expected,
         after=job.version,
         previous=growth.previous.version.id if growth.previous else None,
-        changes=asdict(growth.changes),
+        changes=growth.changes._asdict(),
         names={kind: keys for kind, keys in growth.names.items() if kind not in unnamed},
     )
 

@@ -51,7 +51,7 @@ def built_document(
     before. ``warnings``, the last field, come from the plan; they exist only if a version was
     built.
     """
-    failures = (*planned["failures"], *map(asdict, built.omitted))[:SHOWN_FAILURES]
+    failures = [*planned["failures"], *(failure._asdict() for failure in built.omitted)]
     version, growth = built.version, planned["growth"]
     document = _document(settings, planned["inputs"], planned["objects"], version, configs, times)
     document |= {
@@ -61,7 +61,7 @@ def built_document(
         "pinned": built.pinned,
         "copied": asdict(built.copied),
         "growth": {name: growth[name] for name in ("previous", "samples")},
-        "failures": list(failures),
+        "failures": failures[:SHOWN_FAILURES],
     }
     document["segments"]["new"] = built.new_segments
     document["shards"]["reused"] = built.reused_shards.count

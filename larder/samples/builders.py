@@ -7,10 +7,10 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from larder.config.shape import BuilderUse
 from larder.errors import ConfigError
@@ -21,8 +21,7 @@ _WHERE: Final = "cache.builder"
 _DIVIDED: Final = ("shard_index", "shards")
 
 
-@dataclass(frozen=True, slots=True)
-class Builder:
+class Builder(NamedTuple):
     """A function that yields an element for each sample.
 
     Attributes:

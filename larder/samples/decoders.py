@@ -14,10 +14,10 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,7 @@ Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 
 
-@dataclass(frozen=True, slots=True)
-class Decoder:
+class Decoder(NamedTuple):
     """A decoder for a kind of part.
 
     Attributes:
@@ -49,8 +48,7 @@ class Decoder:
     expands: float = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """A decoder with its line in ``decoding``."""
 
     decoder: Decoder
@@ -251,8 +249,7 @@ _EXPANDS: Final = 16.0
 """Assumed ``expands`` of a user function without this attribute."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decoders:
+class Decoders(NamedTuple):
     uses: tuple[DecoderUse, ...] = ()
 
     def is_image(self, ext: str) -> bool:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -138,8 +138,7 @@ FROM_PREVIOUS = ("packed", "bad")
 """The columns that follow from the previous version; `order_samples` leaves them null."""
 
 
-@dataclass(frozen=True, slots=True)
-class SplitCount:
+class SplitCount(NamedTuple):
     samples: int = 0
     bytes: int = 0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -183,7 +182,7 @@ def open_build(
         shared_pool(processes) as pool,
     ):
         beside = waits or concurrent_batches < usable_cores()
-        checks = replace(rules, pool=pool)
+        checks = rules._replace(pool=pool)
         yield ShardBuild(stores[0], reads, old_shards, checks, beside, progress)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -110,7 +109,7 @@ class Unlisted:
             return
         if not (self._may_be_wanted(key) if key.endswith("/") else self._wanted_file(key)):
             return
-        failure = replace(Failure.of(key, error), attempts=NEVER_TRIED)
+        failure = Failure.of(key, error)._replace(attempts=NEVER_TRIED)
         self.failures.add(failure)
         if self._note is not None:
             self._note(failure)

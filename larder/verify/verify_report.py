@@ -48,7 +48,7 @@ def verify_document(
             "sample_percent": job.sample_percent,
             "seed": job.seed if job.sample_percent is not None else None,
         },
-        "unused": {**asdict(inspected.unused), "keys": list(inspected.unused.keys)},
+        "unused": {**inspected.unused._asdict(), "keys": list(inspected.unused.keys)},
         "found": len(findings),
         "findings": [
             _finding(finding, repairs.get(finding.path)) for finding in findings[:SHOWN_FINDINGS]

@@ -137,7 +137,7 @@ class _Verification:
         """Inspect the version again."""
         self.inspected, self.small = self.runner.run(inspect_version, self.job)
         self.before += self.small
-        self.job = replace(self.job, version=self.inspected.id or self.job.version)
+        self.job = self.job._replace(version=self.inspected.id or self.job.version)
 
     def repair_small(self) -> None:
         """Repair manifests and inspect again, until a round repairs none.

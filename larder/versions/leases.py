@@ -148,8 +148,7 @@ def run_holder() -> str:
     return f"a run on {platform.node() or 'a machine'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """A lease to be written, and the documents that must exist for it."""
 
     lease: Lease

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
+from typing import NamedTuple
 
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
@@ -48,8 +49,7 @@ from larder.versions.tags import TAG, Tag, read_tag
 MAX_LABEL_FILE_BYTES = 256 * 1024**2
 
 
-@dataclass(frozen=True, slots=True)
-class LabelFile:
+class LabelFile(NamedTuple):
     """A label file in the source: its key, its bytes and their sha256."""
 
     key: str
@@ -57,8 +57,7 @@ class LabelFile:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class SourceState:
+class SourceState(NamedTuple):
     """The facts that a run finds out before it does anything.
 
     If there is something to do, ``inventory`` has the contents of archives and tables in place of
@@ -175,7 +174,7 @@ def inspect_source(
         published_us = check_complete(root, published)
     elif compaction is not None and (continued := _compaction(root, compaction, classes)):
         previous, classes = continued
-        settings = replace(settings, compact=False)
+        settings = settings._replace(compact=False)
     indexed: tuple[Indexed, ...] = ()
     if published is None:
         inventory = expand_inventory(

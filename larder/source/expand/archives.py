@@ -13,7 +13,6 @@ import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -224,8 +223,7 @@ _IN_PROGRESS = 64
 _Row = tuple[str, int, int, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
+class _Level(NamedTuple):
     """An archive: an object, or a member of another archive."""
 
     name: str

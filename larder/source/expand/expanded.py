@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -67,8 +67,7 @@ class Container(NamedTuple):
     read: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Expansion:
+class Expansion(NamedTuple):
     """The expansion of a kind of objects.
 
     Attributes:
@@ -84,8 +83,7 @@ class Expansion:
     exclude: Sequence[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Expanded:
+class Expanded(NamedTuple):
     """The result of an expansion.
 
     Attributes:

@@ -69,7 +69,7 @@ def test_every_shipped_dataset_works_with_every_shipped_cluster(dataset, cluster
     version, contents = delivered(asked.cluster.storage.url)
     sizes = {"samples": 1797, "omitted": 0, "unlisted": False, "cache_bytes": None}
     offered = choices(asked.dataset, asked.cluster, asked.template, Totals(5, 5_000), **sizes)
-    version = replace(version, delivery=chosen(asked.dataset, asked.cluster, offered))
+    version = version._replace(delivery=chosen(asked.dataset, asked.cluster, offered))
     assert consumer.config_files(
         asked.template, version, contents, asked.cluster, where=asked.template_name
     )

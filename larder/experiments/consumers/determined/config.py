@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,7 @@ def config_files(
     hook = ""
     if delivered.delivery.delivery == "download":
         directory, endpoint = _downloads(cluster), cluster.storage.access.endpoint or ""
-        hook = startup_hook(replace(delivered, location=_location(delivered, cluster)), directory)
+        hook = startup_hook(delivered._replace(location=_location(delivered, cluster)), directory)
         if not with_larder:
             hook = hook_without_larder(delivered, directory, _shard_files(contents), endpoint)
     files = (
