@@ -15,8 +15,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from larder.copy.copy_matches import Outstanding, outstanding
+from larder.copy.copy_place import CopyPlace, Origin
 from larder.copy.copy_receipts import CopyReceipt, find_receipts, receipt_rows
-from larder.copy.copy_record import CopyDocument, CopyPlace, Origin, read_record, record_rows
+from larder.copy.copy_record import CopyDocument, read_record, record_rows
 from larder.copy.copy_settings import CopySettings
 from larder.errors import ConfigError, Failure, FatalError
 from larder.jobs.results import BatchReport, RunError

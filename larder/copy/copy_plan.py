@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.copy.copy_comparison import CopyComparison, CopyState, compared, read_state
-from larder.copy.copy_job import EarlierCopies
+from larder.copy.copy_end import EarlierCopies
 from larder.copy.copy_matches import Outstanding
 from larder.copy.copy_receipts import CopyReceipt
 from larder.copy.copy_record import CopyDocument

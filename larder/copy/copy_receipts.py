@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 import pyarrow as pa
 
 from larder.budgets import map_ahead
-from larder.copy.copy_record import CopyPlace
+from larder.copy.copy_place import CopyPlace
 from larder.copy.proof import CopiedObject
 from larder.errors import LarderError, NotFoundError
 from larder.jobs.manifests import put_named, read_ref

@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from larder.copy.copy_job import begin, end_copy, make_copies
+from larder.copy.copy_end import end_copy
+from larder.copy.copy_job import begin, make_copies
 from larder.copy.copy_plan import CopyPlan, plan_copy
 from larder.copy.copy_record import CopyDocument
 from larder.copy.copy_report import (

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from larder.config.models.copy_config import CopyConfig
 from larder.config.models.locations import Location
-from larder.copy.copy_record import CopyPlace
+from larder.copy.copy_place import CopyPlace
 from larder.copy.skyplane.engine_choice import (
     CopyEnd,
     EngineChoice,

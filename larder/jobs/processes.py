@@ -14,6 +14,7 @@ docs/dependencies.md says why this is not loky.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import queue
@@ -292,6 +293,7 @@ class _Reports(NullProgress):
 
 def serve(together: int) -> None:
     """Do the calls that come on stdin, until it is closed."""
+    gc.disable()  # modules stay: a search while the first call imports them would find nothing
     share_machine(together)
     raise_open_files()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -351,6 +353,9 @@ def _answer(
     try:
         module, _, name = call.function.partition(":")
         function = getattr(import_module(module), name)
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
         if not call.stage:
             return _CallResult(function(*call.arguments, **call.named))
         with _reporting(results, call.stage) as reports:

@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from larder.disk import disk_errors, sha256_file
@@ -240,6 +239,8 @@ def read_manifest(
 
 def _check_files(path: Path, batch: pa.RecordBatch) -> None:
     """Refuse invalid names and numbers in rows that describe files."""
+    import pyarrow.compute as pc  # a process that copies needs none of its functions
+
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in RULES:
             right = pc.match_substring_regex(column, f"^(?:{RULES[name].regex})$")

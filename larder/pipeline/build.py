@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from larder.copy.copy_job import EarlierCopies, end_copy, make_copies
+from larder.copy.copy_end import EarlierCopies, end_copy
+from larder.copy.copy_job import make_copies
 from larder.copy.copy_record import CopyDocument
 from larder.copy.route import SentAhead
 from larder.errors import Failure

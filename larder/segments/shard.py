@@ -22,7 +22,7 @@ from larder.jobs.results import BatchReport, Totals, merge_reports
 from larder.machine import usable_cores
 from larder.manifest.schemas import COPIES, SAMPLE_ORDER
 from larder.progress import Progress
-from larder.samples.sample_order import FROM_PREVIOUS, from_objects
+from larder.samples.arrow_columns import FROM_PREVIOUS, from_objects
 from larder.segments.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import put_indexes

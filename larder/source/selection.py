@@ -14,9 +14,7 @@ from larder.config.patterns import compile_globs
 from larder.errors import ConfigError, Failure, Failures, ObjectError
 from larder.samples.arrow_columns import Flags, column_flags
 from larder.store.base import ObjectInfo
-
-OWN_PREFIX = "_larder/"
-"""Prefix of Larder's own files at the root of a bucket or directory with copies."""
+from larder.store.own_files import OWN_PREFIX
 
 _AFTER_OWN = "_larder0"
 """The first key after Larder's own files: 0 follows / in ASCII."""
