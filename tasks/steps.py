@@ -27,7 +27,7 @@ from larder.copy.pruning import plan_prune, prune_objects
 from larder.errors import LarderError, RetryableError
 from larder.jobs.results import BatchReport, RunError
 from larder.pipeline import configs, publish_step
-from larder.pipeline.preparing import record_run
+from larder.pipeline.planned_build import record_run
 from larder.pipeline.planning import checks as plan_checks
 from larder.pipeline.planning import source_state
 from larder.segments import cache_step, index_step, shard

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from larder.errors import SHOWN_FAILURES, Failure
 from larder.jobs.results import Totals
-from larder.pipeline.build import Built
 from larder.pipeline.configs import Written, location, submit_command
-from larder.pipeline.planning.plan_report import changes
 from larder.pipeline.planning.source_state import SourceState
 from larder.pipeline.settings import Settings
 from larder.progress import TimedProgress
@@ -19,12 +17,16 @@ from larder.store import object_url
 from larder.units import (
     format_amount,
     format_bytes,
+    format_changes,
     format_count,
     format_seconds,
     format_time,
     warning_lines,
 )
 from larder.versions.documents import VersionDocument
+
+if TYPE_CHECKING:
+    from larder.pipeline.build import Built
 
 
 def reused_document(
@@ -181,3 +183,8 @@ def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [f"           {Failure(**failure).line}" for failure in failures[:SHOWN_LINES]]
     more = len(failures) - SHOWN_LINES
     return [*lines, f"           and {more:,} more (--json lists them)"] if more > 0 else lines
+
+
+def changes(growth: Mapping[str, Any]) -> str:
+    """Format the field ``growth`` of a document: ``2 added, 10 unchanged, since version ID``."""
+    return f"{format_changes(growth['samples'])}, since version {growth['previous']}"

@@ -13,6 +13,7 @@ from larder.pipeline.configs import location
 from larder.pipeline.delivery_facts import delivery_document
 from larder.pipeline.planning.checks import warnings
 from larder.pipeline.planning.plan import Plan
+from larder.pipeline.run_report import changes
 from larder.samples.decoders import Decoders
 from larder.segments.image_rules import planned_transform
 from larder.source.archived import reading_of
@@ -20,7 +21,6 @@ from larder.source.inventory import SHOWN_KEYS, LeftOut
 from larder.units import (
     format_amount,
     format_bytes,
-    format_changes,
     format_classes,
     format_count,
     format_names,
@@ -297,11 +297,6 @@ def _class_lines(classes: Mapping[str, Any] | None) -> list[str]:
             for end in ("smallest", "largest")
         )
     return [format_classes(classes["names"], classes["count"]), ends]
-
-
-def changes(growth: Mapping[str, Any]) -> str:
-    """Format the field ``growth`` of a document: ``2 added, 10 unchanged, since version ID``."""
-    return f"{format_changes(growth['samples'])}, since version {growth['previous']}"
 
 
 def _segments(document: Mapping[str, Any]) -> str:
