@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from larder.config.models.cluster import Nodes
@@ -28,8 +27,7 @@ _DOWNLOADERS = {"kubernetes": "An init container", "slurm": "A step of the job"}
 Distance = Literal["beside", "away", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """Facts that the rules know.
 
     Attributes:
@@ -90,7 +88,7 @@ class Facts:
     slots: int | None = None
     own_image: bool = False
     old_image: bool = False
-    nodes: Nodes = field(default_factory=Nodes)
+    nodes: Nodes = Nodes.model_construct()
 
     @property
     def in_bucket(self) -> bool:

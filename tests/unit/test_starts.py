@@ -6,6 +6,7 @@ from tests.support.processes import run_python
 
 NOT_NEEDED = {
     "larder.pipeline.preparing": "duckdb lmdb larder.copy.copy_job larder.growth "
+    "larder.experiments.consumers.kubernetes larder.experiments.consumers.sagemaker "
     "larder.pipeline.planned_build larder.samples.sample_order larder.source.expand "
     "larder.source.reports",
     "larder.copy.copy_job": "duckdb pyarrow.compute ruamel larder.copy.copy_end larder.source",
