@@ -17,8 +17,8 @@ from larder.store import object_url
 from larder.units import (
     format_amount,
     format_bytes,
-    format_changes,
     format_count,
+    format_growth,
     format_seconds,
     format_time,
     warning_lines,
@@ -138,7 +138,7 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
         f"{status_line(document)} in {format_seconds(document['seconds'])}",
         f"  reason   {document['reason']}",
         f"  source   {format_amount(document['objects'])}; {_copied(document)}",
-        *([f"  changes  {changes(growth)}"] if growth and growth["previous"] else []),
+        *([f"  changes  {format_growth(growth)}"] if growth and growth["previous"] else []),
         f"  shards   {format_amount(shards, 'shard')}, {format_count(shards['samples'], 'sample')}",
     ]
     if cache:
@@ -183,8 +183,3 @@ def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [f"           {Failure(**failure).line}" for failure in failures[:SHOWN_LINES]]
     more = len(failures) - SHOWN_LINES
     return [*lines, f"           and {more:,} more (--json lists them)"] if more > 0 else lines
-
-
-def changes(growth: Mapping[str, Any]) -> str:
-    """Format the field ``growth`` of a document: ``2 added, 10 unchanged, since version ID``."""
-    return f"{format_changes(growth['samples'])}, since version {growth['previous']}"

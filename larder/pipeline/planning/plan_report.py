@@ -13,7 +13,6 @@ from larder.pipeline.configs import location
 from larder.pipeline.delivery_facts import delivery_document
 from larder.pipeline.planning.checks import warnings
 from larder.pipeline.planning.plan import Plan
-from larder.pipeline.run_report import changes
 from larder.samples.decoders import Decoders
 from larder.segments.image_rules import planned_transform
 from larder.source.archived import reading_of
@@ -23,6 +22,7 @@ from larder.units import (
     format_bytes,
     format_classes,
     format_count,
+    format_growth,
     format_names,
     format_seconds,
     row_lines,
@@ -212,7 +212,7 @@ def plan_rows(document: Mapping[str, Any]) -> dict[str, Sequence[str]]:
         "archived": [*_archived_lines(document["archived"])],
         "parts": _part_lines(document["parts"]),
         "classes": _class_lines(document["classes"]),
-        "changes": [] if first else [changes(growth)],
+        "changes": [] if first else [format_growth(growth)],
         "segments": [] if first else [_segments(document), f"because: {growth['reason']}"],
         "packing": [] if first else [_packing(growth), *_instead(growth)],
         "mirror": _mirror_lines(document),
