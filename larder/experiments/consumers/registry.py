@@ -51,7 +51,7 @@ CONSUMERS = {
     "croissant": "croissant",
     "json": "plain",
 }
-"""Modules of `ConsumerConfigs` in this package, of which a run imports its own consumer's."""
+"""Modules of `ConsumerConfigs` in this package; a run imports the module of its consumer."""
 
 
 def consumer_configs(kind: str) -> ConsumerConfigs:
