@@ -1,10 +1,5 @@
 """Caching a tf.data.Dataset, and reading it shuffled: Larder's decorators, YogaDL and ArrayRecord.
 
-::
-
-    python -m benchmarks.cache [--peers-python PYTHON] [--runs 5] [--files-scale 1]
-        [--directory DIR] [--json]
-
 It needs TensorFlow, and leaves out what else is not installed; how to install all is in
 benchmarks/requirements-cache.txt. All of it runs in the Python that is given.
 
@@ -26,11 +21,12 @@ are seconds for all of them, the less the better: those of a clock, and those of
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from itertools import islice
@@ -42,22 +38,17 @@ import numpy as np
 
 import larder
 from benchmarks.harness import (
+    ROOT,
     Contender,
     Figure,
     alternate,
-    arguments_parser,
-    document,
+    benchmark_parser,
     installed,
+    run,
     say,
-    settle,
-    table,
 )
 
 SHAPES = {"10 kB": ((10_000,), 20_000), "224 x 224 x 3": ((224, 224, 3), 4_000)}
-TARGETS = {
-    "10 kB": {"build": 1 / 2.5, "tf.data": 1 / 12, "torch": 1 / 100, "numpy": 1 / 4},
-    "224 x 224 x 3": {"build": 1 / 1.5, "tf.data": 1 / 4.5, "torch": 1 / 15, "numpy": 1 / 2},
-}
 PEERS = ("YogaDL", "grain", "write")
 CLOCKS = {"": perf_counter, ", CPU": process_time}
 WORKS = {
@@ -209,7 +200,7 @@ def written(folder: Path, arrays: Callable[[], Any]) -> Mapping[str, float]:
     return seconds
 
 
-def compare(name: str, folder: Path, runs: int, scale: float) -> Iterator[Figure]:
+def compare(name: str, folder: Path, rounds: int, scale: float) -> Iterator[Figure]:
     """The figures of arrays of one shape."""
     shape, count = SHAPES[name]
     count = max(BATCH, int(count * scale))
@@ -233,58 +224,45 @@ def compare(name: str, folder: Path, runs: int, scale: float) -> Iterator[Figure
         grain = Grain(folder, arrays, shape)
         contenders["grain"] = lambda: turn(grain)
     contenders["write"] = lambda: written(folder, arrays)
-    medians = alternate(contenders, runs, before=settle)
+    medians = alternate(contenders, rounds)
     for what in WORKS:
-        target = TARGETS[name].get(what)
         for clock in CLOCKS:
             key = what + clock
             if key in medians["ours"]:
                 peers: dict[str, float | None] = {
                     peer: medians[peer][key] for peer in PEERS if key in medians.get(peer, ())
                 }
-                reach = target if "YogaDL" in peers else None
-                yield Figure(f"{what}, {name}{clock}", medians["ours"][key], peers, reach)
+                yield Figure(f"{what}, {name}{clock}", medians["ours"][key], peers)
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Compare, and print a table, or the document."""
-    parser = arguments_parser((__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--peers-python", default="", help="the Python that has TensorFlow and the peers"
-    )
-    given = parser.parse_args(argv)
-    if given.peers_python:
-        flags = ["--runs", str(given.runs), "--files-scale", str(given.files_scale)]
-        flags += ["--directory", given.directory] if given.directory else []
-        flags += ["--json"] if given.json else []
-        command = [given.peers_python, "-m", "benchmarks.cache", *flags]
-        sys.exit(subprocess.run(command, cwd=Path(__file__).parents[1], check=False).returncode)
+def measure(flags: argparse.Namespace, folder: Path) -> Iterator[Figure]:
+    if flags.peers_python != sys.executable:
+        yield from measured_by(flags, folder)
+        return
     if not installed({"TensorFlow": "tensorflow-cpu"}):
         how = "benchmarks/requirements-cache.txt says how; or give --peers-python"
         sys.exit(f"TensorFlow is not installed: {how}")
-    with tempfile.TemporaryDirectory(dir=given.directory) as folder:
-        figures: list[Figure] = []
-        for number, name in enumerate(SHAPES):
-            place = Path(folder) / str(number)
-            place.mkdir()
-            say(name)
-            figures += compare(name, place, given.runs, given.files_scale)
-            shutil.rmtree(place)
-    if given.json:
-        print(document("cache", figures))
-        return
-    rows = [
-        (
-            figure.name,
-            f"{figure.ours:.3f} s",
-            *(f"{figure.peers[peer]:.3f} s" if peer in figure.peers else "" for peer in PEERS),
-            f"{1 / figure.ratio:.1f}x" if figure.ratio and figure.target else "",
-            f"{1 / figure.target:.1f}x" if figure.target else "",
-        )
-        for figure in figures
-    ]
-    print(table(["", "ours", *PEERS, "beside YogaDL", "reach"], rows))
+    for name in SHAPES:
+        say(name)
+        place = folder / name
+        place.mkdir()
+        yield from compare(name, place, flags.rounds, flags.files_scale)
+        shutil.rmtree(place)
 
+
+def measured_by(flags: argparse.Namespace, folder: Path) -> Iterator[Figure]:
+    """The figures of this benchmark in another Python."""
+    options = [f"--rounds={flags.rounds}", f"--files-scale={flags.files_scale}"]
+    command = [flags.peers_python, "-m", "benchmarks.cache", "--json", *options]
+    command.append(f"--directory={folder}")
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+    for name, case in json.loads(done.stdout)["cases"].items():
+        yield Figure(name, case["ours"], case["peers"])
+
+
+PARSER = benchmark_parser("cache", __doc__, rounds=5, peers=True)
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(PARSER, measure)

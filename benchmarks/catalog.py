@@ -1,28 +1,30 @@
 """Ask a storage about a dataset of 3,000 versions and 200,000 samples.
 
-::
-
-    python -m benchmarks.catalog [--files-scale 1] [--runs 5] [--directory DIR] [--json]
-
 The history is invented, and published with the functions of the library: each version has twelve
 segments, one of them new, and packs some samples again. Shards have names and no content. Each
-command is a process, as a user starts it. The limits are for two cores and a local disk.
+command is a process, as a user starts it.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
+import argparse
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 
 import pyarrow as pa
 
-from benchmarks.harness import Figure, arguments, document, say, settle, table
+from benchmarks.harness import (
+    LARDER,
+    SECONDS,
+    Contender,
+    Figure,
+    alternate,
+    benchmark_parser,
+    run,
+    run_command,
+)
 from larder.jobs.manifests import forget, put_named
 from larder.manifest.digest import sha256_hex
 from larder.manifest.manifest_files import write_manifest
@@ -43,18 +45,17 @@ from larder.versions.documents import (
 )
 from larder.versions.index import Shard
 from larder.versions.leases import Lease
-from larder.versions.publish import publish_segment, publish_version
+from larder.versions.publish import publish_document
 from larder.versions.runs import RunRecord, write_run
 from larder.versions.tags import TAG, move_tag
 
 VERSIONS, SEGMENTS, EACH = 3_000, 12, 67
 COMMANDS = {
-    "ls": (["ls", "d"], 3.0),
-    "du": (["du", "d"], 3.0),
-    "clean": (["clean", "d", "--keep", "3", "--plan"], 3.0),
-    "trace": (["trace", "d", "again/000"], 10.0),
+    "ls": ["ls", "d"],
+    "du": ["du", "d"],
+    "clean": ["clean", "d", "--keep", "3", "--plan"],
+    "trace": ["trace", "d", "again/000"],
 }
-"""Commands, and the most seconds that each may take."""
 
 
 def put_segment(root: Store, number: int, folder: Path) -> SegmentDocument:
@@ -83,7 +84,7 @@ def put_segment(root: Store, number: int, folder: Path) -> SegmentDocument:
     split = SegmentSplit(len(rows), 1, size_bytes, 0, number, number + 1)
     shape = Shape("webdataset", 1, 150_000_000, {}, None)
     segment = SegmentDocument("d", id_, shape, "header", {"train": split}, tuple(files))
-    return publish_segment(root, segment)
+    return publish_document(root, segment)
 
 
 def put_version(root: Store, segments: Sequence[SegmentDocument], before: str | None) -> str:
@@ -104,7 +105,7 @@ def put_version(root: Store, segments: Sequence[SegmentDocument], before: str | 
     )
     files = tuple(file for segment in segments for file in segment.files)
     shown = (*uses, SegmentUse(segments[-1].id)), {"train": facts}, ("a",), files, None
-    publish_version(root, VersionDocument("d", id_, "0" * 64, "0" * 64, *shown))
+    publish_document(root, VersionDocument("d", id_, "0" * 64, "0" * 64, *shown))
     move_tag(root, TAG, id_, "0" * 64, before)
     run = RunRecord(dataset="d", version=id_, command="prepare", published=True, tag=TAG)
     changes = {"added": EACH, "unchanged": facts.samples - EACH}
@@ -113,36 +114,25 @@ def put_version(root: Store, segments: Sequence[SegmentDocument], before: str | 
     return id_
 
 
-def seconds_of(storage: Path, command: Sequence[str]) -> float:
-    """Time a command."""
-    start = perf_counter()
-    asked = [sys.executable, "-m", "larder.cli.main", *command, "--storage", str(storage), "--json"]
-    subprocess.run(asked, check=True, stdout=subprocess.DEVNULL)
-    return perf_counter() - start
+def measure(flags: argparse.Namespace, folder: Path) -> Iterator[Figure]:
+    storage, work = folder / "storage", folder / "work"
+    work.mkdir()
+    root = open_store(str(storage / layout.dataset_prefix("d")))
+    segments: list[SegmentDocument] = []
+    before = None
+    for number in range(max(2, round(VERSIONS * flags.files_scale))):
+        segments = [*segments, put_segment(root, number, work)][-SEGMENTS:]
+        before = put_version(root, segments, before)
+        forget()
+    commands: dict[str, Contender] = {
+        name: partial(run_command, [*LARDER, *command, "--storage", str(storage), "--json"])
+        for name, command in COMMANDS.items()
+    }
+    for name, medians in alternate(commands, flags.rounds).items():
+        yield Figure(f"{name}: seconds", medians[SECONDS])
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    flags = arguments("Ask a storage about a dataset of many versions.", argv)
-    with tempfile.TemporaryDirectory(prefix="larder-bench-", dir=flags.directory) as name:
-        storage, folder = Path(name, "storage"), Path(name, "work")
-        folder.mkdir()
-        root = open_store(str(storage / layout.dataset_prefix("d")))
-        segments: list[SegmentDocument] = []
-        before = None
-        for number in range(max(2, round(VERSIONS * flags.files_scale))):
-            segments = [*segments, put_segment(root, number, folder)][-SEGMENTS:]
-            before = put_version(root, segments, before)
-            forget()
-        settle()
-        figures = []
-        for case, (command, limit) in COMMANDS.items():
-            seconds = [seconds_of(storage, command) for _ in range(flags.runs)]
-            say(f"  {case} {', '.join(f'{each:.2f}' for each in seconds)} s")
-            figures.append(Figure(f"{case}: seconds", median(seconds), limit=limit))
-    say(table(("", "seconds"), [(each.name, f"{each.ours:.2f}") for each in figures]))
-    if flags.json:
-        print(document("catalog", figures))
-
+PARSER = benchmark_parser("catalog", __doc__, rounds=5)
 
 if __name__ == "__main__":
-    main()
+    run(PARSER, measure)

@@ -1,12 +1,13 @@
-"""What the benchmarks share: contenders that take turns, medians, tables and one JSON document.
+"""The parts of all benchmarks: flags, contenders that take turns, and what is printed at the end.
 
-The document of ``--json``, alone on stdout::
+The last lines have a case each: ours, the peers' with the ratio of ours to theirs, and the target
+where there is one. With ``--json`` they go to stderr, and stdout gets one document alone::
 
     {"benchmark": NAME,
-     "cases": {CASE: {"ours": SECONDS, "peers": {PEER: SECONDS}, "target": RATIO, "met": BOOL}}}
+     "cases": {CASE: {"ours": NUMBER, "peers": {PEER: NUMBER}, "target": RATIO, "met": BOOL}}}
 
-``target`` is how many times the first peer's time ours may take, ``met`` whether it did; both are
-null where no target is set.
+``target`` is how many times the first peer's figure ours may be, ``met`` whether it was; both are
+null where no target is set, and ``met`` where the peer is not installed.
 """
 
 from __future__ import annotations
@@ -16,216 +17,233 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, TextIO, TypeVar
 
-__all__ = [
-    "Contender",
-    "Figure",
-    "Stopwatch",
-    "alternate",
-    "arguments",
-    "arguments_parser",
-    "document",
-    "say",
-    "settle",
-    "table",
-]
+ROOT = Path(__file__).parents[1]
+LARDER = [sys.executable, "-m", "larder.cli.main"]
+SECONDS, CPU, PEAK = "seconds", "CPU seconds", "peak bytes"
 
 Result = TypeVar("Result")
 
-Contender = Callable[[], Mapping[str, float]]
-"""Does the work once; returns the seconds it took, by what is measured."""
+Measured = Mapping[str, float]
+"""Figures of one turn, by what is measured."""
+
+Contender = Callable[[], Measured | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The ratio to a peer that ours has to reach, and the peer's release that it was set beside."""
+
+    ratio: float
+    release: str
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One comparison: the less the better. Of a peer that is not installed the figure is None.
+    """One comparison of medians: the less the better.
 
-    The target is how many times the first peer's figure ours may be; ``limit`` is what ours may be
-    at most, in the unit of ``name``.
+    Attributes:
+        peers: Figures by peer; the target is a ratio to the first one. None: the peer is not
+            installed, or failed.
     """
 
     name: str
     ours: float
     peers: Mapping[str, float | None] = field(default_factory=dict)
-    target: float | None = None
-    limit: float | None = None
-
-    @property
-    def ratio(self) -> float | None:
-        """Ours as a multiple of the first peer's."""
-        first = next(iter(self.peers.values()), None)
-        return self.ours / first if first else None
+    target: Target | None = None
 
     @property
     def met(self) -> bool | None:
-        """Whether the target or the limit is met, if there is one."""
-        if self.limit is not None:
-            return self.ours <= self.limit
-        if self.target is None or self.ratio is None:
+        """Whether the target is reached; None without a target or the peer's figure."""
+        first = next(iter(self.peers.values()), None)
+        if self.target is None or not first:
             return None
-        return self.ratio <= self.target
+        return self.ours / first <= self.target.ratio
+
+    @property
+    def line(self) -> tuple[str, str, str, str]:
+        """The cells of a table: name, ours, the peers with the ratios, and the target."""
+        peers = ", ".join(
+            f"{peer} {value:,.3f} ({self.ours / value:.2f}x)" if value else f"{peer} -"
+            for peer, value in self.peers.items()
+        )
+        goal = ""
+        if self.target:
+            met = {None: "not measured", True: "met", False: "missed"}[self.met]
+            goal = f"{self.target.ratio:.2f}x of {self.target.release}: {met}"
+        return self.name, f"{self.ours:,.3f}", peers, goal
 
 
-class Stopwatch:
-    """Adds up the seconds spent in some functions, for a run that tells where the time goes."""
+def benchmark_parser(
+    name: str,
+    description: str | None,
+    *,
+    rounds: int = 3,
+    cases: Iterable[str] = (),
+    peers: bool = False,
+) -> argparse.ArgumentParser:
+    """A parser of the flags that every benchmark has.
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+    Benchmarks with ``cases`` have ``--only`` too, benchmarks with ``peers`` in an environment of
+    their own ``--peers-python``.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(benchmark=name)
+    parser.add_argument(
+        "--rounds",
+        "--runs",
+        type=int,
+        default=rounds,
+        help="turns of each contender that count, after one that does not if there are several"
+        " (default %(default)s)",
+    )
+    parser.add_argument(
+        "--files-scale", type=float, default=1.0, help="multiple of the number of files, as 0.01"
+    )
+    parser.add_argument("--directory", help="folder for the files (default: a temporary one)")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    if cases:
+        parser.add_argument(
+            "--only", choices=[*cases], action="append", help="a case; may be repeated"
+        )
+    if peers:
+        # Not resolved: a Python of a virtual environment is a link to one without its packages.
+        parser.add_argument(
+            "--peers-python",
+            type=os.path.abspath,
+            default=sys.executable,
+            help="the Python that has the peers' packages (default: this one)",
+        )
+    return parser
 
-    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, its time counted under ``name``."""
 
-        def call(*positional: Any, **named: Any) -> Any:
-            start = perf_counter()
-            try:
-                return function(*positional, **named)
-            finally:
-                self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
+def run(
+    parser: argparse.ArgumentParser,
+    measure: Callable[[argparse.Namespace, Path], Iterable[Figure]],
+) -> None:
+    """Measure in a new folder, and print a line for each case, or the document alone."""
+    flags = parser.parse_args()
+    heads = (flags.benchmark, "ours", "peers (ratio)", "target")
+    with claim_stdout() as stdout:
+        say(f"load at the start: {os.getloadavg()[0]:.1f}")
+        with tempfile.TemporaryDirectory(prefix="larder-bench-", dir=flags.directory) as folder:
+            figures = [*measure(flags, Path(folder))]
+        say(f"load at the end: {os.getloadavg()[0]:.1f}\n")
+        lines = table(heads, (figure.line for figure in figures))
+        if flags.json:
+            say(lines)
+            lines = document(flags.benchmark, figures)
+        print(lines, file=stdout)
 
-        return call
 
-    @contextmanager
-    def patched(self, name: str, owner: Any, attribute: str) -> Iterator[None]:
-        """Count calls of ``owner.attribute`` under ``name`` for the length of the block."""
-        function = getattr(owner, attribute)
-        setattr(owner, attribute, self.timed(name, function))
-        try:
-            yield
-        finally:
-            setattr(owner, attribute, function)
+def claim_stdout() -> TextIO:
+    """Take stdout for the caller: all else that is written to it goes to stderr from now on.
+
+    The file descriptor changes too, so this holds for libraries in C and for child processes.
+    """
+    sys.stdout.flush()
+    stdout = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return stdout
+
+
+def document(benchmark: str, figures: Iterable[Figure]) -> str:
+    cases = {
+        figure.name: {
+            "ours": figure.ours,
+            "peers": dict(figure.peers),
+            "target": figure.target and figure.target.ratio,
+            "met": figure.met,
+        }
+        for figure in figures
+    }
+    return json.dumps({"benchmark": benchmark, "cases": cases})
 
 
 def alternate(
-    contenders: Mapping[str, Contender], runs: int, *, before: Callable[[], None]
+    contenders: Mapping[str, Contender], rounds: int, *, before: Callable[[], None] = os.sync
 ) -> dict[str, dict[str, float]]:
-    """Let the contenders take turns, ``runs`` times, after a round that does not count.
+    """Let the contenders take turns; the medians, by contender and by what it measured.
 
-    ``before`` is called before every turn, outside of the time. Returns the medians, by contender
-    and by what it measured.
+    ``before`` is called before every turn, outside of the time: by default it waits for pending
+    writes to the disk. With several rounds, one more comes first and does not count. A contender
+    that returns None cannot do the work: it gets no more turns, and no medians.
     """
-    measured: dict[str, list[Mapping[str, float]]] = {name: [] for name in contenders}
-    for turn in range(runs + 1):
-        for name, contender in contenders.items():
+    measured: dict[str, list[Measured]] = {name: [] for name in contenders}
+    able = dict(contenders)
+    for turn in range(0 if rounds > 1 else 1, rounds + 1):
+        for name, contender in [*able.items()]:
             before()
-            seconds = contender()
-            say(f"  round {turn} of {runs}: {name} {_listed(seconds)}")
+            figures = contender()
+            if figures is None:
+                del able[name], measured[name][:]
+                continue
+            listed = ", ".join(f"{what} {value:,.3f}" for what, value in figures.items())
+            say(f"  round {turn} of {rounds}: {name}: {listed}")
             if turn:
-                measured[name].append(seconds)
+                measured[name].append(figures)
     return {
-        name: {key: median(each[key] for each in rounds) for key in rounds[0]}
-        for name, rounds in measured.items()
+        name: {what: median(each[what] for each in turns) for what in turns[0]} if turns else {}
+        for name, turns in measured.items()
     }
 
 
 def apart(function: Callable[..., Result], *arguments: Any) -> Result:
     """Call a function in a new process, so that no function uses memory that another has left."""
-    context = get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as executor:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
         return executor.submit(function, *arguments).result()
 
 
-def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The flags that every benchmark has."""
-    return arguments_parser(description).parse_args(argv)
+def run_command(command: Sequence[str], **options: Any) -> dict[str, float]:
+    """Run a command: its seconds, and CPU seconds and peak bytes of it and the processes it ran.
 
-
-def arguments_parser(description: str) -> argparse.ArgumentParser:
-    """A parser of the flags that every benchmark has, for one that has more."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument(
-        "--runs", type=int, default=5, help="rounds that count (default %(default)s)"
-    )
-    parser.add_argument(
-        "--files-scale", type=float, default=1.0, help="so many times the files, such as 0.01"
-    )
-    parser.add_argument("--directory", default=None, help="where to work (default: a new one)")
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    return parser
-
-
-class Compared(Protocol):
-    """A case of a document; what is measured, and in what unit, is in its name."""
-
-    @property
-    def name(self) -> str:
-        """What is compared."""
-
-    @property
-    def ours(self) -> float:
-        """Ours."""
-
-    @property
-    def peers(self) -> Mapping[str, float | None]:
-        """The others."""
-
-    @property
-    def target(self) -> float | None:
-        """How many times the first of the others ours may be."""
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the target is met, if there is one."""
-
-
-def document(benchmark: str, cases: Iterable[Compared]) -> str:
-    content = {
-        case.name: {
-            "ours": case.ours,
-            "peers": dict(case.peers),
-            "target": case.target,
-            "met": case.met,
-        }
-        for case in cases
-    }
-    return json.dumps({"benchmark": benchmark, "cases": content})
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns of text, the first left-aligned, the others right-aligned."""
-    lines = [tuple(heads), *map(tuple, rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            text.rjust(width) if place else text.ljust(width)
-            for place, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
-
-
-def say(text: str) -> None:
-    """A line for people, on stderr."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def settle() -> None:
-    """Wait for pending writes to the disk, so that they do not affect the next measurement."""
-    os.sync()
-
-
-def _listed(seconds: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.3f} s" for name, value in seconds.items())
+    Raises:
+        RuntimeError: It failed; with the end of what it wrote to stderr.
+    """
+    start = perf_counter()
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        **options,
+    ) as process:
+        assert process.stderr is not None
+        errors = process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{command[0]}: {errors[-2_000:].decode(errors='replace')}")
+    cpu_seconds, peak_bytes = usage.ru_utime + usage.ru_stime, 1024.0 * usage.ru_maxrss
+    return {SECONDS: seconds, CPU: cpu_seconds, PEAK: peak_bytes}
 
 
 def ask_program(python: str, module: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer of a module, run by another Python: JSON on stdin, and on the last line of stdout.
+    """Ask a module that calls `answer`, run by another Python; see there.
 
     Raises:
-        RuntimeError: It failed; with the end of what it said.
+        RuntimeError: It failed; with the end of what it wrote to stderr.
     """
     done = subprocess.run(
         [python, "-m", module],
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
         input=json.dumps(request),
         capture_output=True,
         text=True,
@@ -233,15 +251,43 @@ def ask_program(python: str, module: str, request: Mapping[str, Any]) -> dict[st
     )
     if done.returncode:
         raise RuntimeError(f"{request.get('peer', python)}: {done.stderr[-2_000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return dict(json.loads(done.stdout))
+
+
+def answer(
+    turn: Callable[[Mapping[str, Any]], Mapping[str, Any]], packages: Mapping[str, str]
+) -> None:
+    """Answer a request, JSON on stdin, by JSON on stdout: the figures of a turn.
+
+    An empty request asks for the versions of the packages that this Python has.
+    """
+    with claim_stdout() as stdout:
+        request = json.load(sys.stdin)
+        print(json.dumps(turn(request) if request else installed(packages)), file=stdout)
 
 
 def installed(packages: Mapping[str, str]) -> dict[str, str]:
     """The version of each of some packages that this Python has, by a name for each."""
-    found = {}
+    versions = {}
     for name, package in packages.items():
-        try:
-            found[name] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+        with suppress(PackageNotFoundError):
+            versions[name] = version(package)
+    return versions
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns of text, the second right-aligned, the others left-aligned."""
+    lines = [tuple(heads), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if place == 1 else text.ljust(width)
+            for place, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def say(text: str) -> None:
+    """Write a line for people to stderr."""
+    print(text, file=sys.stderr, flush=True)

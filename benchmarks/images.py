@@ -1,13 +1,9 @@
 """Transforming and checking images: processes, threads, and one thread.
 
-::
-
-    python -m benchmarks.images [--runs 5] [--files-scale 1] [--directory DIR] [--json]
-
 Images are JPEGs of 500 x 375 pixels (about 130 KB), as in ImageNet, and of 2,000 x 1,500, made of
 smooth colours and noise. They are resized to 256 pixels and encoded again at quality 90.
 
-- transform: the images are in memory. Ours is a process per core (`larder.jobs.process_pool`),
+- transform: the images are in memory. Ours is a process per core (`larder.jobs.processes`),
   asked by as many threads; the peers do the same work in as many threads, and in one.
 - check: ``validate: decode``, in threads, as ours does it; the peer is one thread.
 - prepare: a complete run from a directory to shards in a directory, with as many workers as there
@@ -17,10 +13,10 @@ smooth colours and noise. They are resized to 256 pixels and encoded again at qu
 
 from __future__ import annotations
 
+import argparse
 import io
 import shutil
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -29,9 +25,9 @@ from time import perf_counter
 import numpy as np
 from PIL import Image
 
-from benchmarks.harness import Figure, alternate, arguments, document, say, settle, table
+from benchmarks.harness import SECONDS, Figure, Measured, alternate, benchmark_parser, run, say
 from larder.config.shape import Transform
-from larder.jobs.process_pool import shared_pool
+from larder.jobs.processes import shared_pool
 from larder.machine import usable_cores
 from larder.pipeline.preparing import prepare
 from larder.shards.images.check import ImageRules, check_image, stored_image
@@ -41,8 +37,6 @@ TRANSFORM = Transform(resize=256, quality=90)
 SIZES = {"500 x 375": (500, 375, 2_000), "2,000 x 1,500": (2_000, 1_500, 100)}
 DISTINCT = 8
 PILLOW = "Pillow, one thread"
-
-Measured = Mapping[str, float]
 
 
 def photograph(seed: int, width: int, height: int) -> bytes:
@@ -57,18 +51,18 @@ def photograph(seed: int, width: int, height: int) -> bytes:
 
 
 def images(width: int, height: int, count: int) -> list[bytes]:
-    """So many images, some of them alike."""
+    """Images, some of them alike."""
     distinct = [photograph(seed, width, height) for seed in range(min(DISTINCT, count))]
     return [distinct[number % len(distinct)] for number in range(count)]
 
 
 def seconds(work: Callable[[bytes], object], found: Sequence[bytes], threads: int) -> Measured:
-    """The wall time of a function of each image, in so many threads."""
+    """The wall time of a function of each image, in some threads."""
     with ThreadPoolExecutor(threads) as executor:
         start = perf_counter()
         for _ in executor.map(work, found):
             pass
-        return {"wall": perf_counter() - start}
+        return {SECONDS: perf_counter() - start}
 
 
 def transform(found: Sequence[bytes], processes: int, threads: int) -> Measured:
@@ -85,7 +79,7 @@ def check(found: Sequence[bytes], threads: int) -> Measured:
     return seconds(partial(check_image, "jpg", mode="decode", where="image"), found, threads)
 
 
-def run(folder: Path, workers: int) -> Measured:
+def prepared(folder: Path, workers: int) -> Measured:
     """Prepare a dataset of transformed images."""
     images = {"resize": TRANSFORM.resize, "quality": TRANSFORM.quality}
     shutil.rmtree(folder / "local", ignore_errors=True)
@@ -98,7 +92,7 @@ def run(folder: Path, workers: int) -> Measured:
     )
     start = perf_counter()
     prepare(settings)
-    return {"wall": perf_counter() - start}
+    return {SECONDS: perf_counter() - start}
 
 
 def loop(folder: Path) -> Measured:
@@ -114,37 +108,37 @@ def loop(folder: Path) -> Measured:
             image.draft("RGB", (size[0] * 3, size[1] * 3))
             small = image.resize(size, Image.Resampling.BICUBIC)
             small.save(target / path.name, "JPEG", quality=90)
-    return {"wall": perf_counter() - start}
+    return {SECONDS: perf_counter() - start}
 
 
-def cases(folder: Path, scale: float, runs: int) -> list[Figure]:
+def measure(flags: argparse.Namespace, folder: Path) -> Iterator[Figure]:
     cores = usable_cores()
-    measured: list[Figure] = []
+    processes, threads, workers = (
+        f"{cores} {each}" for each in ("processes", "threads", "workers")
+    )
 
-    def compare(name: str, ours: str, contenders: Mapping[str, Callable[[], Measured]]) -> None:
+    def compare(name: str, contenders: Mapping[str, Callable[[], Measured]]) -> Figure:
+        """Compare the first contender with the others."""
         say(name)
-        medians = alternate(contenders, runs, before=settle)
-        walls = {contender: found["wall"] for contender, found in medians.items()}
-        measured.append(Figure(name, walls.pop(ours), walls))
+        medians = alternate(contenders, flags.rounds)
+        ours, *peers = contenders
+        beside = {peer: medians[peer][SECONDS] for peer in peers}
+        return Figure(f"{name}, {ours}: {SECONDS}", medians[ours][SECONDS], beside)
 
     for size, (width, height, most) in SIZES.items():
-        count = max(DISTINCT, round(most * scale))
+        count = max(DISTINCT, round(most * flags.files_scale))
         found = images(width, height, count)
         name = f"{count:,} JPEGs of {size}"
-        ours = f"{cores} processes"
-        compare(
+        yield compare(
             f"transform {name}",
-            ours,
             {
-                ours: partial(transform, found, cores, cores),
-                f"{cores} threads": partial(transform, found, 1, cores),
+                processes: partial(transform, found, cores, cores),
+                threads: partial(transform, found, 1, cores),
                 "one thread": partial(transform, found, 1, 1),
             },
         )
-        threads = f"{cores} threads"
-        compare(
+        yield compare(
             f"check {name}",
-            threads,
             {threads: partial(check, found, cores), "one thread": partial(check, found, 1)},
         )
         source = folder / "source"
@@ -152,34 +146,17 @@ def cases(folder: Path, scale: float, runs: int) -> list[Figure]:
         source.mkdir()
         for number, data in enumerate(found):
             (source / f"{number:06}.jpg").write_bytes(data)
-        ours = f"{cores} workers"
-        compare(
+        yield compare(
             f"prepare {name}",
-            ours,
             {
-                ours: partial(run, folder, cores),
-                "one worker": partial(run, folder, 1),
+                workers: partial(prepared, folder, cores),
+                "one worker": partial(prepared, folder, 1),
                 PILLOW: partial(loop, folder),
             },
         )
-    return measured
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    asked = arguments(__doc__ or "", argv)
-    with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
-        found = cases(Path(folder), asked.files_scale, asked.runs)
-    if asked.json:
-        print(document("images", found))
-        return
-    rows = [
-        (case.name, f"{case.ours:.2f} s", peer, f"{wall:.2f} s", f"{wall / case.ours:.2f}")
-        for case in found
-        for peer, wall in case.peers.items()
-        if wall is not None
-    ]
-    print(table(("", "ours", "peer", "its time", "times ours"), rows))
-
+PARSER = benchmark_parser("images", __doc__, rounds=5)
 
 if __name__ == "__main__":
-    main()
+    run(PARSER, measure)

@@ -1,8 +1,4 @@
-"""What Prefect costs: runs as flows, beside ``larder prepare`` and a bare flow of one task.
-
-::
-
-    python -m benchmarks.orchestration [--runs 5] [--files-scale 1] [--only JOB] [--json]
+"""The cost of Prefect: runs as flows, beside ``larder prepare`` and a bare flow of one task.
 
 Two jobs, each from nothing to the emitted config: the bundled digits, and 3,000 files of 10 kB with
 a mirror. Each is run as a flow with a server of its own, which starts and ends with the run, as a
@@ -10,37 +6,44 @@ flow of a server that runs, and by ``larder prepare``. A bare flow has one task,
 and Prefect's own ephemeral server, or the server that runs. Every turn is a process of its own from
 start to end; the history of Prefect is in a database that exists.
 
-- digits: at most 3 seconds more than the bare flow.
-- share: what the flow of 3,000 files takes more than ``larder prepare``, of ten minutes: at most 5
-  percent.
-- task runs: at most one for each GB, and ten.
+- digits and files: seconds of the flow, beside the bare flow and ``larder prepare``.
+- share: what the flow of 3,000 files takes more than ``larder prepare``, of ten minutes.
+- task runs of these files.
 - seconds for each task run: in batches of 250 kB, the same files have some hundred task runs more.
   What that adds to the flow, less what it adds to ``larder prepare``, for each of them.
 """
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import json
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Figure, alternate, arguments_parser, document, say, settle, table
+from benchmarks.harness import (
+    LARDER,
+    ROOT,
+    SECONDS,
+    Figure,
+    Measured,
+    alternate,
+    benchmark_parser,
+    run,
+    run_command,
+    say,
+)
 from flows.runs.configure import DEFAULTS
 from larder.demo.digits import write_digits
 from tests.support.servers import free_port, server_process
 
-ROOT = Path(__file__).parents[1]
 JOBS = ("digits", "files")
 FILES = 3_000
 FILE_BYTES = 10_000
@@ -74,31 +77,18 @@ class Lab:
     def clear(self) -> None:
         for made in ("data/local", "out"):
             shutil.rmtree(self.folder / made, ignore_errors=True)
-        settle()
+        os.sync()
 
-    def run(self, *command: str, server: bool = False) -> Mapping[str, float]:
-        """Run a Python program in the directory; the seconds that it took."""
+    def run(self, *command: str, server: bool = False) -> Measured:
+        """Run a command in the directory, with a server of its own or the running server."""
         url = {"PREFECT_API_URL": f"http://127.0.0.1:{self.port}/api"} if server else {}
-        start = perf_counter()
-        done = subprocess.run(
-            [sys.executable, *command],
-            cwd=self.folder,
-            env={**os.environ, **url},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        seconds = perf_counter() - start
-        if done.returncode:
-            raise RuntimeError(f"{command}: {done.stderr[-2_000:]}")
-        return {"seconds": seconds}
+        return run_command(command, cwd=self.folder, env={**os.environ, **url})
 
     def task_runs(self) -> int:
         """The number of task runs of the last flow run of ``prepare``."""
         named = {"flows": {"name": {"any_": ["prepare"]}}, "sort": "START_TIME_DESC", "limit": 1}
-        (run,) = self._ask("/flow_runs/filter", named)
-        return int(self._ask("/task_runs/count", {"flow_runs": {"id": {"any_": [run["id"]]}}}))
+        (last,) = self._ask("/flow_runs/filter", named)
+        return int(self._ask("/task_runs/count", {"flow_runs": {"id": {"any_": [last["id"]]}}}))
 
     def _ask(self, path: str, question: Mapping[str, Any]) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
@@ -110,58 +100,54 @@ class Lab:
             connection.close()
 
 
-def measure(lab: Lab, job: Sequence[str], runs: int, *, bare: bool = False) -> dict[str, float]:
+def medians_of(
+    lab: Lab, job: Sequence[str], rounds: int, *, bare: bool = False
+) -> dict[str, float]:
     """The median seconds of each way to do a job; and, if asked for, of the bare flow."""
-    flow, library = ("-m", "flows.prepare", *job), ("-m", "larder.cli.main", "prepare", *job)
+    flow, nothing = (sys.executable, "-m", "flows.prepare", *job), (sys.executable, "-c", BARE_FLOW)
     contenders = {
         OWN: lambda: lab.run(*flow),
         RUNNING: lambda: lab.run(*flow, server=True),
-        WITHOUT: lambda: lab.run(*library),
+        WITHOUT: lambda: lab.run(*LARDER, "prepare", *job),
     }
     if bare:
-        contenders[f"{BARE}, {OWN}"] = lambda: lab.run("-c", BARE_FLOW)
-        contenders[f"{BARE}, {RUNNING}"] = lambda: lab.run("-c", BARE_FLOW, server=True)
-    medians = alternate(contenders, runs, before=lab.clear)
-    return {name: measured["seconds"] for name, measured in medians.items()}
+        contenders[f"{BARE}, {OWN}"] = lambda: lab.run(*nothing)
+        contenders[f"{BARE}, {RUNNING}"] = lambda: lab.run(*nothing, server=True)
+    medians = alternate(contenders, rounds, before=lab.clear)
+    return {name: measured[SECONDS] for name, measured in medians.items()}
 
 
-def digits(lab: Lab, runs: int) -> list[Figure]:
-    found = measure(lab, ("--dataset", "digits"), runs, bare=True)
-    figures = []
+def digits(lab: Lab, rounds: int) -> Iterator[Figure]:
+    write_digits(lab.folder / "data/source/digits")
+    seconds = medians_of(lab, ("--dataset", "digits"), rounds, bare=True)
     for server in (OWN, RUNNING):
-        peer = found[f"{BARE}, {server}"]
-        peers = {BARE: peer, WITHOUT: found[WITHOUT]}
-        name = f"digits, {server}: seconds"
-        figures.append(Figure(name, found[server], peers, limit=peer + 3))
-    return figures
+        peers = {BARE: seconds[f"{BARE}, {server}"], WITHOUT: seconds[WITHOUT]}
+        yield Figure(f"digits, {server}: seconds", seconds[server], peers)
 
 
-def many_files(lab: Lab, runs: int, count: int) -> list[Figure]:
+def many_files(lab: Lab, rounds: int, count: int) -> Iterator[Figure]:
+    make_files(lab.folder / "source", count)
     job = ("--dataset", "files", "--set", "mirror=true")
-    found = measure(lab, job, runs)
+    seconds = medians_of(lab, job, rounds)
     name = f"{count:,} files"
-    figures = [
-        Figure(f"{name}, {server}: seconds", found[server], {WITHOUT: found[WITHOUT]})
-        for server in (OWN, RUNNING)
-    ]
-    share = (found[OWN] - found[WITHOUT]) / LONG_SECONDS
-    figures.append(Figure(f"{name}: share of a job of ten minutes", share, limit=0.05))
+    for server in (OWN, RUNNING):
+        yield Figure(f"{name}, {server}: seconds", seconds[server], {WITHOUT: seconds[WITHOUT]})
+    share = (seconds[OWN] - seconds[WITHOUT]) / LONG_SECONDS
+    yield Figure(f"{name}: share of a job of ten minutes", share)
     tasks = _task_runs(lab, job)
-    most = count * FILE_BYTES / 1e9 + 10
-    figures.append(Figure(f"{name}: task runs", tasks, limit=most))
+    yield Figure(f"{name}: task runs", tasks)
 
     batches = (*job, "--set", SMALL_BATCHES)
-    smaller = measure(lab, batches, runs)
-    added = {way: smaller[way] - found[way] for way in (RUNNING, WITHOUT)}
+    smaller = medians_of(lab, batches, rounds)
+    added = {way: smaller[way] - seconds[way] for way in (RUNNING, WITHOUT)}
     more_tasks = _task_runs(lab, batches) - tasks
     say(f"{SMALL_BATCHES}: {more_tasks} task runs more, {added[RUNNING]:.2f} s more")
-    each = (added[RUNNING] - added[WITHOUT]) / more_tasks
-    return [*figures, Figure("seconds for each task run", each)]
+    yield Figure("seconds for each task run", (added[RUNNING] - added[WITHOUT]) / more_tasks)
 
 
 def _task_runs(lab: Lab, job: Sequence[str]) -> int:
     lab.clear()
-    lab.run("-m", "flows.prepare", *job, server=True)
+    lab.run(sys.executable, "-m", "flows.prepare", *job, server=True)
     return lab.task_runs()
 
 
@@ -173,52 +159,28 @@ def make_files(folder: Path, count: int) -> None:
         path.write_bytes(random.bytes(FILE_BYTES))
 
 
-def run(lab: Lab, runs: int, count: int, jobs: Sequence[str]) -> list[Figure]:
-    found = []
-    if "digits" in jobs:
-        write_digits(lab.folder / "data/source/digits")
-        found += digits(lab, runs)
-    if "files" in jobs:
-        make_files(lab.folder / "source", count)
-        found += many_files(lab, runs, count)
-    rows = [
-        (
-            each.name,
-            f"{each.ours:.3f}",
-            "" if each.limit is None else f"{each.limit:.3f}",
-            ", ".join(f"{peer} {value:.3f}" for peer, value in each.peers.items()),
-        )
-        for each in found
-    ]
-    say("\n" + table(("orchestration", "ours", "limit", "others"), rows) + "\n")
-    return found
+def measure(flags: argparse.Namespace, folder: Path) -> Iterator[Figure]:
+    count, port, jobs = max(20, round(FILES * flags.files_scale)), free_port(), flags.only or JOBS
+    shutil.copytree(ROOT / "configs", folder / "configs")
+    for variable in [each for each in os.environ if each.startswith("PREFECT_")]:
+        del os.environ[variable]
+    os.environ |= {
+        **DEFAULTS,
+        "PREFECT_HOME": str(folder / "prefect"),
+        "PYTHONPATH": str(ROOT),
+        "LARDER_SOURCE": str(folder / "source"),
+    }
+    server = [sys.executable, "-m", "prefect", "server", "start", "--no-ui"]
+    server += ["--host", "127.0.0.1", "--port", str(port)]
+    with server_process(server, folder / "server.log", port):
+        lab = Lab(folder, port)
+        if "digits" in jobs:
+            yield from digits(lab, flags.rounds)
+        if "files" in jobs:
+            yield from many_files(lab, flags.rounds, count)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = arguments_parser("Run flows of Prefect beside larder prepare and a bare flow.")
-    parser.add_argument("--only", choices=JOBS, action="append", help="this job (default: both)")
-    flags = parser.parse_args(argv)
-    count = max(20, round(FILES * flags.files_scale))
-    with tempfile.TemporaryDirectory(prefix="larder-bench-", dir=flags.directory) as name:
-        folder, port = Path(name), free_port()
-        shutil.copytree(ROOT / "configs", folder / "configs")
-        for variable in [each for each in os.environ if each.startswith("PREFECT_")]:
-            del os.environ[variable]
-        os.environ |= {
-            **DEFAULTS,
-            "PREFECT_HOME": str(folder / "prefect"),
-            "PYTHONPATH": str(ROOT),
-            "LARDER_SOURCE": str(folder / "source"),
-        }
-        server = [sys.executable, "-m", "prefect", "server", "start", "--no-ui"]
-        server += ["--host", "127.0.0.1", "--port", str(port)]
-        say(f"load at the start: {os.getloadavg()[0]:.1f}")
-        with server_process(server, folder / "server.log", port):
-            found = run(Lab(folder, port), flags.runs, count, flags.only or JOBS)
-        say(f"load at the end: {os.getloadavg()[0]:.1f}")
-    if flags.json:
-        print(document("orchestration", found))
-
+PARSER = benchmark_parser("orchestration", __doc__, rounds=5, cases=JOBS)
 
 if __name__ == "__main__":
-    main()
+    run(PARSER, measure)

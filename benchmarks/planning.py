@@ -1,9 +1,5 @@
 """Sorting and matching manifests, and planning a run: Larder and pyarrow in memory.
 
-::
-
-    python -m benchmarks.planning [--runs 5] [--files-scale 1] [--directory DIR] [--json]
-
 Sorts and matches are of 5,000,000 rows, from Parquet files to a stream of rows in the order of
 their keys, every turn in a process of its own whose start does not count:
 
@@ -15,14 +11,13 @@ their keys, every turn in a process of its own whose start does not count:
 
 Plans are of 1,000,000 objects of a store that invents its listing, so that no store's time is in
 them: all that ``--plan`` does, in the order of the keys, shuffled, and shuffled with a mirror that
-has every object. They have no peer. The peak memory of every process is told on stderr.
+has every object. They have no peer.
 """
 
 from __future__ import annotations
 
-import re
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import argparse
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -34,15 +29,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from benchmarks.growing.memory import status_bytes
 from benchmarks.harness import (
+    PEAK,
+    SECONDS,
     Figure,
+    Measured,
     alternate,
     apart,
-    arguments,
-    document,
+    benchmark_parser,
+    run,
     say,
-    settle,
-    table,
 )
 from larder.copy.copy_matches import uncopied
 from larder.manifest.manifest_files import read_manifest, write_manifest
@@ -63,8 +60,6 @@ FACTORS = np.array([0x9E3779B97F4A7C15, 7_919], np.uint64)
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 SORT = "SELECT * FROM receipts ORDER BY key"
-
-Measured = Mapping[str, float]
 
 
 def hex_digests(numbers: Numbers, seed: int) -> pa.Array:
@@ -167,7 +162,7 @@ def turn(folder: Path, task: str, name: str, count: int) -> Measured:
     seconds = perf_counter() - start
     uncopied_count = -(-count // 100)
     assert rows == (uncopied_count if task == "match" else count - uncopied_count), rows
-    return {"seconds": seconds, "peak_bytes": peak_bytes()}
+    return {SECONDS: seconds, PEAK: status_bytes("VmHWM")}
 
 
 class InventingStore(DelegatingStore):
@@ -219,74 +214,34 @@ def plan_once(folder: Path, name: str, count: int) -> Measured:
     seconds = perf_counter() - start
     assert planned["objects"]["count"] == count, planned["objects"]
     assert planned["copied"]["count"] == 0, planned["copied"]
-    return {"seconds": seconds, "peak_bytes": peak_bytes()}
+    return {SECONDS: seconds, PEAK: status_bytes("VmHWM")}
 
 
-def peak_bytes() -> float:
-    """The most memory that this process ever had; NaN where the system does not tell."""
-    # Not getrusage, whose peak begins with that of the process that started this one.
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        return float("nan")
-    found = re.search(r"VmHWM:\s*(\d+)", status)
-    return 1024.0 * int(found[1]) if found else float("nan")
-
-
-def run_task(task: str, folder: Path, count: int, runs: int) -> Figure:
-    """Sort or match by everybody, and say how it went."""
-    peaks = dict.fromkeys(TASKS[task], 0.0)
-
-    def contend(name: str) -> Measured:
-        return _noted(peaks, name, apart(turn, folder, task, name, count))
-
-    contenders = {name: partial(contend, name) for name in TASKS[task]}
-    medians = alternate(contenders, runs, before=settle)
-    seconds = {name: measured["seconds"] for name, measured in medians.items()}
-    _report(f"{task} {count:,} rows", seconds, peaks, count)
-    return Figure(f"{task} {count:,} rows", seconds.pop("ours"), seconds)
-
-
-def run_plan(name: str, folder: Path, count: int, runs: int) -> Figure:
-    """Plan, and say how it went."""
-    peaks = {"ours": 0.0}
-
-    def contend() -> Measured:
-        return _noted(peaks, "ours", apart(plan_once, folder, name, count))
-
-    medians = alternate({"ours": contend}, runs, before=settle)
-    seconds = medians["ours"]["seconds"]
-    title = f"plan {count:,} objects, {name}"
-    _report(title, {"ours": seconds}, peaks, count)
-    return Figure(title, seconds, {})
-
-
-def _noted(peaks: dict[str, float], name: str, measured: Measured) -> Measured:
-    peaks[name] = max(peaks[name], measured["peak_bytes"])
-    return {"seconds": measured["seconds"]}
-
-
-def _report(title: str, seconds: Measured, peaks: Measured, count: int) -> None:
-    rows = [
-        (name, f"{took:.3f}", f"{count / took:,.0f}", f"{peaks[name] / 1e6:,.0f}")
-        for name, took in seconds.items()
-    ]
-    say("\n" + table((title, "seconds", "rows/s", "peak MB"), rows) + "\n")
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    flags = arguments("Sort, match and plan manifests: Larder, and pyarrow in memory.", argv)
+def measure(flags: argparse.Namespace, folder: Path) -> Iterator[Figure]:
     rows, objects = (max(1, round(each * flags.files_scale)) for each in (ROWS, PLANNED_OBJECTS))
-    cases: list[Figure] = []
-    with tempfile.TemporaryDirectory(prefix="larder-bench-", dir=flags.directory) as name:
-        folder = Path(name)
-        say(f"making manifests of {rows:,} rows")
-        make_manifests(folder, rows)
-        cases += [run_task(task, folder, rows, flags.runs) for task in TASKS]
-        cases += [run_plan(each, folder, objects, flags.runs) for each in PLANS]
-    if flags.json:
-        print(document("planning", cases))
+    say(f"making manifests of {rows:,} rows")
+    make_manifests(folder, rows)
+    works = {
+        f"{task} {rows:,} rows": {
+            name: partial(apart, turn, folder, task, name, rows) for name in by
+        }
+        for task, by in TASKS.items()
+    }
+    works |= {
+        f"plan {objects:,} objects, {name}": {
+            "ours": partial(apart, plan_once, folder, name, objects)
+        }
+        for name in PLANS
+    }
+    for title, contenders in works.items():
+        say(title)
+        medians = alternate(contenders, flags.rounds)
+        for what in (SECONDS, PEAK):
+            measured = {name: took[what] for name, took in medians.items()}
+            yield Figure(f"{title}: {what}", measured.pop("ours"), measured)
 
+
+PARSER = benchmark_parser("planning", __doc__, rounds=5)
 
 if __name__ == "__main__":
-    main()
+    run(PARSER, measure)

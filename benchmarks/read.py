@@ -1,37 +1,33 @@
 """Reading in training: Larder and the readers that others use, side by side.
 
-::
-
-    python -m benchmarks.read [--peers-python PYTHON] [--server radosgw] [--runs 5]
-        [--only stream] [--files-scale 1] [--directory DIR] [--json]
-
 The body is 4,000 JPEGs of 500 x 375 pixels (about 130 KB), packed into tars of 150 MB; for MosaicML
 Streaming and LitData into their own shards of that size. Everybody takes turns in the same run,
 each turn in a process of its own whose start and imports do not count. They are read from a local
 S3 server, ``radosgw`` or ``rclone``, or from files in the page cache.
 
 - stream: all samples in order, as bytes. curl writes the shards to /dev/null, one after the other.
-  ``first batch`` is counted from opening the version, or from making the peer's dataset.
-- random: 1,000 samples by number, of which boto3 and curl are told the ranges.
+  ``first`` is the first batch, from opening the version, or from making the peer's dataset. From
+  files also with ``check="once"``, a second time: LitData checks nothing.
+- random: 1,000 samples by number. boto3 and curl are told the ranges.
 - decode: an epoch of arrays of 224 x 224 pixels: the square in the middle, scaled by Pillow. Two
   workers, or threads of the process in SPDL's and ``decoding alone``, which has the images in
   memory. Ours also by threads; with simplejpeg; from images whose shorter side was made 224 pixels
-  when they were packed; and from a cache of such images, decoded. CPU is that of workers, too.
+  when they were packed; and from a cache of such images, decoded. The CPU includes workers.
 - train: a small network of PyTorch, and one of Keras, over images packed small: the part of an
   epoch that it waits, for a batch or for the interpreter lock. torch's DataLoader reads the files.
 
 The peers need the packages of benchmarks/requirements-read.txt, best in an environment of their
-own; those that are not there are left out.
+own; those that are not installed are left out.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import subprocess
 import tarfile
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -45,14 +41,17 @@ import boto3
 from botocore.config import Config
 
 from benchmarks.harness import (
+    CPU,
+    SECONDS,
+    Contender,
     Figure,
+    Measured,
+    Target,
     alternate,
     apart,
-    arguments_parser,
     ask_program,
-    document,
-    say,
-    table,
+    benchmark_parser,
+    run,
 )
 from benchmarks.images import DISTINCT, photograph
 from benchmarks.reading import ours, peers
@@ -69,9 +68,12 @@ BUCKET = "read"
 
 OURS, CURL, PARALLEL, BOTO3 = "Larder", "curl", "curl --parallel", "boto3, one by one"
 ALONE = "decoding alone"
-LIMIT = "limit"
+ONCE = f"{OURS}, check once"
 
-Measured = Mapping[str, float]
+FROM_S3 = Target(1 / 0.75, "curl 7.88.1")
+FROM_FILES = Target(0.4, "webdataset 1.0.2")
+"""0.12 s where webdataset takes 0.299."""
+DECODING = Target(1.04, "decoding alone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,23 +142,17 @@ def make_body(folder: Path, samples: int, python: str) -> Body:
 
 
 def figures_of(
-    turns: Mapping[str, Callable[[], Measured]], runs: int, cases: Mapping[str, Mapping[str, Any]]
-) -> Iterator[Figure]:
-    """The figures of some contenders that take turns.
-
-    ``cases`` says of each what is measured (``key``), and optionally the first peer (``first``), or
-    a ``limit`` in its place, and the ``target``.
-    """
-    medians = alternate(turns, runs, before=lambda: None)
-    keys = sorted({key for each in medians.values() for key in each})
-    rows = [(name, *(f"{each.get(key, 0):,.3f}" for key in keys)) for name, each in medians.items()]
-    say("\n" + table(("who", *keys), rows) + "\n")
-    for name, case in cases.items():
-        key, measured = case["key"], case.get("ours", OURS)
-        limit = {LIMIT: case["limit"]} if "limit" in case else {}
-        others = {who: each.get(key) for who, each in medians.items() if who != measured}
-        first = {case["first"]: others[case["first"]]} if "first" in case else {}
-        yield Figure(name, medians[measured][key], {**limit, **first, **others}, case.get("target"))
+    name: str,
+    medians: Mapping[str, Measured],
+    what: str,
+    first: str = "",
+    target: Target | None = None,
+    ours: str = OURS,
+) -> Figure:
+    """Compare one contender with the others; ``first`` becomes the first peer."""
+    peers = {who: took.get(what) for who, took in medians.items() if who != ours}
+    first_peer = {first: peers.get(first)} if first else {}
+    return Figure(f"{name}: {what}", medians[ours][what], {**first_peer, **peers}, target)
 
 
 @contextmanager
@@ -187,7 +183,7 @@ def presigned(server: S3Server, body: Body) -> list[str]:
     return signed
 
 
-def stream(body: Body, kind: str, runs: int) -> Iterator[Figure]:
+def stream(body: Body, kind: str, rounds: int) -> Iterator[Figure]:
     with served(body, kind) as server:
         shards = presigned(server, body)
         prefix = f"s3://{BUCKET}/{body.shards[0].parent.relative_to(body.folder).as_posix()}/"
@@ -199,47 +195,46 @@ def stream(body: Body, kind: str, runs: int) -> Iterator[Figure]:
         }
         version = f"s3://{BUCKET}/storage-packed/larder/d"
         environment = {"S3_ENDPOINT_URL": server.endpoint}
+        turns: dict[str, Contender] = {
+            OURS: partial(apart, ours.stream, version, body.samples),
+            CURL: partial(curl, shards),
+            **{
+                peer: partial(body.ask, "stream", peer, **remote)
+                for peer in peers.STREAMS
+                if peer in body.installed
+            },
+        }
         with mock.patch.dict(os.environ, environment):
-            turns: dict[str, Callable[[], Measured]] = {
-                OURS: partial(apart, ours.stream, version, body.samples),
-                CURL: partial(curl, shards),
-                **{
-                    peer: partial(body.ask, "stream", peer, **remote)
-                    for peer in peers.STREAMS
-                    if peer in body.installed
-                },
-            }
-            yield from figures_of(
-                turns,
-                runs,
-                {
-                    "stream from S3: seconds": {"key": "seconds", "first": CURL, "target": 1 / 0.9},
-                    "first batch from S3: seconds": {"key": "first", "limit": 0.5, "target": 1.0},
-                },
-            )
+            medians = alternate(turns, rounds)
+    yield figures_of("stream from S3", medians, SECONDS, CURL, FROM_S3)
+    yield figures_of("stream from S3", medians, "first")
     turns = {
         OURS: partial(apart, ours.stream, body.versions["packed"], body.samples),
+        ONCE: partial(apart, ours.stream, body.versions["packed"], body.samples, "once"),
         **{
             peer: partial(body.ask, "stream", peer)
             for peer in (WEBDATASET, MDS, LITDATA)
             if peer in body.installed
         },
     }
-    yield from figures_of(turns, runs, {"stream from files: seconds": {"key": "seconds"}})
+    medians = alternate(turns, rounds)
+    yield figures_of("stream from files", medians, SECONDS)
+    once = 'stream from files, check="once"'
+    yield figures_of(once, medians, SECONDS, WEBDATASET, FROM_FILES, ONCE)
 
 
 def curl(urls: list[str]) -> Measured:
     """The shards, one after the other."""
     start = perf_counter()
     subprocess.run(["curl", "-sf", *_discarding(urls)], check=True)
-    return {"seconds": perf_counter() - start}
+    return {SECONDS: perf_counter() - start}
 
 
 def _discarding(urls: list[str]) -> list[str]:
     return [word for url in urls for word in ("-o", "/dev/null", url)]
 
 
-def at_random(body: Body, kind: str, runs: int) -> Iterator[Figure]:
+def at_random(body: Body, kind: str, rounds: int) -> Iterator[Figure]:
     """Samples by number, in an order that everybody has."""
     places = []
     with served(body, kind) as server:
@@ -251,17 +246,13 @@ def at_random(body: Body, kind: str, runs: int) -> Iterator[Figure]:
         numbers = random.Random(7).choices(range(body.samples), k=AT_RANDOM)
         ranges = [places[number] for number in numbers]
         version = f"s3://{BUCKET}/storage-packed/larder/d"
-        turns: dict[str, Callable[[], Measured]] = {
+        turns: dict[str, Contender] = {
             OURS: partial(apart, ours.random_access, version, numbers),
             BOTO3: partial(one_by_one, server, ranges),
             PARALLEL: partial(in_parallel, body.folder, ranges),
         }
-        name = f"{AT_RANDOM:,} samples at random from S3: seconds"
-        cases = {
-            name: {"key": "seconds", "first": BOTO3, "target": 1 / 3},
-            f"{name}, beside curl": {"key": "seconds", "first": PARALLEL, "target": 1 / 0.8},
-        }
-        yield from figures_of(turns, runs, cases)
+        medians = alternate(turns, rounds)
+    yield figures_of(f"{AT_RANDOM:,} samples at random from S3", medians, SECONDS)
 
 
 def one_by_one(server: S3Server, ranges: list[tuple[str, str, int, int]]) -> Measured:
@@ -272,7 +263,7 @@ def one_by_one(server: S3Server, ranges: list[tuple[str, str, int, int]]) -> Mea
         assert len(client.get_object(Bucket=BUCKET, Key=key, Range=span)["Body"].read()) == length
     seconds = perf_counter() - start
     client.close()
-    return {"seconds": seconds}
+    return {SECONDS: seconds}
 
 
 def in_parallel(folder: Path, ranges: list[tuple[str, str, int, int]]) -> Measured:
@@ -287,27 +278,24 @@ def in_parallel(folder: Path, ranges: list[tuple[str, str, int, int]]) -> Measur
     subprocess.run(
         ["curl", "-sf", "--no-progress-meter", "--parallel", "--config", str(config)], check=True
     )
-    return {"seconds": perf_counter() - start}
+    return {SECONDS: perf_counter() - start}
 
 
-def decode(body: Body, kind: str, runs: int) -> Iterator[Figure]:
+def decode(body: Body, kind: str, rounds: int) -> Iterator[Figure]:
     """Arrays of images, from files."""
     del kind
     pixels = {"decode": True, "size": peers.SIZE, "workers": WORKERS}
+    cached = {"transforms": {"image": ours.middle}, "workers": 0}
     forms: dict[str, tuple[str, dict[str, Any], bool]] = {
         OURS: ("packed", pixels, False),
         f"{OURS}, threads": ("packed", {**pixels, "workers": 0}, False),
         f"{OURS}, simplejpeg": ("packed", pixels, True),
         f"{OURS}, packed small": ("small", pixels, True),
-        f"{OURS}, decoded cache": (
-            "decoded",
-            {"transforms": {"image": ours.middle}, "workers": 0},
-            False,
-        ),
+        f"{OURS}, decoded cache": ("decoded", cached, False),
     }
     if not is_installed("simplejpeg"):
         raise SystemExit("decode: simplejpeg is not installed: pip install -e '.[jpeg]'")
-    turns: dict[str, Callable[[], Measured]] = {
+    turns: dict[str, Contender] = {
         **{
             name: partial(apart, ours.decode, body.versions[form], body.samples, *how)
             for name, (form, *how) in forms.items()
@@ -319,17 +307,13 @@ def decode(body: Body, kind: str, runs: int) -> Iterator[Figure]:
             if peer in body.installed and (peer == SPDL or DATALOADER in body.installed)
         },
     }
-    targets = zip(forms, (1.05, None, 1 / 1.25, 1 / 4, 1 / 8), strict=True)
-    cases = {
-        f"images to 224 pixels, {name}: seconds": {
-            "key": "seconds",
-            "ours": name,
-            "first": ALONE,
-            "target": target,
-        }
-        for name, target in targets
-    }
-    yield from figures_of(turns, runs, cases)
+    medians = alternate(turns, rounds)
+    others = {name: took for name, took in medians.items() if name not in forms}
+    for name in forms:
+        took = {name: medians[name], **others}
+        for what in (SECONDS, CPU):
+            target = DECODING if (name, what) == (OURS, SECONDS) else None
+            yield figures_of(f"images to 224 pixels, {name}", took, what, ALONE, target, name)
 
 
 def decoding_alone(files: str) -> Measured:
@@ -341,10 +325,10 @@ def decoding_alone(files: str) -> Measured:
     with ThreadPoolExecutor(WORKERS) as executor:
         for _ in executor.map(peers.decoded, contents):
             pass
-    return {"seconds": perf_counter() - start, "cpu": process_time() - cpu}
+    return {SECONDS: perf_counter() - start, CPU: process_time() - cpu}
 
 
-def train(body: Body, kind: str, runs: int) -> Iterator[Figure]:
+def train(body: Body, kind: str, rounds: int) -> Iterator[Figure]:
     """The part of an epoch that a loop waits. The Python of the peers has the frameworks."""
     del kind
     loops = {
@@ -354,7 +338,7 @@ def train(body: Body, kind: str, runs: int) -> Iterator[Figure]:
     }
     ask = partial(ask_program, body.python, "benchmarks.reading.training")
     given = {"url": body.versions["small"], "files": str(body.files), "samples": body.samples}
-    turns: dict[str, Callable[[], Measured]] = {}
+    turns: dict[str, Contender] = {}
     for loop, name in loops.items():
         request = {**given, "loop": loop, "peer": OURS}
         turns[name] = partial(ask, {**request, "ours": 1})
@@ -363,40 +347,23 @@ def train(body: Body, kind: str, runs: int) -> Iterator[Figure]:
         turns[DATALOADER] = partial(
             ask, {**given, "loop": "torch", "peer": DATALOADER, "workers": 1}
         )
-    cases = {
-        f"waiting for a batch, {loop}: part of an epoch": {
-            "key": "waiting",
-            "ours": name,
-            "limit": 0.02,
-            "target": 1.0,
-        }
-        for loop, name in loops.items()
-    }
-    yield from figures_of(turns, runs, cases)
+    medians = alternate(turns, rounds)
+    for loop, name in loops.items():
+        yield figures_of(f"part of an epoch, {loop}", medians, "waiting", ours=name)
 
 
 BODIES = {"stream": stream, "random": at_random, "decode": decode, "train": train}
 
 
-def main() -> None:
-    parser = arguments_parser(__doc__ or "")
-    parser.add_argument("--peers-python", default="python3", help="the Python with the peers")
-    parser.add_argument("--server", choices=("radosgw", "rclone"), default="radosgw")
-    parser.add_argument("--only", action="append", choices=BODIES, help="all if not given")
-    flags = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=flags.directory) as folder:
-        samples = max(peers.BATCH, round(SAMPLES * flags.files_scale))
-        body = make_body(Path(folder), samples, flags.peers_python)
-        figures = [
-            figure
-            for name in flags.only or BODIES
-            for figure in BODIES[name](body, flags.server, flags.runs)
-        ]
-    for figure in figures:
-        say(f"{figure.name}: {figure.ours:.3f}, {dict(figure.peers)}, {figure.target} {figure.met}")
-    if flags.json:
-        print(document("read", figures))
+def measure(flags: argparse.Namespace, folder: Path) -> Iterator[Figure]:
+    samples = max(peers.BATCH, round(SAMPLES * flags.files_scale))
+    body = make_body(folder, samples, flags.peers_python)
+    for name in flags.only or BODIES:
+        yield from BODIES[name](body, flags.server, flags.rounds)
 
+
+PARSER = benchmark_parser("read", __doc__, rounds=5, cases=BODIES, peers=True)
+PARSER.add_argument("--server", choices=("radosgw", "rclone"), default="radosgw")
 
 if __name__ == "__main__":
-    main()
+    run(PARSER, measure)

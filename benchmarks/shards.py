@@ -1,10 +1,5 @@
 """Packing files into shards: Larder, GNU tar, webdataset, MDS, TensorFlow and litdata.
 
-::
-
-    python -m benchmarks.shards [--peers-python PYTHON] [--only CASE] [--runs 5]
-        [--files-scale 1] [--directory DIR] [--json]
-
 Two bodies of files: 10,000 of about 110 KB (lognormal, as ImageNet's) and 50,000 of about 1 KB.
 Everybody reads the same files in the same order from the page cache and writes to the same disk,
 taking turns. After each turn it is checked that all samples were written, and some of their
@@ -26,17 +21,19 @@ the syncs is compared beside it, as disks vary more than programs.
 - TensorFlow: TFRecordWriter, files of 150 MB with the same ``tf.train.Example`` records that ours
   writes.
 
-Commands (``s3``, ``litdata``, and ``memory-`` with ``many``, ``shuffled``, ``mirrored``, ``large``,
-``parquet``), as users type them: start and imports count.
+Commands, as users type them, whose start and imports count:
 
 - s3: between two servers ``rclone serve s3`` on this machine, ``larder prepare`` without a mirror,
   beside ``larder copy`` of the same objects. 10,000 of about 110 KB.
 - litdata: 20,000 files of 110 KB in a directory, ``larder prepare`` beside a script that calls
   ``litdata.optimize`` with as many workers as there are cores.
-- memory: ``larder prepare`` once, of 1,000,000 files of about 100 bytes (into tars by key,
-  shuffled, and shuffled with a mirror, which takes eight minutes) and of 20 of 100 MB (into tars
-  and into Parquet). The memory of the largest process, and of all processes of the command
-  together: with the pages of libraries, which they share, counted for each, and counted once.
+- memory-large, memory-parquet: ``larder prepare`` once, of 20 files of 100 MB, into tars and into
+  Parquet. The memory of the largest process, and of all processes of the command together: with
+  the pages of libraries, which they share, counted for each, and counted once.
+
+Left out unless asked for with ``--only``: formats-small, and memory-many, memory-shuffled and
+memory-mirrored, the memory of packing 1,000,000 files of about 100 bytes into tars by key,
+shuffled, and shuffled with a mirror. Each of these takes from four to ten minutes.
 """
 
 from __future__ import annotations
@@ -44,21 +41,34 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.harness import Figure, alternate, apart, arguments_parser, document, say
+from benchmarks.harness import (
+    SECONDS,
+    Figure,
+    Measured,
+    Target,
+    alternate,
+    apart,
+    benchmark_parser,
+    run,
+    run_command,
+    say,
+    table,
+)
 from benchmarks.packing.bodies import SHARD_BYTES, Body, Setting
 from benchmarks.packing.checks import check_all
 from benchmarks.packing.commands import (
-    Took,
+    PLAIN,
+    SYNCED,
     copy_command,
     prepare_command,
-    run_command,
+    run_synced,
+    watched_memory,
     write_configs,
 )
 from benchmarks.packing.contenders import (
@@ -73,7 +83,6 @@ from benchmarks.packing.contenders import (
 )
 from benchmarks.packing.ours import MEASURES, TAR, where_it_goes
 from benchmarks.packing.peers import LITDATA, TENSORFLOW
-from benchmarks.packing.report import seconds_table, shares_table, summary
 from larder.machine import usable_cores
 from tests.support.servers import rclone_s3
 
@@ -82,18 +91,12 @@ SMALL = Body("1 KB files", 50_000, 1_000)
 LITDATA_FILES = Body("110 KB files", 20_000, 110_000, sigma=0.0)
 MANY = Body("samples of about 100 bytes", 1_000_000, 100)
 HUGE = Body("samples of 100 MB", 20, 100_000_000, sigma=0.0)
-SHUFFLED = ", shuffle_seed: 7"
+SHUFFLED = "shards: {shuffle_seed: 7}\n"
 
-TAR_TARGETS = {LARGE.name: (1.1, 0.8), SMALL.name: (2.5, 1.3)}
-"""With one process and with two, as multiples of GNU tar's time."""
-
-TFRECORD_TARGET = 0.6
-S3_TARGET = 1 / 0.8
-LITDATA_TARGET = 0.5
-PEAK_BYTES = 400e6
+TARGETS = {OURS: Target(1.0, "GNU tar 1.34"), OURS_TWO: Target(0.7, "GNU tar 1.34")}
+"""For the large files."""
 
 COPY = "larder copy"
-COMMAND_MEASURES = ("until it ends", "until it is on the disk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class Plan:
 
     folder: Path
     scale: float
-    runs: int
+    rounds: int
     python: str
     peers: tuple[str, ...]
 
@@ -110,55 +113,51 @@ class Plan:
         """A body with another number of files; at least two."""
         return replace(body, files=max(2, round(body.files * self.scale)))
 
-    def made(self, body: Body) -> tuple[Body, Setting, int]:
-        """The scaled body, the folder with its files, and their bytes."""
+    def made(self, body: Body) -> tuple[Body, Setting]:
+        """The scaled body, and the folder with its files."""
         scaled = self.scaled(body)
         say(f"making {scaled.files:,} {body.name}")
         setting = Setting(Path(tempfile.mkdtemp(dir=self.folder)))
-        return scaled, setting, setting.prepare(scaled)
+        setting.prepare(scaled)
+        return scaled, setting
 
 
 def compare_tars(plan: Plan, body: Body) -> Iterator[Figure]:
     """Tars of one body by everybody, and where the time of ours goes."""
-    scaled, setting, size_bytes = plan.made(body)
+    scaled, setting = plan.made(body)
     contenders = tars(setting, scaled.files, plan.python, plan.peers)
-    medians = alternate(contenders, plan.runs, before=setting.clear)
-    one, two = TAR_TARGETS[body.name]
+    medians = alternate(contenders, plan.rounds, before=setting.clear)
     for measure in MEASURES:
-        seconds = {name: found[measure] for name, found in medians.items()}
-        title = f"{body.name}, {measure}"
-        say("\n" + seconds_table(title, seconds, GNU_TAR, scaled.files, size_bytes) + "\n")
+        seconds = {name: medians[name][measure] for name in (GNU_TAR, *medians)}
         ours = {name: seconds.pop(name) for name in (OURS, OURS_TWO)}
-        yield Figure(f"tar, {title}", ours[OURS], seconds, one)
-        yield Figure(f"tar by two processes, {title}", ours[OURS_TWO], seconds, two)
+        for name, took in ours.items():
+            target = TARGETS[name] if body is LARGE else None
+            yield Figure(f"tar, {body.name}, {measure}, {name}", took, seconds, target)
     setting.clear()
-    say(shares_table(apart(where_it_goes, setting), scaled.files) + "\n")
+    shares = apart(where_it_goes, setting)
+    rows = [(name, f"{part:.3f}", f"{part / shares['wall']:.0%}") for name, part in shares.items()]
+    say(table(("where ours goes", "seconds", "of wall"), rows) + "\n")
     shutil.rmtree(setting.folder)
 
 
 def compare_formats(plan: Plan, body: Body) -> Iterator[Figure]:
     """The other formats of ours beside our tar, and TFRecord beside TensorFlow."""
-    scaled, setting, size_bytes = plan.made(body)
+    scaled, setting = plan.made(body)
     contenders = formats(setting, scaled.files, plan.python, plan.peers)
-    medians = alternate(contenders, plan.runs, before=setting.clear)
+    medians = alternate(contenders, plan.rounds, before=setting.clear)
     for measure in MEASURES:
-        seconds = {name: found[measure] for name, found in medians.items()}
-        title = f"{body.name}, {measure}"
-        say("\n" + seconds_table(title, seconds, TAR, scaled.files, size_bytes) + "\n")
-        tar_seconds = {"our tar": seconds.pop(TAR)}
-        if peer := seconds.pop(TENSORFLOW, None):
-            peers = {TENSORFLOW: peer}
-            yield Figure(f"tfrecord, {title}", seconds[TFRECORD], peers, TFRECORD_TARGET)
-            by_two = f"tfrecord by two processes, {title}"
-            yield Figure(by_two, seconds.pop(TFRECORD_TWO), peers, TFRECORD_TARGET)
+        seconds = {name: took[measure] for name, took in medians.items()}
+        peers = {"our tar": seconds.pop(TAR)}
+        tensorflow = {TENSORFLOW: seconds.pop(TENSORFLOW, None)}
         for name, took in seconds.items():
-            yield Figure(f"{name} beside tar, {title}", took, tar_seconds)
+            beside = tensorflow | peers if name in (TFRECORD, TFRECORD_TWO) else peers
+            yield Figure(f"{name}, {body.name}, {measure}", took, beside)
     shutil.rmtree(setting.folder)
 
 
 def compare_with_copy(plan: Plan) -> Iterator[Figure]:
     """Objects of one server packed into shards on another, beside a copy of the same objects."""
-    scaled, setting, size_bytes = plan.made(LARGE)
+    scaled, setting = plan.made(LARGE)
     source, stored = setting.folder / "one", setting.folder / "two"
     with ExitStack() as stack:
         one, two = (stack.enter_context(rclone_s3(folder)) for folder in (source, stored))
@@ -183,20 +182,20 @@ def compare_with_copy(plan: Plan) -> Iterator[Figure]:
             for folder in stored.iterdir():
                 shutil.rmtree(folder)
 
-        def pack() -> Mapping[str, float]:
-            took = _prepare(setting, from_, place(), environment)
+        def pack() -> Measured:
+            took = run_synced(_prepare(setting, from_, place()), environment)
             check_all("tar", setting, scaled.files)
-            return _measures(took)
+            return took
 
-        def copy() -> Mapping[str, float]:
-            took = run_command(copy_command(from_, place()), environment)
+        def copy() -> Measured:
+            took = run_synced(copy_command(from_, place()), environment)
             for key in keys:
                 size = (setting.out / key).stat().st_size
                 assert size == (setting.files / key).stat().st_size, f"{key} was not copied"
-            return _measures(took)
+            return took
 
-        medians = alternate({OURS: pack, COPY: copy}, plan.runs, before=clear)
-    yield from _command_figures("S3 to S3", medians, COPY, S3_TARGET, scaled.files, size_bytes)
+        medians = alternate({OURS: pack, COPY: copy}, plan.rounds, before=clear)
+    yield from _command_figures("S3 to S3", medians, COPY)
     shutil.rmtree(setting.folder)
 
 
@@ -205,132 +204,95 @@ def compare_with_litdata(plan: Plan) -> Iterator[Figure]:
     if LITDATA not in plan.peers:
         say(f"{LITDATA} is not installed")
         return
-    scaled, setting, size_bytes = plan.made(LITDATA_FILES)
+    scaled, setting = plan.made(LITDATA_FILES)
     cores = usable_cores()
     cache = setting.folder / "cache"
     arguments = [str(setting.files), str(setting.out), str(SHARD_BYTES), str(cores)]
     script = [plan.python, "-m", "benchmarks.packing.peers", *arguments]
     environment = {**os.environ, "DATA_OPTIMIZER_CACHE_FOLDER": str(cache)}
 
-    def ours() -> Mapping[str, float]:
+    def ours() -> Measured:
         places = {"url": str(setting.files)}, {"url": str(setting.out)}
-        took = _prepare(setting, *places, dict(os.environ))
+        took = run_synced(_prepare(setting, *places), os.environ)
         check_all("tar", setting, scaled.files)
-        return _measures(took)
+        return took
 
-    def theirs() -> Mapping[str, float]:
-        took = run_command(script, environment)
+    def theirs() -> Measured:
+        took = run_synced(script, environment)
         check_all("litdata", setting, scaled.files)
-        return _measures(took)
+        return took
 
-    medians = alternate({OURS: ours, LITDATA: theirs}, plan.runs, before=setting.clear)
+    medians = alternate({OURS: ours, LITDATA: theirs}, plan.rounds, before=setting.clear)
     name = f"{scaled.files:,} x 110 KB, {cores} workers"
-    yield from _command_figures(name, medians, LITDATA, LITDATA_TARGET, scaled.files, size_bytes)
+    yield from _command_figures(name, medians, LITDATA)
     shutil.rmtree(setting.folder)
 
 
-def measure_memory(
-    plan: Plan, body: Body, how: str = "", shards: str = "", *, mirror: bool = False
-) -> Iterator[Figure]:
-    """The memory of one run; ``how`` is what further keys of ``shards`` and a mirror are called."""
+def measure_memory(plan: Plan, body: Body, how: str = "", options: str = PLAIN) -> Iterator[Figure]:
+    """The memory of one run; ``how`` is the name of its options."""
     scaled = plan.scaled(body)
     name = f"{scaled.files:,} {body.name}{how}"
-    shards = f"bytes: 150 MB{shards}"
     say(f"making {name}")
     setting = Setting(Path(tempfile.mkdtemp(dir=plan.folder)))
     scaled.make(setting.files)
     setting.clear()
     places = {"url": str(setting.files)}, {"url": str(setting.out)}
-    took = _prepare(setting, *places, dict(os.environ), shards=shards, mirror=mirror)
-    say(
-        f"{name}: {took.seconds:.1f} s, {took.peak_bytes / 1e6:,.0f} MB together, "
-        f"{took.own_bytes / 1e6:,.0f} MB with libraries once, "
-        f"{took.largest_bytes / 1e6:,.0f} MB the largest process"
-    )
-    found = (*setting.out.rglob("*.tar"), *setting.out.rglob("bench-*.parquet"))
-    written = sum(path.stat().st_size for path in found)
+    command = _prepare(setting, *places, options)
+    with watched_memory() as memory:
+        took = run_command(command)
+    shards = (*setting.out.rglob("*.tar"), *setting.out.rglob("bench-*.parquet"))
+    written = sum(path.stat().st_size for path in shards)
     assert written > scaled.files * scaled.mean_bytes * 0.9, "not everything was packed"
     peak = f"{name}: peak bytes of memory"
-    yield Figure(f"{peak}, largest process", took.largest_bytes, limit=PEAK_BYTES)
-    yield Figure(f"{peak}, all processes", took.peak_bytes, limit=PEAK_BYTES)
-    yield Figure(f"{peak}, libraries once", took.own_bytes, limit=PEAK_BYTES)
-    yield Figure(f"{name}: seconds", took.seconds)
+    yield Figure(f"{peak}, largest process", memory.largest_bytes)
+    yield Figure(f"{peak}, all processes", memory.peak_bytes)
+    yield Figure(f"{peak}, libraries once", memory.own_bytes)
+    yield Figure(f"{name}: seconds", took[SECONDS])
     shutil.rmtree(setting.folder)
 
 
 def _prepare(
-    setting: Setting,
-    source: Mapping[str, str],
-    storage: Mapping[str, str],
-    environment: Mapping[str, str],
-    *,
-    shards: str = "bytes: 150 MB",
-    mirror: bool = False,
-) -> Took:
+    setting: Setting, source: Mapping[str, str], storage: Mapping[str, str], options: str = PLAIN
+) -> list[str]:
     configs = setting.folder / "configs"
-    write_configs(configs, source, storage, shards=shards, mirror=mirror)
-    return run_command(prepare_command(configs, setting.folder / "emitted"), environment)
+    write_configs(configs, source, storage, options)
+    return prepare_command(configs, setting.folder / "emitted")
 
 
-def _measures(took: Took) -> Mapping[str, float]:
-    return dict(zip(COMMAND_MEASURES, (took.seconds, took.synced_seconds), strict=True))
-
-
-def _command_figures(
-    name: str,
-    medians: Mapping[str, Mapping[str, float]],
-    peer: str,
-    target: float,
-    count: int,
-    size_bytes: int,
-) -> Iterator[Figure]:
-    for measure in COMMAND_MEASURES:
-        seconds = {each: found[measure] for each, found in medians.items()}
-        title = f"{name}, {measure}"
-        say("\n" + seconds_table(title, seconds, peer, count, size_bytes) + "\n")
-        yield Figure(title, seconds[OURS], {peer: seconds[peer]}, target)
+def _command_figures(name: str, medians: Mapping[str, Measured], peer: str) -> Iterator[Figure]:
+    for what in (SECONDS, SYNCED):
+        yield Figure(f"{name}: {what}", medians[OURS][what], {peer: medians[peer][what]})
 
 
 CASES: Mapping[str, Callable[[Plan], Iterator[Figure]]] = {
     "tar-large": lambda plan: compare_tars(plan, LARGE),
     "tar-small": lambda plan: compare_tars(plan, SMALL),
     "formats-large": lambda plan: compare_formats(plan, LARGE),
-    "formats-small": lambda plan: compare_formats(plan, SMALL),
     "s3": compare_with_copy,
     "litdata": compare_with_litdata,
-    "memory-many": lambda plan: measure_memory(plan, MANY),
-    "memory-shuffled": lambda plan: measure_memory(plan, MANY, ", shuffled", SHUFFLED),
-    "memory-mirrored": lambda plan: measure_memory(
-        plan, MANY, ", shuffled, mirror", SHUFFLED, mirror=True
-    ),
     "memory-large": lambda plan: measure_memory(plan, HUGE),
-    "memory-parquet": lambda plan: measure_memory(plan, HUGE, ", Parquet", ", format: parquet"),
+    "memory-parquet": lambda plan: measure_memory(
+        plan, HUGE, ", Parquet", f"{PLAIN}shards: {{format: parquet}}\n"
+    ),
+}
+LONG_CASES: Mapping[str, Callable[[Plan], Iterator[Figure]]] = {
+    "formats-small": lambda plan: compare_formats(plan, SMALL),
+    "memory-many": lambda plan: measure_memory(plan, MANY),
+    "memory-shuffled": lambda plan: measure_memory(plan, MANY, ", shuffled", PLAIN + SHUFFLED),
+    "memory-mirrored": lambda plan: measure_memory(
+        plan, MANY, ", shuffled, mirror", f"mirror: true\nvalidate: none\n{SHUFFLED}"
+    ),
 }
 
 
-def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = arguments_parser("Pack files into shards: Larder beside other packers.")
-    parser.add_argument(
-        "--peers-python", default=sys.executable, help="the Python that has the peers' packages"
-    )
-    parser.add_argument(
-        "--only", choices=CASES, action="append", help="this case (may be repeated; default: all)"
-    )
-    return parser.parse_args(argv)
+def measure(flags: argparse.Namespace, folder: Path) -> Iterator[Figure]:
+    peers = tuple(ask(flags.peers_python, {}))
+    plan = Plan(folder, flags.files_scale, flags.rounds, flags.peers_python, peers)
+    for name in flags.only or CASES:
+        yield from {**CASES, **LONG_CASES}[name](plan)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    flags = parsed(argv)
-    # Not resolved: a Python of a virtual environment is a link to one without its packages.
-    python = os.path.abspath(flags.peers_python)
-    with tempfile.TemporaryDirectory(prefix="larder-bench-", dir=flags.directory) as folder:
-        peers = tuple(ask(python, {}))
-        plan = Plan(Path(folder), flags.files_scale, flags.runs, python, peers)
-        found = [figure for name in flags.only or CASES for figure in CASES[name](plan)]
-    say("\n" + summary(found))
-    if flags.json:
-        print(document("shards", found))
-
+PARSER = benchmark_parser("shards", __doc__, rounds=5, cases=[*CASES, *LONG_CASES], peers=True)
 
 if __name__ == "__main__":
-    main()
+    run(PARSER, measure)

@@ -14,6 +14,6 @@ if __name__ == "__main__":
     raise SystemExit(flow_command("clean"))  # which imports this module again, with Prefect
 
 from flows.runs.flow_run import flow_of
-from larder.cli.clean_command import CLEAN
+from larder.cli.catalog_command import CLEAN
 
 clean = flow_of(CLEAN, "clean {dataset}")

@@ -14,6 +14,6 @@ if __name__ == "__main__":
     raise SystemExit(flow_command("refresh"))  # which imports this module again, with Prefect
 
 from flows.runs.flow_run import flow_of
-from larder.cli.refresh_command import REFRESH
+from larder.cli.prepare_command import REFRESH
 
 refresh = flow_of(REFRESH, "refresh for {cluster}")

@@ -14,6 +14,6 @@ if __name__ == "__main__":
     raise SystemExit(flow_command("tag"))  # which imports this module again, with Prefect
 
 from flows.runs.flow_run import flow_of
-from larder.cli.tag_command import TAG
+from larder.cli.catalog_command import TAG
 
 tag = flow_of(TAG, "tag {dataset}")

@@ -63,7 +63,7 @@ WRITER_BYTES = 48 * 1024**2
 """Memory of a stream to an object store: an upload part of 16 MiB being filled, two being sent."""
 
 STREAM_BYTES = 64 * 1024**2
-"""Memory of an object on its way between two stores: `WRITER_BYTES` and the bytes read."""
+"""Memory of a batch: `WRITER_BYTES`, and the bytes that are read ahead."""
 
 TABLES_BYTES = 1024**3
 """Memory of the tables of a run, unless the cluster says otherwise."""

@@ -36,8 +36,8 @@ def read_ahead_bytes(share_bytes: int, *, local: bool) -> int:
 class ByteBudget:
     """A bound on bytes in memory over all threads; first come, first served.
 
-    A request larger than the whole budget waits until all of it is free, so no request waits
-    for ever.
+    A request larger than the whole budget waits until all of it is free, and then exceeds it: so no
+    request waits for ever.
     """
 
     def __init__(self, total_bytes: int) -> None:

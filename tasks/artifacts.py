@@ -204,8 +204,9 @@ def recorded(result: tuple[Settings, RunRecord]) -> None:
 
 def _emit(record: RunRecord) -> None:
     growth_percent = Changes(**record.changes).growth_percent
+    suffix = f"@{team()}" if team() else ""  # as in the limit's name
     resource = {
-        "prefect.resource.id": f"larder.dataset.{record.dataset}",
+        "prefect.resource.id": f"larder.dataset.{record.dataset}{suffix}",
         "prefect.resource.name": record.dataset,
         "larder.version": record.version,
     }

@@ -92,6 +92,7 @@ STEPS = (
     Step(plan_prune, "plan prune", "plan of the prune"),
     Step(prune_objects, "prune", "prune what is gone"),
     Step(cleaning.plan_clean, "plan clean", "plan of the clean"),
+    Step(cleaning.remove_leftovers, "remove leftovers", "leftovers of killed runs"),
     Step(cleaning.clean_units, "clean", "clean {plan.settings.place.dataset}", retried=False),
     Step(survey.inspect_version, "inspect version", "documents of {job.version}"),
     Step(reading.verify_batch, "verify", "verify {batch.name}"),

@@ -138,7 +138,7 @@ class TaskRunner:
                         waiting = iter(())
             except BaseException:
                 stop.set()
-                if not executor.elsewhere:  # there, they end when they learn of it
+                if not executor.elsewhere:  # there, each batch asks the server (`reported_later`)
                     wait(list(under_way))
                 raise
 

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness import say
+from benchmarks.harness import CPU, LARDER, PEAK, SECONDS, Measured, run_command, say
 from tests.support.servers import S3Server
 
-__all__ = ["PEERS", "Place", "Took", "copy_with", "list_with"]
-
-PEERS = ("s5cmd", "rclone", "aws", "boto3")
-
-_MOST_SECONDS = 900
+OURS = "ours"
+PEERS = ("rclone", "s5cmd", "aws", "boto3")
 
 _BOTO3 = """\
 import sys, threading
@@ -74,47 +67,43 @@ class Place:
         return f"s3://{self.path}" if self.server else self.path
 
 
-@dataclass(frozen=True, slots=True)
-class Took:
-    """What a command took: seconds of wall and CPU, and its peak memory in bytes."""
-
-    wall: float
-    cpu: float
-    memory: float
-
-
-def copy_with(name: str, programs: Path | None, source: Place, target: Place) -> Took | None:
+def copy_with(name: str, programs: Path | None, source: Place, target: Place) -> Measured | None:
     """Copy with ``ours`` or one of `PEERS` to an empty place.
 
     None if the program is not in ``programs``, or on the PATH without these, or if it fails: some
     cannot copy between these two.
     """
-    if name == "ours":
+    if name == OURS:
         return _run([_ours(source, target)], source, target)
-    found = _program(name, programs)
-    if found is None:
+    program = _program(name, programs)
+    if program is None:
         return None
     makers = {"s5cmd": _s5cmd, "rclone": _rclone, "aws": _aws, "boto3": _boto3}
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="larder-between-") as between:
-        return _run(makers[name](found, source, target, between), source, target)
+        commands = makers[name](program, source, target, between)
+        try:
+            return _run(commands, source, target)
+        except RuntimeError as error:
+            say(f"    {error}")
+            return None
 
 
-def list_with(name: str, programs: Path | None, source: Place) -> Took | None:
+def list_with(name: str, programs: Path | None, source: Place) -> Measured | None:
     """List all keys of a bucket with one program."""
     assert source.server is not None, "a bucket"
     endpoint = source.server.endpoint
-    if name == "ours":
+    if name == OURS:
         script = (
             "import sys; from larder.store import open_store\n"
             "print(sum(map(len, open_store(sys.argv[1], endpoint=sys.argv[2]).list())))"
         )
         return _run([[sys.executable, "-c", script, source.url, endpoint]], source, source)
-    found = _program(name, programs)
-    if found is None or name not in ("s5cmd", "rclone"):
+    program = _program(name, programs)
+    if program is None or name not in ("s5cmd", "rclone"):
         return None
-    command = [found, "--endpoint-url", endpoint, "ls", f"{source.url}/*"]
+    command = [program, "--endpoint-url", endpoint, "ls", f"{source.url}/*"]
     if name == "rclone":
-        command = [found, "--config", "/nonexistent", "lsf", "-R", "--format", "pst"]
+        command = [program, "--config", "/nonexistent", "lsf", "-R", "--format", "pst"]
         command.append(f"{_remote(source.server)}{source.path}")
     return _run([command], source, source)
 
@@ -125,7 +114,7 @@ def _program(name: str, programs: Path | None) -> str | None:
 
 
 def _ours(source: Place, target: Place) -> list[str]:
-    command = [sys.executable, "-m", "larder.cli.main", "copy", source.url, target.url, "--quiet"]
+    command = [*LARDER, "copy", source.url, target.url, "--quiet"]
     for side, place in (("source", source), ("storage", target)):
         if place.server:
             command += ["--set", f"{side}.endpoint={place.server.endpoint}"]
@@ -185,34 +174,12 @@ def _boto3(program: str, source: Place, target: Place, between: str) -> list[lis
     return [[program, "-c", _BOTO3, *ends]]
 
 
-def _run(commands: Sequence[Sequence[str]], source: Place, target: Place) -> Took | None:
+def _run(commands: Sequence[Sequence[str]], source: Place, target: Place) -> Measured:
     """Run commands one after the other."""
     environment = {**os.environ, **_environment(source, target)}
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    memory = 0.0
-    for command in commands:
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        assert process.stderr is not None
-        limit = threading.Timer(_MOST_SECONDS, process.kill)
-        limit.start()
-        said = process.stderr.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        limit.cancel()
-        process.returncode = os.waitstatus_to_exitcode(status)
-        memory = max(memory, usage.ru_maxrss * 1024)
-        if process.returncode:
-            say(f"    {command[0]}: {said.decode(errors='replace')[-300:].strip()}")
-            return None
-    wall = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Took(wall, cpu, memory)
+    measured = [run_command(command, env=environment) for command in commands]
+    added = {what: sum(each[what] for each in measured) for what in (SECONDS, CPU)}
+    return {**added, PEAK: max(each[PEAK] for each in measured)}
 
 
 def _environment(source: Place, target: Place) -> Mapping[str, str]:

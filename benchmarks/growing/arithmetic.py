@@ -17,8 +17,6 @@ from larder.versions.index import read_shards as segment_shards
 from larder.versions.publish import read_version
 from larder.versions.tags import TAG, read_tag
 
-__all__ = ["Shards", "read_shards", "share_of_equal_shards"]
-
 
 def share_of_equal_shards(shards: int, samples: int) -> float:
     """The share of equal shards that random samples touch: 1-(1-1/S)^k."""

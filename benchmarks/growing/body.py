@@ -9,8 +9,6 @@ from typing import Any
 from benchmarks.growing.invented import Invented
 from benchmarks.growing.names import Names, Picks, pick
 
-__all__ = ["ADDED", "CHANGED", "FIRST", "REMOVED", "Body", "Step", "steps"]
-
 
 @dataclass(frozen=True, slots=True)
 class Body:

@@ -15,8 +15,6 @@ from benchmarks.growing.peers import AGAIN, PEERS
 from benchmarks.growing.stores import Moved
 from benchmarks.harness import apart, ask_program, say
 
-__all__ = ["OURS", "PEER_NAMES", "Contender", "Ours", "Peer", "installed_peers"]
-
 OURS = "Larder"
 PEER_NAMES = tuple(PEERS)
 
@@ -62,12 +60,9 @@ class Ours(Contender):
 
 
 class Peer(Contender):
-    """One of `benchmarks.growing.peers`, run by the Python that has its package.
+    """One of `benchmarks.growing.peers`, run by the Python that has its package."""
 
-    ``sync``: whether its output is synced to the disk within the time; ours always is.
-    """
-
-    def __init__(self, name: str, python: str, body: Body, path: Path, *, sync: bool) -> None:
+    def __init__(self, name: str, python: str, body: Body, path: Path) -> None:
         self.name = name
         self.again = name in AGAIN
         # DVC's place is beside the files; what is kept is not, as DVC looks through all there is.
@@ -75,7 +70,6 @@ class Peer(Contender):
         self.folder = Folder(out, path.with_name(f"{path.name}.kept"))
         self._python = python
         self._body = body
-        self._sync = sync
 
     def turn(self, picks: Picks, fields: Mapping[str, Any], *, first: bool) -> Measured:
         del fields
@@ -91,14 +85,12 @@ class Peer(Contender):
             "picks": asdict(picks),
             "out": str(self.folder.path),
             "first": first,
-            "sync": self._sync,
         }
         found = ask(self._python, request)
         return Measured(written_bytes=self.folder.written_bytes(), **found)
 
 
 def ask(python: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer of the peers' process; see `benchmarks.harness.ask_program`."""
     return ask_program(python, "benchmarks.growing.peers", request)
 
 
@@ -112,16 +104,10 @@ def installed_peers(python: str) -> Mapping[str, str]:
 
 
 def contenders(
-    body: Body,
-    fields: Mapping[str, Any],
-    python: str,
-    peers: Sequence[str],
-    place: Path,
-    *,
-    sync: bool,
+    body: Body, fields: Mapping[str, Any], python: str, peers: Sequence[str], place: Path
 ) -> tuple[Ours, list[Peer]]:
     """Ours, and those of the peers that can pack the body: DVC adds files only."""
     able = [name for name in peers if body.real or name != "DVC"]
     return Ours(body, fields, place / "ours"), [
-        Peer(name, python, body, place / name.replace(" ", "-"), sync=sync) for name in able
+        Peer(name, python, body, place / name.replace(" ", "-")) for name in able
     ]

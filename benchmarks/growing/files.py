@@ -12,8 +12,6 @@ from PIL import Image
 
 from benchmarks.growing.names import Names, Picks
 
-__all__ = ["make_files", "make_spare", "with_change"]
-
 _CANVAS_SIDE = 2048
 _PHOTOGRAPHS = 300
 _JPEG_START = b"\xff\xd8"

@@ -7,8 +7,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["Folder"]
-
 
 class Folder:
     """Where a contender writes, kept in a folder that must not be there yet.

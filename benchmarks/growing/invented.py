@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from benchmarks.growing.names import Names, Picks
 
-__all__ = ["Invented", "Made"]
-
 _BLOCK = random.Random(7).randbytes(1 << 16)
 _FACTOR = 0x9E3779B97F4A7C15
 _OLD, _CHANGED, _ADDED = range(3)

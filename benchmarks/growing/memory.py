@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["Peak", "status_bytes", "watched"]
-
 _SECONDS = 0.02
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-__all__ = ["Names", "Picks", "pick"]
-
 _SEED = 7
 
 

@@ -17,8 +17,6 @@ from larder.pipeline.preparing import prepare
 from larder.store import Store, open_store
 from tests.support.runs import between, forget_manifests, run_settings
 
-__all__ = ["Measured", "prepare_daily", "prepare_once"]
-
 _SOURCE = "memory://source/"
 
 

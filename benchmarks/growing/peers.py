@@ -1,17 +1,14 @@
 """What a user would otherwise do, in a process of its own: ``python -m benchmarks.growing.peers``.
 
-Reads a request as JSON on stdin and answers on stdout in one last line. Imports nothing of Larder,
-so that any Python with the peers' packages can run it; see benchmarks/requirements-growth.txt.
-What is imported is not part of a turn's time.
+Imports nothing of Larder, so that any Python with the peers' packages can run it; see
+benchmarks/requirements-growth.txt. What is imported is not part of a turn's time.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -21,9 +18,7 @@ from typing import Any
 from benchmarks.growing.invented import Invented, Made
 from benchmarks.growing.memory import status_bytes, watched
 from benchmarks.growing.names import Names, Picks, label_of
-from benchmarks.harness import installed
-
-__all__ = ["AGAIN", "PACKAGES", "PEERS"]
+from benchmarks.harness import answer
 
 Turn = Callable[[], None]
 Sample = tuple[str, bytes]
@@ -216,8 +211,7 @@ def run(request: Mapping[str, Any]) -> dict[str, float]:
     with watched() as peak:
         start, cpu_start = perf_counter(), process_time()
         turn()
-        if request["sync"]:
-            os.sync()
+        os.sync()
         seconds, cpu_seconds = perf_counter() - start, process_time() - cpu_start
     return {
         "seconds": seconds,
@@ -237,12 +231,5 @@ def _read_bytes() -> float:
     return float(found[1]) if found else float("nan")
 
 
-def main() -> None:
-    """Answer one request; an empty one asks which peers are installed."""
-    request = json.load(sys.stdin)
-    answer = run(request) if request else installed(PACKAGES)
-    print(f"\n{json.dumps(answer)}")
-
-
 if __name__ == "__main__":
-    main()
+    answer(run, PACKAGES)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.growing.arithmetic import Shards, read_shards
@@ -14,8 +16,6 @@ from benchmarks.growing.files import make_spare, with_change
 from benchmarks.growing.names import Picks
 from benchmarks.growing.ours import Measured
 from benchmarks.harness import say
-
-__all__ = ["Result", "run_variant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +32,18 @@ class Result:
     steps: Sequence[Step]
 
 
-def run_variant(
-    variant: str,
-    body: Body,
-    ours: Ours,
-    peers: Sequence[Peer],
-    runs: int,
-    *,
-    before: Callable[[], None],
-) -> Result:
-    """Build, then take every step from there; everybody's folder is removed at the end.
-
-    ``before`` is called before every turn, outside of the time.
-    """
+def run_variant(variant: str, body: Body, ours: Ours, peers: Sequence[Peer], rounds: int) -> Result:
+    """Build, then take every step from there; everybody's folder is removed at the end."""
     everybody: list[Contender] = [ours, *peers]
     every_step = steps(body.count)
     say(f"{body.name}, {variant}: {FIRST}")
 
     def build(contender: Contender) -> Measured:
         contender.folder.clear()
-        before()
+        os.sync()
         return contender.turn(Picks(), {}, first=True)
 
-    measured = {FIRST: _rounds(everybody, runs, build)}
+    measured = {FIRST: _rounds(everybody, rounds, build)}
     shards = read_shards(ours.root)
     for contender in everybody:
         if not contender.again:
@@ -62,35 +51,31 @@ def run_variant(
     for step in every_step:
         say(f"{body.name}, {variant}: {step.name}")
         with changed(body, step.picks):
-            measured[step.name] = _rounds(
-                everybody if step.peers else [ours], runs, _grower(step, before)
-            )
+            who = everybody if step.peers else [ours]
+            measured[step.name] = _rounds(who, rounds, partial(_grow, step))
     for contender in everybody:
         contender.folder.drop()
     return Result(body, variant, measured, shards, every_step)
 
 
-def _grower(step: Step, before: Callable[[], None]) -> Callable[[Contender], Measured]:
-    def grow(contender: Contender) -> Measured:
-        if contender.again:
-            contender.folder.clear()
-        else:
-            contender.folder.restore()
-        before()
-        return contender.turn(step.picks, step.fields, first=False)
-
-    return grow
+def _grow(step: Step, contender: Contender) -> Measured:
+    if contender.again:
+        contender.folder.clear()
+    else:
+        contender.folder.restore()
+    os.sync()
+    return contender.turn(step.picks, step.fields, first=False)
 
 
 def _rounds(
-    everybody: Sequence[Contender], runs: int, turn: Callable[[Contender], Measured]
+    everybody: Sequence[Contender], rounds: int, turn: Callable[[Contender], Measured]
 ) -> dict[str, Measured]:
     """Let the contenders take turns; of each, the turn of the median time."""
     found: dict[str, list[Measured]] = {contender.name: [] for contender in everybody}
-    for number in range(runs):
+    for number in range(rounds):
         for contender in everybody:
             measured = turn(contender)
-            say(f"  round {number + 1} of {runs}: {contender.name} {measured.seconds:.3f} s")
+            say(f"  round {number + 1} of {rounds}: {contender.name} {measured.seconds:.3f} s")
             found[contender.name].append(measured)
     return {
         name: sorted(each, key=lambda one: one.seconds)[len(each) // 2]

@@ -14,8 +14,6 @@ from larder.store import ObjectInfo, Store
 from larder.store.base import Buffer, Features, Reader, Writer
 from larder.store.delegate import BytesReader, DelegatingReader, DelegatingStore, DelegatingWriter
 
-__all__ = ["CountingStore", "InventingStore", "Moved", "Tally"]
-
 _PAGE = 1_000
 _MODIFIED_US = 1_700_000_000_000_000
 

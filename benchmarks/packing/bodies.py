@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness import settle
 from larder.manifest.manifest_files import ManifestWriter
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.store import Store, open_store
-
-__all__ = ["SHARD_BYTES", "Body", "Setting"]
 
 SHARD_BYTES = 150_000_000
 FOLDERS = 100
@@ -87,7 +85,7 @@ class Setting:
         """Remove the output, and let the disk come to rest."""
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir(parents=True)
-        settle()
+        os.sync()
 
 
 def order_samples(source: Store, path: Path) -> None:

@@ -13,8 +13,6 @@ import pyarrow.parquet as pq
 
 from benchmarks.packing.bodies import Setting
 
-__all__ = ["CHECKS", "check_all"]
-
 _SOME = 3
 _TFRECORD_FRAME = 16
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import google_crc32c
 
-from benchmarks.harness import Stopwatch
 from benchmarks.packing.bodies import SHARD_BYTES, Body, Setting
 from larder.config.shape import DEFAULTS
 from larder.machine import usable_cores
@@ -35,8 +35,6 @@ from larder.store import open_store
 from larder.store.local.store import LocalStore
 from larder.store.local.write import LocalWriter
 
-__all__ = ["MEASURES", "TAR", "turn", "turn_of_two", "where_it_goes"]
-
 TAR = "webdataset"
 MEASURES = ("synced", "unsynced")
 SPLIT = "train"
@@ -45,6 +43,35 @@ SHARES = 2
 _MEMORY_BYTES = 128 << 20
 _CONCURRENCY = 32
 _IN_FRONT = ("read", "header", "crc32c", "sync")
+
+
+class Stopwatch:
+    """Adds up the seconds spent in some functions, for a run that tells where the time goes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, its time counted under ``name``."""
+
+        def call(*positional: Any, **named: Any) -> Any:
+            start = perf_counter()
+            try:
+                return function(*positional, **named)
+            finally:
+                self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
+
+        return call
+
+    @contextmanager
+    def patched(self, name: str, owner: Any, attribute: str) -> Iterator[None]:
+        """Count calls of ``owner.attribute`` under ``name`` for the length of the block."""
+        function = getattr(owner, attribute)
+        setattr(owner, attribute, self.timed(name, function))
+        try:
+            yield
+        finally:
+            setattr(owner, attribute, function)
 
 
 def turn(setting: Setting, format_name: str) -> dict[str, float]:

@@ -1,13 +1,12 @@
 """What others pack with, in a process of its own: ``python -m benchmarks.packing.peers``.
 
-Reads a request as JSON on stdin and answers on stdout in one last line. Imports nothing of Larder,
-so that any Python with the peers' packages can run it; see benchmarks/requirements-shards.txt.
+Imports nothing of Larder, so that any Python with the peers' packages can run it; see
+benchmarks/requirements-shards.txt.
 What is imported is not part of a turn's time, except by the command of `optimize_all`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,9 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks.harness import installed
-
-__all__ = ["LITDATA", "MDS", "PACKAGES", "TENSORFLOW", "WEBDATASET", "WRITERS"]
+from benchmarks.harness import answer
 
 WEBDATASET = "webdataset ShardWriter"
 MDS = "MDSWriter"
@@ -33,7 +30,6 @@ PACKAGES = {
     LITDATA: "litdata",
 }
 
-ROOT = Path(__file__).parents[2]
 _NO_COUNT = 10**9
 
 Turn = Callable[[], None]
@@ -172,16 +168,9 @@ def _timed(turn: Callable[[], Any], out: str) -> dict[str, float]:
     return {"synced": perf_counter() - start, "unsynced": unsynced}
 
 
-def main() -> None:
-    """Answer one request; an empty one asks which peers are installed."""
-    if len(sys.argv) > 1:
+if __name__ == "__main__":
+    if sys.argv[1:]:
         files, out, shard_bytes, workers = sys.argv[1:]
         optimize_all(files, out, int(shard_bytes), int(workers))
-        return
-    request = json.load(sys.stdin)
-    answer = run(request) if request else installed(PACKAGES)
-    print(f"\n{json.dumps(answer)}")
-
-
-if __name__ == "__main__":
-    main()
+    else:
+        answer(run, PACKAGES)

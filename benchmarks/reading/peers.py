@@ -1,16 +1,14 @@
 """Readers of others, each turn in a process of its own: ``python -m benchmarks.reading.peers``.
 
-Reads a request as JSON on stdin and answers on stdout in one last line. Imports nothing of Larder,
-so that any Python with the peers' packages can run it; see benchmarks/requirements-read.txt. What
-is imported is not part of a turn's time. Credentials and the endpoint come from the environment.
+Imports nothing of Larder, so that any Python with the peers' packages can run it; see
+benchmarks/requirements-read.txt. What is imported is not part of a turn's time. Credentials and the
+endpoint come from the environment.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import os
-import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +17,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-from benchmarks.harness import installed
+from benchmarks.harness import CPU, SECONDS, answer
 
 WEBDATASET, CONNECTOR = "webdataset", "s3torchconnector"
 MDS, LITDATA, SPDL, DATALOADER = "MosaicML Streaming", "LitData", "SPDL", "torch DataLoader"
@@ -120,14 +118,13 @@ def stream(request: Mapping[str, Any]) -> dict[str, float]:
     """All samples in order, in this process; seconds to the 64th, and to the last."""
     samples = STREAMS[request["peer"]]
     _import(request["peer"])
-    start, first, count, total = perf_counter(), 0.0, 0, 0
-    for image in samples(request):
+    start, first, count = perf_counter(), 0.0, 0
+    for _ in samples(request):
         count += 1
-        total += len(image)
         if count == BATCH:
             first = perf_counter() - start
     _check(count, request)
-    return {"seconds": perf_counter() - start, "first": first, "bytes": total}
+    return {SECONDS: perf_counter() - start, "first": first}
 
 
 STREAMS: Mapping[str, Callable[[Mapping[str, Any]], Samples]] = {
@@ -210,7 +207,7 @@ def decode(request: Mapping[str, Any]) -> dict[str, float]:
     for batch in batches(request):
         count += len(batch)
     _check(count, request)
-    return {"seconds": perf_counter() - start, "cpu": _cpu_seconds() - cpu}
+    return {SECONDS: perf_counter() - start, CPU: _cpu_seconds() - cpu}
 
 
 def _cpu_seconds() -> float:
@@ -271,16 +268,10 @@ class _Item:
 TURNS = {"stream": stream, "decode": decode, "make": make}
 
 
-def main() -> None:
-    """Answer one request; an empty one asks which peers are installed."""
-    request = json.load(sys.stdin)
-    if not request:
-        answer: dict[str, Any] = dict(installed(PACKAGES))
-    else:
-        with tempfile.TemporaryDirectory() as scratch:
-            answer = TURNS[request["turn"]]({"scratch": scratch, **request})
-    print(f"\n{json.dumps(answer)}")
+def run(request: Mapping[str, Any]) -> Mapping[str, float]:
+    with tempfile.TemporaryDirectory() as scratch:
+        return TURNS[request["turn"]]({"scratch": scratch, **request})
 
 
 if __name__ == "__main__":
-    main()
+    answer(run, PACKAGES)

@@ -1,20 +1,18 @@
 """Small training loops over batches, each in a process of its own, for the Python of the peers.
 
-Reads a request as JSON on stdin and answers on stdout in one last line: the seconds of an epoch,
-and those of as many steps that get the same batch every time, which wait for nothing. What an epoch
-takes longer is time that the loop waited: for a batch (of PyTorch also measured, ``next``), for the
-interpreter lock, or for a core.
+Answers the seconds of an epoch, and those of as many steps that get the same batch every time,
+which wait for nothing. What an epoch takes longer is time that the loop waited: for a batch (of
+PyTorch also measured, ``next``), for the interpreter lock, or for a core.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
 from typing import Any
 
 import larder
+from benchmarks.harness import SECONDS, answer
 from benchmarks.reading import ours, peers
 from benchmarks.reading.peers import BATCH, DATALOADER, SIZE
 
@@ -92,23 +90,22 @@ def keras_loop(request: Mapping[str, Any]) -> tuple[Callable[[], Any], Callable[
 LOOPS = {"torch": torch_loop, "keras": keras_loop}
 
 
-def main() -> None:
-    request = json.load(sys.stdin)
+def turn(request: Mapping[str, Any]) -> Mapping[str, float]:
     epoch, alone = LOOPS[request["loop"]](request)
     alone()  # compiles, and starts threads
     epoch()  # starts processes
     measured: list[float] = []
-    answer: dict[str, float] = {}
+    found: dict[str, float] = {}
     for call in (alone, epoch, alone):
         start = perf_counter()
         waited = call()
         measured.append(perf_counter() - start)
         if call is epoch and isinstance(waited, float):
-            answer["next"] = waited / measured[-1]
+            found["next"] = waited / measured[-1]
     steps = (measured[0] + measured[2]) / 2
     waiting = max(0.0, 1 - steps / measured[1])
-    print(json.dumps({"alone": steps, "seconds": measured[1], "waiting": waiting, **answer}))
+    return {"alone": steps, SECONDS: measured[1], "waiting": waiting, **found}
 
 
 if __name__ == "__main__":
-    main()
+    answer(turn, {})

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from flows.runs.configure import check_runner, has_server, prefect_ready
 from larder.cli.exit import run
-from larder.cli.main import COMMANDS
+from larder.cli.main import command_of
 
 if TYPE_CHECKING:
     from larder.cli.command import Command, Operation
@@ -55,6 +54,6 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
         register_blocks()
         return command.operation(**parameters)
 
-    command: Command = resolve_name(COMMANDS[name].command)
+    command: Command = command_of(name)
     runs = command._replace(operation=operation)
     return runs.main(arguments, f"python -m flows.{name}", run=run_flow)

@@ -22,7 +22,7 @@ from larder.cli.display import Display, PlainView
 from larder.cli.exit import DEBUG
 from larder.errors import DamageError, LarderError, ProblemsError, printable
 from larder.jobs.results import RefusedError, RunError
-from larder.verify.verify_report import finding_rows
+from larder.verify.verifying import finding_rows
 from tasks.artifacts import note, stage_progress, table
 from tasks.run_progress import current_listener, listening
 

@@ -1,4 +1,8 @@
-"""Keeps secrets of Prefect's configuration out of messages: passwords, keys, parts of URLs."""
+"""Keeps secrets of Prefect's configuration out of messages: passwords, keys, parts of URLs.
+
+`larder.config.urls` refuses secrets in the configuration and in templates; `larder.store.calls`
+hides secrets in the answers of stores.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,14 @@
-"""Make the records of a cache from the samples of shards.
+"""Make the records of a cache from the samples of shards, alone or by a user's function.
 
 Every shard is read once, from front to back, in the order of the samples. A few threads decode the
 parts, within a bound on the waiting bytes. The shape of a split's images and other arrays is known
 only when all have been read. So the build assumes the shape of the first array, and starts again
 with a wider shape if an array does not fit. With mixed sizes this happens at the second or third
 array; with a single size the parts are read once.
+
+A user's function yields an element for each sample. An element becomes a record: a dictionary has a
+field for each key, a tuple for each place, any other element the field ``value``. The field ``key``
+is the key of the sample.
 """
 
 from __future__ import annotations
@@ -14,7 +18,9 @@ from contextlib import closing
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
 
 from larder.budgets import ByteBudget
 from larder.cache.cache_file_build import build_file
@@ -29,13 +35,14 @@ from larder.cache.fields import (
     sample_schema,
     widened,
 )
-from larder.cache.schema import KEY, Field, RecordSchema
+from larder.cache.schema import DTYPES, KEY, Field, RecordSchema
 from larder.config.shape import MAX_PIXELS, ImageShape
 from larder.errors import FatalError
 from larder.machine import usable_cores
 from larder.progress import NullProgress, Progress
-from larder.samples.decoders import IMAGES_ONLY, Bound, Decoders
-from larder.samples.indexed import IndexedSample, SampleReader, part_place, read_index
+from larder.samples.decoders import IMAGES_ONLY, Bound, Builder, Decoders
+from larder.samples.image_parts import decoding
+from larder.samples.indexed import IndexedSample, Sample, SampleReader, part_place, read_index
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +51,10 @@ STAGE: Final = "cache"
 """The stage whose progress is reported: counts records, and the bytes of their parts."""
 
 WINDOW_BYTES: Final = 64 * 1024**2
+
+_HINT: Final = "correct cache.builder, or cache.builder_inputs"
+_END: Final = object()
+_VALUE: Final = "value"
 
 
 class CacheInput(NamedTuple):
@@ -233,3 +244,99 @@ class _SteadyProgress:
     def begin_again(self) -> None:
         """Start counting again, without reporting a record twice."""
         self._count = 0
+
+
+def built_schema(samples: CacheInput, builder: Builder) -> RecordSchema:
+    """Return the fields of the first record."""
+    with closing(_built(samples, builder, (0, 1))) as built:
+        _, values = next(built)
+    fields = [Field(name, array.dtype.name, array.shape) for name, array in values.items()]
+    return RecordSchema((*fields, Field(KEY, "uint8", (None,))))
+
+
+def built_records(
+    samples: CacheInput,
+    builder: Builder,
+    schema: RecordSchema,
+    place: str,
+    *,
+    first_number: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> Generator[EncodedRecord]:
+    """Yield the record of every sample, in order; raise `Misfit` if one does not fit the schema.
+
+    ``shard`` is the number of the samples' shard, and the number of shards in the split.
+    """
+    codec, fields = Codec(schema, place), {field.name: field for field in schema.fields}
+    with closing(_built(samples, builder, shard)) as built:
+        for number, (sample, values) in enumerate(built, first_number):
+            where = _place(sample)
+            if values.keys() != fields.keys() - {KEY}:
+                raise _refused("its element has other fields than the first", where)
+            for name, array in values.items():
+                given = array.dtype.name, array.shape
+                if not fits(fields[name], *given):
+                    raise Misfit(widened(schema, name, *given, where, decoded=False))
+            record = codec.encode({KEY: sample.key.encode(), **values}, number)
+            yield EncodedRecord(record, sample.length)
+
+
+def _built(
+    samples: CacheInput, builder: Builder, shard: tuple[int, int]
+) -> Generator[tuple[IndexedSample, dict[str, Array]]]:
+    """Yield each sample with the arrays of its element."""
+    what = f"{builder.name} fails"
+    where = builder.name
+    with decoding(where, _HINT, what):
+        elements = builder.elements(_samples(samples), shard)
+    for sample in read_index(samples.rows()):
+        where = _place(sample)
+        with decoding(where, _HINT, what):
+            element = next(elements, _END)
+        if element is _END:
+            raise _refused(f"{builder.name} yields no element for it, nor for the rest", where)
+        fields = [*_fields(element, "", where)]
+        if len(values := dict(fields)) < len(fields):
+            raise _refused(f"two fields of its element have one name: {[*values]}", where)
+        yield sample, {name: values[name] for name in sorted(values)}
+    with decoding(where, _HINT, what):
+        if next(elements, _END) is not _END:
+            raise _refused(f"{builder.name} yields more elements than samples", where)
+
+
+def _samples(samples: CacheInput) -> Iterator[Sample]:
+    for shard, group in groupby(read_index(samples.rows()), key=lambda sample: sample.shard):
+        with samples.open_shard(shard) as reader:
+            for sample in group:
+                yield Sample(sample.key, sample.label, reader.read(sample))
+
+
+def _fields(element: Any, prefix: str, where: str) -> Iterator[tuple[str, Array]]:
+    if isinstance(element, tuple):
+        element = dict(enumerate(element))
+    if isinstance(element, Mapping):
+        for key, value in element.items():
+            yield from _fields(value, f"{prefix}.{key}" if prefix else str(key), where)
+        return
+    name = prefix or _VALUE
+    if name == KEY:
+        raise _refused(f"the field {KEY!r} is that of the sample's key", where)
+    if isinstance(element, str | bytes):
+        raw = element.encode() if isinstance(element, str) else element
+        yield name, np.frombuffer(raw, np.uint8)
+        return
+    if isinstance(element, np.ma.MaskedArray):
+        raise _refused(f"the field {name!r} is a masked array, and a cache has no masks", where)
+    array = np.asarray(element)
+    if array.dtype.name not in DTYPES:
+        message = f"the field {name!r} is {array.dtype}, which no cache can hold"
+        raise _refused(message, where)
+    yield name, array
+
+
+def _place(sample: IndexedSample) -> str:
+    return f"{sample.shard}: {sample.key}"
+
+
+def _refused(message: str, where: str) -> FatalError:
+    return FatalError("cache.schema", message, where=where, hint=_HINT)

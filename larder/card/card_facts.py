@@ -15,7 +15,6 @@ from larder.store.base import Store
 from larder.versions.documents import VersionDocument
 from larder.versions.publish import read_segment, read_version
 from larder.versions.runs import RunRecord, read_runs
-from larder.versions.tags import TAG, read_tag
 
 BINS_PER_DOUBLING = 4
 """Bins in the histogram of sizes for each doubling."""
@@ -58,7 +57,7 @@ class CardFacts:
     Attributes:
         formats: The formats of its shards.
         run: Record of the run that published the version; None without a record.
-        previous: The version before this version; None if it never existed or is gone.
+        previous: The version that the run compared with; None if it is not known or gone.
         kept_segments: Number of segments that both versions have.
         kept_samples: Number of samples in these segments.
     """
@@ -85,7 +84,7 @@ def read_facts(
 ) -> CardFacts:
     """Read the whole index of a version, in lots, and no shard."""
     run = next((run for run in read_runs(store, version.id) if run.published), None)
-    previous = _previous(store, version.id, run)
+    previous = read_version(store, run.previous) if run and run.previous else None
     before = {use.id for use in previous.segments} if previous else set()
     segments = [(use, read_segment(store, use.id)) for use in version.segments]
     kept = [
@@ -118,13 +117,3 @@ def _figures(samples: SplitSamples, classes: int) -> SplitFigures:
     smallest, largest, total = zip(*lots, strict=True) if lots else ((0,), (0,), (0,))
     mean = round(sum(total) / max(1, len(samples)))
     return SplitFigures(min(smallest), mean, max(largest), histogram, class_samples)
-
-
-def _previous(store: Store, version: str, run: RunRecord | None) -> VersionDocument | None:
-    """Read the version that the run compared with, or that the tag named before this version."""
-    if run:
-        return read_version(store, run.previous) if run.previous else None
-    tag = read_tag(store, TAG)
-    named = [*(entry.version for entry in tag.history), tag.version] if tag else []
-    place = named.index(version) if version in named else 0
-    return read_version(store, named[place - 1]) if place else None

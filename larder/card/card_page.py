@@ -153,7 +153,6 @@ def _totals(facts: CardFacts) -> list[Html]:
 
 
 def split_rows(facts: CardFacts) -> tuple[list[str], list[list[str]]]:
-    """Return the head and the rows of the table of splits."""
     head = ["split", "samples", "smallest", "mean", "largest", "shards", "size", "mean shard"]
     rows = []
     for name, each in facts.splits.items():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from larder.card.card_facts import CardFacts, read_facts, samples_by_split
+import numpy as np
+
+from larder.card.card_facts import BINS_PER_DOUBLING, CardFacts, read_facts, samples_by_split
 from larder.card.card_page import card_note, card_page
-from larder.card.charts import charts_of
 from larder.card.pictures import pictures
 from larder.config.config_document import UNREAD
 from larder.disk import scratch
@@ -16,14 +18,24 @@ from larder.packages import require
 from larder.pipeline.configs import location
 from larder.pipeline.settings import Settings
 from larder.progress import NullProgress, Progress
+from larder.readers.numbers import Array
 from larder.segments.stores import storage_of
 from larder.store import object_url
 from larder.store.own_files import published_file_errors
+from larder.units import format_bytes
 from larder.versions import layout
-from larder.versions.find import published_version
 from larder.versions.runs import RunRecord
+from larder.versions.tags import published_version
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _INTERRUPTED = "run.interrupted"
+
+_BARS = 1000
+"""Each takes a third of a millisecond to draw."""
+_COLOURS = ["#3b6ea8", "#e0913a", "#5b9a68", "#b0568c", "#7b7f87", "#c9b13c"]
 
 
 class Drawn(NamedTuple):
@@ -120,8 +132,73 @@ def _prepared(run: RunRecord | None) -> dict[str, str]:
 
 
 def card_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document for people."""
     return [
         f"{document['dataset']} version {document['version']}",
         f"  card     {document['card']}",
     ]
+
+
+def charts_of(facts: CardFacts) -> dict[str, bytes]:
+    """Draw the charts, by title. Their only text from the dataset is names of splits."""
+    charts = {}
+    if any(split.histogram.any() for split in facts.splits.values()):
+        charts["Sizes"] = _sizes(facts)
+    if len(facts.version.classes) > 1:
+        charts["Balance"] = _balance(facts)
+    return charts
+
+
+def _sizes(facts: CardFacts) -> bytes:
+    histograms = {name: split.histogram for name, split in facts.splits.items()}
+    filled = np.flatnonzero(np.sum(list(histograms.values()), axis=0))
+    first = max(0, int(filled[0]) - BINS_PER_DOUBLING)  # with some room on both sides
+    stop = int(filled[-1]) + BINS_PER_DOUBLING + 1
+    edges = 2.0 ** (np.arange(first, stop + 1) / BINS_PER_DOUBLING)
+    counts = {name: each[first:stop] for name, each in histograms.items()}
+    figure, axes = _stacked("size of a sample", edges, counts)
+    axes.set_xscale("log", base=4)
+    axes.minorticks_off()
+    axes.xaxis.set_major_formatter(lambda size, _: format_bytes(round(size)))
+    return _png(figure)
+
+
+def _balance(facts: CardFacts) -> bytes:
+    """Draw the number of samples of each class; a bar of several classes shows their mean."""
+    counts = {name: split.class_samples[:-1] for name, split in facts.splits.items()}
+    order = np.argsort(-np.sum(list(counts.values()), axis=0), kind="stable")
+    edges = np.unique(np.linspace(0, len(order), min(len(order), _BARS) + 1).astype(np.int64))
+    counts = {
+        name: np.add.reduceat(each[order], edges[:-1]) / np.diff(edges)
+        for name, each in counts.items()
+    }
+    figure, _ = _stacked("classes, from the largest to the smallest", edges, counts)
+    return _png(figure)
+
+
+def _stacked(label: str, edges: Array, counts: Mapping[str, Array]) -> tuple[Figure, Axes]:
+    """Draw numbers of samples, with the splits on top of each other."""
+    from matplotlib.figure import Figure  # not pyplot, which keeps figures for all threads
+
+    figure = Figure(figsize=(5.2, 2.8), dpi=144, layout="constrained")
+    axes = figure.add_subplot(xlabel=label, ylabel="samples")
+    axes.set_prop_cycle(color=_COLOURS)
+    base = np.zeros(len(edges) - 1)
+    for split, each in counts.items():
+        axes.stairs(base + each, edges, baseline=base, fill=True, label=split)
+        base = base + each
+    axes.set_xlim(edges[0], edges[-1])
+    axes.set_ylim(0, None)
+    axes.yaxis.set_major_formatter(lambda count, _: f"{count:,.0f}" if count % 1 == 0 else "")
+    axes.grid(axis="y", color="#e4e6e8", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(left=False)
+    if len(counts) > 1:
+        figure.legend(frameon=False, loc="outside upper left", ncols=4)
+    return figure, axes
+
+
+def _png(figure: Figure) -> bytes:
+    target = io.BytesIO()
+    figure.savefig(target, format="png", metadata={"Software": None})
+    return target.getvalue()

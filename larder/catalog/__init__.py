@@ -4,6 +4,5 @@
 `version_difference` compares two, `usage` counts bytes, and `trace` follows one sample.
 
 `tagging` moves tags, and `leasing` shows and changes leases. `cleaning` deletes units that nothing
-needs, by `holdings` (the listing), `due` (the choice), `sweep` (the deletion) and `unread`
-(mirrored objects).
+needs, by `holdings` (the listing), `due` (the choice) and `sweep` (the deletion).
 """

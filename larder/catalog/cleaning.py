@@ -17,12 +17,29 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-from larder.catalog.due import HOUR_US, InUse, KeepPolicy, due_units, kept_versions, units_in_use
+from larder.catalog.due import (
+    HOUR_US,
+    InUse,
+    KeepPolicy,
+    UnreadCopy,
+    due_units,
+    kept_versions,
+    units_in_use,
+    unread_copies,
+    unread_rows,
+)
 from larder.catalog.history import check_dataset
-from larder.catalog.holdings import SHOWN_KEYS, Holdings, Needed, Unit, read_needed, take_holdings
+from larder.catalog.holdings import (
+    SHOWN_KEYS,
+    Holdings,
+    Needed,
+    Unit,
+    is_running,
+    read_needed,
+    take_holdings,
+)
 from larder.catalog.stored_dataset import StoredDataset
 from larder.catalog.sweep import AT_ONCE, STAGE, Sweep, delete_objects
-from larder.catalog.unread import UnreadCopy, unread_copies, unread_rows
 from larder.config.models.dataset import Dataset
 from larder.copy.uploads import UploadRecords
 from larder.disk import remove_abandoned
@@ -120,7 +137,6 @@ def plan_clean(
 def plan_with(
     settings: CleanSettings, holdings: Holdings, needed: Needed, now_us: int
 ) -> CleanPlan:
-    """Plan a clean from the listing and the needed units."""
     root = settings.place.open()
     ripe, waiting = list[NamedTombstone](), list[NamedTombstone]()
     for each in read_tombstones(root):
@@ -161,11 +177,7 @@ def _unread(
 
 
 def clean(
-    settings: CleanSettings,
-    runner: Runner,
-    *,
-    plan_only: bool = False,
-    start: Start | None = None,
+    settings: CleanSettings, runner: Runner, *, plan_only: bool = False, start: Start | None = None
 ) -> dict[str, Any]:
     """Announce units that nothing needs, and delete units that were announced long enough ago.
 
@@ -173,10 +185,27 @@ def clean(
     the JSON document of the clean, or of its plan.
     """
     plan = runner.run(plan_clean, settings, plan_only)
+    if not plan_only:
+        runner.run(remove_leftovers, plan)
     if plan_only or plan.is_current:
         return _document(plan, "current" if plan.is_current else "planned", runner.times)
     execute = partial(_execute, plan)
     return start(execute) if start else execute(runner)
+
+
+def remove_leftovers(plan: CleanPlan, *, progress: Progress) -> None:
+    """Abort old uploads of killed runs, also if no unit is due.
+
+    Without a grace time, also remove temporary files from a directory, however young they are.
+    """
+    del progress
+    root = plan.settings.place.open()
+    uploads = UploadRecords(root, MIRROR.uploads)
+    uploads.abort_unrecorded()
+    if not is_running(root, plan.now_us):  # a run continues uploads, and writes temporary files
+        uploads.abort_recorded(plan.now_us)
+        if not plan.settings.policy.grace_us:
+            _remove_temporary(root)
 
 
 def _execute(plan: CleanPlan, runner: Runner) -> dict[str, Any]:
@@ -206,9 +235,6 @@ def clean_units(plan: CleanPlan, *, progress: Progress) -> tuple[Totals, dict[st
         unread = (copy.info for copy in copies if copy.may_go)
         while infos := list(islice(unread, AT_ONCE)):
             deleted += delete_objects(root, infos, place.cluster.copy_.concurrency, progress)
-    UploadRecords(root, MIRROR.uploads).abort_orphans()
-    if not policy.grace_us and not read_needed(root, plan.now_us).running:
-        _remove_temporary(root)
     progress.finish(STAGE)
     return deleted, _announced(plan, waiting)
 
@@ -238,7 +264,6 @@ def _sweep(
 
 
 def _remove_temporary(root: Store) -> None:
-    """Remove temporary files of killed runs from a directory, however young the files are."""
     if root.features.local_path:
         for folder, _, _ in os.walk(local_path(root, "work").parent):
             remove_abandoned(os.fsencode(folder), math.inf)
@@ -284,7 +309,6 @@ def _document(plan: CleanPlan, status: str, times: TimedProgress) -> dict[str, A
 
 
 def clean_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format a clean, or its plan, as lines for people."""
     kept, due, announced = document["kept"], document["due"], document["announced"]
     lines = [f"{document['dataset']} {document['status']}: {document['storage']}"]
     lines.append(f"  keep     {format_count(len(kept), 'version')}")

@@ -39,10 +39,9 @@ from larder.units import (
     suggest,
     table_lines,
 )
-from larder.versions.find import published
 from larder.versions.publish import read_version
 from larder.versions.runs import RunRecord, read_run
-from larder.versions.tags import TAG, read_tag, tag_names
+from larder.versions.tags import TAG, published, read_tag, tag_names
 
 _SHORT = 8
 
@@ -217,7 +216,6 @@ def list_datasets_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def list_versions_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document of `list_versions` for people."""
     count = format_count(len(document["versions"]), "version")
     rows = [row[:-1] for row in version_rows(document)] if document["versions"] else []
     return [f"{document['dataset']}: {count}", *map(printable, table_lines(rows))]

@@ -18,14 +18,13 @@ from larder.budgets import map_ahead
 from larder.errors import DamageError
 from larder.names import ID, SPLIT_REGEX
 from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import LAST, listed
+from larder.store.own_files import listed, listed_without
 from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.find import published_ids
 from larder.versions.leases import DAY_US, RUN, read_leases
 from larder.versions.publish import read_version
-from larder.versions.tags import read_tag, tag_names
+from larder.versions.tags import published_ids, read_tag, tag_names
 
 READERS = 16
 
@@ -138,19 +137,10 @@ def document_of(prefix: str) -> str:
 def take_holdings(root: Store, dataset: str, *, mirror: bool = False) -> Holdings:
     """List a dataset, its mirror only if asked; a listing that fails is an error, never partial."""
     holdings, is_larders = Holdings(), larders_files(dataset).fullmatch
-    for info in listed(root, "") if mirror else _listed(root):
+    infos = listed(root, "") if mirror else listed_without(root, "", layout.MIRROR_PREFIX)
+    for info in infos:
         holdings.add(info, is_larders(info.key) is not None)
     return holdings
-
-
-def _listed(root: Store) -> Iterator[ObjectInfo]:
-    for info in listed(root, ""):
-        if info.key.startswith(layout.MIRROR_PREFIX):
-            break
-        yield info
-    else:
-        return
-    yield from listed(root, "", start_after=f"{layout.MIRROR_PREFIX}{LAST}")
 
 
 Named = frozenset[tuple[str, str | None]]
@@ -217,6 +207,11 @@ def read_needed(root: Store, now_us: int, named: Mapping[str, Named] | None = No
             hint = "see larder verify; or change the tag, or drop the lease"
             raise DamageError("damage.manifest", message, where=root.url, hint=hint)
     return Needed(versions, frozenset(segments), running, named)
+
+
+def is_running(root: Store, now_us: int) -> bool:
+    """Return whether a run has a lease."""
+    return any(now_us < each.until_us and each.name.startswith(RUN) for each in read_leases(root))
 
 
 def _read_named(root: Store) -> dict[str, Named]:

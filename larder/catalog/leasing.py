@@ -10,7 +10,6 @@ from larder.errors import ConfigError, printable
 from larder.manifest.digest import sha256_hex
 from larder.units import format_time
 from larder.versions import layout
-from larder.versions.find import find_version
 from larder.versions.leases import (
     CONFIG_DAYS,
     MAX_DAYS,
@@ -20,6 +19,7 @@ from larder.versions.leases import (
     drop_lease,
     read_leases,
 )
+from larder.versions.tags import find_version
 
 
 def lease(
@@ -34,14 +34,9 @@ def lease(
     Refused: ``version.missing``, ``version.ambiguous``; ``version.cleaned``: the version is being
     deleted.
     """
-    message = ""
-    if (version is None) != (holder is None):
-        message = "a lease is of a version, and for somebody"
-    elif drop and version is not None:
-        message = "a lease is added or dropped, not both"
-    elif not 1 <= days <= MAX_DAYS:
-        message = f"--days is from 1 to {MAX_DAYS:,}"
-    if message:
+    adds = version is not None and holder is not None
+    if (not adds and (version or holder)) or (adds and drop) or not 1 <= days <= MAX_DAYS:
+        message = f"a lease has a version, a holder and 1 to {MAX_DAYS:,} days, or is dropped"
         hint = "larder lease DATASET VERSION --for WHO [--days N], or DATASET --drop NAME"
         raise ConfigError("config.invalid_flag", message, hint=hint)
     root = place.open()
@@ -66,7 +61,6 @@ def _fields(each: NamedLease) -> dict[str, Any]:
 
 
 def lease_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document for people."""
     leases = document["leases"]
     if not leases:
         return [f"{document['storage']} has no leases"]

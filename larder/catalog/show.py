@@ -24,11 +24,10 @@ from larder.units import (
 )
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.find import published_version
 from larder.versions.leases import read_leases
 from larder.versions.publish import existing_segment
 from larder.versions.runs import read_runs
-from larder.versions.tags import read_tag, tag_names
+from larder.versions.tags import published_version, read_tag, tag_names
 
 _RUNS = 10
 
@@ -94,7 +93,6 @@ def _files(version: VersionDocument) -> dict[str, Totals]:
 
 
 def show_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document for people."""
     classes, segments = document["classes"], document["segments"]
     short = short_ids(each["segment"] for each in segments)
     rows = {

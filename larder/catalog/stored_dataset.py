@@ -27,7 +27,6 @@ class StoredDataset:
     cluster: Cluster
 
     def open(self) -> Store:
-        """Open the dataset's root."""
         return dataset_root(self.dataset, self.cluster)
 
 

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, field, replace
 from itertools import islice
 
 from larder.catalog.due import InUse
@@ -42,6 +42,7 @@ def delete_objects(
     return Totals(len(infos), sum(info.size_bytes for info in infos))
 
 
+@dataclass
 class Sweep:
     """The deletion of a tombstone's units by this clean, until another clean takes it over.
 
@@ -50,25 +51,18 @@ class Sweep:
     them since.
     """
 
-    def __init__(
-        self,
-        root: Store,
-        dataset: str,
-        tombstone: NamedTombstone,
-        reasons: Mapping[str, str],
-        young: frozenset[str],
-        threads: int,
-        progress: Progress,
-    ) -> None:
-        self.done = Totals()
-        self._root = root
-        self._reasons = reasons
-        self._young = young
-        self._tombstone = tombstone
+    _root: Store
+    dataset: InitVar[str]
+    _tombstone: NamedTombstone
+    _reasons: Mapping[str, str]
+    _young: frozenset[str]
+    _threads: int
+    _progress: Progress
+    done: Totals = field(default_factory=Totals)
+
+    def __post_init__(self, dataset: str) -> None:
         self._is_larders = larders_files(dataset).fullmatch
-        self._threads = threads
-        self._progress = progress
-        self._data = seal(replace(tombstone.tombstone, cleaner=secrets.token_hex(8)))
+        self._data = seal(replace(self._tombstone.tombstone, cleaner=secrets.token_hex(8)))
 
     def begin(self, conditions: Conditions) -> None:
         """Write into the tombstone that this clean deletes.

@@ -9,16 +9,23 @@ from typing import Any
 
 from larder.catalog.stored_dataset import StoredDataset
 from larder.errors import ConfigError, printable
-from larder.jobs.step_runner import Execute, Runner, Start
+from larder.jobs.step_runner import Runner, Start
 from larder.names import FILE, ID
 from larder.store import object_url
 from larder.store.base import Store
 from larder.units import suggest
-from larder.versions.find import published_version
 from larder.versions.leases import claim_version, claimed
 from larder.versions.publish import probe_conditions
 from larder.versions.runs import RunRecord, read_runs, write_run
-from larder.versions.tags import TAG, Tag, delete_tag, move_tag, read_tag, tag_names
+from larder.versions.tags import (
+    TAG,
+    Tag,
+    delete_tag,
+    move_tag,
+    published_version,
+    read_tag,
+    tag_names,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +47,6 @@ class TagSettings:
         """Refuse contradictions, and names that no tag may have."""
         if self.delete and (self.version is not None or self.pin is not None):
             raise _refused("a tag is deleted or moved, not both", "leave out what is not meant")
-        if self.history and (self.delete, self.version, self.pin) != (False, None, None):
-            raise _refused("the history is of a tag as it is", "ask for it in a second command")
         if self.delete and self.name == TAG:
             raise _refused(f"{TAG} is not deleted, as every run moves it", "move it instead")
         if not FILE.allows(self.name) or ID.allows(self.name):
@@ -68,8 +73,7 @@ def tag(settings: TagSettings, runner: Runner, *, start: Start | None = None) ->
             _record(settings, document, runner)
         return document
 
-    chosen: Execute = execute
-    return start(chosen) if start else chosen(runner)
+    return start(execute) if start else execute(runner)
 
 
 def _record(settings: TagSettings, document: Mapping[str, Any], runner: Runner) -> None:
@@ -91,11 +95,7 @@ def _tag(settings: TagSettings) -> dict[str, Any]:
     document: dict[str, Any] = {"dataset": settings.place.dataset, "storage": root.url}
     before = read_tag(root, name)
     if settings.delete:
-        return document | {
-            "status": "deleted",
-            "tag": name,
-            "moved_from": delete_tag(root, name),
-        }
+        return document | {"status": "deleted", "tag": name, "moved_from": delete_tag(root, name)}
     moved = False
     if settings.version is not None:
         moved = _move(root, settings, before)
@@ -149,7 +149,6 @@ def _move(root: Store, settings: TagSettings, before: Tag | None) -> bool:
 
 
 def tag_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document for people."""
     name, before = document["tag"], document["moved_from"]
     if document["status"] == "deleted":
         return [f"{name} deleted; it named {before}"]

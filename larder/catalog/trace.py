@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -26,19 +26,10 @@ from larder.store.base import Store
 from larder.units import format_bytes, format_time, row_lines
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
-from larder.versions.find import published_version
 from larder.versions.index import SegmentIndex
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import existing_segment, read_version
-
-
-class _Located(NamedTuple):
-    """Place of a sample; ``packed`` is its row of `_rows_in`."""
-
-    packed: Mapping[str, Any]
-    segment: SegmentDocument
-    shard: str
-    sample: IndexedSample
+from larder.versions.tags import published_version
 
 
 def trace(place: StoredDataset, name: str, key: str, to: str | None = None) -> dict[str, Any]:
@@ -48,13 +39,16 @@ def trace(place: StoredDataset, name: str, key: str, to: str | None = None) -> d
     """
     root = check_dataset(place)
     version = published_version(root, place.dataset, name)
-    located = _located(root, version, key)
-    if located is None:
+    packed = next(_packed(root, version, partial(_rows_in, root, key)), None)
+    if packed is None:
         message, hint = f"there is no sample {key!r}", "give its key, which has no extension"
         where = object_url(root.url, layout.version_prefix(version.id))
         raise ConfigError("version.sample", message, where=where, hint=hint)
-    since, published_us = _since(root, version, located.packed)
-    packed, _, shard, sample = located
+    since, published_us = _since(root, version, packed)
+    segment = existing_segment(root, packed["segment"])
+    index = SegmentIndex(root, segment.file("rows"), Path(), segment.samples)
+    (sample,) = index.samples(np.array([packed["row"]]))
+    shard = layout.shard_key(segment.id, packed["split"], sample.shard)
     sources = {part["ext"]: part for part in packed["parts"]}
     return {
         "dataset": version.dataset,
@@ -78,19 +72,8 @@ def trace(place: StoredDataset, name: str, key: str, to: str | None = None) -> d
             for part in sample.parts
         ],
         "since": {"version": since, "published": format_time(published_us)},
-        "written": _write(root, located, Path(to)) if to else [],
+        "written": _write(root, segment, shard, sample, Path(to)) if to else [],
     }
-
-
-def _located(root: Store, version: VersionDocument, key: str) -> _Located | None:
-    """Find a sample by its key."""
-    row = next(_packed(root, version, partial(_rows_in, root, key)), None)
-    if row is None:
-        return None
-    segment = existing_segment(root, row["segment"])
-    index = SegmentIndex(root, segment.file("rows"), Path(), segment.samples)
-    (sample,) = index.samples(np.array([row["row"]]))
-    return _Located(row, segment, layout.shard_key(segment.id, row["split"], sample.shard), sample)
 
 
 def _packed(
@@ -155,9 +138,10 @@ def _since(root: Store, version: VersionDocument, packed: Mapping[str, Any]) -> 
     return since, dates[since]
 
 
-def _write(root: Store, located: _Located, folder: Path) -> list[str]:
+def _write(
+    root: Store, segment: SegmentDocument, shard: str, sample: IndexedSample, folder: Path
+) -> list[str]:
     """Write the parts of a sample, compared with their checksums; return their paths."""
-    _, segment, shard, sample = located
     with shard_format(*segment.shape.use).open(root, shard) as reader:
         parts = reader.read(sample)
     stem, paths = sample.key.rpartition("/")[2], []
@@ -170,7 +154,6 @@ def _write(root: Store, located: _Located, folder: Path) -> list[str]:
 
 
 def trace_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document for people."""
     label = f"{document['class']} ({document['label']})" if document["class"] else None
     rows = {
         "split": [document["split"]],

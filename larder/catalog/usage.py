@@ -115,7 +115,6 @@ def _drafts_bytes(folder: Path) -> int:
 
 
 def usage_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document of `usage` for people."""
     places, versions, segments = (document[name] for name in ("bytes", "versions", "segments"))
     version_ids = short_ids(each["version"] for each in versions)
     segment_ids = short_ids(each["segment"] for each in segments)
@@ -142,7 +141,6 @@ def usage_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def usage_of_all_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the document of `usage_of_all` for people."""
     rows = [["dataset", "size", *PLACES]]
     for each in document["datasets"]:
         sizes = [sum(each["bytes"].values()), *(each["bytes"][place] for place in PLACES)]

@@ -25,8 +25,8 @@ from larder.manifest.schemas import table
 from larder.manifest.sort import sorted_query
 from larder.manifest.spool import Spool
 from larder.units import format_changes, table_lines
-from larder.versions.find import published_version
 from larder.versions.omitted import Omitted
+from larder.versions.tags import published_version
 
 DIFFERENT = table(
     kind="string",
@@ -167,7 +167,6 @@ def _samples(version: Previous) -> Stream:
 
 
 def diff_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the numbers of differing samples for people."""
     name = f"{document['dataset']} from {document['before'][:8]} to {document['after'][:8]}"
     lines = [f"{name}: {format_changes(document['samples']) or 'no samples'}"]
     rows = [["kind", "split", "class", "samples"]]

@@ -64,8 +64,6 @@ class Parser(argparse.ArgumentParser):
                 names = (each.removeprefix("--") for each in self._option_string_actions)
                 near = nearest(flag.removeprefix("--"), names)
                 hint = f"did you mean --{near}?" if near else f"see {self.prog} --help"
-                if flag == "--version":
-                    hint = "larder --version shows the version of Larder"
                 raise ConfigError("config.invalid_flag", f"there is no flag {flag}", hint=hint)
         match = _VALUE.search(message)
         if match and not shown(match[2]):

@@ -1,7 +1,8 @@
 """Commands that run no batches: ``larder ls``, ``show``, ``diff``, ``du``, ``trace``, ``lease``,
-``advise``, ``card`` and ``emit``.
+``tag``, ``clean``, ``advise``, ``card`` and ``emit``.
 
-The first six need a storage and no dataset file, and write nothing there except leases.
+The first six need a storage and no dataset file, and write nothing there except leases. ``tag`` and
+``clean`` may be flow runs.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from larder.cli.arguments import (
     add_dataset,
     add_name,
     add_output,
+    add_plan,
     add_storage,
     add_version,
     parser,
 )
+from larder.cli.command import Command, Operation
 from larder.cli.output import DONE, print_json, print_text
 from larder.cli.signals import loading
 from larder.errors import printable
@@ -32,6 +35,19 @@ if TYPE_CHECKING:
 
 Answer = tuple[Callable[[], dict[str, Any]], Callable[[Mapping[str, Any]], Iterable[str]]]
 """A function that makes a JSON document, and a function that formats it for people."""
+
+_CLEAN = """\
+Delete versions that are neither among the newest --keep nor named by a tag or a lease, and with
+them what no other version needs. It takes two runs: the first announces what may go, the second,
+after the grace time, deletes of it what nothing needs by then. With --plan, show what would be
+done.\
+"""
+
+_TAG = """\
+Make the tag NAME name a version, such as one before the current one. Runs publish versions, and
+leave a pinned tag where it is. Without VERSION, show which version it names, and with --history
+when it was moved, from where, and by which run.\
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +65,6 @@ class Question:
     load: Callable[..., Answer]
 
     def main(self, arguments: Sequence[str] | None = None, prog: str = "") -> int:
-        """Run the command; returns the exit status."""
         flags = parser(prog or f"larder {self.name}", self.description, *self.adds)
         parameters = vars(flags.parse_args(arguments))
         as_json, quiet = parameters.pop("json"), parameters.pop("quiet")
@@ -127,8 +142,32 @@ def _add_force(flags: Parser) -> None:
     flags.add_argument("--force", action="store_true", help=instead)
 
 
+def _add_policy(parser: Parser) -> None:
+    add = parser.add_argument
+    keep = "number of the newest versions to keep, 1 or more"
+    add("--keep", metavar="N", type=int, required=True, help=keep)
+    older = "delete only versions older than this, such as 30d (default: 0h)"
+    add("--older-than", metavar="TIME", default="0h", help=older)
+    grace = "time between announcing and deleting (default: 24h)"
+    add("--grace", metavar="TIME", default="24h", help=grace)
+    mirror = "also delete mirrored objects that no remaining version was made from, if they are in"
+    unless = " the source, too, or the dataset file excludes them"
+    add("--mirror", action="store_true", help=mirror + unless)
+
+
+def _add_tag(parser: Parser) -> None:
+    add = parser.add_argument
+    add("name", metavar="NAME", help="the tag, such as latest")
+    add("version", metavar="VERSION", nargs="?", help="an ID, its first digits, or a tag")
+    add("--delete", action="store_true", help="delete the tag; its version stays")
+    add("--history", action="store_true", help="list how the tag was moved, the newest first")
+    pins = parser.add_mutually_exclusive_group()
+    pin, unpin = "from now on runs leave the tag where it is", "from now on runs move it again"
+    pins.add_argument("--pin", action="store_true", default=None, help=pin)
+    pins.add_argument("--unpin", action="store_false", dest="pin", help=unpin)
+
+
 def _split(address: str) -> tuple[str, str]:
-    """Split DATASET@VERSION."""
     dataset, _, version = address.partition("@")
     return dataset, version or "latest"
 
@@ -216,6 +255,42 @@ def _emit(version: str, *, force: bool, **flags: Any) -> Answer:
     return partial(emit, settings, version), emit_lines
 
 
+def _clean(
+    dataset: str, keep: int, older_than: str, grace: str, *, mirror: bool, **where: Any
+) -> Operation:
+    from larder.catalog.cleaning import CleanSettings, clean, clean_lines
+    from larder.catalog.due import read_policy
+    from larder.catalog.stored_dataset import load_described, load_place
+    from larder.config.models.copy_config import RunnerConfig
+
+    policy = read_policy(keep, older_than, grace)
+    place = load_place(dataset, **where)
+    described = load_described(dataset, **where) if mirror else None
+    compose = partial(clean, CleanSettings(place, policy, mirror, described))
+    batches = RunnerConfig(), place.cluster.storage, place.cluster.copy_.memory
+    return Operation(1, compose, clean_lines, clean_lines, *batches)
+
+
+def _tag(
+    dataset: str,
+    name: str,
+    version: str | None,
+    *,
+    delete: bool,
+    history: bool,
+    pin: bool | None,
+    **where: Any,
+) -> Operation:
+    from larder.catalog.stored_dataset import load_place
+    from larder.catalog.tagging import TagSettings, tag, tag_lines
+    from larder.config.models.copy_config import RunnerConfig
+
+    place = load_place(dataset, **where)
+    compose = partial(tag, TagSettings(place, name, version, delete, pin, history))
+    batches = RunnerConfig(), place.cluster.storage, place.cluster.copy_.memory
+    return Operation(1, compose, tag_lines, tag_lines, *batches)
+
+
 LS = Question(
     "ls",
     "List the datasets of a storage, or the versions of one: since when there are, how large they\n"
@@ -283,3 +358,5 @@ EMIT = Question(
     (add_version, add_output, _add_force),
     _emit,
 )
+CLEAN = Command("clean", _CLEAN, (add_name, _add_policy, add_storage, add_plan), _clean)
+TAG = Command("tag", _TAG, (add_name, _add_tag, add_storage), _tag)

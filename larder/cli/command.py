@@ -56,7 +56,6 @@ class Operation(NamedTuple):
     source: Location | None = None
 
     def planning(self) -> Operation:
-        """Return the operation that only plans."""
         compose = partial(self.compose, plan_only=True)
         return self._replace(compose=compose, lines=self.plan_lines)
 
@@ -101,7 +100,6 @@ class Command(NamedTuple):
     operation: Callable[..., Operation]
 
     def parser(self, prog: str = "") -> Parser:
-        """Make its parser, for a program's name."""
         return parser(prog or f"larder {self.name}", self.description, *self.adds)
 
     def main(
@@ -146,7 +144,6 @@ class Command(NamedTuple):
 def _show(
     document: dict[str, Any], lines: Lines, namespace: argparse.Namespace, error: DamageError | None
 ) -> None:
-    """Print a document as JSON or as lines for people."""
     plan = getattr(namespace, "plan", False)
     hint = "make room, or redirect the output" if plan else DONE
     if namespace.json:

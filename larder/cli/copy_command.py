@@ -33,9 +33,8 @@ def _add_max_delete(parser: Parser) -> None:
 
 
 def _copy(**flags: Any) -> Operation:
-    from larder.copy.copy_report import copy_lines
     from larder.copy.copy_settings import load_copy_settings
-    from larder.copy.copying import copy
+    from larder.copy.copying import copy, copy_lines
 
     settings = load_copy_settings(**flags)
     batches = settings.runner, settings.storage, settings.limits.memory, settings.source

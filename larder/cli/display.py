@@ -7,14 +7,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING, NamedTuple, Self, TextIO
 
 from larder.cli.signals import restoring
 from larder.progress import Progress, Stage, StageTimes
 from larder.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
-    from rich.console import Console, JustifyMethod
+    from rich.console import Console
     from rich.progress import TaskID
 
 STAGES: dict[str, str] = {
@@ -44,7 +44,7 @@ LINE_INTERVAL_SECONDS = 5.0
 _REFRESHES_PER_SECOND = 4
 _CURSOR = b"\r\n\x1b[?25h"
 _WIDE = 110
-"""Columns that rows with bars need for a dataset such as ImageNet."""
+"""Width of a terminal that has room for bars."""
 
 _SETTLED_SECONDS = 1.0
 _MEASURABLE_SECONDS = 0.1
@@ -169,18 +169,13 @@ class LiveView:
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
 
-        def cell(name: str, justify: JustifyMethod = "right") -> TextColumn:
-            return TextColumn(f"{{task.fields[row].{name}}}", justify=justify, markup=False)
-
-        wide = console.width >= _WIDE
-        bars = [BarColumn(bar_width=16)] if wide else []
+        bars = [BarColumn(bar_width=16)] if console.width >= _WIDE else []
         self._rows: dict[str, TaskID] = {}
-        self._clock, self._console, self._wide = clock, console, wide
+        self._clock, self._console = clock, console
         self._progress = Progress(
-            cell("name", "left"),
+            TextColumn("{task.description}", markup=False),
             *bars,
-            *map(cell, ("counts", "size", "rate")),
-            cell("rest", "left"),
+            TextColumn("{task.fields[row]}", markup=False),
             console=console,
             refresh_per_second=_REFRESHES_PER_SECOND,
             redirect_stdout=False,  # stdout is for the result
@@ -192,10 +187,9 @@ class LiveView:
             self._progress.start()
 
     def started(self, stage: Stage) -> None:
-        """Add a row."""
-        row = _Row(stage, self._clock, self._wide)
+        row = _Row(stage, self._clock)
         with suppress(OSError):
-            self._progress.add_task("", total=None, row=row)
+            self._progress.add_task(stage.name, total=None, row=row)
         self._rows[stage.name] = self._progress.task_ids[-1]
 
     def advanced(self, stage: Stage, _now: float) -> None:
@@ -209,13 +203,11 @@ class LiveView:
     noted = finished = advanced
 
     def clear(self) -> None:
-        """Begin again, without rows."""
         for row in self._rows.values():
             self._progress.remove_task(row)
         self._rows.clear()
 
     def say(self, line: str) -> None:
-        """Print a line above the rows."""
         with suppress(OSError):
             self._console.out(line, highlight=False)
 
@@ -230,49 +222,18 @@ class LiveView:
             os.write(self._console.file.fileno(), _CURSOR)
 
 
-class _Row:
-    """The current cells of a stage: count or activity, bytes, rate, time left or taken.
+class _Row(NamedTuple):
+    """The current state of a stage, as text that is made anew at each redraw."""
 
-    A narrow terminal has ``1,040 of 3,000`` without ``samples``.
-    """
+    stage: Stage
+    clock: Callable[[], float]
 
-    def __init__(self, stage: Stage, clock: Callable[[], float], wide: bool) -> None:
-        self._stage, self._clock, self._wide = stage, clock, wide
-
-    @property
-    def name(self) -> str:
-        return self._stage.name
-
-    @property
-    def counts(self) -> str:
-        stage = self._stage
-        if _waits(stage):
-            return stage.note
-        counts = stage.objects or (stage.total_objects and stage.ended is None)
-        text = _objects(stage) if counts else ""
-        return text if self._wide else text.rpartition(" ")[0]
-
-    @property
-    def size(self) -> str:
-        return _bytes(self._stage)
-
-    @property
-    def rate(self) -> str:
-        return _rate(self._stage, self._clock())
-
-    @property
-    def rest(self) -> str:
-        stage, now = self._stage, self._clock()
-        seconds = format_seconds(stage.seconds(now))
-        if stage.ended is not None:
-            return f"done in {seconds}"
-        return seconds if _waits(stage) else left(stage, now)
-
-
-def _waits(stage: Stage) -> bool:
-    """Whether it is running and has nothing to count, only a note and a duration."""
-    counts = stage.objects or stage.bytes or stage.total_objects or stage.total_bytes
-    return stage.ended is None and not counts
+    def __format__(self, _: str) -> str:
+        stage, now = self.stage, self.clock()
+        counts = stage.objects or stage.bytes or stage.total_objects or stage.total_bytes
+        if stage.ended is None and not counts:
+            return _joined(stage.note, format_seconds(stage.seconds(now)))
+        return amounts(stage, now)
 
 
 def _noun(stage: Stage) -> str:
@@ -343,5 +304,4 @@ def _totals(stage: Stage) -> tuple[str, str]:
 
 
 def _joined(*texts: str) -> str:
-    """Join the non-empty strings with commas."""
     return ", ".join(filter(None, texts))

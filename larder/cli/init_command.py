@@ -90,7 +90,9 @@ def write_examples(folder: Path, *, force: bool = False) -> tuple[list[str], lis
     current = {name: _read(folder / name) for name in shipped}
     differing = [name for name in shipped if current[name] not in (None, shipped[name])]
     if differing and not force:
-        raise _in_the_way(folder, differing)
+        message = f"{format_names(differing, _NAMED)}: not as in the examples; nothing was written"
+        hint = "move that away, or replace it with --force"
+        raise ConfigError("config.path", message, where=str(folder), hint=hint)
     wanted = {name: data for name, data in shipped.items() if current[name] != data}
     for name, data in wanted.items():
         write_file(folder / name, data)
@@ -103,17 +105,6 @@ def _read(path: Path) -> bytes | None:
             return read_file(path)
         except FileNotFoundError:
             return None
-
-
-def _in_the_way(folder: Path, names: Sequence[str]) -> ConfigError:
-    differ = "differs from its example" if len(names) == 1 else "differ from their examples"
-    them = "it" if len(names) == 1 else "them"
-    return ConfigError(
-        "config.path",
-        f"{format_names(names, _NAMED)} {differ}; nothing was written",
-        where=str(folder),
-        hint=f"move {them} away, or replace {them} with --force",
-    )
 
 
 def _lines(base: Path, folder: Path, written: Sequence[str], kept: Sequence[str]) -> list[str]:

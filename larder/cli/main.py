@@ -7,69 +7,48 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pkgutil import resolve_name
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from larder.cli.signals import arm
 
 
 class Entry(NamedTuple):
-    """``command`` names an object with ``main(arguments, prog)``, which returns the exit status."""
+    """A command: the module in `larder.cli` that has it, and its line in the help."""
 
-    command: str
+    module: str
     summary: str
 
 
 COMMANDS = {
-    "advise": Entry(
-        "larder.cli.catalog_command:ADVISE", "show how training could reach a dataset, and why"
-    ),
-    "cache": Entry("larder.cli.cache_command", "list and remove the caches of decorated functions"),
-    "card": Entry("larder.cli.catalog_command:CARD", "draw the data card of a published version"),
-    "clean": Entry("larder.cli.clean_command:CLEAN", "delete versions, and what only they need"),
-    "compact": Entry(
-        "larder.cli.prepare_command:COMPACT", "put all samples of a dataset into one segment"
-    ),
-    "copy": Entry(
-        "larder.cli.copy_command:COPY", "copy what is missing from a source to a storage"
-    ),
-    "diff": Entry("larder.cli.catalog_command:DIFF", "compare two versions of a dataset"),
-    "du": Entry(
-        "larder.cli.catalog_command:DU", "count the bytes of datasets, versions and segments"
-    ),
-    "emit": Entry(
-        "larder.cli.catalog_command:EMIT", "write the experiment config of a published version"
-    ),
-    "init": Entry("larder.cli.init_command", "write a configs folder with examples"),
-    "lease": Entry(
-        "larder.cli.catalog_command:LEASE", "keep a version from being cleaned for some days"
-    ),
-    "ls": Entry(
-        "larder.cli.catalog_command:LS", "list the datasets of a storage, or versions of one"
-    ),
-    "prepare": Entry(
-        "larder.cli.prepare_command:PREPARE", "prepare a dataset: from a source to a config"
-    ),
-    "prune": Entry(
-        "larder.cli.copy_command:PRUNE", "delete copies of what is no longer in the source"
-    ),
-    "refresh": Entry(
-        "larder.cli.refresh_command:REFRESH", "prepare the datasets whose sources changed"
-    ),
-    "show": Entry("larder.cli.catalog_command:SHOW", "show what is in a version, and its lineage"),
-    "tag": Entry(
-        "larder.cli.tag_command:TAG", "make a tag name a version: also one before, to go back"
-    ),
-    "trace": Entry(
-        "larder.cli.catalog_command:TRACE", "find a sample, and what it was packed from"
-    ),
-    "verify": Entry(
-        "larder.cli.verify_command:VERIFY", "read a version again, and repair what is damaged"
-    ),
-    "warm": Entry(
-        "larder.cli.warm_command", "download a version to a directory before training starts"
-    ),
+    "advise": Entry("catalog_command", "show how training could reach a dataset, and why"),
+    "cache": Entry("cache_command", "list and remove the caches of decorated functions"),
+    "card": Entry("catalog_command", "draw the data card of a published version"),
+    "clean": Entry("catalog_command", "delete versions, and what only they need"),
+    "compact": Entry("prepare_command", "put all samples of a dataset into one segment"),
+    "copy": Entry("copy_command", "copy what is missing from a source to a storage"),
+    "diff": Entry("catalog_command", "compare two versions of a dataset"),
+    "du": Entry("catalog_command", "count the bytes of datasets, versions and segments"),
+    "emit": Entry("catalog_command", "write the experiment config of a published version"),
+    "init": Entry("init_command", "write a configs folder with examples"),
+    "lease": Entry("catalog_command", "keep a version from being cleaned for some days"),
+    "ls": Entry("catalog_command", "list the datasets of a storage, or versions of one"),
+    "prepare": Entry("prepare_command", "prepare a dataset: from a source to a config"),
+    "prune": Entry("copy_command", "delete copies of what is no longer in the source"),
+    "refresh": Entry("prepare_command", "prepare the datasets whose sources changed"),
+    "show": Entry("catalog_command", "show what is in a version, and its lineage"),
+    "tag": Entry("catalog_command", "make a tag name a version: also one before, to go back"),
+    "trace": Entry("catalog_command", "find a sample, and what it was packed from"),
+    "verify": Entry("verify_command", "read a version again, and repair what is damaged"),
+    "warm": Entry("warm_command", "download a version to a directory before training starts"),
 }
+
+
+def command_of(name: str) -> Any:
+    """Import a command: the object in its module with its name, or else the module itself."""
+    module = import_module(f"larder.cli.{COMMANDS[name].module}")
+    return getattr(module, name.upper(), module)
+
 
 _DESCRIPTION = """\
 Takes a training dataset from where it lives to where training runs, in the form that training reads
@@ -93,8 +72,7 @@ def dispatch(arguments: Sequence[str]) -> int:
     """Call the subcommand that the first argument names, with the remaining arguments."""
     name = arguments[0] if arguments else ""
     if name in COMMANDS:
-        command = resolve_name(COMMANDS[name].command)
-        status: int = command.main(arguments[1:], f"larder {name}")
+        status: int = command_of(name).main(arguments[1:], f"larder {name}")
         return status
     if name.startswith("-"):
         _answer(arguments)

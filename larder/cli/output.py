@@ -17,10 +17,7 @@ DONE = "the work is done; run the same command again to see the result"
 
 def print_json(document: Mapping[str, Any], *, hint: str = DONE) -> None:
     """Print the single JSON document of a command on stdout; ``hint`` is for when that fails."""
-    text = json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False)
-    if not _encodable(text) or _printable(text) != text:
-        text = json.dumps(document, indent=2, allow_nan=False)
-    print_text(text, hint=hint)
+    print_text(json.dumps(document, indent=2, allow_nan=False), hint=hint)
 
 
 def print_text(text: str, *, hint: str = "") -> None:
@@ -67,14 +64,6 @@ def discard(stream: TextIO) -> None:
 
 def _printable(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode(_encoding())
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _encoding() -> str:

@@ -1,12 +1,13 @@
-"""``larder prepare`` and ``larder compact``: from a source to an experiment config."""
+"""``larder prepare``, ``compact`` and ``refresh``: from a source to an experiment config."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from larder.cli.arguments import add_dataset, add_output, add_plan
+from larder.cli.arguments import Parser, add_cluster, add_dataset, add_output, add_plan
 from larder.cli.command import Command, Operation
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ _COMPACT = """\
 Prepare a dataset as a version of one segment, without omitted rows. What has not changed is read
 from the shards of the current version, not from the source. Classes keep their numbers. The current
 version remains as it is; training that uses it is not disturbed.\
+"""
+_REFRESH = """\
+List the sources of datasets, and prepare those that have changed, one after the other. A dataset
+that fails stops no other; the exit status says that one did.\
 """
 _ARGUMENTS = (add_dataset, add_plan, add_output)
 
@@ -73,5 +78,30 @@ def _with_card(settings: Settings, document: dict[str, Any], runner: Runner) -> 
     return {**document, "card": drawn.url}
 
 
+def _add_datasets(parser: Parser) -> None:
+    described = "names of files in configs/datasets (default: all)"
+    parser.add_argument("datasets", metavar="DATASET", nargs="*", default=[], help=described)
+
+
+def _refresh(datasets: Sequence[str], **flags: Any) -> Operation:
+    from larder.config.load import load_cluster, names
+    from larder.config.models.locations import located
+    from larder.config.urls import directory
+    from larder.jobs.step_runner import runner_batches
+    from larder.pipeline.preparing import refresh, refresh_lines
+    from larder.pipeline.settings import load_settings
+
+    folder = directory(flags["config_dir"], "--config-dir")
+    described = load_cluster(folder, flags["cluster"], flags["settings"], os.environ)
+    chosen = datasets or names(folder, "datasets")
+    loaders = {name: partial(load_settings, name, **flags) for name in chosen}
+    count = runner_batches(described.runner, described.copy_)
+    compose = partial(refresh, loaders, run=prepare_with_card)
+    storage = located(described.storage, os.environ, "cluster.storage.url")
+    batches = described.runner, storage, described.copy_.memory
+    return Operation(count, compose, refresh_lines, refresh_lines, *batches)
+
+
 PREPARE = Command("prepare", _PREPARE, _ARGUMENTS, _operation)
 COMPACT = Command("compact", _COMPACT, _ARGUMENTS, partial(_operation, compact=True))
+REFRESH = Command("refresh", _REFRESH, (_add_datasets, add_cluster), _refresh)

@@ -206,7 +206,8 @@ def _awaiting(saying: list[threading.Thread]) -> Iterator[None]:
 def hear_signals() -> None:
     """Restore the handlers that `interruptible` set, if this runs within it.
 
-    An orchestrator may set its own when it starts to run something.
+    Prefect sets its own handler at the start of a flow run. In a run of a worker, this handler
+    stays, and raises ``TerminationSignal``.
     """
     for number, handler in (_handlers.get() or {}).items():
         signal.signal(number, handler)

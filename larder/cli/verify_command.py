@@ -42,8 +42,7 @@ def _operation(
     from larder.pipeline.settings import load_settings
 
     loaded = load_settings(**flags, reads_source=repair)
-    from larder.verify.verify_report import verify_lines
-    from larder.verify.verifying import VerifySettings, verify
+    from larder.verify.verifying import VerifySettings, verify, verify_lines
 
     options = VerifySettings(loaded, version, sample, seed, repair)
     compose = partial(_compose, partial(verify, options))

@@ -7,10 +7,8 @@ is not free text may be a string with a ``${VARIABLE}``.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +58,7 @@ def _typed(node: dict[str, Any]) -> bool:
     return node.get("type") in ("integer", "number", "boolean") or bool(_CHECKED & node.keys())
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m larder.config.json_schema", description=__doc__
-    )
-    parser.add_argument("directory", nargs="?", type=Path, default=Path("configs/schema"))
-    directory = parser.parse_args(arguments).directory
-    directory.mkdir(parents=True, exist_ok=True)
+def main(directory: Path = Path("configs/schema")) -> int:
     for name, model in SCHEMAS.items():
         path = directory / name
         if not path.exists() or path.read_text(encoding="utf-8") != text(model):

@@ -22,9 +22,8 @@ from larder.config.models.dataset import Dataset
 from larder.config.models.field_types import with_fields
 from larder.config.patterns import glob_regex, with_sample_key
 from larder.config.set_arguments import CLUSTER, Setting, apply, parse_settings
-from larder.config.template_text import read_template
-from larder.config.text import file_text, read
-from larder.config.urls import shown
+from larder.config.text import file_text, read, read_template
+from larder.config.urls import holds_secret, shown
 from larder.errors import ConfigError, ProblemsError
 from larder.units import suggest
 
@@ -108,7 +107,7 @@ def load_template(config_dir: Path, name: str) -> dict[str, Any]:
     """Load ``config_dir/experiments/NAME``: a mapping with its comments, variables not replaced.
 
     The name is a file name, or a path below ``experiments`` with ``/``. For a script, the mapping
-    has its text as ``script``.
+    has its text as ``script``. ``config.secret``: a config made from it would contain a secret.
     """
     folder = config_dir / "experiments"
     templates = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.*")}
@@ -120,8 +119,14 @@ def load_template(config_dir: Path, name: str) -> dict[str, Any]:
             where=str(folder),
             hint=suggest(name, sorted(templates), "templates"),
         )
+    text = file_text(templates[name])
+    for number, line in enumerate(text.splitlines(), 1):
+        if holds_secret(line):
+            message, where = "the template must not contain a secret", f"{templates[name]}:{number}"
+            hint = "name a role, a file or a Secret of the cluster that training reads it from"
+            raise ConfigError("config.secret", message, where=where, hint=hint)
     if name.endswith(".sh"):
-        return {"script": file_text(templates[name])}
+        return {"script": text}
     value = read_template(templates[name])
     if not isinstance(value, dict):
         raise ConfigError("config.template", "expected a mapping", where=str(templates[name]))
@@ -160,7 +165,6 @@ def _path(schema: FileModel, config_dir: Path, name: str) -> Path:
             where=str(folder),
             hint="run the command where configs/ is, or pass --config-dir",
         )
-    name = str(name)  # a program may pass None
     raise ConfigError(
         f"config.unknown_{schema.noun}",
         f"there is no {schema.noun} {shown(name) or 'of that name'}",

@@ -64,9 +64,6 @@ class FormatOptions:
     layout: Layout | None = None
 
 
-NUMBERED = frozenset({"recordio"})
-"""The formats whose records have numbers."""
-
 DEFAULTS = FormatOptions()
 """Options of a format if nothing is configured."""
 

@@ -49,11 +49,26 @@ _CREDENTIALS = re.compile(
 
 
 _KEY = re.compile(
-    r"(?<![A-Za-z0-9+/=])(?=[^\s]*[a-z])(?=[^\s]*[A-Z])(?=[^\s]*[0-9])"
-    r"[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/])"
-    r"|\b(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|eyJ[A-Za-z0-9_-]{6})"
-    r"|-----BEGIN|\"private_key"
+    r"(?:(?<=//)|(?<![A-Za-z0-9+/]))(?=[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/]))"
+    r"(?=[a-z0-9+/]*[A-Z])(?=[A-Za-z+/]*[0-9])"
+    r"(?:[A-Za-z0-9+/]*?(?<![a-z])[a-z](?![a-z])){2}"  # in words, letters stand together
+    r"|\b(?:(?:gh[pousr]|hf)_(?!x{4})[A-Za-z0-9]{30}|github_pat_[A-Za-z0-9]{20}"
+    r"|glpat-[A-Za-z0-9_-]{20}|xox[abprs]-[0-9]{6}|eyJ[A-Za-z0-9_-]{6,}\.eyJ)"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY"
 )
+
+_NAMED = re.compile(
+    r"(?<!no)(?<!NO)(?i:password|passwd|secret_key|secret_access_key|api_?key)"
+    r"[\"']?\s*[:=]\s*[\"']?(?!(?i:null|none|true|false|yes|no|required|optional)\b"
+    r"|[A-Z_]+\b"  # a variable's name, or a placeholder
+    r"|[a-z_]+[.(\[:]"  # an expression, or the address of a secret
+    r"|[A-Za-z]+ [A-Za-z])"  # a sentence
+    r"[A-Za-z0-9]"
+)
+"""A value that is written out after such a name, as in YAML, JSON and shell."""
+
+_PASSWORD = re.compile(r"://[^/\s:@\"',]*:(?![$<{*%\"']|[A-Z_]+@)[^/\s@\"',]+@(?!sha256:)")
+"""A password in a URL; neither a variable nor the tag of an image."""
 
 
 def holds_url_with_credentials(text: str) -> bool:
@@ -67,6 +82,11 @@ def may_be_key(text: str) -> bool:
     Secrets of AWS and of HMAC keys have 40 letters of base64 in one piece, but names do not.
     """
     return is_signed(text) or _KEY.search(text) is not None
+
+
+def holds_secret(line: str) -> bool:
+    """Whether a line of a template seems to contain a key, a token or a password."""
+    return may_be_key(line) or bool(_NAMED.search(line) or _PASSWORD.search(line))
 
 
 def is_signed(url: str) -> bool:
@@ -300,7 +320,6 @@ def partition_of(region: str) -> str:
 
 
 def s3_server(region: str) -> str:
-    """Return the URL of S3 in a region of AWS."""
     return f"https://s3.{region}.{_PARTITIONS.get(partition_of(region), 'amazonaws.com')}"
 
 
@@ -420,18 +439,9 @@ def check_overlap(
     shorter = min(len(source_segments), len(storage_segments))
     if source_segments[:shorter] != storage_segments[:shorter]:
         return
-    if source_segments == storage_segments:
-        relation = "the source and the storage are the same place"
-    elif len(source_segments) < len(storage_segments):
-        relation = f"the storage {storage_url} is inside the source {source_url}"
-    else:
-        relation = f"the source {source_url} is inside the storage {storage_url}"
-    raise ConfigError(
-        "config.overlap",
-        relation,
-        where="source.url",
-        hint="give one of them a prefix or directory of its own",
-    )
+    message = f"the source {source_url} and the storage {storage_url} overlap"
+    hint = "give one of them a prefix or directory of its own"
+    raise ConfigError("config.overlap", message, where="source.url", hint=hint)
 
 
 def is_inside(url: str, outer: str) -> bool:

@@ -87,7 +87,7 @@ def end_copy(
         )
     if job and root.features.place:  # in a bucket
         now_us = root.head(place.document).clock_us
-        UploadRecords(root, place.uploads).abort_abandoned(now_us)
+        UploadRecords(root, place.uploads).abort_recorded(now_us)
     return document
 
 

@@ -26,9 +26,8 @@ from larder.manifest.schemas import DUE, FAILURES, OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import Progress
 from larder.samples.arrow_columns import column_texts
-from larder.source.archived import archived_among
 from larder.source.inventory import Listing
-from larder.source.storable import Storage, Unfit, unfit_keys
+from larder.source.unfit import Storage, Unfit, archived_among, unfit_keys
 
 _SHOWN_KEYS = 5
 

@@ -1,4 +1,4 @@
-"""The composition of a copy: its steps in order, for every runner.
+"""The composition of a copy: its steps in order, for every runner, and its JSON document.
 
 ::
 
@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,21 +18,26 @@ from larder.copy.copy_end import end_copy
 from larder.copy.copy_job import begin, make_copies
 from larder.copy.copy_plan import CopyPlan, plan_copy
 from larder.copy.copy_record import CopyDocument
-from larder.copy.copy_report import (
-    copied_document,
-    copy_plan_document,
-    current_document,
-    failed_hint,
-)
 from larder.copy.copy_settings import CopySettings
-from larder.copy.prices import check_cost
+from larder.copy.prices import check_cost, cost_document, cost_lines
 from larder.copy.route import SentAhead
 from larder.disk import check_room, scratch
-from larder.jobs.results import BatchReport, RefusedError, RunError, merge_reports
+from larder.errors import Failure, printable
+from larder.jobs.results import BatchReport, RefusedError, RunError, Totals, merge_reports
 from larder.jobs.step_runner import Runner, Start
-from larder.progress import Progress
-from larder.store import local_path
-from larder.units import format_count
+from larder.progress import Progress, TimedProgress
+from larder.source.inventory import LeftOut
+from larder.store import local_path, object_url
+from larder.units import (
+    format_amount,
+    format_count,
+    format_names,
+    format_seconds,
+    row_lines,
+    warning_lines,
+)
+
+_SHOWN_KEYS = 3
 
 
 def copy(
@@ -51,7 +58,7 @@ def copy(
     with scratch() as folder:
         plan = runner.run(checked_copy, settings, folder)
         if plan.current:
-            return current_document(plan, runner.times)
+            return _ended(plan, "current", Totals(), plan.record, runner.times)
         if plan_only:
             return copy_plan_document(plan)
         execute = partial(_execute, plan)
@@ -97,4 +104,182 @@ def _execute(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
     if failed.failed:
         stage = "mirror" if report.failed else "inventory"
         raise RunError(stage, failed, failed_hint(plan, report, record))
-    return copied_document(plan, report, record, runner.times, ahead)
+    document = _ended(plan, "copied", report.done, record, runner.times)
+    if ahead.message:
+        document["warnings"].append({"code": "skyplane", "message": ahead.message})
+    return document
+
+
+def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
+    return {
+        **_document(plan, "planned", plan.copies),
+        "excluded": _excluded(plan),
+        "failed": plan.unlisted.failed,
+        "failures": [failure._asdict() for failure in plan.unlisted.failures],
+        "cost": cost_document(plan.cost),
+        "engine": plan.route.choice._asdict(),
+        "not_kept": _not_kept(plan),
+    }
+
+
+def _ended(
+    plan: CopyPlan,
+    status: str,
+    copied: Totals,
+    record: CopyDocument | None,
+    times: TimedProgress,
+) -> dict[str, Any]:
+    """Return the JSON document of a copy that was executed, or had nothing to do."""
+    assert record is not None, "a copy that ends has a record"
+    return {
+        **_document(plan, status, copied),
+        "checks": dict(record.checks),
+        "manifest": object_url(plan.state.root.url, record.manifest.path),
+        "digest": record.digest,
+        "seconds": round(times.seconds(), 3),
+        "stages": times.stages(),
+    }
+
+
+def _document(plan: CopyPlan, status: str, copied: Totals) -> dict[str, Any]:
+    sums = plan.sums
+    return {
+        "source": plan.state.place.origin.url,
+        "storage": plan.state.root.url,
+        "status": status,
+        "verify": plan.settings.limits.verify,
+        "objects": asdict(plan.objects),
+        "copied": asdict(copied),
+        "replaced": sums.replaced,
+        "same": asdict(sums.same),
+        "gone": {**asdict(sums.gone), "keys": list(sums.gone_keys)},
+        "others": sums.others,
+        "warnings": _warnings(plan),
+    }
+
+
+def _not_kept(plan: CopyPlan) -> str:
+    """Say which properties of their objects the copies will lack."""
+    source, target = plan.state.source.features.place, plan.state.root.features.place
+    if source is None:
+        return ""
+    if target is None:
+        return "types, metadata, headers and tags: a directory has none"
+    if (source.provider, source.server) == (target.provider, target.server):
+        return ""
+    return "Expires; and tags, which would take a request for each object"
+
+
+def _excluded(plan: CopyPlan) -> dict[str, Any]:
+    listed = plan.listed
+    return {
+        "listed": listed.listed,
+        "not_included": _left_out(listed.not_included),
+        "excluded": _left_out(listed.excluded),
+        "ignored": plan.sums.markers,
+    }
+
+
+def _left_out(left_out: LeftOut) -> dict[str, Any]:
+    return {"count": left_out.count, "keys": list(left_out.keys)}
+
+
+def _warnings(plan: CopyPlan) -> list[dict[str, str]]:
+    messages = {}
+    if plan.state.displaced:
+        messages["other_source"] = (
+            f"the storage has a copy of {printable(plan.state.displaced)}: its objects stay, but "
+            "the record of what was copied from there is replaced"
+        )
+    if plan.archived.count:
+        keys = [printable(failure.key) for failure in plan.archived.failures]
+        names = format_names(keys, _SHOWN_KEYS, total=plan.archived.count)
+        messages["archived"] = f"archived, and cannot be read unless they were restored: {names}"
+    return [{"code": code, "message": message} for code, message in messages.items()]
+
+
+def failed_hint(plan: CopyPlan, report: BatchReport, record: CopyDocument) -> str:
+    """Say what to do about objects that could not be copied and paths that cannot be listed."""
+    hint = "the others were copied; run again to try these"
+    if plan.unlisted.failed:
+        unlisted = format_count(plan.unlisted.failed, "path")
+        these = f"{unlisted} that cannot be listed" if report.failed else "them"
+        hint = f"the others were copied; fix or exclude {these}, then run again"
+    if record.failures:
+        hint += f"; they are listed in {object_url(plan.state.root.url, record.failures.path)}"
+    return hint
+
+
+def copy_lines(document: Mapping[str, Any]) -> list[str]:
+    """Format a copy, or its plan, as lines for people."""
+    rows = {
+        "source": [f"{format_amount(document['objects'])} at {document['source']}"],
+        "same": [format_amount(document["same"])],
+        "copied": [_copied(document)],
+        "failed": [_failed_line(document)],
+        "gone": [_gone_line(document)],
+        "not kept": [document.get("not_kept", "")],
+        "others": [_others_line(document)],
+        "checks": [_checks(document)],
+        "engine": [_engine(document)],
+        "cost": cost_lines(document["cost"]) if "cost" in document else [],
+    }
+    lines = [_first(document)]
+    for name, texts in rows.items():
+        lines += row_lines(name, list(filter(None, texts)))
+    return [*lines, *warning_lines(document)]
+
+
+def _planned(document: Mapping[str, Any]) -> bool:
+    return bool(document["status"] == "planned")
+
+
+def _first(document: Mapping[str, Any]) -> str:
+    storage = document["storage"]
+    if _planned(document):
+        return f"plan for {storage}"
+    took = format_seconds(document["seconds"])
+    if document["status"] == "current":
+        return f"{storage} is current: nothing to copy, after {took}"
+    return f"{storage} copied in {took}"
+
+
+def _copied(document: Mapping[str, Any]) -> str:
+    if document["status"] == "current":
+        return ""
+    amount = f"{format_amount(document['copied'])}{' to copy' if _planned(document) else ''}"
+    replaced = document["replaced"]
+    if not replaced:
+        return amount
+    return f"{amount}; {format_count(replaced, 'object')} differed at the storage"
+
+
+def _gone_line(document: Mapping[str, Any]) -> str:
+    gone = document["gone"]
+    if not gone["count"]:
+        return ""
+    objects = format_count(gone["count"], "object")
+    are = "is" if gone["count"] == 1 else "are"
+    return f"{objects} at the storage {are} no longer in the source; larder prune removes them"
+
+
+def _failed_line(document: Mapping[str, Any]) -> str:
+    if not document.get("failed"):
+        return ""
+    first = Failure(**document["failures"][0]).line
+    return f"{format_count(document['failed'], 'path')} that cannot be listed, the first: {first}"
+
+
+def _others_line(document: Mapping[str, Any]) -> str:
+    others = document["others"]
+    return f"{format_count(others, 'object')} at the storage from elsewhere" if others else ""
+
+
+def _engine(document: Mapping[str, Any]) -> str:
+    engine = document.get("engine")
+    return f"{engine['engine']}: {engine['reason']}" if engine else ""
+
+
+def _checks(document: Mapping[str, Any]) -> str:
+    checks = document.get("checks", {})
+    return ", ".join(f"{count:,} by {check}" for check, count in checks.items())

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from larder.bounds import parse_bounded
-from larder.errors import LarderError
+from larder.errors import DamageError, LarderError, NotFoundError
 from larder.store.base import ObjectInfo, Store, UploadedPart
 from larder.store.own_files import read_document
 
@@ -88,10 +88,11 @@ class UploadRecords:
         if recorded:
             self._store.delete(self._key(key))
 
-    def abort_orphans(self) -> None:
+    def abort_unrecorded(self) -> None:
         """Abort uploads that were begun more than a day ago, and that no record continues.
 
-        The store must belong to Larder alone. Uploads that the store refuses to abort stay.
+        The store must belong to Larder alone. Uploads that the store refuses to abort stay, and all
+        of them if a record cannot be read.
         """
         if self._store.features.place is None:  # it has no such uploads
             return
@@ -99,31 +100,38 @@ class UploadRecords:
             kept = {str(record["upload"]) for _, record in self._records() if record}
             self._store.abort_uploads(UPLOAD_ABANDONED_SECONDS, kept)
 
-    def abort_abandoned(self, now_us: int) -> int:
+    def abort_recorded(self, now_us: int) -> int:
         """Abort the uploads of records that no run has touched for a day, and return how many.
 
-        Call this when a run ends, after it has continued its uploads. A run in progress writes its
-        records anew every few seconds.
+        Call this at the end of a run, which has continued its uploads, or while no run has a lease.
+        A run in progress writes its records anew every few seconds.
         """
+        before_us = now_us - UPLOAD_ABANDONED_SECONDS * 1e6
         aborted = 0
-        for info, record in self._records():
-            if now_us - info.modified_us <= UPLOAD_ABANDONED_SECONDS * 1e6:
-                continue
-            with suppress(LarderError, LookupError, TypeError, ValueError):
-                key = record["object"][0]
-                upload = self._store.begin_upload(key, resume=record["upload"])
-                if upload is not None and info.key == self._key(key):
-                    upload.abort()
-                    aborted += 1
-            with suppress(LarderError):
-                self._store.delete(info.key)
+        with suppress(LarderError):
+            for info, record in self._records():
+                if info.modified_us < before_us:
+                    aborted += self._abort(info, record)
+                    self._store.delete(info.key)
         return aborted
 
+    def _abort(self, info: ObjectInfo, record: dict[str, Any]) -> bool:
+        with suppress(LarderError, LookupError, TypeError, ValueError):
+            key = record["object"][0]
+            upload = self._store.begin_upload(key, resume=record["upload"])
+            if upload is not None and info.key == self._key(key):
+                upload.abort()
+                return True
+        return False
+
     def _records(self) -> Iterator[tuple[ObjectInfo, dict[str, Any]]]:
-        """Yield the records; a record that cannot be read is empty."""
+        """Yield the records; a damaged one is empty, and its upload not continued.
+
+        Fails if the store does not give one, as its upload may be in progress.
+        """
         for info in [info for page in self._store.list(self._prefix) for info in page]:
             record = None
-            with suppress(LarderError, ValueError, RecursionError):
+            with suppress(DamageError, NotFoundError, ValueError, RecursionError):
                 record = parse_bounded(read_document(self._store, info.key))
             yield info, record if isinstance(record, dict) and "upload" in record else {}
 

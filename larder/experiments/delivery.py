@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from larder.config.models.cluster import Cluster
 from larder.errors import DamageError
 from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.names import DELIVERED
@@ -116,6 +117,17 @@ def _check_paths(paths: Iterable[str]) -> None:
         if not DELIVERED.allows(path):
             message = "not a path that a config may have"
             raise DamageError("damage.manifest", message, where=path, hint=MAKE_AGAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRequest:
+    """A version whose config is made from a template; ``where`` names the template in errors."""
+
+    template: dict[str, Any]
+    delivered: DeliveredVersion
+    contents: VersionContents
+    cluster: Cluster
+    where: str = ""
 
 
 class ConfigFile(NamedTuple):

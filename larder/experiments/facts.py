@@ -204,7 +204,6 @@ class Traffic(NamedTuple):
 
 
 def traffic(facts: Facts, delivery: str) -> Traffic:
-    """Count the bytes and requests of readers with a delivery."""
     opening = facts.seconds(0, OPENING_REQUESTS)
     if delivery == "inline":  # unpacked twice in every container
         unpacked_bytes = 2.0 * facts.copy_bytes

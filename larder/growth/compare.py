@@ -230,11 +230,7 @@ def _rows(file: ManifestFile) -> Stream:
 
 
 def compare(
-    order: SampleOrder,
-    previous: Previous,
-    check: str | None,
-    content: ObjectCheck,
-    folder: Path,
+    order: SampleOrder, previous: Previous, check: str | None, content: ObjectCheck, folder: Path
 ) -> Comparison:
     """Compare all samples with the samples of the previous version.
 
@@ -259,7 +255,6 @@ def compare(
 
 
 def ordered_samples(order: SampleOrder) -> Stream:
-    """Return the samples of an order, each with its ``place``."""
     names = ["split", "key", "label", "parts"]
     schema = pa.schema([*map(SAMPLE_ORDER.field, names), COMPARED.field("place")])
 
@@ -274,11 +269,7 @@ def ordered_samples(order: SampleOrder) -> Stream:
 
 
 def _compared(
-    order: SampleOrder,
-    previous: Previous,
-    check: str | None,
-    content: ObjectCheck,
-    folder: Path,
+    order: SampleOrder, previous: Previous, check: str | None, content: ObjectCheck, folder: Path
 ) -> ManifestFile:
     inputs = {
         "now": ordered_samples(order),
@@ -300,11 +291,7 @@ def _compared(
 
 
 def _different(
-    doubts: Spool,
-    order: SampleOrder,
-    previous: Previous,
-    content: ObjectCheck,
-    folder: Path,
+    doubts: Spool, order: SampleOrder, previous: Previous, content: ObjectCheck, folder: Path
 ) -> Spool:
     """Return the places of samples with changed contents, among the samples with other etags."""
     different, bad = Spool(_PLACES), Spool(_PLACES)

@@ -18,7 +18,7 @@ from larder.budgets import map_ahead
 from larder.config.shape import Transform
 from larder.errors import ObjectError
 from larder.manifest.digest import format_crc32c
-from larder.manifest.extent_columns import is_derived
+from larder.manifest.extents import is_derived
 from larder.progress import Progress
 from larder.samples.arrow_columns import column_structs
 from larder.samples.image_parts import is_image

@@ -24,12 +24,11 @@ from larder.samples.strata import PUBLISHED
 from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
-from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.identity import faulty_form
 from larder.versions.index import BLOCK_ROWS, SegmentIndex, Shard, read_shards
 from larder.versions.omitted import Omitted, read_omitted
-from larder.versions.publish import read_segment
+from larder.versions.publish import existing_segment
 from larder.versions.rows import index_rows, open_index
 
 PACKED = packed_columns(
@@ -107,7 +106,6 @@ class PreviousSegment:
 
     @cached_property
     def paths(self) -> pa.Array:
-        """The key of each shard's first file."""
         return pa.array([shard.files[0].path for shard in self.shards], pa.string())
 
     def numbers(self, rows: _Numbers) -> pa.Array:
@@ -148,10 +146,7 @@ def read_previous(root: Store, version: VersionDocument) -> Previous:
 def _segment(
     root: Store, segment: str, omitted: Mapping[tuple[str, str], Omitted]
 ) -> PreviousSegment:
-    document = read_segment(root, segment)
-    if document is None:
-        where = object_url(root.url, layout.segment_key(segment))
-        raise DamageError("damage.size", "the file is missing", where=where, hint=MAKE_AGAIN)
+    document = existing_segment(root, segment)
     omitted_ranges = {
         split: rows_omitted for (use, split), rows_omitted in omitted.items() if use == segment
     }

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from larder.config.models.locations import Location
-from larder.jobs.process_pool import ProcessPool
+from larder.jobs.processes import ProcessPool
 from larder.jobs.results import stops_others
 from larder.progress import CancellableProgress, Progress
 from larder.store.interrupt import stopping_waits
@@ -34,12 +34,24 @@ _UNITS_EACH = 4
 Step = TypeVar("Step", bound=Callable[..., Any])
 
 
+class RowSeconds(NamedTuple):
+    """Seconds that a process is busy with an object or sample, besides moving its bytes.
+
+    Attributes:
+        busy: All of them.
+        locked: The seconds of ``busy`` during which the process holds the interpreter lock.
+    """
+
+    busy: float
+    locked: float
+
+
 class _DividedStep(NamedTuple):
     """See `divided`."""
 
     units: Callable[[Any, Any, int], Sequence[Any]]
     merge: Callable[[Sequence[Any]], Any]
-    row_seconds: Callable[[Any], float]
+    row_seconds: Callable[[Any], RowSeconds]
     stage: str
     cores: int
 
@@ -50,7 +62,7 @@ _divisions: dict[Callable[..., Any], _DividedStep] = {}
 def divided(
     units: Callable[[Any, Any, int], Sequence[Any]],
     merge: Callable[[Sequence[Any]], Any],
-    row_seconds: Callable[[Any], float],
+    row_seconds: Callable[[Any], RowSeconds],
     stage: str,
     cores: int = 1,
 ) -> Callable[[Step], Step]:
@@ -60,11 +72,10 @@ def divided(
         units: Takes a job, a batch and the number of processes. Returns smaller batches, or none if
             this process has to do the batch.
         merge: Merges the results of the smaller batches.
-        row_seconds: Takes a job. Returns about how many seconds a process is busy with an object or
-            sample, besides moving its bytes.
+        row_seconds: Takes a job. Returns the estimate for an object or sample.
         stage: The stage whose progress the step reports.
-        cores: Number of cores that the threads of one process keep busy; with no more, one process
-            does the work.
+        cores: Number of cores that the threads of one process keep busy, if the interpreter lock
+            lets them; with no more, one process does the work.
 
     Batches have ``rows``, ``bytes`` and a ``name``.
     """
@@ -109,10 +120,12 @@ class Crew:
         division = _divisions.get(step)
         if division is None:
             return Crew(1)
-        seconds = division.row_seconds(job) * sum(batch.rows for batch in batches)
-        seconds += _BYTE_SECONDS * sum(batch.bytes for batch in batches)
+        rows = sum(batch.rows for batch in batches)
+        busy, locked = (rows * each for each in division.row_seconds(job))
+        busy += _BYTE_SECONDS * sum(batch.bytes for batch in batches)
+        cores = min(division.cores, busy / locked) if locked else division.cores
         # The seconds are not divided by the cores: one process is slower on a machine with many.
-        return Crew(count if saves_time(seconds, count / division.cores) else 1)
+        return Crew(count if saves_time(busy, count / cores) else 1)
 
     def __init__(self, count: int) -> None:
         self._count = count

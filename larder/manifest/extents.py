@@ -9,16 +9,21 @@ key begins with the key of the container and a slash. The etag locates the bytes
 - ``@OFFSET+LENGTH=NAME``: bytes of Larder's own container ``NAME``, which is below the dataset's
   root and never changes.
 
-This module makes and parses these etags; `larder.manifest.extent_columns` makes columns of etags.
-`larder.store.derived` reads the ranges.
+`larder.store.derived` reads the ranges. Readers import this module without pyarrow.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _EXTENT = re.compile(r"@(\d{1,19})\+(\d{1,19})(?:/(\d{1,9}):(.*)|=([^/]+))", re.DOTALL | re.ASCII)
+
+_OWN = r"^@[0-9]{1,19}\+[0-9]{1,19}="
+_DERIVED = r"^@[0-9]{1,19}\+[0-9]{1,19}(?:=|/[0-9]{1,9}:)"
 
 
 class Extent(NamedTuple):
@@ -62,3 +67,29 @@ def in_own(name: str) -> str:
     """Return the end of the etags of ranges in Larder's own container; its name has no slash."""
     assert "/" not in name, "it is one segment of a key"
     return f"={name}"
+
+
+def is_derived(etags: pa.Array) -> pa.Array:
+    """Flag the etags of derived objects."""
+    import pyarrow.compute as pc
+
+    return pc.match_substring_regex(etags, _DERIVED)
+
+
+def is_own(etags: pa.Array) -> pa.Array:
+    """Flag the etags of derived objects in Larder's own containers."""
+    import pyarrow.compute as pc
+
+    return pc.match_substring_regex(etags, _OWN)
+
+
+def extent_etags(offsets: pa.Array, lengths: pa.Array, end: str) -> pa.Array:
+    """Return the etags of derived objects.
+
+    ``offsets`` and ``lengths`` are int64; `larder.manifest.extents.in_object` or `in_own` makes
+    ``end``.
+    """
+    import pyarrow.compute as pc
+
+    offset, length = (column.cast("string") for column in (offsets, lengths))
+    return pc.binary_join_element_wise("@", offset, "+", length, end, "")

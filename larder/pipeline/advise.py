@@ -10,8 +10,7 @@ from larder.pipeline.preparing import prepare
 from larder.pipeline.settings import Settings
 from larder.segments.stores import storage_of
 from larder.units import format_bytes, format_seconds, wrapped
-from larder.versions.find import published_version
-from larder.versions.tags import TAG, read_tag
+from larder.versions.tags import TAG, published_version, read_tag
 
 _EFFECTS = {"prefer": "+", "refuse": "-", "note": " "}
 

@@ -62,7 +62,9 @@ def build(job: Job, runner: Runner) -> Built:
         reused = Totals(sum(split.shards for split in existing.version.splits.values()))
         pinned = existing.pinned
         return Built(existing.version, "reused", Totals(), reused, new_segments=0, pinned=pinned)
-    copied, ahead, reused, index = BatchReport(), SentAhead(), Totals(), None
+    copied, ahead, reused = BatchReport(), SentAhead(), Totals()
+    segment: SegmentDocument | None = None
+    left_out: tuple[Failure, ...] = ()
     give_back_memory()  # the memory of the plan; the longer it is kept, the more scattered it is
     if (new := job.new) is not None:
         if not new.complete:
@@ -70,23 +72,23 @@ def build(job: Job, runner: Runner) -> Built:
                 copied, ahead = _mirror(job, runner)
                 job = replace(job, manifests={**job.manifests, "copies": put_copies(job)})
             reused = _shard(job, runner)
-        index = runner.run(index_shards, job)
+        segment, left_out = runner.run(index_shards, job)
         if new.complete:
-            splits = index.segment.splits.values()
+            splits = segment.splits.values()
             reused = sum((Totals(split.shards, split.bytes) for split in splits), Totals())
-    segments = [*job.kept, *([index.segment] if index else [])]
-    if index and not job.kept and not index.segment.samples:
-        report = BatchReport(failures=index.omitted, failed=index.segment.skipped)
+    segments = [*job.kept, *([segment] if segment else [])]
+    if segment and not job.kept and not segment.samples:
+        report = BatchReport(failures=left_out, failed=segment.skipped)
         raise RunError("shard", report)
     cache = _cache(job, segments, runner)
-    published: Published = runner.run(publish, job, index, cache)
+    published: Published = runner.run(publish, job, segment, cache)
     return Built(
         version=published.version,
         status="built",
         copied=copied.done,
         reused_shards=reused,
         new_segments=1 if new and not new.complete else 0,
-        omitted=index.omitted if index else (),
+        omitted=left_out,
         ahead=ahead.message,
         pinned=published.pinned,
     )

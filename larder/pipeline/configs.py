@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from larder.disk import disk_errors, read_file, write_file
 from larder.errors import ConfigError, NotFoundError, StoreError
-from larder.experiments.consumers.determined.inline import check_context
+from larder.experiments.consumers.determined.companions import check_context
 from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import (
     Advice,
     ConfigFile,
+    ConfigRequest,
     DeliveredSplit,
     DeliveredVersion,
     VersionContents,
@@ -26,17 +27,16 @@ from larder.manifest.sealed import StoredFile
 from larder.pipeline.delivery_facts import chosen, split_prefixes, version_choices
 from larder.pipeline.settings import Settings
 from larder.progress import NullProgress, Progress
-from larder.segments.named_files import read_listed
 from larder.segments.stores import root_url, storage_of
 from larder.store import object_url, open_store
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.find import published_version
 from larder.versions.leases import CONFIG_DAYS, Claim, Lease, config_name
 from larder.versions.omitted import read_omitted
-from larder.versions.version_copy import check_shards, copy_version, version_files
+from larder.versions.tags import published_version
+from larder.versions.version_copy import check_shards, copy_version, read_listed, version_files
 
 
 def location(settings: Settings, version: str) -> str:
@@ -61,13 +61,16 @@ def check_configs(
 ) -> None:
     """Refuse a version whose configs would be refused, before it costs anything."""
     _check_output(settings.output)
-    consumer_of(settings.cluster).config_files(
-        settings.template,
-        _place(settings, version, delivery),
-        VersionContents("", splits, index=(layout.version_key(version),)),
-        settings.cluster,
-        where=settings.template_name,
-    )
+    contents = VersionContents("", splits, index=(layout.version_key(version),))
+    _config_files(settings, version, delivery, contents)
+
+
+def _config_files(
+    settings: Settings, version: str, delivery: Advice, contents: VersionContents
+) -> tuple[ConfigFile, ...]:
+    place, cluster = _place(settings, version, delivery), settings.cluster
+    request = ConfigRequest(settings.template, place, contents, cluster, settings.template_name)
+    return consumer_of(cluster).config_files(request)
 
 
 def _copy_data(
@@ -97,7 +100,7 @@ def _copy_data(
 def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile, ...]:
     offered = version_choices(settings, version)
     delivery = chosen(settings.dataset, settings.cluster, offered)
-    lists = {layout.listed_split(file.path): file.path for file in version.files_of("list")}
+    lists = {layout.undigested_name(file.path): file.path for file in version.files_of("list")}
     cache = version.cache
     root = storage_of(settings.dataset, settings.cluster)
     for split in version.splits:
@@ -124,13 +127,7 @@ def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile,
         class_names=version.classes,
         shard_files=partial(_shard_files, settings, version),
     )
-    return consumer_of(settings.cluster).config_files(
-        settings.template,
-        _place(settings, version.id, delivery),
-        contents,
-        settings.cluster,
-        where=settings.template_name,
-    )
+    return _config_files(settings, version.id, delivery, contents)
 
 
 def _indexes(version: VersionDocument, split: str) -> dict[str, str]:

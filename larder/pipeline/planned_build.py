@@ -54,13 +54,13 @@ class PlannedBuild(NamedTuple):
     def execute(self, settings: Settings, runner: Runner) -> dict[str, Any]:
         """Build and publish the version, and emit its configs; returns the run's document."""
         job, record = self.job, self.record
-        before, root = runner.times.stages(), open_root(job)
+        stages_before, root = runner.times.stages(), open_root(job)
         try:
             built = build(job, runner)
             if built.pinned:
                 record = replace(record, tag=None, before=None, after=None)
             if record.published or record.before != record.after:
-                record = replace(_timed(record, before, runner), flow_run=runner.flow_run)
+                record = replace(_timed(record, stages_before, runner), flow_run=runner.flow_run)
                 runner.run(record_run, settings, record)
             # With a pinned tag, configs are left as they are.
             configs = () if built.pinned else runner.run(emit_configs, settings, built.version)
@@ -71,17 +71,17 @@ class PlannedBuild(NamedTuple):
 
 
 def begin_build(
-    settings: Settings, plan: Plan, runner: Runner, began: str, before: Mapping[str, Any]
+    settings: Settings, plan: Plan, runner: Runner, began: str, stages_before: Mapping[str, Any]
 ) -> PlannedBuild:
     """Begin the job of a plan.
 
-    The run began at ``began``, with ``before`` as the times of its stages.
+    The run began at ``began``, with ``stages_before`` as the times of its stages.
     """
     check_archived(plan)
     job = _begin(plan)  # also tries the storage's conditions, if no run has
     document = plan_document(plan._replace(conditions=job.conditions))
     record = _record(settings, job, plan.growth, began)
-    return PlannedBuild(document, job, _timed(record, before, runner))
+    return PlannedBuild(document, job, _timed(record, stages_before, runner))
 
 
 def _record(settings: Settings, job: Job, growth: GrowthPlan, began: str) -> RunRecord:
@@ -102,9 +102,9 @@ def _record(settings: Settings, job: Job, growth: GrowthPlan, began: str) -> Run
     )
 
 
-def _timed(record: RunRecord, before: Mapping[str, Any], runner: Runner) -> RunRecord:
-    """Add the time that stages took since ``before`` to the record."""
-    stages = stages_since(before, runner.times.stages())
+def _timed(record: RunRecord, stages_before: Mapping[str, Any], runner: Runner) -> RunRecord:
+    """Add the time that stages took since ``stages_before`` to the record."""
+    stages = stages_since(stages_before, runner.times.stages())
     times = {name: round(1000 * each["seconds"]) for name, each in stages.items()}
     return replace(record, milliseconds={**record.milliseconds, **times})
 
@@ -128,7 +128,7 @@ def _begin(plan: Plan) -> Job:
     if claim := _claim(plan):
         claim.take(root)
     if plan.new and not plan.new.complete:
-        UploadRecords(root, MIRROR.uploads).abort_orphans()
+        UploadRecords(root, MIRROR.uploads).abort_unrecorded()
     segments = plan.growth.previous.segments if plan.growth.previous else ()
     return Job(
         dataset=resolved(state.dataset, plan.mirror),
@@ -144,10 +144,9 @@ def _begin(plan: Plan) -> Job:
         conditions=plan.conditions or probe_conditions(root),
         published=plan.published,
         skipped=plan.sample_order.left_out_count + plan.growth.skipped,
-        inventory=_put_inventory(root, plan),
         claim=claim,
         due=_begin_mirror(plan),
-        files=_put_files(root, plan),
+        files=() if plan.published else _put_files(root, plan),
         formats={segment.id: segment.document.shape.use for segment in segments},
         weaker=weaker_segments(plan.growth.previous, state.dataset),
     )
@@ -187,24 +186,18 @@ def _begin_mirror(plan: Plan) -> CopyJob | None:
 
 
 def _put_files(root: Store, plan: Plan) -> tuple[StoredFile, ...]:
-    """Write the omitted rows, if they are many, and the version's own records of bad samples."""
+    """Write the version's own files: omitted rows, if they are many, bad samples, the inventory."""
     files = []
     omitted, skipped = plan.growth.omitted_file, plan.growth.selected.skipped
-    if omitted is not None and not plan.published:
+    if omitted is not None:
         sha256 = sha256_hex(omitted)
         key = layout.omitted_key(plan.version, sha256)
         with published_file_errors():
             root.put(key, omitted)
         files.append(StoredFile(key, len(omitted), sha256, "omitted"))
-    if skipped is not None and not plan.published:
-        key = layout.manifest_key(plan.version, "skipped", skipped.sha256)
-        files.append(put_named(root, key, skipped, "skipped"))
+    manifests = {"skipped": skipped, "objects": plan.source_state.inventory.file}
+    for role, file in manifests.items():
+        if file is not None:
+            key = layout.manifest_key(plan.version, role, file.sha256)
+            files.append(put_named(root, key, file, role))
     return tuple(files)
-
-
-def _put_inventory(root: Store, plan: Plan) -> StoredFile:
-    file = plan.source_state.inventory.file
-    key = layout.manifest_key(plan.version, "objects", file.sha256)
-    if plan.published:  # from another inventory, which is kept
-        return StoredFile(key, file.bytes, file.sha256, "objects")
-    return put_named(root, key, file, "objects")

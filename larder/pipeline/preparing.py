@@ -5,24 +5,27 @@
     inspect_source -> reuse
                    -> checked_plan -> planned_build: begin_build -> build -> emit_configs
 
-If another run has moved the tag in the meantime, the run starts again from the listing.
+If another run has moved the tag in the meantime, the run starts again from the listing. `refresh`
+does this for many datasets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from larder.disk import scratch
-from larder.errors import SupersededError, printable
-from larder.jobs.step_runner import InlineRunner, Runner, Start, only_here
+from larder.errors import Failure, LarderError, SupersededError, printable
+from larder.jobs.results import BatchReport, RunError
+from larder.jobs.step_runner import Execute, InlineRunner, Runner, Start, only_here
 from larder.manifest.query import tables_in
 from larder.pipeline.configs import emit_configs, pending_configs, submit_command
 from larder.pipeline.planning.source_state import inspect_source
-from larder.pipeline.run_report import reused_document
+from larder.pipeline.run_report import reused_document, run_lines, status_line
 from larder.pipeline.settings import Settings
-from larder.progress import StageTimes
+from larder.progress import StageTimes, stages_since
 from larder.versions.runs import now
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 RESTARTS = 3
 """Maximum restarts of a superseded run, so that runs that keep moving the tag end."""
+
+_INTERRUPTED = "run.interrupted"
 
 
 def prepare(
@@ -68,7 +73,7 @@ def _planned(
     tables. The job does not need the folder. Returns the JSON document if there is nothing to do,
     or with ``plan_only``.
     """
-    began, before = now(), runner.times.stages()
+    began, stages_before = now(), runner.times.stages()
     with scratch() as folder, tables_in(folder, settings.cluster.memory.tables_bytes):
         state = runner.run(inspect_source, settings, folder, compaction, plan_only)
         if state.published is not None:
@@ -86,7 +91,7 @@ def _planned(
         plan = runner.run(checked_plan, state, folder)
         if plan_only:
             return plan_document(plan)
-        return begin_build(settings, plan, runner, began, before)
+        return begin_build(settings, plan, runner, began, stages_before)
 
 
 def _execute(settings: Settings, planned: PlannedBuild, runner: Runner) -> dict[str, Any]:
@@ -108,3 +113,71 @@ def _execute(settings: Settings, planned: PlannedBuild, runner: Runner) -> dict[
             return again
         planned = again
     return planned.execute(settings, runner)
+
+
+def refresh(
+    datasets: Mapping[str, Callable[[], Settings]],
+    runner: Runner,
+    *,
+    start: Start | None = None,
+    run: Callable[[Settings, Runner], dict[str, Any]] = prepare,
+) -> dict[str, Any]:
+    """Prepare datasets one after the other; an unchanged source is only listed.
+
+    Args:
+        datasets: By name, a function that loads the dataset's settings; an error stops no other
+            dataset.
+        runner: The runner of all datasets.
+        start: Chooses where all of them run.
+        run: Prepares one dataset.
+
+    Returns:
+        ``{"datasets": [DOCUMENT, ...]}`` with the documents of the runs.
+
+    Raises:
+        RunError: Names the datasets that failed. The others were prepared: ``document`` is what
+            would be returned for these.
+    """
+
+    def execute(runner: Runner) -> dict[str, Any]:
+        documents: list[dict[str, Any]] = []
+        failures: list[Failure] = []
+        for number, (name, load) in enumerate(datasets.items(), 1):
+            runner.progress.restart(f"dataset {number} of {len(datasets)}: {name}")
+            before, began_seconds = runner.times.stages(), runner.times.seconds()
+            try:
+                document = run(load(), runner)
+                documents.append(_of_one(document, before, began_seconds))
+            except LarderError as error:
+                if error.code == _INTERRUPTED:
+                    raise
+                failures.append(Failure.of(name, error))
+        if failures:
+            hint = "fix these, then run again; the others are current"
+            report = BatchReport(failed=len(failures), failures=tuple(failures))
+            failed = RunError("refresh", report, hint)
+            failed.document = {"datasets": documents}
+            raise failed
+        return {"datasets": documents}
+
+    chosen: Execute = execute
+    return start(chosen) if start else chosen(runner)
+
+
+def _of_one(
+    document: dict[str, Any], before: Mapping[str, Mapping[str, Any]], began_seconds: float
+) -> dict[str, Any]:
+    """Make the document of a dataset, without the time and stages of earlier datasets."""
+    stages = stages_since(before, document["stages"])
+    seconds = round(document["seconds"] - began_seconds, 3)
+    return {**document, "seconds": seconds, "stages": stages}
+
+
+def refresh_lines(document: Mapping[str, Any]) -> list[str]:
+    """List a line for each unchanged dataset, and all lines of a run for the others."""
+    runs: Sequence[Mapping[str, Any]] = document["datasets"]
+    return [
+        line
+        for run in runs
+        for line in ([status_line(run)] if run["status"] == "reused" else run_lines(run))
+    ]

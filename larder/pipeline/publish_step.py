@@ -15,8 +15,6 @@ from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.completeness import Written, check_complete, check_stored
 from larder.segments.derived_files import NO_SHARDS, listed_splits, put_derived
-from larder.segments.index_step import Index
-from larder.segments.named_files import read_listed, segment_files
 from larder.segments.segment_job import Job, open_root
 from larder.store import local_path, object_url
 from larder.store.base import Store
@@ -25,6 +23,7 @@ from larder.versions.documents import (
     CacheDocument,
     CacheFacts,
     CacheFile,
+    Document,
     SegmentDocument,
     SegmentUse,
     VersionDocument,
@@ -38,13 +37,11 @@ from larder.versions.identity import (
 from larder.versions.index import Shard
 from larder.versions.omitted import read_omitted
 from larder.versions.publish import (
-    Creation,
-    publish_cache,
-    publish_segment,
-    publish_version,
+    publish_document,
     read_version,
 )
 from larder.versions.tags import TAG, move_tag
+from larder.versions.version_copy import read_listed, segment_files
 
 
 class Published(NamedTuple):
@@ -55,9 +52,13 @@ class Published(NamedTuple):
 
 
 def publish(
-    job: Job, index: Index | None, cache: tuple[CacheFile, ...], *, progress: Progress
+    job: Job,
+    segment: SegmentDocument | None,
+    cache: tuple[CacheFile, ...],
+    *,
+    progress: Progress,
 ) -> Published:
-    """Complete the new segment and caches, publish the version, and move ``latest`` to it.
+    """Complete the new ``segment`` and caches, publish the version, and move ``latest`` to it.
 
     ``cache`` has the files of all caches of the version. Returns the version that this run
     published, or the version of a run that came first. SupersededError: another run has moved the
@@ -66,8 +67,8 @@ def publish(
     progress.start("publish")
     root = open_root(job)
     segments, uses = list(job.kept), list(job.uses)
-    if index is not None:
-        segments.append(_published_segment(job, root, index.segment))
+    if segment is not None:
+        segments.append(_published_segment(job, root, segment))
         uses.append(SegmentUse(job.segment))
     caches = [_published_cache(job, root, segment.id, cache) for segment in segments]
     document = _version_document(job, root, segments, uses, caches)
@@ -75,7 +76,7 @@ def publish(
     files = [file for file in document.files if file.path.startswith(prefix)]
     assert job.claim is not None, "it publishes"
     job.claim.take(root)
-    version = publish_version(root, document, **_creation(job, root, [prefix], files))
+    version = _publish_after(job, root, document, [prefix], files)
     published = _tagged(job, root, version)
     if root.features.local_path:  # no process will write to these again
         complete = (layout.segment_prefix(segment.id) for segment in segments)
@@ -85,49 +86,40 @@ def publish(
     return published
 
 
-def _tagged(job: Job, root: Store, version: VersionDocument) -> Published:
-    """Move the tag, unless it is pinned."""
-    try:
-        move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
-    except ConfigError as error:
-        if error.code != "version.pinned":
-            raise
-        return Published(version, job.expected)
-    return Published(version)
-
-
-def publish_existing(job: Job, *, progress: Progress) -> Published:
-    """Record that these inputs also lead to a version that is already published.
-
-    DamageError: the version does not exist any more, or is incomplete or damaged.
-    """
-    progress.start("publish")
-    root = open_root(job)
-    if job.claim:
-        job.claim.take(root)
-    version = read_version(root, job.version)
-    if version is None:
-        raise DamageError("damage.manifest", "the version does not exist", where=root.url)
-    check_complete(root, version)
-    published = _tagged(job, root, version)
-    progress.finish("publish")
-    return published
-
-
 def _published_segment(job: Job, root: Store, document: SegmentDocument) -> SegmentDocument:
     """Publish the new segment's document, or use the document that another run wrote first."""
     prefixes = layout.shards_prefix(document.id), layout.index_prefix(document.id)
     shards = segment_files(root, document.files, {})
     files: Iterable[Written] = chain(document.files, shards)
-    published = publish_segment(root, document, **_creation(job, root, prefixes, files))
+    published = _publish_after(job, root, document, prefixes, files)
     if published.files != document.files:
         _check_files(root, published.files, layout.segment_key(document.id))
     return published
 
 
-def _creation(job: Job, root: Store, prefixes: Iterable[str], files: Iterable[Written]) -> Creation:
+def _publish_after(
+    job: Job, root: Store, document: Document, prefixes: Iterable[str], files: Iterable[Written]
+) -> Document:
+    """Publish a document once the store has the files that it names."""
     check = partial(check_stored, root, prefixes, files)
-    return Creation(if_absent=job.conditions.if_absent, check=check)
+    return publish_document(root, document, if_absent=job.conditions.if_absent, check=check)
+
+
+def _check_files(root: Store, files: Iterable[StoredFile | CacheFile], document: str) -> None:
+    """Check that the files of another run's document exist (``damage.size``).
+
+    Their bytes may differ from this run's files, so this run has not replaced lost ones.
+    """
+    for file in files:
+        with suppress(NotFoundError):
+            if root.head(file.path).size_bytes == file.bytes:
+                continue
+        raise DamageError(
+            "damage.size",
+            "the file is missing, or has another length",
+            where=object_url(root.url, file.path),
+            hint=f"restore it, or delete {document} below {root.url} and prepare the dataset again",
+        )
 
 
 def _published_cache(
@@ -146,28 +138,11 @@ def _published_cache(
         decoders=cache_decoders(job.dataset),
     )
     prefix, made = layout.cache_prefix(segment, cache), document.files.values()
-    published = publish_cache(root, document, **_creation(job, root, [prefix], made))
+    published = _publish_after(job, root, document, [prefix], made)
     if published.files != document.files:
         key = layout.cache_key(segment, document.id)
         _check_files(root, published.files.values(), key)
     return published
-
-
-def _check_files(root: Store, files: Iterable[StoredFile | CacheFile], document: str) -> None:
-    """Check that the files of another run's document exist (``damage.size``).
-
-    Their bytes may differ from this run's files, so this run has not replaced lost ones.
-    """
-    for file in files:
-        with suppress(NotFoundError):
-            if root.head(file.path).size_bytes == file.bytes:
-                continue
-        raise DamageError(
-            "damage.size",
-            "the file is missing, or has another length",
-            where=object_url(root.url, file.path),
-            hint=f"restore it, or delete {document} below {root.url} and prepare the dataset again",
-        )
 
 
 def _version_document(
@@ -196,7 +171,6 @@ def _version_document(
         files=(
             *(file for segment in segments for file in segment.files),
             *job.files,
-            job.inventory,
         ),
         cache=None,
         skipped=job.skipped + new_skipped,
@@ -231,3 +205,32 @@ def _cache_facts(
         for split in sorted({file.split for file in files})
     }
     return CacheFacts(job.dataset.cache.kind, splits, cache_decoders(job.dataset))
+
+
+def _tagged(job: Job, root: Store, version: VersionDocument) -> Published:
+    """Move the tag, unless it is pinned."""
+    try:
+        move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
+    except ConfigError as error:
+        if error.code != "version.pinned":
+            raise
+        return Published(version, job.expected)
+    return Published(version)
+
+
+def publish_existing(job: Job, *, progress: Progress) -> Published:
+    """Record that these inputs also lead to a version that is already published.
+
+    DamageError: the version does not exist any more, or is incomplete or damaged.
+    """
+    progress.start("publish")
+    root = open_root(job)
+    if job.claim:
+        job.claim.take(root)
+    version = read_version(root, job.version)
+    if version is None:
+        raise DamageError("damage.manifest", "the version does not exist", where=root.url)
+    check_complete(root, version)
+    published = _tagged(job, root, version)
+    progress.finish("publish")
+    return published

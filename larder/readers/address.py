@@ -20,8 +20,8 @@ from larder.store import object_url
 from larder.store.download import cache_directory
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.find import find_version, missing_version
 from larder.versions.publish import read_version
+from larder.versions.tags import find_version, missing_version
 
 _ADDRESS = re.compile(
     r"(?P<root>(?:.*/)?larder/(?P<dataset>[a-z0-9][a-z0-9_-]*))"

@@ -247,8 +247,8 @@ class Loader:
     def read(self, numbers: range, epoch: int | None = None) -> Generator[Batch]:
         """Yield the batches of this or another epoch with these numbers, not counted as delivered.
 
-        The step of the numbers is the number of processes that divide the rank's batches, and with
-        them its memory.
+        `Numbers` are of samples, these of batches in the epoch. The step of these numbers is the
+        number of processes that divide the rank's batches, and with them its memory.
         """
         epoch = self.epoch if epoch is None else epoch
         groups = self._read(epoch, numbers)

@@ -1,30 +1,35 @@
-"""Decoders of the parts of samples: built-in decoders by name, and user functions.
+"""Decoders of the parts of samples, built-in or of the user, and the user's builder of a cache.
 
 A decoder is a function from the bytes of a part to arrays. `larder.samples.image_parts` decodes
 images, under the name ``image``, unless the dataset file names another decoder for their extension.
-Other parts are kept unchanged, unless the dataset file names a decoder.
+Other parts are kept unchanged, unless the dataset file names a decoder. A builder
+(``cache.builder``) makes the records of a cache itself.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import io
 import json
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
-from larder.config.shape import DecoderUse, use_of
+from larder.config.shape import BuilderUse, DecoderUse, use_of
 from larder.errors import ConfigError, FatalError
+from larder.forking import parsing
 from larder.samples.image_parts import decoding, is_image
-from larder.samples.npy import read_header
+from larder.samples.indexed import Sample
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
@@ -116,6 +121,30 @@ def _listed(names: Any) -> str:
 def _shape(shape: tuple[int | None, ...]) -> str:
     sizes = ["*" if size is None else str(size) for size in shape]
     return f"({', '.join(sizes)})"
+
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def read_header(
+    file: BinaryIO, versions: Collection[tuple[int, int]] = _HEADERS.keys()
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of a .npy file: its shape, whether the order is by columns, and its dtype.
+
+    https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+
+    Raises:
+        ValueError, TypeError, RecursionError: The header is invalid, or of another version.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in versions:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not supported")
+    with parsing:
+        shape, by_columns, dtype = _HEADERS[version](file)
+    return shape, by_columns, dtype
 
 
 def _npy(data: bytes) -> Array:
@@ -338,3 +367,54 @@ def _are_fields(fields: Any) -> bool:
 
 def _refused(where: str, message: str, hint: str) -> ConfigError:
     return ConfigError("config.invalid_value", message, where=where, hint=hint)
+
+
+_BUILDER: Final = "cache.builder"
+_DIVIDED: Final = ("shard_index", "shards")
+
+
+class Builder(NamedTuple):
+    """A function that yields an element for each sample.
+
+    Attributes:
+        is_divided: Whether the function may be called for some of the samples alone, because it
+            takes ``shard_index`` and ``shards``.
+        digest: Digest of the source of the function's module.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    inputs: Mapping[str, Any]
+    is_divided: bool
+    digest: str = ""
+
+    def elements(self, samples: Iterator[Sample], shard: tuple[int, int]) -> Iterator[Any]:
+        """Iterate over the elements of one of several shards; raise any error of the function."""
+        division = dict(zip(_DIVIDED, shard, strict=True)) if self.is_divided else {}
+        result = self.function(samples, **self.inputs, **division)
+        as_numpy = getattr(result, "as_numpy_iterator", None)  # a method of tf.data.Dataset
+        return iter(as_numpy() if as_numpy else result)
+
+
+def resolved_builder(use: BuilderUse) -> BuilderUse:
+    """Return the builder's use with the digest of the module's source."""
+    return replace(use, digest=builder_of(use).digest)
+
+
+@cache
+def builder_of(use: BuilderUse) -> Builder:
+    function, inputs = function_of(_BUILDER, use.use), json.loads(use.inputs)
+    try:
+        signature = inspect.signature(function)
+        is_divided = set(_DIVIDED) <= signature.parameters.keys()
+        signature.bind(iter(()), **inputs, **(dict.fromkeys(_DIVIDED, 1) if is_divided else {}))
+    except (TypeError, ValueError) as error:
+        message = f"{use.use} cannot be called: {error}"
+        hint = "it is called with an iterator of samples, and with builder_inputs by name"
+        raise ConfigError("config.invalid_value", message, where=_BUILDER, hint=hint) from None
+    try:
+        source = Path(sys.modules[use.use.partition(":")[0]].__file__ or "").read_bytes()
+    except (OSError, AttributeError):
+        message, hint = f"{use.use} has no source file", "name a function of a module in Python"
+        raise ConfigError("config.invalid_value", message, where=_BUILDER, hint=hint) from None
+    return Builder(use.use, function, inputs, is_divided, hashlib.sha256(source).hexdigest())

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from larder.config.models.joins import Missing
 from larder.errors import ConfigError, Failure, Failures
-from larder.manifest.extent_columns import is_own
+from larder.manifest.extents import is_own
 from larder.manifest.schemas import SAMPLE_ORDER, lists_of
 from larder.samples.arrow_columns import Flags, column_flags
 

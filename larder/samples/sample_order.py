@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from larder.config.models.dataset import Dataset
 from larder.errors import ConfigError, Failure, Failures
-from larder.manifest.extent_columns import is_own
+from larder.manifest.extents import is_own
 from larder.manifest.manifest_files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.query import Stream
 from larder.manifest.row_digest import RowDigest

@@ -4,7 +4,6 @@
 
     pack -> segment_job -> mirror -> shard, reader_indexes -> index_step -> cache_step
 
-`repacking` makes one shard again, for a repair. `named_files` lists the files of a version,
-`derived_files` makes the files that follow from these, and `completeness` checks that all of them
-exist.
+`derived_files` makes files that follow from the shards of a version, and `completeness` checks that
+all files of a version exist. `index_check` compares the places in an index with the shard.
 """

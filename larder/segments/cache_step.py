@@ -18,19 +18,24 @@ import pyarrow as pa
 
 from larder.budgets import decoding_budget, map_ahead
 from larder.cache.file import open_file
-from larder.cache.from_builder import built_records, built_schema
-from larder.cache.from_samples import CacheInput, EncodedRecord, build_samples, encoded_records
+from larder.cache.from_samples import (
+    CacheInput,
+    EncodedRecord,
+    build_samples,
+    built_records,
+    built_schema,
+    encoded_records,
+)
 from larder.cache.schema import RecordSchema
 from larder.disk import disk_errors, workshop
 from larder.errors import Failure, FatalError, NotFoundError, ObjectError
 from larder.jobs.crew import reachable, saves_time
-from larder.jobs.process_pool import ProcessPool, shared_pool
+from larder.jobs.processes import ProcessPool, shared_pool
 from larder.jobs.results import BatchReport, RunError
 from larder.jobs.step_runner import runner_batches
 from larder.manifest.sealed import from_plain, seal, unseal
 from larder.progress import Progress
-from larder.samples.builders import Builder, builder_of
-from larder.samples.decoders import Decoders
+from larder.samples.decoders import Builder, Decoders, builder_of
 from larder.samples.indexed import SampleReader, read_index
 from larder.segments.completeness import written_since
 from larder.segments.image_rules import image_rules
@@ -154,6 +159,32 @@ def cache_split(
     return file
 
 
+def _stored(root: Store, note: str) -> CacheFile | None:
+    """Return the cache file of a receipt, if the stored file matches the receipt.
+
+    A file with another etag is read. If it is right, the receipt gets its etag. Receipts of an
+    incompatible version of Larder are ignored.
+    """
+    try:
+        plain = unseal(read_document(root, note), object_url(root.url, note))
+        etag = plain.pop("etag", "")
+        file = from_plain(CacheFile, plain)
+        info = root.head(file.path)
+    except (NotFoundError, ValueError):
+        return None
+    if info.size_bytes != file.bytes:
+        return None
+    if info.etag != etag:
+        if not has_sha256(root, info, file.sha256):
+            return None
+        _leave_receipt(root, note, file, info.etag)
+    return file
+
+
+def _leave_receipt(root: Store, note: str, file: CacheFile, etag: str) -> None:
+    root.put(note, seal({**asdict(file), "etag": etag}))
+
+
 @contextmanager
 def built_split(
     job: Job, batch: CacheBatch, *, progress: Progress
@@ -199,6 +230,41 @@ def built_split(
                 fields=fields,
             ),
         )
+
+
+def workshop_place(root: Store) -> Path:
+    """Return the folder to build in: on the storage's own disk, if the storage is a directory.
+
+    All segments share the folder, so that any run finds the files of a killed run.
+    """
+    if root.features.local_path:
+        return local_path(root, "x").parent
+    return Path(tempfile.gettempdir())
+
+
+def _samples(job: Job, root: Store, batch: CacheBatch) -> CacheInput:
+    assert job.dataset.cache is not None, "there is no cache to build"
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        return read_rows(root, batch.segment.file("rows"), batch.first_row, batch.rows)
+
+    def open_shard(name: str) -> SampleReader:
+        key = layout.shard_key(batch.segment.id, batch.split, name)
+        return shard_format(*batch.segment.shape.use).open(root, key)
+
+    return CacheInput(
+        rows,
+        open_shard,
+        kind=job.dataset.cache.records,  # with a builder: parts are read as they are
+        max_pixels=job.dataset.images.max_pixels,
+        decoders=Decoders(cache_decoders(job.dataset)),
+        shape=job.dataset.cache.image_shape,
+    )
+
+
+def _builder(job: Job) -> Builder | None:
+    use = cache_builder(job.dataset)
+    return builder_of(use) if use else None
 
 
 def _processes(job: Job, batch: CacheBatch) -> int:
@@ -299,67 +365,6 @@ def check_fields(files: Iterable[CacheFile]) -> None:
                 )
                 hint = "use a cache of encoded records, or images of one kind"
                 raise FatalError("cache.schema", message, where=file.path, hint=hint)
-
-
-def _stored(root: Store, note: str) -> CacheFile | None:
-    """Return the cache file of a receipt, if the stored file matches the receipt.
-
-    A file with another etag is read. If it is right, the receipt gets its etag. Receipts of an
-    incompatible version of Larder are ignored.
-    """
-    try:
-        plain = unseal(read_document(root, note), object_url(root.url, note))
-        etag = plain.pop("etag", "")
-        file = from_plain(CacheFile, plain)
-        info = root.head(file.path)
-    except (NotFoundError, ValueError):
-        return None
-    if info.size_bytes != file.bytes:
-        return None
-    if info.etag != etag:
-        if not has_sha256(root, info, file.sha256):
-            return None
-        _leave_receipt(root, note, file, info.etag)
-    return file
-
-
-def _leave_receipt(root: Store, note: str, file: CacheFile, etag: str) -> None:
-    root.put(note, seal({**asdict(file), "etag": etag}))
-
-
-def workshop_place(root: Store) -> Path:
-    """Return the folder to build in: on the storage's own disk, if the storage is a directory.
-
-    All segments share the folder, so that any run finds the files of a killed run.
-    """
-    if root.features.local_path:
-        return local_path(root, "x").parent
-    return Path(tempfile.gettempdir())
-
-
-def _samples(job: Job, root: Store, batch: CacheBatch) -> CacheInput:
-    assert job.dataset.cache is not None, "there is no cache to build"
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        return read_rows(root, batch.segment.file("rows"), batch.first_row, batch.rows)
-
-    def open_shard(name: str) -> SampleReader:
-        key = layout.shard_key(batch.segment.id, batch.split, name)
-        return shard_format(*batch.segment.shape.use).open(root, key)
-
-    return CacheInput(
-        rows,
-        open_shard,
-        kind=job.dataset.cache.records,  # with a builder: parts are read as they are
-        max_pixels=job.dataset.images.max_pixels,
-        decoders=Decoders(cache_decoders(job.dataset)),
-        shape=job.dataset.cache.image_shape,
-    )
-
-
-def _builder(job: Job) -> Builder | None:
-    use = cache_builder(job.dataset)
-    return builder_of(use) if use else None
 
 
 _HINT = "convert or exclude one of them, or set cache.records: encoded"

@@ -21,7 +21,6 @@ from larder.budgets import map_ahead
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
-from larder.segments.named_files import named_by_document, segment_files
 from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import has_sha256, listed, not_kept
@@ -29,6 +28,7 @@ from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import CacheFile, SegmentDocument, VersionDocument
 from larder.versions.omitted import read_omitted
+from larder.versions.version_copy import named_by_document, segment_files
 
 Written = StoredFile | CacheFile
 

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ from larder.segments.cache_step import check_forms
 from larder.segments.completeness import check_segment
 from larder.segments.index_writer import IndexWriter
 from larder.segments.pack import planned_shards
-from larder.segments.reader_indexes import PutIndexes, ShardIndexes, put_indexes
+from larder.segments.reader_indexes import PutIndexes, ReaderIndexes, put_indexes
 from larder.segments.receipt_check import ORDER_COLUMNS, PlannedRows, receipt_problem
 from larder.segments.segment_job import Job, open_root
 from larder.segments.shard_receipts import FinishedShard, Receipt, damaged_receipt, planned_receipts
@@ -40,28 +39,19 @@ from larder.versions.index import Shard
 from larder.versions.publish import read_segment
 
 
-class Index(NamedTuple):
-    """The new segment, whose document may not be written yet.
-
-    ``omitted`` names the first samples that were left out.
-    """
-
-    segment: SegmentDocument
-    omitted: tuple[Failure, ...]
-
-
-def index_shards(job: Job, *, progress: Progress) -> Index:
+def index_shards(job: Job, *, progress: Progress) -> tuple[SegmentDocument, tuple[Failure, ...]]:
     """Write the manifests of a segment whose shards are all finished.
 
+    Returns its document, which may not be written yet, and the first samples that were left out.
     If the segment was complete when the run was planned, its files must be as published: a missing
     or altered file is damage. RunError: the dataset's cache cannot hold all images.
     """
     progress.start("index")
     root = open_root(job)
     if job.new is not None and job.new.complete:
-        index = _published(root, job, progress)
+        document = _published(root, job, progress)
         progress.finish("index")
-        return index
+        return document, tuple(_left_out(root, document))
     with ExitStack() as stack:
         plans = planned_shards(stack.enter_context(fetched(root, job.manifests["shards"])))
         made = make_index(root, job, plans, stack.enter_context(scratch()))
@@ -78,19 +68,18 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
             ),
             skipped=made.omitted_count,
         )
-        index = Index(document, tuple(made.omitted))
     progress.finish("index")
-    return index
+    return document, tuple(made.omitted)
 
 
-def _published(root: Store, job: Job, progress: Progress) -> Index:
+def _published(root: Store, job: Job, progress: Progress) -> SegmentDocument:
     """Check the files of a complete segment."""
     document = read_segment(root, job.segment)
     if document is None:
         message = f"segment {job.segment} was complete, and its document is gone"
         raise FatalError("run.failed", message, where=root.url, hint="run again")
     check_segment(root, document, progress)
-    return Index(document, tuple(_left_out(root, document)))
+    return document
 
 
 def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
@@ -175,7 +164,7 @@ class IndexBuild(ExitStack):
         self._planned = 0
         self._segment = job.segment
         self._check = image_check(job.dataset)
-        self._indexes = ShardIndexes(root, job.segment, shard_format(*job.shape.use), put)
+        self._indexes = ReaderIndexes(root, job.segment, shard_format(*job.shape.use), put)
         self._rows = self.enter_context(IndexWriter(folder))
         self._sources, self._skipped = (
             self.enter_context(ManifestWriter(folder / f"{role}.parquet", schema))

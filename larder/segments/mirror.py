@@ -1,5 +1,7 @@
 """The mirror of a dataset: a copy of the objects that its samples are read from.
 
+This module finds missing copies, looks up recorded ones, and measures; `larder.copy` copies.
+
 The measured pace of a copy is written to *work/measured.json* below the dataset's root, so that the
 next plan can estimate a time. It is a hint: if it is missing or unreadable, a plan names no time.
 """

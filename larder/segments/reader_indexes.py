@@ -58,7 +58,7 @@ def described_indexes(
     return tuple(file for file, _ in index_files(shard_format.indexes, shard, rows))
 
 
-class ShardIndexes:
+class ReaderIndexes:
     """The index files of a segment's shards, listed once.
 
     ``put`` is called for a shard that lacks an index file, and returns all index files of the

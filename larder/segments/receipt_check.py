@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.segments.shard_index import Ranges, ShardIndex
+from larder.segments.index_check import IndexedColumns, Ranges
 from larder.segments.shard_receipts import FinishedShard, Receipt
 from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.model import ROWS, ShardPlan
@@ -123,7 +123,7 @@ class _ReceiptSamples:
         return "parts of its samples overlap" if overlap.any() else ""
 
     def _places_problem(self, rows: pa.RecordBatch) -> str:
-        index, size_bytes, first = ShardIndex(rows), self._shard.files[0].bytes, self._count
+        index, size_bytes, first = IndexedColumns(rows), self._shard.files[0].bytes, self._count
         self._count += rows.num_rows
         is_last = self._count == self._shard.samples
         problem = index.places_problem(

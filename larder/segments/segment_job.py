@@ -51,10 +51,9 @@ class Job:
     """The common input of all steps of a run, and of the steps that a repair takes again.
 
     ``inputs`` is the inputs digest, ``version`` the ID of the version, and ``classes`` are in the
-    order of their numbers. ``inventory`` is of schema OBJECTS, as published. ``files`` are further
-    files of the version that are written already: its omitted rows, and the bad samples that
-    earlier versions left out. ``skipped`` counts these bad samples, and keys that no sample can
-    have.
+    order of their numbers. ``files`` are files of the version that are written already: its omitted
+    rows, the bad samples that earlier versions left out, and the inventory. ``skipped`` counts
+    these bad samples, and keys that no sample can have.
 
     ``new`` is the segment to build, if any. Its ``manifests`` are ``order`` (SAMPLE_ORDER) and
     ``shards`` (SHARD_PLAN), none if shards are only made again, and ``copies`` (COPIES) once the
@@ -75,7 +74,6 @@ class Job:
     inputs: str
     version: str
     classes: tuple[str, ...]
-    inventory: StoredFile
     files: tuple[StoredFile, ...] = ()
     skipped: int = 0
     new: PlannedSegment | None = None

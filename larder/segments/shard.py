@@ -1,9 +1,12 @@
-"""The shard step: writes shards, each with a receipt, in batches of neighbours."""
+"""The shard step: writes shards, each with a receipt, in batches of neighbours.
+
+A repair packs one published shard again, into another store, and compares the bytes.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice
@@ -12,26 +15,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.bounds import BATCH_SAMPLES
-from larder.copy.mirror_reader import Copies, Mirror
+from larder.copy.mirror_reader import Copies, FirstOf, Mirror, Unconditional
 from larder.disk import scratch
 from larder.errors import Failures, FatalError
-from larder.jobs.crew import divided, is_local, reachable, unit_bytes
+from larder.jobs.crew import RowSeconds, divided, is_local, reachable, unit_bytes
 from larder.jobs.manifests import fetched, read_ref
-from larder.jobs.process_pool import shared_pool
+from larder.jobs.processes import shared_pool
 from larder.jobs.results import BatchReport, Totals, merge_reports
 from larder.machine import usable_cores
-from larder.manifest.schemas import COPIES, SAMPLE_ORDER
-from larder.progress import Progress
-from larder.samples.arrow_columns import FROM_PREVIOUS, from_objects
+from larder.manifest.schemas import COPIES, SAMPLE_ORDER, SOURCES
+from larder.manifest.sealed import StoredFile
+from larder.progress import NullProgress, Progress
+from larder.samples.arrow_columns import FROM_PREVIOUS, column_structs, from_objects
 from larder.segments.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import put_indexes
-from larder.segments.segment_job import Job, open_root, open_source
+from larder.segments.segment_job import Job, open_origin, open_root, open_source
 from larder.segments.shard_receipts import finished_shards, list_shards, put_receipt, shard_of
 from larder.segments.stores import storage_of, with_derived
 from larder.shards.formats import shard_format
 from larder.shards.formats.format_interface import ShardFormat
-from larder.shards.model import PlannedSample, ShardBatch, ShardPlan, read_samples
+from larder.shards.model import (
+    Part,
+    PlannedSample,
+    ShardBatch,
+    ShardPlan,
+    ShardResult,
+    read_samples,
+)
 from larder.shards.old_shards import OldShards
 from larder.shards.packing import batch_shards
 from larder.shards.reading.fetch import sends_several
@@ -40,6 +51,7 @@ from larder.shards.shard_build import STAGE, ShardBuild, build_shard
 from larder.store.base import AHEAD, Readable, Store, Writer
 from larder.versions import layout
 from larder.versions.documents import Shape
+from larder.versions.index import Shard
 
 _LEAST_BYTES = 256_000_000
 _LEAST_SAMPLES = 40_000
@@ -66,14 +78,18 @@ def shard_batches(job: Job, progress: Progress) -> tuple[list[ShardBatch], Total
 
 
 def _batch_size(job: Job, plans: Sequence[ShardPlan]) -> tuple[int, int]:
-    """Return the maximum bytes and samples of a batch, smaller so that enough run at once."""
+    """Return the maximum bytes and samples of a batch, so that all workers get about as many."""
     runner = job.cluster.runner
     at_once = runner.workers or usable_cores()
-    size_bytes = -(-sum(plan.bytes for plan in plans) // at_once)
-    rows = -(-sum(plan.rows for plan in plans) // at_once)
+
+    def share(numbers: Sequence[int], least: int, most: int) -> int:
+        batches = at_once * max(1, -(-sum(numbers) // (at_once * most)))
+        # With half a shard more, so that equal shards are divided evenly.
+        return min(most, max(least, -(-sum(numbers) // batches) + max(numbers, default=0) // 2))
+
     return (
-        min(runner.batch_bytes, max(_LEAST_BYTES, size_bytes)),
-        min(BATCH_SAMPLES, max(_LEAST_SAMPLES, rows)),
+        share([plan.bytes for plan in plans], _LEAST_BYTES, runner.batch_bytes),
+        share([plan.rows for plan in plans], _LEAST_SAMPLES, BATCH_SAMPLES),
     )
 
 
@@ -89,12 +105,14 @@ def shard_units(job: Job, batch: ShardBatch, count: int) -> list[ShardBatch]:
     return batch_shards(batch.shards, unit_bytes(batch.bytes, count))
 
 
-def _sample_seconds(job: Job) -> float:
+def _sample_seconds(job: Job) -> RowSeconds:
     """Estimate the seconds per sample: requests cost far more than files."""
-    return 15e-6 if is_local(job.dataset.source, job.cluster.storage) else 0.4e-3
+    local = is_local(job.dataset.source, job.cluster.storage)
+    return RowSeconds(15e-6, 15e-6) if local else RowSeconds(0.4e-3, 0.1e-3)
 
 
-@divided(shard_units, merge_reports, _sample_seconds, STAGE)
+# Reading, hashing and writing bytes do not hold the interpreter lock.
+@divided(shard_units, merge_reports, _sample_seconds, STAGE, cores=2)
 def shard_batch(
     job: Job, batch: ShardBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
@@ -110,8 +128,8 @@ def shard_batch(
     root = open_root(job)
     finished = list_shards(root, job, batch.shards)
     receipts = {shard.plan: shard for shard in finished if shard.receipt}
-    objects, packed = _reads(job, root, batch)
-    source = _reading(job, root, batch) if objects else root
+    objects, packed = _origins(job, root, batch)
+    source = _open_objects(job, root, batch) if objects else root
     stores = [source, root] if packed else [source]
     order = _rows_of(root, batch)(job.manifests["order"], SAMPLE_ORDER)
     with (
@@ -150,6 +168,42 @@ def format_to_write(shape: Shape) -> ShardFormat:
         hint = "use the same release of Larder and the same packages as for the other shards"
         raise FatalError("run.failed", message, hint=hint)
     return here
+
+
+def _origins(job: Job, root: Store, batch: ShardBatch) -> tuple[bool, bool]:
+    """Return whether any samples of the batch are read from objects, and any from old shards."""
+    objects = packed = False
+    for rows in _rows_of(root, batch)(job.manifests["order"], SAMPLE_ORDER, columns=FROM_PREVIOUS):
+        objects |= bool(from_objects(rows).any())
+        packed |= rows.column("packed").null_count < len(rows)
+    return objects, packed
+
+
+def _open_objects(job: Job, root: Store, batch: ShardBatch) -> Readable:
+    """Open the store with the objects of samples: the mirror if there is one, else the source."""
+    if (copied := job.manifests.get("copies")) is None:
+        return open_source(job)
+    rows = _rows_of(root, batch)
+    order = rows(job.manifests["order"], SAMPLE_ORDER, columns=["parts"])
+    copies = Copies(map(_copied, order, rows(copied, COPIES)))
+    store = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
+    return with_derived(Mirror(store, copies), job.dataset, job.cluster)
+
+
+def _copied(order: pa.RecordBatch, copies: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the copies of the objects of some samples, with the columns of OBJECTS."""
+    parts, copied = order.column("parts").flatten(), copies.column("copies").flatten()
+    columns = {name: parts.field(name) for name in ("key", "etag")}
+    mirror_etags = pc.coalesce(copied.field("mirror_etag"), columns["etag"])
+    columns |= {"mirror_etag": mirror_etags, "checksum": copied.field("checksum")}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _rows_of(root: Store, batch: ShardBatch) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Make a reader for the rows of a batch, in a manifest with one row per sample."""
+    return partial(
+        read_ref, root, first_row=batch.first_row, rows=batch.rows, batch_rows=PIECE_ROWS
+    )
 
 
 @contextmanager
@@ -193,41 +247,62 @@ def _pass_over(samples: Iterator[PlannedSample]) -> None:
     deque(samples, maxlen=0)
 
 
-def _reads(job: Job, root: Store, batch: ShardBatch) -> tuple[bool, bool]:
-    """Return whether any samples of the batch are read from objects, and any from old shards."""
-    objects = packed = False
-    for rows in _rows_of(root, batch)(job.manifests["order"], SAMPLE_ORDER, columns=FROM_PREVIOUS):
-        objects |= bool(from_objects(rows).any())
-        packed |= rows.column("packed").null_count < len(rows)
-    return objects, packed
-
-
-def _reading(job: Job, root: Store, batch: ShardBatch) -> Readable:
-    """Open the store with the objects of samples: the mirror if there is one, else the source."""
-    if (copied := job.manifests.get("copies")) is None:
-        return open_source(job)
-    rows = _rows_of(root, batch)
-    order = rows(job.manifests["order"], SAMPLE_ORDER, columns=["parts"])
-    copies = Copies(map(_copied, order, rows(copied, COPIES)))
-    store = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
-    return with_derived(Mirror(store, copies), job.dataset, job.cluster)
-
-
-def _copied(order: pa.RecordBatch, copies: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the copies of the objects of some samples, with the columns of OBJECTS."""
-    parts, copied = order.column("parts").flatten(), copies.column("copies").flatten()
-    columns = {name: parts.field(name) for name in ("key", "etag")}
-    mirror_etags = pc.coalesce(copied.field("mirror_etag"), columns["etag"])
-    columns |= {"mirror_etag": mirror_etags, "checksum": copied.field("checksum")}
-    return pa.RecordBatch.from_pydict(columns)
-
-
 def shard_writer(root: Store, segment: str, split: str, name: str) -> Writer:
     return root.writer(layout.shard_key(segment, split, name))
 
 
-def _rows_of(root: Store, batch: ShardBatch) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """Make a reader for the rows of a batch, in a manifest with one row per sample."""
-    return partial(
-        read_ref, root, first_row=batch.first_row, rows=batch.rows, batch_rows=PIECE_ROWS
+def pack_again(
+    job: Job, shard: Shard, sources: StoredFile, output: Store, concurrent_batches: int
+) -> ShardResult:
+    """Write a shard and its indexes for other readers into ``output``, under their keys.
+
+    Objects are read from the source or the mirror, whatever their etags. ``run.failed``: this
+    machine cannot write shards as planned.
+    """
+    check_codecs(job.shape.images.transform)
+    source, format_ = _anywhere(job), format_to_write(job.shape)
+    plan = ShardPlan(shard.split, 0, shard.name, shard.first, shard.samples, shard.bytes)
+    with (
+        open_build(job, [source], concurrent_batches, NullProgress()) as build,
+        closing(_samples(job, source, shard, sources)) as samples,
+    ):
+        open_writer = partial(shard_writer, output, job.segment, plan.split)
+        result = build_shard(plan, samples, format_, open_writer, build)
+    if not result.failed:
+        put_indexes(output, job.segment, plan.split, plan.name, format_, result.samples)
+    return result
+
+
+def _anywhere(job: Job) -> Readable:
+    """Read objects in the planned state, else in any state that the mirror or the source has."""
+    mirror = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
+    others = (
+        with_derived(Unconditional(each), job.dataset, job.cluster)
+        for each in (mirror, open_origin(job))
     )
+    return FirstOf([open_source(job), *others])
+
+
+def _samples(
+    job: Job, source: Readable, shard: Shard, sources: StoredFile
+) -> Generator[PlannedSample]:
+    """Yield the samples of a shard as they were planned."""
+    batches = read_ref(
+        open_root(job),
+        sources,
+        SOURCES,
+        first_row=shard.first_row,
+        rows=shard.samples,
+        batch_rows=PIECE_ROWS,
+    )
+    for batch in batches:
+        keys, labels = (batch.column(name).to_pylist() for name in ("key", "label"))
+        parts = column_structs(batch.column("parts"), ("ext", "source", "length", "etag"), Part)
+        if job.shape.images.transform:  # the recorded lengths are of transformed images
+            parts = (tuple(_with_size(source, part) for part in each) for each in parts)
+        for key, label, sample_parts in zip(keys, labels, parts, strict=True):
+            yield PlannedSample(shard.split, key, label, sample_parts)
+
+
+def _with_size(source: Readable, part: Part) -> Part:
+    return part._replace(size_bytes=source.head(part.key).size_bytes)

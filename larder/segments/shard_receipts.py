@@ -188,7 +188,7 @@ def list_shards(root: Store, job: Job, plans: Iterable[ShardPlan]) -> list[Shard
         }
         receipts: dict[str, list[str]] = defaultdict(list)
         for info in _between(root, layout.receipts_prefix(job.segment, split), names):
-            receipts[layout.receipt_shard(info.key)].append(info.key)
+            receipts[layout.undigested_name(info.key)].append(info.key)
         for plan, file_names in files.items():
             keys = (layout.shard_key(job.segment, split, name) for name in file_names)
             infos = [objects.get(key) for key in keys]
@@ -269,7 +269,7 @@ def published_plans(root: Store, document: SegmentDocument) -> list[ShardPlan]:
     """
     prefix = layout.receipts_prefix(document.id)
     keys = (info.key for info in listed(root, prefix))
-    names = {(key.removeprefix(prefix).split("/")[0], layout.receipt_shard(key)) for key in keys}
+    names = {(key.removeprefix(prefix).split("/")[0], layout.undigested_name(key)) for key in keys}
     if (missing := sum(facts.shards for facts in document.splits.values()) - len(names)) > 0:
         message = f"{format_count(missing, 'shard')} without a receipt"
         raise FatalError("run.failed", message, where=object_url(root.url, prefix))

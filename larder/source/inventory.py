@@ -19,8 +19,8 @@ from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import NullProgress, Progress
 from larder.samples.arrow_columns import Flags
-from larder.source.archived import ARCHIVED, archived_of
 from larder.source.selection import KeyRule, without_own
+from larder.source.unfit import ARCHIVED, archived_of
 from larder.store.base import ObjectInfo, Readable
 from larder.units import format_count
 
@@ -70,7 +70,7 @@ class Listing:
         classes: Number and bytes of the included objects of each storage class, except the standard
             class.
         archived: Manifest of objects that must be restored before reading; None if there are none.
-            See `larder.source.archived`.
+            See `larder.source.unfit`.
     """
 
     objects: int
@@ -120,7 +120,6 @@ def parted(batch: pa.RecordBatch, wanted: Flags, others: LeftOut) -> tuple[pa.Re
     return batch.filter(pa.array(wanted)), others.and_more(first, len(unwanted))
 
 
-Group = TypeVar("Group")
 Written = TypeVar("Written")
 
 BATCH_ROWS = 10_000
@@ -226,7 +225,6 @@ class _ListingTally:
         self.digest = RowDigest()
         self.not_included = self.excluded = LeftOut()
         self.classes: dict[str, tuple[int, int]] = {}
-        self._globs = (_named(include), _named(exclude))
         self._included = KeyRule(include)
         self._excluded = KeyRule(exclude)
         self._containers = containers
@@ -235,7 +233,6 @@ class _ListingTally:
     def batches(
         self, pages: Iterable[list[ObjectInfo]], archived: ManifestWriter
     ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of the included objects of a listing."""
         for rows in _in_batches(chain.from_iterable(without_own(pages))):
             self.listed += len(rows)
             batch = self._taken(_with_classes(_batch(rows), rows))
@@ -250,7 +247,9 @@ class _ListingTally:
         classes, sizes = batch.column(_CLASS), batch.column("size_bytes")
         for name in filter(None, classes.unique().to_pylist()):
             of_class = sizes.filter(pc.equal(classes, name))
-            _add(self.classes, name, len(of_class), pc.sum(of_class).as_py())
+            count, size_bytes = self.classes.get(name, (0, 0))
+            size_bytes += pc.sum(of_class).as_py()
+            self.classes[name] = count + len(of_class), size_bytes
 
     def _taken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         included = self._included(batch.column("key"))
@@ -287,28 +286,11 @@ class _ListingTally:
 
     def _nothing(self, store: Readable) -> ConfigError:
         """Return the error that no object is left, with counts of listed and excluded objects."""
-        include, exclude = self._globs
-        listed = f"{format_count(self.listed, 'object')} listed"
-        hint = "check source.include and source.exclude; globs match keys below source.url"
-        if not self.listed:
-            message, hint = "the source is empty", "check source.url and its prefix"
-        elif self.not_included.count == self.listed:
-            message = f"{listed}, none matches include {include}"
-        else:
-            message = (
-                f"{listed}, {self.excluded.count:,} match include {include}, and exclude {exclude}"
-                " excludes all of them"
-            )
+        message = f"{format_count(self.listed, 'object')} listed, none included"
+        if self.excluded.count:
+            message += f", {self.excluded.count:,} excluded"
+        hint = "check source.url, include and exclude; globs match keys below source.url"
         return ConfigError("config.empty_source", message, where=store.url, hint=hint)
-
-
-def _add(totals: dict[Group, tuple[int, int]], group: Group, count: int, size_bytes: int) -> None:
-    before = totals.get(group, (0, 0))
-    totals[group] = before[0] + count, before[1] + size_bytes
-
-
-def _named(globs: Sequence[str]) -> str:
-    return ", ".join(glob if glob.strip() else repr(glob) for glob in globs)
 
 
 def object_batches(infos: Iterable[ObjectInfo]) -> Iterator[pa.RecordBatch]:

@@ -72,17 +72,6 @@ _PAGE_ROWS = 10_000
 _SHOWN_COLUMNS = 12
 
 
-class _ReportFormat(NamedTuple):
-    """The format of a report's files.
-
-    ``header`` has the columns of S3 Inventory's CSV files; None if the first line names the
-    columns.
-    """
-
-    format: str
-    header: tuple[str, ...] | None = None
-
-
 class _ReportFile(NamedTuple):
     """One file of a report; ``md5`` is the report's MD5 of the file in hex, empty without one."""
 
@@ -101,14 +90,17 @@ class SourceReport(NamedTuple):
     Attributes:
         url: The report: its manifest, its table, or the prefix of its tables.
         taken: Time of the report.
+        format: ``csv`` or ``parquet``.
         prefix: Beginning of the keys of the source's objects.
+        header: The columns of S3 Inventory's CSV files; None if the first line names the columns.
     """
 
     url: str
     taken: datetime
-    table: _ReportFormat
+    format: str
     files: tuple[_ReportFile, ...]
     prefix: str
+    header: tuple[str, ...] | None = None
 
     def pages(self, work_dir: Path) -> Iterator[list[ObjectInfo]]:
         """Yield pages of the source's objects, like a listing of the source.
@@ -137,7 +129,7 @@ class SourceReport(NamedTuple):
             with TemporaryDirectory(dir=work_dir, prefix="report-") as folder:
                 path = Path(folder) / file.key.rpartition("/")[2]
                 _fetch(file, path)
-                for batch in _read_rows(path, self.table, self.prefix, file.url):
+                for batch in _read_rows(path, self, file.url):
                     if batch["key"].null_count or batch["size_bytes"].null_count:
                         message = "a row without a key, or without a size of 0 bytes or more"
                         raise _error(message, file.url)
@@ -188,7 +180,7 @@ def _located(url: str, source: StoreUrl, prefix: str, store: Readable, key: str)
     return SourceReport(
         url=url,
         taken=datetime.fromtimestamp(taken / 1e6, UTC),
-        table=_ReportFormat(kind),
+        format=kind,
         files=tuple(files),
         prefix=prefix,
     )
@@ -242,7 +234,7 @@ def _inventory(store: Readable, key: str, source: StoreUrl, prefix: str) -> Sour
         message = f"the report is of the bucket {bucket!r}, not of the source"
         raise _error(message, where, "check source.url and source.inventory.url")
     names = tuple(name.strip() for name in header) if header else None
-    return SourceReport(where, taken, _ReportFormat(kind, names), tuple(files), prefix)
+    return SourceReport(where, taken, kind, tuple(files), prefix, names)
 
 
 def _listed(store: Readable, manifest: str, file: Mapping[str, str]) -> _ReportFile:
@@ -268,18 +260,16 @@ def _fetch(file: _ReportFile, path: Path) -> None:
         raise _error("a file of the report differs from its checksum", file.url)
 
 
-def _read_rows(
-    path: Path, table: _ReportFormat, prefix: str, where: str
-) -> Iterator[pa.RecordBatch]:
+def _read_rows(path: Path, report: SourceReport, where: str) -> Iterator[pa.RecordBatch]:
     """Yield the source's rows in a file, except its folder; keys are without its prefix."""
-    with _read_errors(table, where), closing(_connect(path.parent)) as connection:
-        if table.format == "csv":
-            names = table.header or _header(path)
+    with _read_errors(report.format, where), closing(_connect(path.parent)) as connection:
+        if report.format == "csv":
+            names = report.header or _header(path)
             # Columns are given by place: DuckDB's detection drops lines that do not fit.
             places = {name: f"c{place}" for place, name in reversed(list(enumerate(names)))}
             columns = ", ".join(f"'c{place}': 'VARCHAR'" for place, _ in enumerate(names))
             file = (
-                f"read_csv($path, auto_detect = false, header = {table.header is None}, "
+                f"read_csv($path, auto_detect = false, header = {report.header is None}, "
                 f"columns = {{{columns}}}, delim = ',', quote = '\"', escape = '\"')"
             )
         else:
@@ -287,8 +277,8 @@ def _read_rows(
             names = connection.sql(f"FROM {file}", params={"path": str(path)}).columns
             places = {name: name for name in names}
         chosen = {field: places[name] for field, name in _chosen(names, where).items()}
-        select = _statement(chosen, file, encoded=table.header is not None)
-        relation = connection.sql(select, params={"path": str(path), "prefix": prefix})
+        select = _statement(chosen, file, encoded=report.header is not None)
+        relation = connection.sql(select, params={"path": str(path), "prefix": report.prefix})
         for batch in relation.to_arrow_reader(_PAGE_ROWS):
             yield batch.cast(_ROWS)
 
@@ -366,7 +356,7 @@ def _statement(chosen: Mapping[str, str], file: str, *, encoded: bool) -> str:
 
 
 @contextmanager
-def _read_errors(table: _ReportFormat, where: str) -> Iterator[None]:
+def _read_errors(format_: str, where: str) -> Iterator[None]:
     """Raise errors of DuckDB and gzip as errors of the report."""
     import duckdb
 
@@ -374,4 +364,4 @@ def _read_errors(table: _ReportFormat, where: str) -> Iterator[None]:
         yield
     except (duckdb.Error, EOFError, gzip.BadGzipFile, UnicodeDecodeError, csv.Error) as error:
         reason = " ".join(str(error).partition("LINE")[0].split())[:200]
-        raise _error(f"not a readable {table.format} file ({reason})", where) from error
+        raise _error(f"not a readable {format_} file ({reason})", where) from error

@@ -140,7 +140,6 @@ class Unlisted:
         return (named or "." not in key.rpartition("/")[2]) and self._may_be_wanted(folder)
 
     def _may_be_wanted(self, folder: str) -> bool:
-        """Whether there may be a wanted object in a directory."""
         included = any(
             (folder.startswith(start) or start.startswith(folder)) and folder.count("/") <= depth
             for start, depth in self._beginnings

@@ -35,7 +35,7 @@ from larder.errors import (
 )
 from larder.store.base import Buffer, ObjectInfo, Reader
 from larder.store.delegate import BytesReader
-from larder.store.etags import are_equal
+from larder.store.etags import are_equal, changed
 from larder.store.http import Answer, BrokenError
 from larder.store.keys import object_url
 from larder.units import format_count
@@ -130,7 +130,7 @@ def undescribed(where: str, fields: Mapping[str, object]) -> StoreError:
 def conflict(call: Call) -> PreconditionError:
     if call.if_absent:
         return PreconditionError("object.exists", "it already exists", where=call.where)
-    return PreconditionError("object.changed", "it changed since it was listed", where=call.where)
+    return changed(call.where)
 
 
 class ByteRange(NamedTuple):

@@ -50,14 +50,15 @@ def etag_of_parts(etags: Sequence[str]) -> str:
     return f"{hashlib.md5(joined, usedforsecurity=False).hexdigest()}-{len(etags)}"
 
 
-def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError:
-    """Return the error of an object that changed since it was listed, and may be even longer."""
-    message = (
-        f"it changed since it was listed: {listed_bytes:,} bytes then, now {read_bytes:,} or more"
-    )
-    if listed_bytes == read_bytes:
-        message = "it changed since it was listed, but has the same size"
-    hint = "run again when nothing writes to the source"
+def changed(where: str, listed_bytes: int = 0, read_bytes: int = 0) -> PreconditionError:
+    """Return the error of an object that changed since it was listed.
+
+    The sizes are named if they differ; the object may be even longer.
+    """
+    message = "it changed since it was listed"
+    if listed_bytes != read_bytes:
+        message += f": {listed_bytes:,} bytes then, now {read_bytes:,} or more"
+    hint = "run again when nothing else writes to it"
     return PreconditionError("object.changed", message, where=where, hint=hint)
 
 

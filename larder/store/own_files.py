@@ -102,6 +102,15 @@ def listed(root: Store, prefix: str, *, start_after: str = "") -> Iterator[Objec
     return chain.from_iterable(listed_pages(root, prefix, start_after=start_after))
 
 
+def listed_without(root: Store, prefix: str, skipped: str) -> Iterator[ObjectInfo]:
+    """Yield the files below a prefix, but none below ``skipped``, which is not listed."""
+    for info in listed(root, prefix):
+        if info.key.startswith(skipped):
+            yield from listed(root, prefix, start_after=f"{skipped}{LAST}")
+            return
+        yield info
+
+
 def not_kept(where: str, size_bytes: int, kept_bytes: int | None) -> StoreError:
     """Return the error of a store that acknowledged a file, but does not list all its bytes."""
     kept = "does not list it" if kept_bytes is None else f"lists {kept_bytes:,} bytes"

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from larder.errors import ConfigError, DamageError, NotFoundError, ObjectError
+from larder.errors import DamageError, NotFoundError, ObjectError
 from larder.manifest.sealed import seal, unseal
 from larder.names import ID
 from larder.progress import Progress
 from larder.store.base import Store
 from larder.store.own_files import listed, published_file_errors, read_document
 from larder.units import format_names
-from larder.verify.findings import MISSING, Finding, Role, is_broken, readable
-from larder.verify.verify_job import VerifyJob
+from larder.verify.verify_job import MISSING, Finding, Role, VerifyJob, is_broken, readable
 from larder.versions import layout
-from larder.versions.documents import FORMATS, VersionDocument, parse_document
-from larder.versions.find import one_of
-from larder.versions.tags import TAG, tag_of
+from larder.versions.documents import FORMATS, parse_document
+from larder.versions.tags import TAG, missing_version, one_of, published_ids, tag_of
 
 _SHOWN_VERSIONS = 5
 
@@ -63,8 +61,8 @@ class DocumentReader:
             self.note(key, role, error.code, error.message)
             return None
 
-    def document(self, kind: Any, key: str, **names: str) -> Any:
-        """Read a document of a kind, dataset and names; None, with a finding, if it is damaged."""
+    def document(self, kind: Any, key: str) -> Any:
+        """Read a document of the dataset; None, with a finding, if it is damaged."""
         plain = self.unsealed(key, "document")
         if plain is None:
             return None
@@ -76,8 +74,7 @@ class DocumentReader:
             message = f"{error.message}; {error.hint}" if newer else error.message
             self.note(key, "content" if newer else "document", error.code, message)
             return None
-        names["dataset"] = self.job.dataset.name
-        if {name: getattr(document, name) for name in names} != names:
+        if (document.dataset, document.key) != (self.job.dataset.name, key):
             message = f"it is the document of {document.id} of dataset {document.dataset}"
             self.note(key, "document", "damage.manifest", message)
             return None
@@ -110,43 +107,28 @@ class DocumentReader:
 
     def version_id(self, tags: dict[str, str]) -> str:
         """Find the version's ID, else ``version.missing``; empty if its tag is lost."""
-        name = self.job.version
+        name, versions = self.job.version, list(published_ids(self.root))
+        id_ = name if is_id(name) else tags.get(name)
         if is_id(name) and not any(True for _ in listed(self.root, layout.version_prefix(name))):
-            raise self._missing(name, tags)
-        if TAG not in tags and (is_id(name) or tags.get(name)):
+            raise missing_version(self.root, self.job.dataset.name, name)
+        if id_ and TAG not in tags:
             self.note(layout.tag_key(TAG), "tag", "damage.size", MISSING)
-        if is_id(name):
-            return name
-        if tags.get(name):
-            return tags[name]
-        versions = whole_versions(self.root)
-        if name not in tags and (id_ := one_of(self.root, versions, name)):
+        if name not in tags:
+            id_ = id_ or one_of(self.root, versions, name)
+            if not id_ and not (name == TAG and versions):
+                raise missing_version(self.root, self.job.dataset.name, name)
+        if id_:
             return id_
-        if name not in tags and not (name == TAG and any(map(self._is_published, versions))):
-            raise self._missing(name, tags, stopped=bool(versions))
         key = layout.tag_key(name)
         damage = [each for each in self.findings if each.path == key]
         self.findings = [each for each in self.findings if each.path != key]
         message = damage[0].message if damage else MISSING
-        message += f"; nothing else says which version it named: {_choice(versions)}; "
-        choose = "choose one: --version ID --repair makes the tag name it"
+        message += "; nothing else says which version it named: "
+        names = format_names(versions, _SHOWN_VERSIONS)
+        choose = f"choose one: {names}; --version ID --repair makes the tag name it"
         message += choose if name == TAG else "restore it, or delete it"
         self.note(key, "tag", damage[0].code if damage else "damage.size", message)
         return ""
-
-    def _is_published(self, version: str) -> bool:
-        """Whether anything is at the key of version.json, damaged or not."""
-        return any(True for _ in listed(self.root, layout.version_key(version)))
-
-    def _missing(self, name: str, tags: dict[str, str], *, stopped: bool = False) -> ConfigError:
-        message = f"there is no version or tag {name!r}"
-        hint = "prepare it first"
-        if tags:
-            hint = f"the tags are {', '.join(sorted(tags))}; or give the ID of a version"
-        elif stopped:
-            message += ": a run was stopped before it published one"
-            hint = "prepare the dataset again: that goes on where it was stopped"
-        return ConfigError("version.missing", message, where=self.root.url, hint=hint)
 
 
 def _kind(format_: object) -> str:
@@ -156,32 +138,3 @@ def _kind(format_: object) -> str:
 
 def is_id(version: object) -> bool:
     return isinstance(version, str) and ID.allows(version)
-
-
-def whole_versions(root: Store) -> dict[str, bool]:
-    """Return by ID, newest first, whether each version has its document."""
-    times: dict[str, int] = {}
-    for info in listed(root, "versions/"):
-        version = info.key.split("/")[1]
-        if is_id(version):
-            times[version] = max(times.get(version, 0), info.modified_us)
-    versions = {}
-    for version in sorted(times, key=times.__getitem__, reverse=True):
-        key = layout.version_key(version)
-        try:
-            document = parse_document(VersionDocument, readable(root, key) or b"", key)
-            versions[version] = document.id == version
-        except DamageError:
-            versions[version] = False
-    return versions
-
-
-def _choice(versions: dict[str, bool]) -> str:
-    """Describe the versions that a lost tag may have named, for people."""
-    whole = [version for version, has_document in versions.items() if has_document]
-    lost = [version for version, has_document in versions.items() if not has_document]
-    names = format_names(whole, _SHOWN_VERSIONS) if whole else "none"
-    message = f"versions that can be read, the newest first: {names}"
-    return (
-        f"{message}; {format_names(lost, _SHOWN_VERSIONS)} lost version.json" if lost else message
-    )

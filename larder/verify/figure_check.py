@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import chain
 from typing import Any
 
@@ -19,12 +19,7 @@ from larder.samples.naming import LABEL_EXT
 from larder.segments.derived_files import NO_SHARDS, listed_splits
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import (
-    CacheDocument,
-    CacheFile,
-    SegmentDocument,
-    VersionDocument,
-)
+from larder.versions.documents import CacheDocument, CacheFile, SegmentDocument, VersionDocument
 from larder.versions.identity import content_digest, version_id
 from larder.versions.index import BLOCK_ROWS, Shard
 from larder.versions.omitted import Omitted
@@ -32,29 +27,6 @@ from larder.versions.rows import index_rows, open_index
 
 _Problem = tuple[str, str]
 """A path, and the problem there."""
-
-
-@dataclass
-class SegmentFacts:
-    """State of a segment of a version; None for a damaged document or index, or an unused cache.
-
-    ``files`` are the segment's files that version.json names, and ``damaged`` the paths of damaged
-    files.
-    """
-
-    id: str
-    document: SegmentDocument | None
-    files: tuple[StoredFile, ...]
-    damaged: frozenset[str]
-    shards: list[Shard] | None = None
-    cache: CacheDocument | None = None
-
-    def file(self, role: str) -> StoredFile | None:
-        """Return the file with that role; None if it is missing or damaged."""
-        return next(
-            (file for file in self.files if file.role == role and file.path not in self.damaged),
-            None,
-        )
 
 
 def _differences(split: str, recorded: Any, actual: Any) -> Iterator[str]:
@@ -69,21 +41,26 @@ def _differences(split: str, recorded: Any, actual: Any) -> Iterator[str]:
 
 def version_problems(
     version: VersionDocument,
-    segments: Sequence[SegmentFacts],
+    segments: Mapping[str, SegmentDocument],
+    caches: Mapping[str, CacheDocument | None],
     omitted: Mapping[tuple[str, str], Omitted],
     listed: Mapping[str, Sequence[Shard]],
 ) -> Iterator[_Problem]:
-    """Yield the contradictions between version.json and the rest of a version."""
+    """Yield the contradictions between version.json and the rest of a version.
+
+    ``segments``, ``caches`` and ``listed`` shards are by segment, in the order of the version. A
+    damaged cache is None.
+    """
     path = layout.version_key(version.id)
-    files = tuple(chain.from_iterable(segment.files for segment in segments))
+    files = tuple(chain.from_iterable(files_of_segment(version, segment) for segment in segments))
     if version.files[: len(files)] != files:
         yield path, "it does not name the manifests of its segments in their order"
-    shards = [shard for segment in segments for shard in listed[segment.id]]
+    shards = [*chain.from_iterable(listed.values())]
     splits = listed_splits(shards)
     for split, recorded in version.splits.items():
         actual = splits.get(split, NO_SHARDS)
         yield from ((path, problem) for problem in _differences(split, recorded, actual))
-    yield from ((path, problem) for problem in _cache_problems(version, segments, listed))
+    yield from ((path, problem) for problem in _cache_problems(version, segments, caches, listed))
     if content_digest(shards, version.classes, version.cache) != version.digest:
         yield path, "its content digest is not that of what it lists"
     if not any(file.role == "skipped" for file in version.files):
@@ -99,23 +76,30 @@ def version_problems(
             yield path, f"its ID follows from other contents: those here have {actual_id}"
 
 
+def files_of_segment(version: VersionDocument, segment: str) -> tuple[StoredFile, ...]:
+    """Return the files of a segment that version.json names, without its cache."""
+    prefix = layout.index_prefix(segment)
+    return tuple(file for file in version.files if file.path.startswith(prefix))
+
+
 def _cache_problems(
     version: VersionDocument,
-    segments: Sequence[SegmentFacts],
+    segments: Mapping[str, SegmentDocument],
+    caches: Mapping[str, CacheDocument | None],
     listed: Mapping[str, Sequence[Shard]],
 ) -> Iterator[str]:
     if version.cache is None:
         return
     wanted: dict[str, list[CacheFile]] = {}
-    for segment in segments:
-        splits = {shard.split for shard in listed[segment.id]}
-        if segment.cache is None:
+    for id_, segment in segments.items():
+        splits = {shard.split for shard in listed[id_]}
+        if (cache := caches.get(id_)) is None:
             return  # its document is damaged, or missing
-        if segment.cache.kind != version.cache.kind:
-            yield f"its cache is {version.cache.kind}, that of {segment.id} is not"
-        for split, file in segment.cache.files.items():
-            published = segment.document.splits.get(split) if segment.document else None
-            if segment.document and (published is None or file.records != published.samples):
+        if cache.kind != version.cache.kind:
+            yield f"its cache is {version.cache.kind}, that of {id_} is not"
+        for split, file in cache.files.items():
+            published = segment.splits.get(split)
+            if published is None or file.records != published.samples:
                 yield f"the cache file {file.path} does not have a record for each sample"
             if split in splits:
                 wanted.setdefault(split, []).append(file)

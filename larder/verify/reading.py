@@ -17,18 +17,27 @@ from larder.cache.cache_record import CacheFileFacts
 from larder.cache.file import open_file
 from larder.disk import disk_errors, scratch, workshop
 from larder.errors import DamageError, NotFoundError
-from larder.jobs.crew import divided, reachable
+from larder.jobs.crew import RowSeconds, divided, reachable
 from larder.jobs.results import Totals
 from larder.progress import Progress
-from larder.segments.shard_index import ShardIndex
+from larder.segments.index_check import IndexedColumns
 from larder.shards.formats import shard_format
 from larder.shards.formats.format_interface import index_files
 from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
-from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, Verified, compared
 from larder.verify.shard_check import inspect_shard
-from larder.verify.verify_job import VerifyBatch, VerifyJob, open_verified
+from larder.verify.verify_job import (
+    MISSING,
+    SHOWN_SAMPLES,
+    Finding,
+    Role,
+    Verified,
+    VerifyBatch,
+    VerifyJob,
+    compared,
+    open_verified,
+)
 from larder.versions import layout
 from larder.versions.documents import CacheFile
 from larder.versions.index import SegmentIndex, Shard
@@ -39,7 +48,7 @@ STAGE = "verify"
 _READ_BYTES = 16 << 20
 """Memory of a thread that reads a shard."""
 
-Indexed = tuple[Shard, ShardIndex | None, str]
+Indexed = tuple[Shard, IndexedColumns | None, str]
 """A shard, its index if known, and the problem with the index."""
 
 
@@ -53,7 +62,7 @@ def merge_verified(results: Sequence[Verified]) -> Verified:
     return Verified(tuple(findings), sum((each.read for each in results), Totals()))
 
 
-@divided(verify_units, merge_verified, lambda _: 15e-6, STAGE)
+@divided(verify_units, merge_verified, lambda _: RowSeconds(15e-6, 15e-6), STAGE)
 def verify_batch(
     job: VerifyJob, batch: VerifyBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> Verified:
@@ -117,14 +126,14 @@ def _indexed(index: SegmentIndex, shard: Shard) -> Indexed:
     if not pc.all(pc.equal(rows.column("shard"), shard.name), min_count=0).as_py():
         problem = f"the index has another shard for some of its {shard.samples:,} samples"
         return shard, None, problem
-    return shard, ShardIndex(rows), ""
+    return shard, IndexedColumns(rows), ""
 
 
 def _verify_shard(
     root: Store,
     batch: VerifyBatch,
     shard: Shard,
-    samples: ShardIndex | None,
+    samples: IndexedColumns | None,
     problem: str,
     count: Callable[[int], None],
 ) -> Iterator[Finding]:

@@ -24,10 +24,9 @@ from larder.segments.cache_step import CacheBatch, built_split, workshop_place
 from larder.segments.completeness import document_of
 from larder.segments.derived_files import derived_files
 from larder.segments.index_step import make_index
-from larder.segments.named_files import read_listed
 from larder.segments.reader_indexes import described_indexes, put_indexes
-from larder.segments.repacking import pack_again
 from larder.segments.segment_job import Job, PlannedSegment
+from larder.segments.shard import pack_again
 from larder.segments.shard_receipts import published_plans
 from larder.segments.stores import source_of
 from larder.shards.formats import shard_format
@@ -35,9 +34,15 @@ from larder.source.selection import Unlisted
 from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.units import format_count
-from larder.verify.findings import has_content, readable
 from larder.verify.replacing import STAGE, Repair, Spares, check_place, keep, replace_file
-from larder.verify.verify_job import Inspected, VerifyBatch, VerifyJob, open_verified
+from larder.verify.verify_job import (
+    Inspected,
+    VerifyBatch,
+    VerifyJob,
+    has_content,
+    open_verified,
+    readable,
+)
 from larder.versions import layout
 from larder.versions.documents import CacheFile, SegmentDocument, VersionDocument, parse_document
 from larder.versions.identity import dataset_cache_id
@@ -46,6 +51,7 @@ from larder.versions.omitted import read_omitted
 from larder.versions.publish import probe_conditions, read_segment, read_version
 from larder.versions.rows import read_rows
 from larder.versions.tags import TAG, move_tag
+from larder.versions.version_copy import read_listed
 
 _OF_SEGMENT = ("rows", "sources", "skipped")
 _FIRST = ("omitted", "rows")
@@ -131,19 +137,11 @@ def _manifest(
             made = path.stat().st_size, sha256_file(path)
         if made != (file.bytes, file.sha256):
             why = f"made again from {source}, it has other bytes"
-            raise _Refused(f"{why}: {_difference(file, version.id)}")
+            if file.role == "objects":
+                raise _Refused(refusal(file.path, version.id, f"{why}: the source has changed"))
+            raise _Refused(f"{why}: repair it with the Larder and the packages that wrote it")
         replace_file(root, file, path)
     return f"made again from {source}"
-
-
-def _difference(file: StoredFile, version: str) -> str:
-    if file.role == "objects":
-        return refusal(file.path, version, "the source has changed since")
-    if file.path.endswith(".parquet"):
-        return (
-            "those of Parquet depend on the release of pyarrow: repair it with the packages of then"
-        )
-    return "repair it with the Larder that wrote it"
 
 
 def _made(
@@ -202,7 +200,6 @@ def _job(
         inputs=version.inputs,
         version=version.id,
         classes=version.classes,
-        inventory=version.file("objects"),
         new=PlannedSegment(document.id, document.shape, complete=True),
         published=True,
     )
@@ -331,14 +328,9 @@ def _make_cache(
     with built_split(build_job, cache_batch, progress=NullProgress()) as (path, made):
         if made.path == file.path:
             output.upload(file.path, path)
-        elif made.digest == file.digest:
-            raise _Refused(
-                "built again, it has the same records but other bytes: those of LMDB depend on the"
-                " page size of the machine; repair it on a machine like the one that built it"
-            )
         else:
+            same = "the same" if made.digest == file.digest else "other"
             raise _Refused(
-                "built again, it has other records than were published: decoded images depend on"
-                " the version of Pillow; repair it with the packages that built it, or restore the"
-                " file"
+                f"built again, it has other bytes and {same} records: repair it on a machine like"
+                " the one that built it, with the same packages, or restore the file"
             )

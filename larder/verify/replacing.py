@@ -20,7 +20,7 @@ from larder.manifest.sealed import StoredFile
 from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed, published_file_errors, read_digest
-from larder.verify.findings import has_content
+from larder.verify.verify_job import has_content
 from larder.versions import layout
 
 STAGE = "repair"

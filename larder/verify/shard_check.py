@@ -18,10 +18,10 @@ import google_crc32c
 
 from larder.errors import DamageError, NotFoundError, ObjectError
 from larder.manifest.sealed import StoredFile
-from larder.segments.shard_index import CheckedRange, ShardIndex
+from larder.segments.index_check import CheckedRange, IndexedColumns
 from larder.shards.formats.format_interface import ShardFormat
 from larder.store.base import Readable, Store
-from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, compared, is_broken
+from larder.verify.verify_job import MISSING, SHOWN_SAMPLES, Finding, Role, compared, is_broken
 
 _BUFFER_BYTES = 1 << 20
 _READERS_TRIED = 1_000
@@ -31,7 +31,7 @@ _READERS_TRIED = 1_000
 def inspect_shard(
     store: Readable,
     files: Sequence[StoredFile],
-    samples: ShardIndex | None,
+    samples: IndexedColumns | None,
     shard_format: ShardFormat | None,
     count: Callable[[int], None] = lambda size_bytes: None,
     spool: Store | None = None,
@@ -96,7 +96,7 @@ def _finding(
     role: Role,
     code: str,
     message: str,
-    samples: ShardIndex | None,
+    samples: IndexedColumns | None,
     bad: Container[int] = (),
 ) -> Finding:
     numbers = [number for number in range(len(samples or ())) if number in bad]
@@ -133,7 +133,6 @@ class _Spans:
         return self._bad
 
     def add(self, data: memoryview) -> None:
-        """Add the next bytes of the file."""
         begin, end = self._size_bytes, self._size_bytes + len(data)
         self._size_bytes = end
         span = self._span
@@ -153,7 +152,7 @@ class _Spans:
 def _unreadable(
     store: Readable,
     key: str,
-    samples: ShardIndex,
+    samples: IndexedColumns,
     shard_format: ShardFormat,
     skip: Container[int] = (),
 ) -> set[int]:

@@ -2,28 +2,38 @@
 
 Each repair comes before the steps that need its result: manifests name shards, and caches are made
 from shards. Documents stay as they are, damaged or not, because nothing else has their content. A
-verification without repair writes nothing.
+verification without repair writes nothing. The result is a JSON document.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from larder.errors import ConfigError
+from larder.errors import ConfigError, printable
+from larder.jobs.results import Totals
 from larder.jobs.step_runner import Runner
 from larder.pipeline.settings import Settings
+from larder.progress import TimedProgress
+from larder.segments.stores import root_url
+from larder.units import format_bytes, format_count, format_seconds
 from larder.verify.document_check import is_id
-from larder.verify.findings import DamagedError, Finding, Verified
 from larder.verify.reading import STAGE, merge_verified, verify_batch
 from larder.verify.replacing import STAGE as REPAIR
 from larder.verify.replacing import Repair
 from larder.verify.survey import inspect_version
-from larder.verify.verify_job import Inspected, VerifyBatch, VerifyJob, open_verified
-from larder.verify.verify_report import verify_document
+from larder.verify.verify_job import (
+    DamagedError,
+    Finding,
+    Inspected,
+    Verified,
+    VerifyBatch,
+    VerifyJob,
+    open_verified,
+)
 from larder.versions import layout
 from larder.versions.leases import Claim, claimed
 from larder.versions.tags import TAG
@@ -31,6 +41,10 @@ from larder.versions.tags import TAG
 _LARGE = ("shard", "index", "cache")
 _SHARDS = 16
 """Maximum number of shards that a task makes again."""
+
+SHOWN_FINDINGS = 1_000
+"""Maximum number of findings in a document; the others are counted."""
+_SHOWN_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +71,6 @@ class VerifySettings:
             message = "a repair reads everything, as a file may have the content of any other"
             hint = "leave it out, or verify without repair"
             raise ConfigError("config.invalid_value", message, where="sample", hint=hint)
-        if self.seed is not None and self.seed < 0:
-            message, hint = "expected a whole number", "such as 7"
-            raise ConfigError("config.invalid_value", message, where="seed", hint=hint)
         seed = secrets.randbelow(1 << 32) if self.seed is None else self.seed
         return VerifyJob(
             settings.dataset, settings.cluster, self.version, percent, seed, is_id(self.version)
@@ -126,15 +137,14 @@ class _Verification:
     @property
     def left(self) -> list[Finding]:
         """Findings that are left; repaired manifests were inspected again."""
-        since = (*_LARGE, "tag")
+        since, done = (*_LARGE, "tag"), self._done()
         return [
             finding
             for finding in dict.fromkeys([*self.small, *self.verified.findings])
-            if not (self._is_done(finding.path) and finding.role in since)
+            if not (finding.path in done and finding.role in since)
         ]
 
     def inspect(self) -> None:
-        """Inspect the version again."""
         self.inspected, self.small = self.runner.run(inspect_version, self.job)
         self.before += self.small
         self.job = self.job._replace(version=self.inspected.id or self.job.version)
@@ -155,7 +165,6 @@ class _Verification:
             self.inspect()
 
     def read(self) -> None:
-        """Read shards and caches again."""
         batches = self.inspected.batches
         results: list[Verified] = []
         if batches:
@@ -207,7 +216,7 @@ class _Verification:
     def _due(self, findings: Iterable[Finding], roles: Sequence[str]) -> list[str]:
         """Return the paths to repair, without paths whose earlier repair was no help."""
         paths = dict.fromkeys(finding.path for finding in findings if finding.role in roles)
-        return [path for path in paths if not self._is_done(path)]
+        return [path for path in paths if path not in self._done()]
 
     @contextmanager
     def _repairing(self, paths: Sequence[str]) -> Iterator[None]:
@@ -220,9 +229,6 @@ class _Verification:
 
     def _done(self) -> set[str]:
         return {path for path, repair in self.repairs.items() if repair.done}
-
-    def _is_done(self, path: str) -> bool:
-        return path in self.repairs and self.repairs[path].done
 
 
 def _groups(batches: Iterable[VerifyBatch]) -> Iterator[list[VerifyBatch]]:
@@ -237,3 +243,117 @@ def _groups(batches: Iterable[VerifyBatch]) -> Iterator[list[VerifyBatch]]:
         yield [replace(group[0], shards=tuple(shards[at : at + _SHARDS])) for at in starts]
     if caches:
         yield caches
+
+
+def verify_document(
+    job: VerifyJob,
+    inspected: Inspected,
+    findings: Sequence[Finding],
+    left: Sequence[Finding],
+    repairs: Mapping[str, Repair],
+    read: Totals,
+    times: TimedProgress,
+) -> dict[str, Any]:
+    """Return the JSON document; ``left`` are the remaining findings, ``repairs`` are by path."""
+    version = inspected.version
+    status = "damaged"
+    if not left:
+        status = "repaired" if repairs else "intact"
+    return {
+        "dataset": job.dataset.name,
+        "storage": root_url(job.dataset, job.cluster),
+        "version": inspected.id or None,
+        "digest": version.digest if version else None,
+        "status": status,
+        "samples": sum(split.samples for split in version.splits.values()) if version else None,
+        "read": {
+            **asdict(read),
+            "of": {"count": inspected.files, "bytes": inspected.bytes},
+            "sample_percent": job.sample_percent,
+            "seed": job.seed if job.sample_percent is not None else None,
+        },
+        "unused": {**inspected.unused._asdict(), "keys": list(inspected.unused.keys)},
+        "found": len(findings),
+        "findings": [
+            _finding(finding, repairs.get(finding.path)) for finding in findings[:SHOWN_FINDINGS]
+        ],
+        "repaired": sum(repair.done for repair in repairs.values()),
+        "seconds": round(times.seconds(), 3),
+        "stages": times.stages(),
+    }
+
+
+def _finding(finding: Finding, repair: Repair | None) -> dict[str, Any]:
+    return {
+        "path": finding.path,
+        "role": finding.role,
+        "code": finding.code,
+        "message": finding.message,
+        "samples": {"count": finding.count, "keys": list(finding.samples)},
+        "line": finding.line,
+        "repair": {"done": repair.done, "message": repair.message} if repair else None,
+    }
+
+
+def finding_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "path": printable(row["path"]),
+            "what": row["role"],
+            "code": row["code"],
+            "message": printable(row["message"]),
+            "samples": row["samples"]["count"],
+            "first samples": ", ".join(map(printable, row["samples"]["keys"][:3])),
+            "repair": printable(row["repair"]["message"]) if row["repair"] else "",
+        }
+        for row in document["findings"]
+    ]
+
+
+def verify_lines(document: Mapping[str, Any]) -> list[str]:
+    name = f"{document['dataset']}, version {document['version'] or 'unknown'}"
+    read, whole = document["read"], document["read"]["of"]
+    lines = [
+        f"{name}: {document['status']}, verified in {format_seconds(document['seconds'])}",
+        f"  read     {format_count(read['count'], 'file')} of shards and caches,"
+        f" {format_bytes(read['bytes'])}{_share(read, whole)}",
+    ]
+    lines += _unused_lines(document["unused"])
+    rows = document["findings"]
+    lines += [f"  found    {row['line']}" for row in rows[:_SHOWN_LINES]]
+    lines += _more(document["found"] - len(rows[:_SHOWN_LINES]))
+    repairs = [row for row in rows if row["repair"]]
+    lines += [_repair_line(row) for row in repairs[:_SHOWN_LINES]]
+    lines += _more(len(repairs) - len(repairs[:_SHOWN_LINES]))
+    return [*lines, f"  at       {document['storage']}"]
+
+
+def _unused_lines(unused: Mapping[str, Any]) -> list[str]:
+    if not unused["files"]:
+        return []
+    amount = f"{format_count(unused['files'], 'file')}, {format_bytes(unused['bytes'])}"
+    more = f" and {unused['files'] - 1:,} more" if unused["files"] > 1 else ""
+    return [
+        f"  unused   {amount}: {printable(unused['keys'][0])}{more};"
+        " left by another run, or replaced by a repair; this version does not need them"
+    ]
+
+
+def _share(read: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
+    if read["sample_percent"] is None:
+        return ""
+    percent = 100 * read["bytes"] / whole["bytes"] if whole["bytes"] else 100.0
+    size = format_bytes(whole["bytes"])
+    return (
+        f": {percent:.3g}% of {format_count(whole['count'], 'file')}, {size}"
+        f" (chosen with --seed {read['seed']})"
+    )
+
+
+def _repair_line(row: Mapping[str, Any]) -> str:
+    word = "repaired" if row["repair"]["done"] else "refused"
+    return f"  {word:<8} {printable(row['path'])}: {printable(row['repair']['message'])}"
+
+
+def _more(count: int) -> list[str]:
+    return [f"           and {count:,} more (--json lists them)"] if count > 0 else []

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from larder.disk import disk_errors
 from larder.errors import DamageError, ObjectError
 from larder.manifest.sealed import MAKE_AGAIN, StoredFile
-from larder.samples.npy import read_header
+from larder.samples.decoders import read_header
 from larder.store import object_url
 from larder.store.base import Store
 from larder.store.own_files import once_more, published_file_errors

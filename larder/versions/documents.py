@@ -22,16 +22,7 @@ SEGMENT_FORMAT = "larder-segment-2"
 CACHE_FORMAT = "larder-segment-cache-1"
 VERSION_FORMAT = "larder-version-2"
 
-ROLES = (
-    "rows",
-    "sources",
-    "skipped",
-    "objects",
-    "omitted",
-    "list",
-    "classes",
-    "readers",
-)
+ROLES = ("rows", "sources", "skipped", "objects", "omitted", "list", "classes", "readers")
 """The roles of a version's files.
 
 ``rows`` are the indexes of its segments, ``sources`` the objects that samples were packed from, and
@@ -139,6 +130,10 @@ class SegmentDocument:
     skipped: int = 0
     format: str = SEGMENT_FORMAT
 
+    @property
+    def key(self) -> str:
+        return layout.segment_key(self.id)
+
     def file(self, role: str) -> StoredFile:
         """Return the file with a role; ``damage.manifest`` if there is none."""
         return _file(self.files, role, "segment.json")
@@ -191,6 +186,10 @@ class CacheDocument:
     files: Mapping[SplitName, CacheFile]
     format: str = CACHE_FORMAT
     decoders: tuple[DecoderUse, ...] = field(default=(), metadata=SPARSE)
+
+    @property
+    def key(self) -> str:
+        return layout.cache_key(self.segment, self.id)
 
     def check(self) -> None:
         _check_places(self.files.values(), [layout.cache_prefix(self.segment, self.id)])
@@ -272,6 +271,10 @@ class VersionDocument:
     format: str = VERSION_FORMAT
     split_rule: str = field(default="", metadata=SPARSE)
 
+    @property
+    def key(self) -> str:
+        return layout.version_key(self.id)
+
     def file(self, role: str) -> StoredFile:
         """Return the only file with a role; ``damage.manifest`` if there is none."""
         return _file(self.files, role, "version.json")
@@ -304,7 +307,6 @@ class VersionDocument:
 
 
 def _check_places(files: Iterable[StoredFile | CacheFile], prefixes: Iterable[str]) -> None:
-    """Refuse files outside some prefixes."""
     places = tuple(prefixes)
     for file in files:
         if not (file.path.startswith(places) and PATH.allows(file.path)):

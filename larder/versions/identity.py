@@ -13,9 +13,10 @@ Each is the sha256 of an explicit list of fields, without those that have their 
 new option with a default, or a new format, changes no existing identity. A default in this module
 must never change; tests/golden/identities.json checks that.
 
-A plan keeps the segments of the previous version unless `changed_option`, `weaker_check` or
-`faulty_form` has a reason against them. The table "What is made again" in docs/design/004-growth.md
-has every change, its effect, and why.
+Which segments of the previous version a plan keeps is decided in larder/growth/decision.py and
+larder/pipeline/planning/growth_plan.py. `changed_option`, `weaker_check` and `faulty_form` are
+three of their reasons. The table "What is made again" in docs/design/004-growth.md has every
+change, its effect, and why.
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ from larder.config.shape import (
 )
 from larder.manifest.digest import canonical_json
 from larder.manifest.sealed import to_plain
-from larder.samples.builders import resolved_builder
-from larder.samples.decoders import resolved
+from larder.samples.decoders import resolved, resolved_builder
 from larder.units import format_bytes
 from larder.versions.documents import CacheFacts, SegmentDocument, Shape, VersionDocument
 from larder.versions.index import Shard
@@ -121,7 +121,10 @@ def inputs_digest(
 
 
 def _shape_fields(shape: Shards | Shape, images: ImageOptions) -> list[_Field]:
-    """Return the options of ``shards`` that shape all shards of a segment."""
+    """Return the options of ``shards`` that shape all shards of a segment.
+
+    Add a new one here: inputs digest, segment ID and `changed_option` then have it.
+    """
     return [
         ("format", shape.format, "webdataset"),
         ("bytes", shape.bytes, 150_000_000),
@@ -149,7 +152,6 @@ def changed_option(dataset: Dataset, shape: Shape) -> str:
 
 
 def _shown(option: str, value: Any) -> str:
-    """Describe an option as the plan shows it, with its earlier value."""
     name = f"shards.{'features' if option == 'options' else option}"
     if value in (None, {}):
         return f"{name} was not set"

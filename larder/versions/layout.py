@@ -77,7 +77,6 @@ def shard_key(segment: str, split: str, name: str) -> str:
 
 
 def segment_of(key: str) -> str:
-    """Return the ID of the segment that a key belongs to."""
     return key.split("/")[1]
 
 
@@ -97,7 +96,6 @@ def reader_index_key(segment: str, kind: str, split: str, name: str) -> str:
 
 
 def cache_prefix(segment: str, cache: str) -> str:
-    """Prefix of everything that belongs to a cache of a segment."""
     return f"{segment_prefix(segment)}caches/{cache}/"
 
 
@@ -155,8 +153,8 @@ def receipt_key(segment: str, split: str, name: str, digest: str) -> str:
     return f"{receipts_prefix(segment, split)}{name}-{digest}.parquet"
 
 
-def receipt_shard(key: str) -> str:
-    """Return the name of the shard of a receipt."""
+def undigested_name(key: str) -> str:
+    """Return the shard of a receipt, or the split of a list: the file's name without its digest."""
     return key.rpartition("/")[2].rpartition("-")[0]
 
 
@@ -178,7 +176,6 @@ def omitted_key(version: str, sha256: str) -> str:
 
 
 def list_key(version: str, split: str, sha256: str) -> str:
-    """Key of the list of the shards of a split with many patterns."""
     return f"{version_prefix(version)}lists/{split}-{sha256[:16]}.txt"
 
 
@@ -193,7 +190,6 @@ def consumers_prefix(version: str) -> str:
 
 
 def runs_prefix(version: str) -> str:
-    """Prefix of the records of runs."""
     return f"{version_prefix(version)}runs/"
 
 
@@ -209,10 +205,6 @@ def classes_key(version: str) -> str:
 def split_index_key(version: str, kind: str, split: str) -> str:
     """Key of an index of all shards of a split; its bytes follow from the version."""
     return f"{version_prefix(version)}readers/{kind}/{split}.json"
-
-
-def listed_split(key: str) -> str:
-    return key.rpartition("/")[2].rpartition("-")[0]
 
 
 def tag_key(tag: str) -> str:

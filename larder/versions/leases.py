@@ -27,7 +27,7 @@ from larder.manifest.sealed import read_sealed, seal
 from larder.names import FILE, ID, STORED, HexId, TextRule
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import listed, published_file_errors, read_document
+from larder.store.own_files import listed, published_file_errors, read_document, read_optional
 from larder.store.permissions import PROBE, permission
 from larder.versions import layout
 from larder.versions.publish import KEPT, read_conditions
@@ -144,10 +144,6 @@ def store_now_us(root: Store) -> int:
     return now_us
 
 
-def run_holder() -> str:
-    return f"a run on {platform.node() or 'a machine'}"
-
-
 class Claim(NamedTuple):
     """A lease to be written, and the documents that must exist for it."""
 
@@ -160,7 +156,8 @@ class Claim(NamedTuple):
         versions: Iterable[str], segments: Iterable[str] = (), documents: Iterable[str] = ()
     ) -> Claim:
         """Make the claim that a run holds until it ends."""
-        lease = Lease(run_holder(), RUN_DAYS, tuple(versions), tuple(segments))
+        holder = f"a run on {platform.node() or 'a machine'}"
+        lease = Lease(holder, RUN_DAYS, tuple(versions), tuple(segments))
         return Claim(lease, tuple(documents), f"{RUN}{secrets.token_hex(8)}")
 
     def take(self, root: Store, etag: str | None = None) -> None:
@@ -216,7 +213,6 @@ def claimed(root: Store, claim: Claim) -> Iterator[None]:
 
 
 def config_name(cluster: str, version: str) -> str:
-    """Return the name of the lease of the config that was emitted for a cluster."""
     return f"{CONFIG}{cluster}-{version}"
 
 
@@ -247,12 +243,8 @@ def claim_version(version: str) -> Claim:
 def drop_lease(root: Store, name: str) -> None:
     """Delete a lease; ``version.missing`` if no lease has that name."""
     key = layout.lease_key(name)
-    try:
-        if not FILE.allows(name):
-            raise NotFoundError("object.missing", "no such name")
-        root.head(key)
-    except NotFoundError:
+    if not FILE.allows(name) or read_optional(root, key) is None:
         message, hint = f"there is no lease {name!r}", "larder lease DATASET shows them"
-        raise ConfigError("version.missing", message, where=root.url, hint=hint) from None
+        raise ConfigError("version.missing", message, where=root.url, hint=hint)
     with published_file_errors():
         root.delete(key)

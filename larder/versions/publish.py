@@ -18,7 +18,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from larder.bounds import DOCUMENT_BYTES
 from larder.errors import DamageError, FatalError, PreconditionError, StoreError
@@ -36,68 +35,38 @@ from larder.versions.documents import (
     parse_document,
 )
 
-if TYPE_CHECKING:
-    from typing import Unpack
 
-T = TypeVar("T")
+def publish_document(
+    store: Store,
+    document: Document,
+    *,
+    if_absent: bool = True,
+    check: Callable[[], object] = lambda: None,
+) -> Document:
+    """Write segment.json, cache.json or version.json unless it exists; return the existing one.
 
-
-class Creation(TypedDict, total=False):
-    """Options for writing a document that does not exist yet.
-
-    Attributes:
-        if_absent: Whether the store keeps this condition.
-        check: Called before, to make sure that the store has every file that the document names.
+    ``if_absent``: whether the store keeps this condition. ``check`` is called before the write, to
+    make sure that the store has every file that the document names.
     """
-
-    if_absent: bool
-    check: Callable[[], None]
-
-
-def publish_segment(
-    store: Store, segment: SegmentDocument, **how: Unpack[Creation]
-) -> SegmentDocument:
-    """Write segment.json unless it exists; return the document that exists afterwards."""
-    read = partial(read_segment, store, segment.id)
-    return _published(store, layout.segment_key(segment.id), segment, read, **how)
-
-
-def publish_cache(store: Store, cache: CacheDocument, **how: Unpack[Creation]) -> CacheDocument:
-    """Write cache.json unless it exists; return the document that exists afterwards."""
-    read = partial(read_cache, store, cache.segment, cache.id)
-    return _published(store, layout.cache_key(cache.segment, cache.id), cache, read, **how)
-
-
-def publish_version(
-    store: Store, version: VersionDocument, **how: Unpack[Creation]
-) -> VersionDocument:
-    """Write version.json unless it exists; return the document that exists afterwards."""
-    read = partial(read_version, store, version.id)
-    return _published(store, layout.version_key(version.id), version, read, **how)
-
-
-def _published(
-    store: Store, key: str, document: T, read: Callable[[], T | None], **how: Unpack[Creation]
-) -> T:
-    if (published := read()) is not None:
+    where, kind = object_url(store.url, document.key), type(document)
+    if (published := _read(kind, store, document.key)) is not None:
         return published
-    if check := how.get("check"):
-        check()
+    check()
     data = seal(document)
     if len(data) > DOCUMENT_BYTES:
         message = f"it would have {len(data):,} bytes, and is read up to {DOCUMENT_BYTES:,}"
         hint = "make larger shards, which are fewer, or several datasets"
-        raise FatalError("run.limit", message, where=object_url(store.url, key), hint=hint)
+        raise FatalError("run.limit", message, where=where, hint=hint)
     with published_file_errors(), suppress(PreconditionError):
-        store.put(key, data, if_absent=how.get("if_absent", True))
-    if (published := read()) is None:
-        raise not_kept(object_url(store.url, key), len(data), None)
+        store.put(document.key, data, if_absent=if_absent)
+    if (published := _read(kind, store, document.key)) is None:
+        raise not_kept(where, len(data), None)
     return published
 
 
 def read_segment(store: Store, segment: str) -> SegmentDocument | None:
     """Read segment.json; None while the segment is not complete."""
-    return _read(SegmentDocument, store, layout.segment_key(segment), id=segment)
+    return _read(SegmentDocument, store, layout.segment_key(segment))
 
 
 def existing_segment(
@@ -105,7 +74,7 @@ def existing_segment(
 ) -> SegmentDocument:
     """Read segment.json, which a version names; ``each`` receives the bytes of a valid document."""
     key = layout.segment_key(segment)
-    document = _read(SegmentDocument, store, key, each, id=segment)
+    document = _read(SegmentDocument, store, key, each)
     if document is None:
         where = object_url(store.url, key)
         raise DamageError("damage.size", "the file is missing", where=where, hint=MAKE_AGAIN)
@@ -114,8 +83,7 @@ def existing_segment(
 
 def read_cache(store: Store, segment: str, cache: str) -> CacheDocument | None:
     """Read cache.json; None while the cache is not complete."""
-    key = layout.cache_key(segment, cache)
-    return _read(CacheDocument, store, key, segment=segment, id=cache)
+    return _read(CacheDocument, store, layout.cache_key(segment, cache))
 
 
 def read_version(
@@ -124,15 +92,11 @@ def read_version(
     """Read version.json; None if it does not exist. ``each`` receives the bytes of a valid
     document.
     """
-    return _read(VersionDocument, store, layout.version_key(version), each, id=version)
+    return _read(VersionDocument, store, layout.version_key(version), each)
 
 
 def _read(
-    kind: type[Document],
-    store: Store,
-    key: str,
-    each: Callable[[bytes], object] = len,
-    **names: str,
+    kind: type[Document], store: Store, key: str, each: Callable[[bytes], object] = len
 ) -> Document | None:
     """Read a document and check that it belongs to its key; None if it does not exist."""
     where = object_url(store.url, key)
@@ -141,7 +105,7 @@ def _read(
         if (data := read_optional(store, key)) is None:
             return None
         document = parse_document(kind, data, where)
-        if {name: getattr(document, name) for name in names} != names:
+        if document.key != key:
             message = f"it is the document of {document.id} of dataset {document.dataset}"
             raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
         each(data)

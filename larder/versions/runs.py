@@ -90,7 +90,6 @@ class RunRecord:
 
 
 def write_run(root: Store, record: RunRecord) -> str:
-    """Write a record beside its version; return its key."""
     data = seal(record)
     key = layout.run_key(record.version, record.began, sha256_hex(data))
     with published_file_errors():

@@ -1,4 +1,6 @@
-"""A copy of a version in a directory, which readers read like the original.
+"""The files that a version consists of, and its copy in a directory.
+
+Readers read a copy like the original.
 
 A copy has the files that readers need: listed shards, indexes, caches and documents. It lacks the
 manifests that only later runs of the dataset need.
@@ -6,9 +8,10 @@ manifests that only later runs of the dataset need.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from larder.disk import check_names, disk_errors, remove_abandoned_below, write_file
@@ -19,13 +22,48 @@ from larder.store.base import Store
 from larder.store.download import download, is_downloaded, locked, path_below
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.index import SegmentIndex, listed_shards
-from larder.versions.omitted import read_omitted
+from larder.versions.index import SegmentIndex, Shard, listed_shards, read_shards
+from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import existing_segment, read_version
 
 _ROLES = frozenset({"rows", "omitted", "list", "classes", "readers"})
 _LOCK = ".larder.lock"
 THREADS = 8
+_FEW_SHARDS = 10_000
+
+
+def read_listed(
+    root: Store, files: Iterable[StoredFile], omitted: Mapping[tuple[str, str], Omitted]
+) -> Iterator[Shard]:
+    """Yield the listed shards of segments, in order, given the segments' files; see
+    `listed_shards`.
+    """
+    for file in files:
+        if file.role == "rows":
+            yield from listed_shards(read_shards(root, file), omitted)
+
+
+def named_by_document(version: VersionDocument) -> dict[str, int | None]:
+    """Return the length of each file that version.json names, by path; None for documents.
+
+    Nothing is read.
+    """
+    caches = version.cache.splits.values() if version.cache else ()
+    named: dict[str, int | None] = {layout.version_key(version.id): None}
+    for use in version.segments:
+        named[layout.segment_key(use.id)] = None
+        if use.cache:
+            named[layout.cache_key(use.id, use.cache)] = None
+    named |= {file.path: file.bytes for file in version.files}
+    return named | {file.path: file.bytes for file in chain.from_iterable(caches)}
+
+
+def segment_files(
+    root: Store, files: Iterable[StoredFile], omitted: Mapping[tuple[str, str], Omitted]
+) -> Iterator[StoredFile]:
+    """Yield the files of the listed shards of segments, with their indexes for other readers."""
+    for shard in read_listed(root, files, omitted):
+        yield from shard.published
 
 
 def version_files(store: Store, version: VersionDocument) -> Iterator[StoredFile]:
@@ -40,9 +78,6 @@ def version_files(store: Store, version: VersionDocument) -> Iterator[StoredFile
                 yield from shard.files
     for files in version.cache.splits.values() if version.cache else ():
         yield from (StoredFile(file.path, file.bytes, file.sha256, "cache") for file in files)
-
-
-_FEW_SHARDS = 10_000
 
 
 def check_shards(store: Store, version: VersionDocument, split: str) -> None:

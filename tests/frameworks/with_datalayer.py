@@ -20,7 +20,7 @@ import tensorflow as tf
 import larder
 from benchmarks.cache import compare
 from larder.errors import LarderError
-from larder.samples.builders import Builder
+from larder.samples.decoders import Builder
 from larder.samples.indexed import Sample
 
 Dataset = tf.data.Dataset

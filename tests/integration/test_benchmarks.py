@@ -43,14 +43,14 @@ def check_targets(cases: dict[str, Any]) -> None:
 
 ASKED = ("tar-small", "formats-small", "s3", "memory-many", "memory-mirrored", "memory-parquet")
 FLAGS: dict[str, tuple[str, ...]] = {
-    "images": ("--runs=1", "--files-scale=0.004"),
-    "cores": ("--runs=1", "--files-scale=0.002", "--cores=1"),
-    "advice": ("--runs=1", "--files-scale=0.05"),
-    "orchestration": ("--runs=1", "--files-scale=0.02", "--only=files"),
-    "shards": ("--runs=1", "--files-scale=0.0005", *(f"--only={name}" for name in ASKED)),
-    "read": ("--runs=1", "--files-scale=0.02", "--server=rclone", f"--peers-python={PYTHON}"),
+    "images": ("--rounds=1", "--files-scale=0.004"),
+    "cores": ("--rounds=1", "--files-scale=0.002", "--cores=1"),
+    "advice": ("--rounds=1", "--files-scale=0.05"),
+    "orchestration": ("--rounds=1", "--files-scale=0.02", "--only=files"),
+    "shards": ("--rounds=1", "--files-scale=0.0005", *(f"--only={name}" for name in ASKED)),
+    "read": ("--rounds=1", "--files-scale=0.02", "--server=rclone", f"--peers-python={PYTHON}"),
     "scale": ("--files-scale=0.0002",),
-    "catalog": ("--files-scale=0.002", "--runs=1"),
+    "catalog": ("--files-scale=0.002", "--rounds=1"),
 }
 """Of each benchmark, how little it measures here."""
 

@@ -16,7 +16,7 @@ from larder.jobs.step_runner import InlineRunner
 from larder.pipeline.planning.plan_report import plan_rows
 from larder.pipeline.preparing import prepare
 from larder.progress import StageTimes
-from larder.samples import builders
+from larder.samples import decoders
 from tests.support.errors import larder_error
 
 TEXTS = {f"{'ab'[n % 2]}/{n:02}.txt": b"word " * (n + 1) for n in range(12)}
@@ -58,7 +58,7 @@ def module(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(folder))
     yield folder / "own_builder.py"
     sys.modules.pop("own_builder", None)
-    builders.builder_of.cache_clear()
+    decoders.builder_of.cache_clear()
 
 
 def lab_of(folder: Path, function: str, **inputs: Any) -> Lab:
@@ -109,7 +109,7 @@ def test_its_module_and_its_inputs_are_its_identity(what, module, tmp_path):
     if what == "module":
         module.write_text(f"{MODULE}\n# changed\n")
         sys.modules.pop("own_builder")
-        builders.builder_of.cache_clear()
+        decoders.builder_of.cache_clear()
     elif what == "function":
         cache["builder"] = "own_builder:one"
     else:
@@ -193,7 +193,7 @@ def test_a_cache_that_a_builder_made_is_repaired(module, tmp_path):
     path.write_bytes(data[:-1])
     module.write_text(f"{MODULE}\n# changed\n")
     sys.modules.pop("own_builder")
-    builders.builder_of.cache_clear()
+    decoders.builder_of.cache_clear()
     (finding,) = verified(lab, repair=True)["findings"]
     assert not finding["repair"]["done"]
     assert "makes another cache now" in finding["repair"]["message"]

@@ -20,7 +20,7 @@ from PIL import Image
 from pipeline_lab import Lab, directory_lab, images, png, write
 from verify_lab import findings, text_lab, verified
 
-from larder.card import charts
+from larder.card import draw
 from larder.card import pictures as card_pictures
 from larder.card.draw import card, draw_card
 from larder.cli.exit import run
@@ -310,11 +310,11 @@ def test_the_command(tmp_path, monkeypatch, capsys):
 def test_the_chart_of_many_classes_has_at_most_a_thousand_bars(classes, monkeypatch):
     """Drawing each of 21,841 takes seconds."""
     drawn: list[Any] = []
-    stacked = charts._stacked
-    monkeypatch.setattr(charts, "_stacked", lambda *own: [drawn.append(own), stacked(*own)][1])
+    stacked = draw._stacked
+    monkeypatch.setattr(draw, "_stacked", lambda *own: [drawn.append(own), stacked(*own)][1])
     samples = np.append(np.arange(classes, 0, -1), 0)
     facts = SimpleNamespace(splits={"train": SimpleNamespace(class_samples=samples)})
-    charts._balance(facts)  # type: ignore[arg-type]
+    draw._balance(facts)  # type: ignore[arg-type]
     ((_, edges, counts),) = drawn
     assert len(counts["train"]) == 1000
     assert sum(counts["train"] * np.diff(edges)) == pytest.approx(samples.sum())
@@ -323,4 +323,4 @@ def test_the_chart_of_many_classes_has_at_most_a_thousand_bars(classes, monkeypa
 def test_a_version_without_samples_has_no_charts():
     none = SimpleNamespace(histogram=np.zeros(256, np.int64), class_samples=np.zeros(1, np.int64))
     facts = SimpleNamespace(splits={"train": none}, version=SimpleNamespace(classes=()))
-    assert charts.charts_of(facts) == {}
+    assert draw.charts_of(facts) == {}

@@ -21,7 +21,7 @@ from required import at_push, disk_of
 
 from larder.copy.allowance import MIN_FAILURES
 from larder.copy.copy_record import read_record
-from larder.copy.copy_report import copy_lines
+from larder.copy.copying import copy_lines
 from larder.errors import DamageError, StoreError
 from larder.jobs.results import RefusedError, RunError
 from larder.manifest.manifest_files import read_manifest

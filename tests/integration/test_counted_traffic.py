@@ -13,7 +13,7 @@ from larder.pipeline.preparing import prepare
 from larder.readers import segment
 from larder.shards.reading import ranges
 from larder.store import open_store
-from larder.versions.find import published_version
+from larder.versions.tags import published_version
 from tests.faults.faults import faulty
 from tests.support.fake_gcs import Ask, Say
 from tests.support.fake_s3 import FakeS3

@@ -25,7 +25,7 @@ from ruamel.yaml import YAML
 
 from larder.config.models.cluster import CONTEXT_BYTES
 from larder.errors import ConfigError
-from larder.experiments.consumers.determined.inline import check_context
+from larder.experiments.consumers.determined.companions import check_context
 from larder.experiments.consumers.determined.validate import (
     determined_keys,
     release_number,

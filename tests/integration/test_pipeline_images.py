@@ -95,7 +95,6 @@ def test_images_of_any_size_get_one_shape(mode, tmp_path):
 @pytest.mark.parametrize(
     ("cache", "message"),
     [
-        ({"records": "decoded", "same_size": True}, "it is images now"),
         ({"images": {"resize": [6, 8]}}, "only for decoded images"),
         ({"records": "decoded", "images": {"resize": [6]}}, "resize"),
         ({"records": "decoded", "images": {"resize": [6, 0]}}, "resize"),

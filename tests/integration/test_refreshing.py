@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from pipeline_lab import directory_lab, images
 
 from larder.jobs.step_runner import InlineRunner
-from larder.pipeline.preparing import prepare
-from larder.pipeline.refreshing import refresh
+from larder.pipeline.preparing import prepare, refresh
 from larder.progress import StageTimes
 
 

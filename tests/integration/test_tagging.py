@@ -103,7 +103,6 @@ def read_leases_of(lab):
         (("v1",), {"delete": True}, "version.missing"),
         (("latest",), {"delete": True}, "config.invalid_flag"),
         (("latest", "latest"), {"delete": True}, "config.invalid_flag"),
-        (("latest", "latest"), {"history": True}, "config.invalid_flag"),
         (("../x", "latest"), {}, "config.invalid_flag"),
         (("0" * 32, "latest"), {}, "config.invalid_flag"),
     ],

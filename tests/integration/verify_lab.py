@@ -14,7 +14,7 @@ from pipeline_lab import Lab, directory_lab, images, png
 from larder.jobs.step_runner import InlineRunner
 from larder.progress import StageTimes
 from larder.store.base import Store
-from larder.verify.findings import DamagedError
+from larder.verify.verify_job import DamagedError
 from larder.verify.verifying import VerifySettings, verify
 from larder.versions.publish import read_version
 from tests.support.runs import between

@@ -27,7 +27,7 @@ from larder.pipeline.preparing import prepare
 from larder.progress import StageTimes
 from larder.readers.data import Data
 from larder.store import open_store
-from larder.verify.findings import DamagedError
+from larder.verify.verify_job import DamagedError
 from larder.verify.verifying import VerifySettings, verify
 from larder.versions.arrays import array_header, read_array, read_directory, write_archive
 from larder.versions.index import BLOCKS, NONE, checksum

@@ -12,7 +12,13 @@ from larder.config.load import load_template
 from larder.config.models.cluster import Cluster
 from larder.errors import ConfigError
 from larder.experiments.consumers.registry import consumer_configs
-from larder.experiments.delivery import Advice, DeliveredSplit, DeliveredVersion, VersionContents
+from larder.experiments.delivery import (
+    Advice,
+    ConfigRequest,
+    DeliveredSplit,
+    DeliveredVersion,
+    VersionContents,
+)
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 VERSION = "0123456789abcdef" * 2
@@ -87,6 +93,7 @@ def test_a_template_makes_a_config_or_is_refused(kind, delivery, data):
 
 def rendered(kind: str, template: dict[str, Any], *arguments: Any) -> Any:
     try:
-        return consumer_configs(kind).config_files(template, *arguments, where="t.yaml")
+        request = ConfigRequest(template, *arguments, where="t.yaml")
+        return consumer_configs(kind).config_files(request)
     except ConfigError as error:
         return error.code, error.where, str(error)

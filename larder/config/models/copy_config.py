@@ -6,15 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from larder.config.models.field_types import (
-    Bytes,
-    Model,
-    Number,
-    OrNull,
-    RuleError,
-    Text,
-    Whole,
-)
+from larder.config.models.field_types import Bytes, Model, Number, OrNull, RuleError, Text, Whole
 from larder.config.urls import GIVE_UP_SECONDS
 from larder.machine import copy_memory_bytes
 
@@ -69,7 +61,7 @@ class CopyConfig(Model):
     memory_bytes: Annotated[Annotated[Bytes, Field(ge=MIB)] | None, OrNull] = Field(
         None,
         description="maximum bytes of objects in memory, 1 MiB or more, such as 128 MiB; null: an "
-        "eighth of the machine's memory, 128 MiB to 2 GiB",
+        "eighth of the machine's memory, 128 MiB to 2 GiB, and at most 96 MiB for a copy",
     )
     max_bytes_per_second: Annotated[Annotated[Bytes, Field(ge=1)] | None, OrNull] = Field(
         None,

@@ -7,14 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    Discriminator,
-    Field,
-    Tag,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
 from larder.config.models.field_types import (
@@ -153,8 +146,7 @@ class Labels(Model):
         None, description="from: pattern: regular expression; its first group in the sample key"
     )
     column: Text | None = Field(
-        None,
-        description="from: column: the column of samples.annotations or source.rows with it",
+        None, description="from: column: the column of samples.annotations or source.rows with it"
     )
     files: dict[SplitName, Text] = Field(
         {}, description="by split: key in the source of a file with lines NAME CLASS"
@@ -356,15 +348,6 @@ class Cache(Model):
     def use(self) -> BuilderUse | None:
         return builder_use(self.builder, self.builder_inputs) if self.builder else None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _renamed(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "same_size" in value:
-            hint = "write images: {resize: [HEIGHT, WIDTH]}, which gives all images that shape"
-            message, code = "it is images now", "config.unknown_key"
-            raise RuleError(message, code=code, key="same_size", hint=hint)
-        return value
-
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.images and self.kind != "decoded":
@@ -470,8 +453,7 @@ class Dataset(Model):
         None, description="where the label of a sample comes from; null: no labels"
     )
     mirror: AutoFlag = Field(
-        "auto",
-        description="copy the source's objects to the storage first; auto: where that pays",
+        "auto", description="copy the source's objects to the storage first; auto: where that pays"
     )
     shards: Shards = Field(
         Shards.model_construct(), description="the container files that training reads"

@@ -196,9 +196,7 @@ Texts = Annotated[tuple[Text, ...], Field(strict=False)]
 """A list of strings."""
 
 Bytes = Annotated[
-    int,
-    BeforeValidator(_bytes, json_schema_input_type=int | str),
-    Field(le=MAX_BYTES),
+    int, BeforeValidator(_bytes, json_schema_input_type=int | str), Field(le=MAX_BYTES)
 ]
 """A number of bytes: a whole number, or a string such as ``150 MB`` or ``128 MiB``."""
 

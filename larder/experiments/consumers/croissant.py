@@ -14,7 +14,7 @@ from urllib.parse import quote
 from larder.config.models.cluster import Cluster
 from larder.config.urls import parse_url, s3_server
 from larder.experiments.consumers.plain import DELIVERIES, TEMPLATE, command, to_json
-from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
+from larder.experiments.delivery import ConfigFile, ConfigRequest, DeliveredVersion
 from larder.manifest.sealed import StoredFile
 
 __all__ = ["DELIVERIES", "TEMPLATE", "command", "config_files"]
@@ -35,16 +35,9 @@ _S3 = "https://s3.amazonaws.com"
 _TYPES = {"tar": "application/x-tar", "parquet": "application/vnd.apache.parquet"}
 
 
-def config_files(
-    template: dict[str, Any],
-    delivered: DeliveredVersion,
-    contents: VersionContents,
-    cluster: Cluster,
-    *,
-    where: str = "",
-) -> tuple[ConfigFile, ...]:
-    """Make ``croissant.json``."""
-    root = _root(delivered, cluster)
+def config_files(request: ConfigRequest) -> tuple[ConfigFile, ...]:
+    delivered, contents = request.delivered, request.contents
+    root = _root(delivered, request.cluster)
     files = contents.shard_files()
     records, sets = [], []
     if contents.class_names:

@@ -35,7 +35,7 @@ from larder.experiments.consumers.template_conflicts import (
     section,
     to_yaml,
 )
-from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
+from larder.experiments.delivery import ConfigFile, ConfigRequest, DeliveredVersion
 
 DELIVERIES: tuple[str, ...] = ("volume", "bind_mount", "stream", "download")
 TEMPLATE: str | None = "kubernetes/default.yaml"
@@ -65,16 +65,9 @@ class _Volume(NamedTuple):
         return {**mount, "readOnly": True} if self.read_only else mount
 
 
-def config_files(
-    template: dict[str, Any],
-    delivered: DeliveredVersion,
-    contents: VersionContents,
-    cluster: Cluster,
-    *,
-    where: str = "",
-) -> tuple[ConfigFile, ...]:
-    """Make the manifest of the job, checked."""
-    config = copy.deepcopy(template)
+def config_files(request: ConfigRequest) -> tuple[ConfigFile, ...]:
+    delivered, cluster, where = request.delivered, request.cluster, request.where
+    config = copy.deepcopy(request.template)
     kind = config.get("kind")
     if kind not in list(_VERSIONS):
         message = f"kind must be one of {', '.join(_VERSIONS)}"
@@ -105,7 +98,7 @@ def config_files(
         warming = _warming(container, location, volume, mounted)
         section(pod, "initContainers", list, where).append(warming)
         section(pod, "volumes", list, where).extend(map(_entry, mounted))
-    variables += [_variable(*each) for each in addresses(delivered, contents, root)]
+    variables += [_variable(*each) for each in addresses(delivered, request.contents, root)]
     if kind == "TrainJob":
         section(pod, "runtimePatches", list, where).append(_patch(volume))
     else:
@@ -117,7 +110,7 @@ def config_files(
         message = f"not a {kind} of Kubernetes: {text}"
         hint = "fix the template"
         raise ConfigError("config.invalid_experiment", message, where=where, hint=hint)
-    text = to_yaml(config, header_lines(delivered, contents, cluster), where)
+    text = to_yaml(config, header_lines(request), where)
     return (ConfigFile("job.yaml", text, replaced=tuple(conflicts.places)),)
 
 

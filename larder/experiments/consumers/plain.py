@@ -8,21 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from larder.config.models.cluster import Cluster
-from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
+from larder.experiments.delivery import ConfigFile, ConfigRequest
 
 DELIVERIES: tuple[str, ...] = ("bucket", "bind_mount")
 TEMPLATE: str | None = None
 
 
-def config_files(
-    template: dict[str, Any],
-    delivered: DeliveredVersion,
-    contents: VersionContents,
-    cluster: Cluster,
-    *,
-    where: str = "",
-) -> tuple[ConfigFile, ...]:
+def config_files(request: ConfigRequest) -> tuple[ConfigFile, ...]:
     """Make ``dataset.json``; no shards are named if the version omits samples of them."""
+    delivered, contents = request.delivered, request.contents
     root = delivered.root.removeprefix("file://")
     files = contents.shard_files() if delivered.delivery.shards else {}
     document = {

@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from larder.config.models.cluster import Cluster
-from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
+from larder.experiments.delivery import ConfigFile, ConfigRequest
 
 
 class ConsumerConfigs(Protocol):
-    """Pure functions that make the configs of one kind of consumer.
-
-    ``where`` names the template in errors.
-    """
+    """Pure functions that make the configs of one kind of consumer."""
 
     DELIVERIES: tuple[str, ...]
     """Deliveries that the consumer can render; the others are refused."""
@@ -24,15 +21,7 @@ class ConsumerConfigs(Protocol):
     """Path of the default template in ``configs/experiments``; None if the consumer takes none.
     All templates of the consumer are in the same folder."""
 
-    def config_files(
-        self,
-        template: dict[str, Any],
-        delivered: DeliveredVersion,
-        contents: VersionContents,
-        cluster: Cluster,
-        *,
-        where: str,
-    ) -> tuple[ConfigFile, ...]:
+    def config_files(self, request: ConfigRequest) -> tuple[ConfigFile, ...]:
         """Make the configs of a version, valid by the consumer's own rules.
 
         Configs of a planned version are made only to find refusals, and are not written.

@@ -29,7 +29,7 @@ from larder.experiments.consumers.template_conflicts import (
     overrides,
     refused,
 )
-from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
+from larder.experiments.delivery import ConfigFile, ConfigRequest, DeliveredVersion
 
 DELIVERIES: tuple[str, ...] = ("bind_mount", "stream", "download")
 TEMPLATE: str | None = "slurm/default.sh"
@@ -48,16 +48,9 @@ _ONCE_A_NODE = (
 )
 
 
-def config_files(
-    template: dict[str, Any],
-    delivered: DeliveredVersion,
-    contents: VersionContents,
-    cluster: Cluster,
-    *,
-    where: str = "",
-) -> tuple[ConfigFile, ...]:
-    """Write the script, which sbatch accepts."""
-    lines = _lines(template, where)
+def config_files(request: ConfigRequest) -> tuple[ConfigFile, ...]:
+    delivered, cluster, where = request.delivered, request.cluster, request.where
+    lines = _lines(request.template, where)
     conflicts = Conflicts(where, delivered.replaces)
     access = _access(delivered, cluster)
     lines = [_without_conflict(lines, number, access, conflicts) for number in range(len(lines))]
@@ -67,16 +60,13 @@ def config_files(
     if delivery == "download":
         launch = _launch(body, where)
         body[launch:launch] = _warming(delivered, _downloads(cluster))
-    header = (
-        *header_lines(delivered, contents, cluster),
-        "Training code reads it with: data = larder.open()",
-    )
+    header = (*header_lines(request), "Training code reads it with: data = larder.open()")
     parts = [
         *lines[:end],
         *_node_count(lines[:end], cluster, where),
         *comments(header).splitlines(),
         "export SLURM_EXPORT_ENV=ALL",
-        *_exports(delivered, contents, cluster),
+        *_exports(request),
         *body,
     ]
     text = "".join(f"{line}\n" for line in parts)
@@ -148,10 +138,9 @@ def _node_count(head: Sequence[str], cluster: Cluster, where: str) -> Iterator[s
         raise node_count_refusal(counts[-1], cluster, where)
 
 
-def _exports(
-    delivered: DeliveredVersion, contents: VersionContents, cluster: Cluster
-) -> Iterator[str]:
-    variables = dict(addresses(delivered, contents, _root(delivered, cluster)))
+def _exports(request: ConfigRequest) -> Iterator[str]:
+    delivered, cluster = request.delivered, request.cluster
+    variables = dict(addresses(delivered, request.contents, _root(delivered, cluster)))
     variables |= _access(delivered, cluster)
     for name, value in variables.items():
         if not value.isprintable():
@@ -172,7 +161,6 @@ def _access(delivered: DeliveredVersion, cluster: Cluster) -> dict[str, str]:
 
 
 def _root(delivered: DeliveredVersion, cluster: Cluster) -> str:
-    """Return the dataset's root as training sees it."""
     where, delivery = f"cluster {cluster.name}", delivered.delivery.delivery
     root = delivered.root.rstrip("/")
     if delivery == "bind_mount":
@@ -195,7 +183,6 @@ def _downloads(cluster: Cluster) -> Downloads:
 
 
 def _launch(body: Sequence[str], where: str) -> int:
-    """Return the number of the line that launches the training."""
     for number, (previous, line) in enumerate(pairwise(("", *body))):
         if _LAUNCH.match(line) and not previous.endswith("\\"):
             return number

@@ -13,10 +13,10 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import ScalarNode
 
 from larder.config.models.cluster import Cluster
-from larder.config.template_text import Representer, round_trip
+from larder.config.text import Representer, round_trip
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
-from larder.experiments.delivery import LOCATION, DeliveredVersion, VersionContents
+from larder.experiments.delivery import LOCATION, ConfigRequest, DeliveredVersion, VersionContents
 
 
 def section(config: dict[str, Any], key: str, kind: type[Any], where: str, place: str = "") -> Any:
@@ -111,15 +111,14 @@ def job_name(delivered: DeliveredVersion) -> str:
     return f"{name}-{delivered.version[:8]}"
 
 
-def header_lines(
-    delivered: DeliveredVersion, contents: VersionContents, cluster: Cluster
-) -> tuple[str, ...]:
-    """List the lines of the comment at the head of a config."""
+def header_lines(request: ConfigRequest, source: str = "") -> tuple[str, ...]:
+    """List the lines of the comment at the head of a config; ``source`` names its template."""
+    delivered = request.delivered
     return (
-        f"Made by Larder for the cluster {cluster.name}; rewritten by every run.",
+        f"Made by Larder{source} for the cluster {request.cluster.name}; rewritten by every run.",
         f"dataset: {delivered.dataset}",
         f"version: {delivered.version}",
-        f"content digest: {contents.digest}",
+        f"content digest: {request.contents.digest}",
         delivered.delivery.sentence,
     )
 

@@ -34,9 +34,9 @@ from larder.segments.image_rules import strongest_check
 from larder.segments.mirror import mirror_route
 from larder.segments.stores import source_of, storage_of
 from larder.shards.formats.tfrecord.features import FeatureMap
-from larder.source.archived import is_restored
 from larder.source.expand.annotations import file_format
 from larder.source.selection import KeyRule
+from larder.source.unfit import is_restored
 from larder.store import local_path
 from larder.units import format_count, format_names
 from larder.versions import layout

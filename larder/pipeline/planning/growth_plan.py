@@ -18,7 +18,7 @@ from larder.growth.decision import Decision, decide
 from larder.growth.previous import Previous, read_previous
 from larder.growth.select import Selected, Selection, select_all
 from larder.jobs.crew import reachable, saves_time
-from larder.jobs.process_pool import ProcessPool, shared_pool
+from larder.jobs.processes import ProcessPool, shared_pool
 from larder.jobs.step_runner import runner_batches
 from larder.manifest.manifest_files import read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from larder.config.models.dataset import Dataset, Shards
-from larder.config.shape import NUMBERED, FormatOptions
+from larder.config.shape import FormatOptions
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.site import MirrorChoice, Site, mirror_choice
 from larder.copy.skyplane.engine_choice import EngineChoice
@@ -42,10 +42,9 @@ from larder.segments.pack import laid_out, pack
 from larder.segments.segment_job import PlannedSegment
 from larder.segments.stores import source_of, storage_of
 from larder.shards.formats import shard_format
-from larder.source.archived import archived_among
 from larder.source.expand.expanded import LABELS
 from larder.source.inventory import Inventory
-from larder.source.storable import Storage, Unfit, unfit_keys
+from larder.source.unfit import Storage, Unfit, archived_among, unfit_keys
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, SegmentUse
@@ -199,21 +198,6 @@ def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
     )
 
 
-def _version_id(
-    dataset: Dataset, new: PlannedSegment | None, growth: GrowthPlan, classes: tuple[str, ...]
-) -> str:
-    segments = [*(segment.id for segment in growth.kept), *([new.id] if new else [])]
-    return version_id(
-        dataset.name,
-        [(segment, dataset_cache_id(dataset, segment)) for segment in segments],
-        growth.omitted,
-        classes=classes,
-        split_names=dataset.split_names,
-        skipped=growth.selected.skipped_digest,
-        rule=split_rule(dataset),
-    )
-
-
 def _order(state: SourceState, previous: Previous | None, folder: Path) -> SampleOrder:
     objects = read_manifest(state.inventory.file.path, OBJECTS)
     labels = state.inventory.labels
@@ -226,13 +210,13 @@ def _order(state: SourceState, previous: Previous | None, folder: Path) -> Sampl
         out=folder / "sample-order.parquet",
         work_dir=folder,
         known_classes=known_classes(state),
-        published=_published(state, previous, folder),
+        published=_kept_splits(state, previous, folder),
         annotated=match_annotations(state.dataset, state.inventory, state.annotations, folder),
     )
     return _with_unlisted(order, state.inventory)
 
 
-def _published(
+def _kept_splits(
     state: SourceState, previous: Previous | None, folder: Path
 ) -> Iterator[pa.RecordBatch]:
     """Yield the samples of the previous version that keep their splits, if classes are divided."""
@@ -246,50 +230,6 @@ def _with_unlisted(order: SampleOrder, inventory: Inventory) -> SampleOrder:
     failures = (*inventory.failures, *order.bad_keys)[:SHOWN_FAILURES]
     count = inventory.unlisted + order.bad_key_count
     return replace(order, bad_keys=failures, bad_key_count=count, empty=inventory.empty)
-
-
-def _unfit(state: SourceState, root: Store, folder: Path) -> Unfit:
-    """Return the keys that would be mirrored, and that the storage cannot hold."""
-    path, columns = state.inventory.file.path, ("key", "size_bytes")
-    return unfit_keys(
-        lambda: read_manifest(path, OBJECTS, columns=columns),
-        Storage.of(root),
-        layout.MIRROR_PREFIX,
-        work_dir=folder,
-    )
-
-
-def _archived(
-    state: SourceState,
-    selected: Selected,
-    new: PlannedSegment | None,
-    due: ManifestFile | None,
-    folder: Path,
-) -> Unfit:
-    """Return the archived objects that have to be read, without those packed or copied before."""
-    archived = state.inventory.archived
-    if new is None or new.complete or archived is None:
-        return Unfit()
-    objects = objects_of(selected.file.path, selected.samples)
-    return archived_among(read_manifest(due.path, DUE) if due else objects, archived, folder)
-
-
-def _cost(
-    state: SourceState, copies: Totals | None, selected: Selected, new: PlannedSegment | None
-) -> Cost:
-    """Estimate the cost of the bytes that are copied, or packed if there is no mirror."""
-    crossing, written = selected.read if copies is None else copies, copies or Totals()
-    if new is None or new.complete:
-        crossing = written = Totals()
-    else:
-        written += new.shards
-    return estimate_cost(
-        Site.of(state.dataset.source),
-        Site.of(state.cluster.storage),
-        size_bytes=crossing.bytes,
-        objects=crossing.count,
-        written=written.count,
-    )
 
 
 def plan_segment(
@@ -340,7 +280,7 @@ def _options(
     features = (options.features or {}).values()
     if any(feature.source == "class" for feature in features):
         options = replace(options, classes=tuple(classes))
-    if shards.format in NUMBERED:
+    if shard_format(shards.format).numbered:
         ends = (_end_record(segment) for segment in kept)
         options = replace(options, first_record=max(ends, default=0))
     return options
@@ -360,6 +300,32 @@ def _first_shards(kept: Iterable[SegmentDocument]) -> dict[str, int]:
     return first
 
 
+def _version_id(
+    dataset: Dataset, new: PlannedSegment | None, growth: GrowthPlan, classes: tuple[str, ...]
+) -> str:
+    segments = [*(segment.id for segment in growth.kept), *([new.id] if new else [])]
+    return version_id(
+        dataset.name,
+        [(segment, dataset_cache_id(dataset, segment)) for segment in segments],
+        growth.omitted,
+        classes=classes,
+        split_names=dataset.split_names,
+        skipped=growth.selected.skipped_digest,
+        rule=split_rule(dataset),
+    )
+
+
+def _unfit(state: SourceState, root: Store, folder: Path) -> Unfit:
+    """Return the keys that would be mirrored, and that the storage cannot hold."""
+    path, columns = state.inventory.file.path, ("key", "size_bytes")
+    return unfit_keys(
+        lambda: read_manifest(path, OBJECTS, columns=columns),
+        Storage.of(root),
+        layout.MIRROR_PREFIX,
+        work_dir=folder,
+    )
+
+
 def caches_to_build(
     dataset: Dataset, root: Store, kept: Iterable[SegmentDocument], new: PlannedSegment | None
 ) -> Totals:
@@ -375,6 +341,39 @@ def caches_to_build(
         for shards in new.splits.values():
             missing += Totals(1, shards.bytes) if shards.count else Totals()
     return missing
+
+
+def _archived(
+    state: SourceState,
+    selected: Selected,
+    new: PlannedSegment | None,
+    due: ManifestFile | None,
+    folder: Path,
+) -> Unfit:
+    """Return the archived objects that have to be read, without those packed or copied before."""
+    archived = state.inventory.archived
+    if new is None or new.complete or archived is None:
+        return Unfit()
+    objects = objects_of(selected.file.path, selected.samples)
+    return archived_among(read_manifest(due.path, DUE) if due else objects, archived, folder)
+
+
+def _cost(
+    state: SourceState, copies: Totals | None, selected: Selected, new: PlannedSegment | None
+) -> Cost:
+    """Estimate the cost of the bytes that are copied, or packed if there is no mirror."""
+    crossing, written = selected.read if copies is None else copies, copies or Totals()
+    if new is None or new.complete:
+        crossing = written = Totals()
+    else:
+        written += new.shards
+    return estimate_cost(
+        Site.of(state.dataset.source),
+        Site.of(state.cluster.storage),
+        size_bytes=crossing.bytes,
+        objects=crossing.count,
+        written=written.count,
+    )
 
 
 def _has_cache(dataset: Dataset, root: Store, segment: str) -> bool:

@@ -15,8 +15,8 @@ from larder.pipeline.planning.checks import warnings
 from larder.pipeline.planning.plan import Plan
 from larder.samples.decoders import Decoders
 from larder.segments.image_rules import planned_transform
-from larder.source.archived import reading_of
 from larder.source.inventory import SHOWN_KEYS, LeftOut
+from larder.source.unfit import reading_of
 from larder.units import (
     format_amount,
     format_bytes,

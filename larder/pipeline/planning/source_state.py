@@ -156,8 +156,8 @@ def inspect_source(
         [(info.key, info.size_bytes, info.etag) for info in annotations],
         oldest_kept=shard_format(dataset.shards.format).oldest_kept,
     )
-    latest = previous if tag and previous and previous.id == tag.version else None
-    published = latest if latest and tag and tag.inputs == inputs else None
+    is_latest = tag and previous and (previous.id, inputs) == (tag.version, tag.inputs)
+    published = previous if is_latest else None
     if published and settings.compact and not _is_compact(root, published, dataset):
         published = None
     if published is None and (tag is not None or not listing):

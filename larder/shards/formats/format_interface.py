@@ -179,13 +179,15 @@ class ShardFormat:
             have a fault, or if readers of a split cannot read both versions. Then the next run
             packs earlier shards again.
         library: A library with its release, if the bytes depend on it; part of segment IDs.
-        suffix: The end of shards' names.
+        suffix: The end of shards' names, with one dot: a clean leaves other names alone.
         counted: Whether names contain the number of shards, as in ``-00000-of-00950``.
         sizes_known: Whether `sample_sizes` and ``empty_bytes`` are exact. Otherwise they are
             estimates: they decide how many samples a shard gets, and are never compared with the
             written bytes.
         empty_bytes: Bytes of all files of a shard without samples.
         surveys: Whether the format needs facts about all samples before the first shard.
+        numbered: Whether records have numbers, counted on from
+            `larder.config.shape.FormatOptions.first_record`.
         indexes: Index files for other readers of the format, one of each kind for every shard.
             They are not among the shards; see `larder.versions.layout.reader_index_key`.
         split_indexes: Index files of each split, which belong to a version.
@@ -201,6 +203,7 @@ class ShardFormat:
     sizes_known: bool = True
     empty_bytes: int = 0
     surveys: bool = False
+    numbered: bool = False
     indexes: Sequence[ReaderIndex] = ()
     split_indexes: Sequence[SplitIndex] = ()
     framed: bool = False

@@ -46,6 +46,7 @@ _MAX_LABEL = 1 << 24
 class RecordIO(ShardFormat):
     suffix = ".rec"
     sizes_known = False  # data that contains the magic number takes more
+    numbered = True
 
     def __init__(self, options: FormatOptions) -> None:
         self._first_record = options.first_record

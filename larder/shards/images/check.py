@@ -13,7 +13,7 @@ from typing import IO, Final, Literal, NamedTuple
 
 from larder.budgets import ByteBudget
 from larder.config.shape import MAX_PIXELS, Transform
-from larder.jobs.process_pool import ProcessPool
+from larder.jobs.processes import ProcessPool
 from larder.samples.decoders import IMAGES_ONLY, Decoders, kind_of
 from larder.samples.image_parts import (
     Form,

@@ -31,26 +31,26 @@ import pyarrow.parquet as pq
 
 from larder.config.models.joins import Annotations
 from larder.config.models.locations import FORMATS
-from larder.disk import disk_errors
 from larder.errors import ConfigError
 from larder.manifest.digest import canonical_json
-from larder.manifest.extent_columns import extent_etags
-from larder.manifest.extents import in_own
+from larder.manifest.extents import extent_etags, in_own
 from larder.manifest.manifest_files import read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import table
 from larder.manifest.sort import sort
 from larder.samples.matching import ENTRIES
-from larder.source.expand.coco import MOST_CHARACTERS, coco_entries, parse_json
+from larder.source.expand.coco import MOST_CHARACTERS, annotation_error, coco_entries, parse_json
 from larder.source.expand.containers import INDEX, Indexes, container_name
 from larder.source.expand.row_values import class_name, is_unicode, json_value, table_rows
-from larder.store.base import Buffer, ObjectInfo, Readable
+from larder.store.base import ObjectInfo, Readable
+from larder.store.seekable import ObjectFile
 
 if TYPE_CHECKING:
     from _csv import Reader as CsvReader
 
 _NAMED = table(name="string", place="int64", value="large_string", where="string")
 _BATCH = 1_000
+_BUFFER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +100,12 @@ def index_annotations(
     if indexes.fetch(name, indexed.index, rewritten=True):
         return indexed
     with ExitStack() as stack:
-        opened = stack.enter_context(closing(source.open(info.key, if_match=info.etag or None)))
-        file = (
-            _downloaded(opened, folder / f"{name}.parquet")
-            if kind == "parquet"
-            else text_file(map(bytes, opened))
-        )
-        stream = stack.enter_context(closing(_entries(options, info.key, file, folder)))
+        stream = stack.enter_context(closing(_entries(options, source, info, folder)))
         groups: Iterator[list[AnnotationEntry]] = ([entry] for entry in stream)
         if options.many:
             groups = _several(stream, kind, folder, stack)
         _write(indexed, groups, options, label_column, indexes)
     return indexed
-
-
-def _downloaded(buffers: Iterable[Buffer], path: Path) -> Path:
-    with disk_errors(path), path.open("wb") as file:
-        file.writelines(buffers)
-    return path
 
 
 def _write(
@@ -147,7 +135,7 @@ def _named(
     if label is not None and not parts:
         message = f"entry {group[0].name!r} has a class, but becomes no part"
         hint = "set samples.annotations.part: json"
-        raise ConfigError("config.annotations", message, where=group[0].where, hint=hint)
+        raise annotation_error(message, group[0].where, hint)
     for ext, data in parts:
         yield f"{group[0].name}/{ext}", data, label
         label = None
@@ -201,7 +189,7 @@ class AnnotationEntry(NamedTuple):
 
     def column(self, name: str) -> Any:
         if name not in self.fields:
-            raise ConfigError("config.annotations", f"no column {name!r}", where=self.where)
+            raise annotation_error(f"no column {name!r}", self.where)
         return self.fields[name]
 
 
@@ -212,34 +200,36 @@ def file_format(options: Annotations, key: str) -> str:
     detected = next((kind for end, kind in _FORMATS.items() if key.lower().endswith(end)), None)
     if detected is None:
         hint = f"set samples.annotations.format: one of {', '.join(sorted(set(_FORMATS.values())))}"
-        raise ConfigError(
-            "config.annotations", "the name does not tell its format", where=key, hint=hint
-        )
+        raise annotation_error("the name does not tell its format", key, hint)
     return detected
 
 
 def _entries(
-    options: Annotations, key: str, file: io.TextIOWrapper | Path, work_dir: Path
+    options: Annotations, source: Readable, info: ObjectInfo, work_dir: Path
 ) -> Generator[AnnotationEntry]:
     """Yield the entries of a file in its order; for a COCO file, in the order of image IDs.
 
-    The file is a text from `text_file`, or a local path for Parquet. An invalid file, or an entry
-    without a name, is ``config.annotations``.
+    An invalid file, or an entry without a name, is ``config.annotations``.
     """
-    rows: Generator[_Row]
-    kind = file_format(options, key)
-    if isinstance(file, Path):
-        rows = _parquet_rows(file, key)
-    elif kind == "csv":
-        rows = _csv_rows(file, key, options.delimiter)
-    elif kind == "jsonl":
-        rows = _lines(file, key)
-    else:
-        rows = coco_entries(file, key, work_dir)
-    with _text_errors(key), closing(rows):
-        for value, where in rows:
+    kind, key = file_format(options, info.key), info.key
+    with ExitStack() as stack:
+        if kind == "parquet":
+            rows = _parquet_rows(source, info)
+        else:
+            stack.enter_context(_text_errors(key))
+            opened = stack.enter_context(closing(source.open(key, if_match=info.etag or None)))
+            rows = _text_rows(text_file(map(bytes, opened)), kind, options, key, work_dir)
+        for value, where in stack.enter_context(closing(rows)):
             fields = _fields(value, kind)
             yield AnnotationEntry(_name(fields, options.key, where), fields, value, where)
+
+
+def _text_rows(
+    file: io.TextIOWrapper, kind: str, options: Annotations, key: str, work_dir: Path
+) -> Generator[_Row]:
+    if kind == "csv":
+        return _csv_rows(file, key, options.delimiter)
+    return _lines(file, key) if kind == "jsonl" else coco_entries(file, key, work_dir)
 
 
 _Row = tuple[dict[str, Any], str]
@@ -249,7 +239,6 @@ _DELIMITERS = ",;\t|"
 
 
 def default_delimiter(key: str) -> str:
-    """Return the delimiter of a CSV file by its name."""
     return "\t" if key.lower().endswith(".tsv") else ","
 
 
@@ -283,18 +272,18 @@ def _csv_rows(file: io.TextIOWrapper, key: str, delimiter: str | None) -> Genera
         header = csv_header(reader, delimiter, "samples.annotations.delimiter")
         if len(set(header)) < len(header) or not header:
             message = "the first row has no names" if not header else "two columns with one name"
-            raise ConfigError("config.annotations", message, where=f"{key}, line 1")
+            raise annotation_error(message, f"{key}, line 1")
         for row in reader:
             where = f"{key}, line {reader.line_num}"
             if len(row) != len(header):
                 if not row:
                     continue
                 message = f"{len(row)} columns, but the first row names {len(header)}"
-                raise ConfigError("config.annotations", message, where=where)
+                raise annotation_error(message, where)
             yield dict(zip(header, row, strict=True)), where
     except csv.Error as error:
         where = f"{key}, line {reader.line_num}"
-        raise ConfigError("config.annotations", f"not CSV: {error}", where=where) from None
+        raise annotation_error(f"not CSV: {error}", where) from None
 
 
 def _lines(file: io.TextIOWrapper, key: str) -> Generator[_Row]:
@@ -302,39 +291,54 @@ def _lines(file: io.TextIOWrapper, key: str) -> Generator[_Row]:
         where = f"{key}, line {number}"
         if len(line) == MOST_CHARACTERS:
             message = f"a line of more than {MOST_CHARACTERS:,} characters"
-            raise ConfigError("config.annotations", message, where=where)
+            raise annotation_error(message, where)
         if line.strip():
             fields = parse_json(line, where)
             if not isinstance(fields, dict):
-                raise ConfigError("config.annotations", "not a JSON object", where=where)
+                raise annotation_error("not a JSON object", where)
             yield fields, where
 
 
-def _parquet_rows(path: Path, key: str) -> Generator[_Row]:
+@contextmanager
+def open_parquet(source: Readable, info: ObjectInfo) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file, to read it by ranges; ValueError with a clause if it is none."""
+    raw = ObjectFile(source, info.key, info.size_bytes, info.etag)
     try:
-        with pq.ParquetFile(path, pre_buffer=False) as file:
+        with pq.ParquetFile(
+            pa.PythonFile(raw, mode="r"),
+            pre_buffer=False,
+            buffer_size=_BUFFER_BYTES,
+            page_checksum_verification=True,
+        ) as file:
+            yield file
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        if raw.error is not None:
+            raise raw.error from None
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"not a Parquet file that can be read: {reason}") from None
+
+
+def _parquet_rows(source: Readable, info: ObjectInfo) -> Generator[_Row]:
+    try:
+        with open_parquet(source, info) as file:
             names = file.schema_arrow.names
             if len(set(names)) < len(names):
-                raise ConfigError("config.annotations", "two columns with one name", where=key)
+                raise annotation_error("two columns with one name", info.key)
             number = 0
-            for batch in file.iter_batches(batch_size=1_000):
+            for batch in file.iter_batches(batch_size=_BATCH):
                 for row in table_rows(batch):
-                    where = f"{key}, row {number}"
+                    where = f"{info.key}, row {number}"
                     yield json_value(row, partial(_json_scalar, where)), where
                     number += 1
-    except (pa.ArrowException, OSError) as error:
-        message = f"not a Parquet file: {str(error).splitlines()[0]}"
-        raise ConfigError("config.annotations", message, where=key) from None
     except ValueError as error:
-        hint = "leave out the column"
-        raise ConfigError("config.annotations", str(error), where=key, hint=hint) from None
+        raise annotation_error(str(error), info.key, "leave out the column, or the file") from None
 
 
 def _json_scalar(where: str, value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     message = f"a value of type {type(value).__name__}, which JSON has not"
-    raise ConfigError("config.annotations", message, where=where, hint="leave out the column")
+    raise annotation_error(message, where, hint="leave out the column")
 
 
 def _fields(value: Any, kind: str) -> Mapping[str, Any]:
@@ -348,9 +352,9 @@ def _name(fields: Mapping[str, Any], column: str, where: str) -> str:
     if not isinstance(text, str) or not text.removeprefix("./"):
         what = "no column" if column not in fields else "no name in column"
         hint = "samples.annotations.key names the column with keys or names of objects"
-        raise ConfigError("config.annotations", f"{what} {column!r}", where=where, hint=hint)
+        raise annotation_error(f"{what} {column!r}", where, hint)
     if not is_unicode(text):
-        raise ConfigError("config.annotations", f"{column!r} is not valid Unicode", where=where)
+        raise annotation_error(f"{column!r} is not valid Unicode", where)
     return text.removeprefix("./")
 
 
@@ -397,7 +401,7 @@ def _json(value: Any, where: str) -> bytes:
         return canonical_json(value)
     except ValueError:  # also for a surrogate, which is not UTF-8
         message = "a number or a text that JSON has not: NaN, an infinity or invalid Unicode"
-        raise ConfigError("config.annotations", message, where=where) from None
+        raise annotation_error(message, where) from None
 
 
 @contextmanager
@@ -405,12 +409,10 @@ def _text_errors(key: str) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError:
-        raise ConfigError("config.annotations", "the file is not UTF-8", where=key) from None
+        raise annotation_error("the file is not UTF-8", key) from None
 
 
 class _BufferFile(io.RawIOBase):
-    """A stream of buffers as a file."""
-
     def __init__(self, buffers: Iterable[bytes]) -> None:
         super().__init__()
         self._buffers = iter(buffers)

@@ -13,6 +13,7 @@ import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -26,12 +27,7 @@ from larder.errors import ObjectError
 from larder.manifest.extents import in_object
 from larder.samples.arrow_columns import Flags, column_flags
 from larder.samples.naming import is_left_by_macos, path_fault
-from larder.source.expand.containers import (
-    ContainerWriter,
-    Indexes,
-    container_name,
-    identity,
-)
+from larder.source.expand.containers import ContainerWriter, Indexes, container_name, identity
 from larder.source.expand.expanded import Container, Expansion
 from larder.source.selection import beginning
 from larder.store import object_url
@@ -171,7 +167,6 @@ def damaged_archive(where: str, message: str) -> ObjectError:
 
 
 def is_archive(key: str) -> bool:
-    """Whether a key belongs to a tar archive: the name ends in ``.tar``."""
     return _ARCHIVE.search(key) is not None and not is_left_by_macos(key)
 
 
@@ -190,22 +185,15 @@ def member_name(raw: bytes) -> str:
 
 def member_problem(member: TarMember, name: str) -> str | None:
     """Return the reason why a member, not a folder, cannot be an object, as a clause; else None."""
-    return _bad_name(member.name, name) or _bad_kind(member)
-
-
-def _bad_name(raw: bytes, name: str) -> str | None:
     try:
-        raw.decode()
+        member.name.decode()
     except UnicodeDecodeError:
         return "the name of the member is not UTF-8"
-    fault = path_fault(name)
-    return f"the name of the member {fault}" if fault else None
-
-
-def _bad_kind(member: TarMember) -> str | None:
+    if fault := path_fault(name):
+        return f"the name of the member {fault}"
     if member.kind != "file":
         return f"the member is a {member.kind}"
-    if is_compressed_archive(member.name.decode()):
+    if is_compressed_archive(name):
         return "a compressed archive cannot be read by ranges"
     return None
 
@@ -232,11 +220,7 @@ class _Level(NamedTuple):
 
 
 def index_archive(
-    source: Readable,
-    archive: ObjectInfo,
-    indexes: Indexes,
-    path: Path,
-    executor: Executor,
+    source: Readable, archive: ObjectInfo, indexes: Indexes, path: Path, executor: Executor
 ) -> bool:
     """Write the index of an archive into a local file, with rows of `containers.INDEX`. Return
     whether the archive was read for lack of an index.
@@ -251,21 +235,14 @@ def index_archive(
     return True
 
 
+@dataclass
 class _Indexing:
-    def __init__(
-        self,
-        source: Readable,
-        archive: ObjectInfo,
-        writer: ContainerWriter,
-        executor: Executor,
-    ) -> None:
-        self._source = source
-        self._archive = archive
-        self._url = object_url(source.url, archive.key)
-        self._writer = writer
-        self._executor = executor
-        self._lock = Lock()
-        self._ended = False
+    _source: Readable
+    _archive: ObjectInfo
+    _writer: ContainerWriter
+    _executor: Executor
+    _lock: Lock = field(default_factory=Lock)
+    _ended: bool = False
 
     def run(self) -> None:
         try:
@@ -284,13 +261,17 @@ class _Indexing:
             if not levels:
                 return
         message = f"more than {_DEEPEST} archives within each other"
-        raise damaged_archive(f"{self._url}/{levels[0].name}", message)
+        raise damaged_archive(self._where(levels[0]), message)
+
+    def _where(self, level: _Level) -> str:
+        url = object_url(self._source.url, self._archive.key)
+        return f"{url}/{level.name}" if level.name else url
 
     def _read(self, level: _Level) -> list[_Level]:
         """Add the members of an archive to the index; return the archives in it."""
         headers = _Headers(self._source, self._archive, level.stop)
         prefix = f"{level.name}/" if level.name else ""
-        where = f"{self._url}/{level.name}" if level.name else self._url
+        where = self._where(level)
         inner: dict[str, _Level] = {}  # the last archive of a name counts
 
         def rows() -> Iterable[_Row]:

@@ -54,7 +54,7 @@ def coco_entries(file: TextIO, key: str, work_dir: Path) -> Generator[tuple[dict
         if not reading.images:
             hint = "set samples.annotations.format, or check the file"
             message = "no array 'images' with images, as a COCO file has"
-            raise ConfigError("config.annotations", message, where=key, hint=hint)
+            raise annotation_error(message, key, hint)
         with ExitStack() as stack:
             # One sort after the other, to hold the memory of one sort at a time.
             images = sort_to_file(_of_kind(items, True), _BY, folder / "images.arrow")
@@ -81,7 +81,6 @@ class _CategoryCollector:
         self._key = key
 
     def items(self, file: TextIO) -> Iterator[pa.RecordBatch]:
-        """Yield rows of `_ITEMS`."""
         rows: list[tuple[str, int, bool, str]] = []
         for place, (array, value, text) in enumerate(elements(file, self._key)):
             if array == "categories":
@@ -99,15 +98,15 @@ class _CategoryCollector:
     def _add_category(self, value: Any) -> None:
         id_ = self._id(value, "id", "categories")
         if len(self.categories) == _MOST_CATEGORIES:
-            raise _wrong(f"more than {_MOST_CATEGORIES:,} categories", self._key)
+            raise annotation_error(f"more than {_MOST_CATEGORIES:,} categories", self._key)
         if id_ in self.categories:
-            raise _wrong(f"two categories with the ID {id_}", self._key)
+            raise annotation_error(f"two categories with the ID {id_}", self._key)
         self.categories[id_] = value.get("name")
 
     def _id(self, value: Any, name: str, array: str) -> str:
         id_ = value.get(name) if isinstance(value, dict) else None
         if isinstance(id_, bool) or not isinstance(id_, int | str):
-            raise _wrong(f"an element of {array!r} has no {name!r}", self._key)
+            raise annotation_error(f"an element of {array!r} has no {name!r}", self._key)
         return json.dumps(id_)
 
 
@@ -130,12 +129,14 @@ def _joined(
     pairs = zip(images.column("image").to_pylist(), images.column("text").to_pylist(), strict=True)
     for image, text in pairs:
         if image == before:
-            raise _wrong(f"two images with the ID {image}", key)
+            raise annotation_error(f"two images with the ID {image}", key)
         before = image
         named = [_named(json.loads(each), categories, key) for each in of_image.pop(image, [])]
         yield {"image": json.loads(text), "annotations": named}, f"{key}, image {image}"
     if of_image:
-        raise _wrong(f"annotations of an image {min(of_image)}, which it does not have", key)
+        raise annotation_error(
+            f"annotations of an image {min(of_image)}, which it does not have", key
+        )
 
 
 def _named(annotation: dict[str, Any], categories: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -144,12 +145,12 @@ def _named(annotation: dict[str, Any], categories: Mapping[str, Any], key: str) 
         return annotation
     id_ = json.dumps(category)
     if id_ not in categories:
-        raise _wrong(f"an annotation of a category {id_}, which it does not have", key)
+        raise annotation_error(f"an annotation of a category {id_}, which it does not have", key)
     return {**annotation, "category": categories[id_]}
 
 
-def _wrong(message: str, key: str) -> ConfigError:
-    return ConfigError("config.annotations", message, where=key)
+def annotation_error(message: str, where: str, hint: str = "") -> ConfigError:
+    return ConfigError("config.annotations", message, where=where, hint=hint)
 
 
 MOST_CHARACTERS = 64 * 1024**2
@@ -195,7 +196,7 @@ JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _not_json(reason: str, where: str) -> ConfigError:
-    return ConfigError("config.annotations", f"not valid JSON: {reason}", where=where)
+    return annotation_error(f"not valid JSON: {reason}", where)
 
 
 class _Scanner:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from larder.disk import disk_errors
 from larder.errors import DamageError, LarderError, NotFoundError
 from larder.manifest.digest import canonical_json, format_crc32c, sha256_hex
-from larder.manifest.extent_columns import extent_etags
+from larder.manifest.extents import extent_etags
 from larder.manifest.manifest_files import ManifestWriter, read_manifest
 from larder.manifest.schemas import OBJECTS, table
 from larder.progress import NullProgress, Progress
@@ -143,22 +143,17 @@ def _end(batch: pa.RecordBatch) -> int:
     return int(pc.max(ends).as_py() or 0)
 
 
+@dataclass
 class ContainerWriter:
     """Writes an index, and one of Larder's own containers if needed; made by `Indexes.writer`.
-    ``bytes`` is the container's length so far.
+    ``size_bytes`` is the container's length so far.
     """
 
-    def __init__(
-        self,
-        index: ManifestWriter,
-        open_container: Callable[[], Writer] | None,
-        progress: Progress,
-    ) -> None:
-        self.bytes = 0
-        self._progress = progress
-        self._index = index
-        self._open = open_container
-        self._writer: Writer | None = None
+    _index: ManifestWriter
+    _open: Callable[[], Writer] | None
+    _progress: Progress
+    size_bytes: int = 0
+    _writer: Writer | None = None
 
     def add(
         self,
@@ -171,7 +166,7 @@ class ContainerWriter:
         """Append derived objects to the container, each followed by a newline."""
         values = contents.cast(pa.large_binary()).to_numpy(zero_copy_only=False).tolist()
         sizes = np.fromiter(map(len, values), np.int64, len(values))
-        offsets = self.bytes + np.cumsum(sizes + 1) - sizes - 1
+        offsets = self.size_bytes + np.cumsum(sizes + 1) - sizes - 1
         checksums = [format_crc32c(google_crc32c.value(value)) for value in values]
         self._write(b"\n".join([*values, b""]))
         sums = pa.array(checksums, pa.string())
@@ -196,7 +191,7 @@ class ContainerWriter:
         if self._open is not None:
             self._writer = self._writer or self._open()
             self._writer.write(data)
-        self.bytes += len(data)
+        self.size_bytes += len(data)
 
     def commit(self) -> None:
         if self._writer is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -31,18 +31,12 @@ from larder.samples.arrow_columns import Flags, column_flags, column_texts
 from larder.samples.naming import LEFT_BY_MACOS, is_left_by_macos
 from larder.source.expand.containers import INDEX, objects_in
 from larder.source.expand.row_values import NO_PARTS
-from larder.source.inventory import (
-    InContainers,
-    Inventory,
-    LeftOut,
-    parted,
-    with_contents,
-)
+from larder.source.inventory import InContainers, Inventory, LeftOut, parted, with_contents
 from larder.source.selection import KeyRule
 from larder.store.base import ObjectInfo, Readable
 
 _PLACED = OBJECTS.append(pa.field("place", pa.int64(), nullable=False)).append(
-    *columns(container="int64"),
+    *columns(container="int64")
 )
 """OBJECTS with the place in the container and its number: -1 without a container, and less than
 -1 if equal names in the container are bad keys.
@@ -157,28 +151,25 @@ def _pool(stack: ExitStack, threads: int, name: str) -> Executor:
     return pool
 
 
+@dataclass
 class _Expanding:
     """Replaces containers with their contained objects, and counts."""
 
-    def __init__(
-        self,
-        expansions: Sequence[Expansion],
-        included: KeyRule,
-        excluded: KeyRule,
-        folder: Path,
-        pools: Sequence[Executor],
-        labels: ManifestWriter,
-    ) -> None:
-        self.containers = self.read = self.objects = 0
-        self.bad, self.empty, self.damaged = Failures(), Failures(), Failures()
-        self.not_included = self.excluded = LeftOut()
-        self._expansions = expansions
-        self._is_included = included
-        self._is_excluded = excluded
-        self._folder = folder
-        self._coordinators, self._readers = pools
-        self._labels = labels
-        self._numbers = count()
+    _expansions: Sequence[Expansion]
+    _is_included: KeyRule
+    _is_excluded: KeyRule
+    _folder: Path
+    _pools: Sequence[Executor]
+    _labels: ManifestWriter
+    containers: int = 0
+    read: int = 0
+    objects: int = 0
+    bad: Failures = field(default_factory=Failures)
+    empty: Failures = field(default_factory=Failures)
+    damaged: Failures = field(default_factory=Failures)
+    not_included: LeftOut = field(default_factory=LeftOut)
+    excluded: LeftOut = field(default_factory=LeftOut)
+    _numbers: Iterator[int] = field(default_factory=count)
 
     def rows(self, inventory: Inventory) -> Iterator[pa.RecordBatch]:
         """Yield rows of `_PLACED`, in any order."""
@@ -197,16 +188,18 @@ class _Expanding:
         return kinds
 
     def _contents(self, expansion: Expansion, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        coordinators, readers = self._pools
+
         def index(info: ObjectInfo) -> tuple[ObjectInfo, Path, Container | ObjectError]:
             path = self._folder / f"index-{next(self._numbers)}.parquet"
             try:
-                return info, path, expansion.indexed(info, path, self._readers)
+                return info, path, expansion.indexed(info, path, readers)
             except ObjectError as error:
                 return info, path, error
 
         rule = self._is_excluded if expansion.exclude is None else KeyRule(expansion.exclude)
         infos = self._expandable(expansion, batch)
-        for info, path, container in map_ahead(self._coordinators, index, infos, window=64):
+        for info, path, container in map_ahead(coordinators, index, infos, window=64):
             number = self.containers
             self.containers += 1
             if isinstance(container, ObjectError):

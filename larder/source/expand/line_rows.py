@@ -37,12 +37,7 @@ def row_error(where: str, message: str) -> ObjectError:
 
 
 def index_lines(
-    source: Readable,
-    info: ObjectInfo,
-    writer: ContainerWriter,
-    *,
-    is_json: bool,
-    named: Named,
+    source: Readable, info: ObjectInfo, writer: ContainerWriter, *, is_json: bool, named: Named
 ) -> None:
     """Add the lines of an object that are not blank to an index.
 

@@ -20,10 +20,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from larder.config.urls import DEFAULT_ACCESS, Access
-from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
+from larder.errors import NotFoundError, ObjectError, StoreError
 from larder.store.base import Buffer, ObjectInfo, Readable, Reader, WriteOptions
 from larder.store.buckets import BucketStore, list_pages
 from larder.store.calls import AnswerReader, ByteRange, Call, conflict
+from larder.store.etags import changed
 from larder.store.gcs.answers import FIELDS, info_of_headers, info_of_resource
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request, import_gcsfs
 from larder.store.gcs.write import GcsWriter, put_object, rewrite
@@ -131,8 +132,7 @@ def _info(
     try:  # the object was replaced since
         return describe(source, generation)
     except NotFoundError:
-        message = "it changed while it was opened"
-        raise PreconditionError("object.changed", message, where=source.call.where) from None
+        raise changed(source.call.where) from None
 
 
 class GcsStore(BucketStore):

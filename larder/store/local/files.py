@@ -12,7 +12,6 @@ from larder.errors import (
     LarderError,
     NotFoundError,
     ObjectError,
-    PreconditionError,
     RetryableError,
     StoreError,
 )
@@ -78,11 +77,6 @@ def _unwritable(code: int, text: str, where: str) -> LarderError:
 
 
 _LOCK = f"{TEMPORARY_PREFIX}lock".encode()
-
-
-def changed(store_url: str, key: str) -> PreconditionError:
-    message = "it changed since it was listed"
-    return PreconditionError("object.changed", message, where=object_url(store_url, key))
 
 
 def describe(key: str, status: os.stat_result) -> ObjectInfo:

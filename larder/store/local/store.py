@@ -33,8 +33,9 @@ from larder.store.base import (
     Store,
     WriteOptions,
 )
+from larder.store.etags import changed
 from larder.store.keys import check_path_key, check_path_keys, object_url
-from larder.store.local.files import changed, describe, file_etag, local_error, local_errors
+from larder.store.local.files import describe, file_etag, local_error, local_errors
 from larder.store.local.walk import OnUnlisted, walk
 from larder.store.local.write import LocalWriter, unsynced
 from larder.units import format_count
@@ -126,7 +127,7 @@ class LocalStore(Store):
         try:
             info = describe(key, self._regular(key, os.fstat(handle)))
             if if_match is not None and info.etag != if_match:
-                raise changed(self._url, key)
+                raise changed(object_url(self._url, key))
             if offset > info.size_bytes:
                 raise self._too_short(key, info.size_bytes, offset)
         except BaseException:
@@ -147,7 +148,7 @@ class LocalStore(Store):
             try:
                 status = self._regular(key, os.fstat(handle))
                 if if_match is not None and file_etag(status) != if_match:
-                    raise changed(self._url, key)
+                    raise changed(object_url(self._url, key))
                 data = self._pread(key, handle, status.st_size, offset, length)
                 after = os.fstat(handle)
             finally:
@@ -155,7 +156,7 @@ class LocalStore(Store):
         except OSError as error:
             raise local_error(error, self._url, key, writing=False) from error
         if after.st_mtime_ns != status.st_mtime_ns or after.st_size != status.st_size:
-            raise changed(self._url, key)
+            raise changed(object_url(self._url, key))
         return data
 
     def get_each(self, objects: Iterable[tuple[str, int, str]], ahead: int = AHEAD) -> Contents:
@@ -220,7 +221,7 @@ class LocalStore(Store):
         with local_errors(self._url, key, writing=True):
             try:
                 if if_match is not None and file_etag(os.stat(path)) != if_match:
-                    raise changed(self._url, key)
+                    raise changed(object_url(self._url, key))
                 os.unlink(path)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return
@@ -302,7 +303,7 @@ class LocalReader(Reader):
     def _check(self) -> None:
         assert self._handle is not None, "the reader is closed"
         if describe(self.info.key, os.fstat(self._handle)) != self.info:
-            raise changed(self._store.url, self.info.key)
+            raise changed(object_url(self._store.url, self.info.key))
 
     def close(self) -> None:
         if self._handle is not None:

@@ -1,7 +1,8 @@
 """S3 objects written in parts: uploads with parts in any order, and streams.
 
 An upload is invisible until it is committed. The upload of a killed process takes up storage until
-`abort_uploads` or a lifecycle rule (AbortIncompleteMultipartUpload) aborts it.
+a clean, a later run (`larder.copy.uploads`) or a lifecycle rule (AbortIncompleteMultipartUpload)
+aborts it.
 
 Proofs that a part has arrived::
 

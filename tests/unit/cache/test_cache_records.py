@@ -17,15 +17,13 @@ from PIL import Image
 from larder.budgets import ByteBudget
 from larder.cache.fields import field_name
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.from_builder import built_records, built_schema
-from larder.cache.from_samples import CacheInput, build_samples
+from larder.cache.from_samples import CacheInput, build_samples, built_records, built_schema
 from larder.cache.schema import Field
 from larder.config.shape import decoder_uses
 from larder.errors import LarderError
 from larder.manifest.schemas import INDEXED
 from larder.readers.cache_reader import CacheReader
-from larder.samples.builders import Builder
-from larder.samples.decoders import Decoders
+from larder.samples.decoders import Builder, Decoders
 from larder.samples.indexed import Sample
 from larder.shards.reading.ranges import PartReader
 from tests.support.budgets import WatchedBudget

@@ -52,10 +52,10 @@ def test_schemas_are_current(name):
 
 
 def test_the_command_writes_only_what_differs(tmp_path, capsys):
-    assert main([str(tmp_path)]) == 0
+    assert main(tmp_path) == 0
     (tmp_path / "dataset.json").write_text("{}")
     capsys.readouterr()
-    assert main([str(tmp_path)]) == 0
+    assert main(tmp_path) == 0
     assert capsys.readouterr().out == f"{tmp_path}/dataset.json\n"
 
 

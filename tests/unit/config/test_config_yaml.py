@@ -5,8 +5,7 @@ import io
 import pytest
 
 from larder.config.config_document import scalar
-from larder.config.template_text import read_template, round_trip
-from larder.config.text import MAX_FILE_BYTES, parse, read
+from larder.config.text import MAX_FILE_BYTES, parse, read, read_template, round_trip
 from larder.errors import ConfigError
 from tests.support.errors import larder_error
 

@@ -14,17 +14,16 @@ from ruamel.yaml import YAML
 
 from larder.config.load import load_template
 from larder.config.models.cluster import CONTEXT_BYTES
-from larder.config.template_text import read_template
+from larder.config.text import read_template
 from larder.datalayer.cache_place import place_of
+from larder.experiments.consumers.determined.companions import check_context, startup_hook
 from larder.experiments.consumers.determined.config import (
     DELIVERIES,
     command,
     config_files,
-    placed,
     render,
 )
-from larder.experiments.consumers.determined.hook import startup_hook
-from larder.experiments.consumers.determined.inline import check_context
+from larder.experiments.delivery import ConfigRequest
 from tests.support.errors import larder_error
 from tests.support.golden import FOLDER, check_golden
 from tests.support.processes import CHECKOUT
@@ -67,7 +66,7 @@ def emitted(name: str, delivered: Callable[..., Any], cluster: Callable[..., Any
     release = "0.19.9" if name.startswith("data-layer") else "0.38"
     here = cluster(url, consumer={"release": release}, **fields)
     template = load_template(CHECKOUT / "configs", TEMPLATES.get(name, "default.yaml"))
-    files = config_files(template, *delivered(url, delivery), here, where="t.yaml")
+    files = config_files(ConfigRequest(template, *delivered(url, delivery), here, where="t.yaml"))
     return [file for file in files if file.text]
 
 
@@ -136,14 +135,14 @@ def test_what_a_template_sets_in_the_place_is_shown_or_replaced(name, delivered,
     here = cluster(url, **MOUNTED, **(SERVER if url == BUCKET else {}))
     version, contents = delivered(url, delivery)
     with larder_error("config.template", "t.yaml") as caught:
-        render(read_template(path), version, contents, here, where="t.yaml")
+        render(ConfigRequest(read_template(path), version, contents, here, where="t.yaml"))
     assert "of-another" not in str(caught.value)
     replaced: list[str] = []
     forcing = version._replace(replaces=True)
-    forced = render(read_template(path), forcing, contents, here, replaced=replaced)
+    forced = render(ConfigRequest(read_template(path), forcing, contents, here), replaced=replaced)
     assert replaced
     assert all(place in str(caught.value) for place in replaced)
-    clean = render({"labels": ["mine"]}, version, contents, here)
+    clean = render(ConfigRequest({"labels": ["mine"]}, version, contents, here))
     assert forced["labels"] == clean.pop("labels")
     for key in ("bind_mounts", "data_layer"):
         assert forced.get(key) == clean.get(key)
@@ -165,7 +164,7 @@ def test_a_pod_of_the_template_is_kept(delivered, cluster):
     }
     template = {"environment": {"pod_spec": {"metadata": {"labels": {"team": "x"}}, "spec": spec}}}
     here = cluster(DIRECTORY, **MOUNTED)
-    config = render(template, *delivered(DIRECTORY, "volume"), here)
+    config = render(ConfigRequest(template, *delivered(DIRECTORY, "volume"), here))
     pod = config["environment"]["pod_spec"]
     assert pod["metadata"] == {"labels": {"team": "x"}}
     assert pod["spec"]["nodeSelector"] == {"gpu": "a100"}
@@ -188,7 +187,9 @@ def test_a_pod_of_the_template_is_kept(delivered, cluster):
 def test_a_pod_of_another_form_is_refused(environment, delivered, cluster):
     with larder_error("config.template"):
         template = {"environment": environment}
-        render(template, *delivered(DIRECTORY, "volume"), cluster(DIRECTORY, **MOUNTED))
+        render(
+            ConfigRequest(template, *delivered(DIRECTORY, "volume"), cluster(DIRECTORY, **MOUNTED))
+        )
 
 
 @pytest.mark.parametrize(
@@ -206,13 +207,13 @@ def test_what_a_pattern_or_a_variable_cannot_hold_is_refused(
     url, delivery, fields, delivered, cluster, template
 ):
     with larder_error("config.path"):
-        placed(template, delivered(url, delivery)[0], cluster(url, **fields))
+        render(ConfigRequest(template, *delivered(url, delivery), cluster(url, **fields)))
 
 
 def test_a_volume_needs_a_claim(delivered, cluster, template):
     here = cluster(DIRECTORY, **UNCLAIMED)
     with larder_error("config.invalid_value"):
-        placed(template, delivered(DIRECTORY, "volume")[0], here)
+        render(ConfigRequest(template, *delivered(DIRECTORY, "volume"), here))
 
 
 @pytest.mark.parametrize("name", [name for name in SITUATIONS if name.startswith("decorators")])

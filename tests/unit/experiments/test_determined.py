@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from larder.config.config_document import scalar
-from larder.config.template_text import read_template
+from larder.config.text import read_template
 from larder.experiments.consumers.determined.config import render
 from larder.experiments.consumers.template_conflicts import to_yaml
-from larder.experiments.delivery import DeliveredSplit
+from larder.experiments.delivery import ConfigRequest, DeliveredSplit
 from tests.support.errors import larder_error
 from tests.unit.experiments.made import VERSION
 
@@ -24,7 +24,7 @@ def test_the_template_is_kept(delivered, cluster):
         "name": "mine",
     }
     before = copy.deepcopy(template)
-    found = render(template, *delivered("/srv"), cluster("/srv"))
+    found = render(ConfigRequest(template, *delivered("/srv"), cluster("/srv")))
     assert template == before
     assert found["name"] == "mine"
     assert found["data"]["crop"] == 224
@@ -35,7 +35,7 @@ def test_the_template_is_kept(delivered, cluster):
 @pytest.mark.parametrize("template", [{"data": []}, {"bind_mounts": {}}], ids=str)
 def test_a_template_of_another_form_is_refused(delivered, cluster, template):
     with larder_error("config.template"):
-        render(template, *delivered("/srv"), cluster("/srv"))
+        render(ConfigRequest(template, *delivered("/srv"), cluster("/srv")))
 
 
 REGION, ENDPOINT = "AWS_DEFAULT_REGION=us-west-2", "AWS_ENDPOINT_URL=http://127.0.0.1:9000"
@@ -62,7 +62,7 @@ def test_region_and_endpoint_of_the_bucket_reach_the_container(delivered, cluste
     local = {"region": "us-west-2", "endpoint": "http://127.0.0.1:9000"}
     here = cluster("s3://bkt/", storage=local)
     template = {"environment": own and {"environment_variables": own}}
-    config = render(template, *delivered("s3://bkt/"), here)
+    config = render(ConfigRequest(template, *delivered("s3://bkt/"), here))
     assert config["environment"]["environment_variables"] == expected
 
 
@@ -82,7 +82,9 @@ def test_many_patterns_become_a_list_and_none_an_empty_one(
         "test": DeliveredSplit(0, 0, 0, ()),
     }
     contents = replace(contents, splits=splits, cache=None)
-    data = render(template, version, contents, cluster(url, ("/srv", "/data")))["data"]
+    data = render(ConfigRequest(template, version, contents, cluster(url, ("/srv", "/data"))))[
+        "data"
+    ]
     assert "cache" not in data
     found = data["splits"]
     train = {"list": f"{where}/{path}", "samples": 1437, "shards": 4, "bytes": 4000}
@@ -103,7 +105,9 @@ def test_comments_order_and_aliases_of_the_template_are_kept(delivered, cluster,
     )
     path = tmp_path / "t.yaml"
     path.write_text("\n".join(lines) + "\n")
-    text = to_yaml(render(read_template(path), *delivered("/srv"), cluster("/srv")), ["made"])
+    text = to_yaml(
+        render(ConfigRequest(read_template(path), *delivered("/srv"), cluster("/srv"))), ["made"]
+    )
     assert text.splitlines()[: len(lines) + 2] == ["# made", "", *lines]
 
 

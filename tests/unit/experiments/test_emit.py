@@ -1,5 +1,5 @@
 from larder.experiments.consumers.registry import consumer_of
-from larder.experiments.delivery import ConfigFile
+from larder.experiments.delivery import ConfigFile, ConfigRequest
 from larder.pipeline.configs import write_configs
 from tests.support.errors import larder_error
 
@@ -9,7 +9,7 @@ def test_a_result_that_breaks_a_rule_is_not_emitted(delivered, cluster):
     here = cluster("/srv")
     consumer = consumer_of(here)
     with larder_error("config.invalid_experiment"):
-        consumer.config_files({"name": "x"}, version, contents, here, where="t.yaml")
+        consumer.config_files(ConfigRequest({"name": "x"}, version, contents, here, where="t.yaml"))
 
 
 def test_only_what_changed_is_written(tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from larder.experiments.consumers.registry import CONSUMERS, consumer_configs
+from larder.experiments.delivery import ConfigRequest
 from larder.jobs.results import Totals
 from larder.manifest.sealed import StoredFile
 from larder.pipeline.delivery_facts import choices, chosen
@@ -71,7 +72,7 @@ def test_every_shipped_dataset_works_with_every_shipped_cluster(dataset, cluster
     offered = choices(asked.dataset, asked.cluster, asked.template, Totals(5, 5_000), **sizes)
     version = version._replace(delivery=chosen(asked.dataset, asked.cluster, offered))
     assert consumer.config_files(
-        asked.template, version, contents, asked.cluster, where=asked.template_name
+        ConfigRequest(asked.template, version, contents, asked.cluster, where=asked.template_name)
     )
 
 
@@ -90,6 +91,7 @@ def test_descriptions_are_as_they_were(kind, name, delivered):
     }
     contents = replace(contents, shard_files=lambda: shards, class_names=("cat", "dog"))
     here = cluster_of(kind, url)
-    (file,) = consumer_configs(kind).config_files({}, version, contents, here, where="")
+    request = ConfigRequest({}, version, contents, here, where="")
+    (file,) = consumer_configs(kind).config_files(request)
     assert file.name == name
     check_golden(f"plain/{name}", file.text)

@@ -5,7 +5,7 @@ import pytest
 from larder.experiments.advice import advise
 from larder.experiments.consumers.determined.config import config_files
 from larder.experiments.consumers.determined.template import has_old_image, has_own_image
-from larder.experiments.delivery import BY_LARDER
+from larder.experiments.delivery import BY_LARDER, ConfigRequest
 from tests.unit.experiments.test_advice import Limits, facts_of
 
 # By release, as in its master/pkg/schemas/expconf/const.go: pytorch-tensorflow-cpu is built from
@@ -72,7 +72,9 @@ def test_the_config_says_what_the_image_can_read(
         template["environment"] = {"image": image}
     template["searcher"]["max_length"] = {"batches": 1}
     here = cluster("s3://team/shared", consumer={"release": release})
-    config, *others = config_files(template, *delivered("s3://team/shared", delivery), here)
+    config, *others = config_files(
+        ConfigRequest(template, *delivered("s3://team/shared", delivery), here)
+    )
     assert f"{reads}\n" in config.text
     if delivery == "download":
         assert "import larder" not in others[0].text

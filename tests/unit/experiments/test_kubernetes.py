@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from larder.config.load import load_template
 from larder.experiments.consumers.kubernetes import config_files
-from larder.experiments.delivery import ConfigFile, DeliveredSplit, VersionContents
+from larder.experiments.delivery import ConfigFile, ConfigRequest, DeliveredSplit, VersionContents
 from tests.support.errors import larder_error
 from tests.support.golden import FOLDER, check_golden
 from tests.support.processes import CHECKOUT
@@ -72,7 +72,7 @@ def emitted(
     here = cluster_of("kubernetes", url, **options)
     named = version_of(url, delivery, "my_digits", **version)
     config = template(job) if isinstance(job, str) else job
-    (file,) = config_files(config, named, found or contents(), here, where="t.yaml")
+    (file,) = config_files(ConfigRequest(config, named, found or contents(), here, where="t.yaml"))
     assert (file.name, file.in_storage) == ("job.yaml", False)
     return file
 

@@ -18,7 +18,7 @@ from larder.errors import ConfigError
 from larder.experiments.consumers.sagemaker import config
 from larder.experiments.consumers.sagemaker.config import expand_braces
 from larder.experiments.consumers.sagemaker.request_rules import check_request, model_problems
-from larder.experiments.delivery import DeliveredSplit, VersionContents
+from larder.experiments.delivery import ConfigRequest, DeliveredSplit, VersionContents
 from tests.support.errors import larder_error
 from tests.support.golden import check_golden
 from tests.support.processes import CHECKOUT
@@ -62,7 +62,9 @@ def emitted(
     here = version_of(url, delivery, "digits", replaces=force)
     contents = VersionContents("", splits, index=INDEX)
     merged = {**template(), **(changes or {})}
-    *manifests, job = config.config_files(merged, here, contents, cluster(url, **consumer))
+    *manifests, job = config.config_files(
+        ConfigRequest(merged, here, contents, cluster(url, **consumer))
+    )
     assert (job.name, job.in_storage) == ("training-job.json", False)
     assert all(file.in_storage for file in manifests)
     return json.loads(job.text), {f"{here.root}{file.name}": file.text for file in manifests}
@@ -246,7 +248,9 @@ def test_shards_with_omitted_samples_are_in_no_channel_of_their_own():
     mounted = version_of("/fsx/", "fsx", shards=False)
     there = cluster("/fsx/", file_system=FILE_SYSTEM, vpc=VPC)
     splits = {"train": split("train", "a")}
-    (job,) = config.config_files(template(), mounted, VersionContents("", splits), there)
+    (job,) = config.config_files(
+        ConfigRequest(template(), mounted, VersionContents("", splits), there)
+    )
     assert list(sources(json.loads(job.text))) == ["larder"]
 
 
@@ -270,7 +274,9 @@ def test_a_template_in_the_way_or_of_another_form_is_refused(changes):
 @given(st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True))
 def test_a_job_has_a_name_whatever_the_dataset_is_called(name):
     here, contents = version_of("s3://bucket/", "file", name), VersionContents("", ONE, index=INDEX)
-    (*_, job) = config.config_files(template(), here, contents, cluster("s3://bucket/"))
+    (*_, job) = config.config_files(
+        ConfigRequest(template(), here, contents, cluster("s3://bucket/"))
+    )
     assert len(json.loads(job.text)["TrainingJobName"]) + len("-20261125-235959") <= 63
 
 

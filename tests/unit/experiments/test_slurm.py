@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from larder.config.load import load_template
 from larder.config.models.cluster import Cluster
 from larder.experiments.consumers.slurm import config_files
-from larder.experiments.delivery import DeliveredSplit, VersionContents
+from larder.experiments.delivery import ConfigRequest, DeliveredSplit, VersionContents
 from tests.support.errors import larder_error
 from tests.support.golden import check_golden
 from tests.support.processes import CHECKOUT
@@ -38,7 +38,7 @@ def emitted(
     storage = {"url": url, "region": "us-west-2"} if "://" in url else {"url": "/mnt"}
     described = {"name": "s", "storage": storage, "consumer": {"kind": "slurm"}, **options}
     version, here = version_of(url, delivery, replaces=replaces), Cluster.model_validate(described)
-    (file,) = config_files(template, version, contents, here, where="t.sh")
+    (file,) = config_files(ConfigRequest(template, version, contents, here, where="t.sh"))
     assert (file.name, file.in_storage) == ("job.sh", False)
     return file.text, file.replaced
 
@@ -178,9 +178,11 @@ def test_a_template_that_is_no_script_is_refused():
     here = Cluster.model_validate({"name": "s", "storage": {"url": "/mnt"}})
     with larder_error("config.template"):
         config_files(
-            {"entrypoint": "x"},
-            version_of("/mnt", "stream"),
-            VersionContents("", {}),
-            here,
-            where="t.yaml",
+            ConfigRequest(
+                {"entrypoint": "x"},
+                version_of("/mnt", "stream"),
+                VersionContents("", {}),
+                here,
+                where="t.yaml",
+            )
         )

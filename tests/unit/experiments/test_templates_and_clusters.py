@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from larder.experiments.consumers.determined.config import render
+from larder.experiments.delivery import ConfigRequest
 from tests.support.errors import larder_error
 from tests.unit.experiments import test_kubernetes as kubernetes
 from tests.unit.experiments import test_slurm as slurm
@@ -125,8 +126,8 @@ def test_determined_refuses_another_region_or_endpoint_in_the_pod(name, delivere
     containers = [{"name": "sidecar", "env": env}]
     template = {"environment": {"pod_spec": {"spec": {"containers": containers}}}}
     here = cluster("s3://bucket/", storage=ACCESS)
-    render(template, *delivered("s3://bucket/"), here)
+    render(ConfigRequest(template, *delivered("s3://bucket/"), here))
     containers.append({"name": "determined-container", "env": env})
     with larder_error("config.template", "t.yaml") as caught:
-        render(template, *delivered("s3://bucket/"), here, where="t.yaml")
+        render(ConfigRequest(template, *delivered("s3://bucket/"), here, where="t.yaml"))
     assert "environment.pod_spec.spec.containers.1.env.0" in caught.value.message

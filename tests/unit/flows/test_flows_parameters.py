@@ -2,7 +2,6 @@
 
 from importlib import import_module
 from itertools import chain
-from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -14,13 +13,9 @@ from prefect.utilities.callables import get_call_parameters, parameter_schema
 
 from flows.runs import flow_run
 from larder.cli.command import Command
-from larder.cli.main import COMMANDS
+from larder.cli.main import COMMANDS, command_of
 
-FLOWS = {
-    name: command
-    for name, entry in COMMANDS.items()
-    if isinstance(command := resolve_name(entry.command), Command)
-}
+FLOWS = {name: command for name in COMMANDS if isinstance(command := command_of(name), Command)}
 
 
 def flow_named(name: str) -> Flow[..., Any]:

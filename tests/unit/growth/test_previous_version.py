@@ -25,7 +25,7 @@ from larder.versions.documents import (
 )
 from larder.versions.index import Shard
 from larder.versions.omitted import Omitted
-from larder.versions.publish import publish_segment
+from larder.versions.publish import publish_document
 from tests.support.errors import larder_error
 
 SEGMENT = "5" * 32
@@ -53,7 +53,7 @@ def version(root: Store, folder: Path, indexed: int, sources: int) -> VersionDoc
         for role, file in files.items()
     )
     splits = {"train": SegmentSplit(2, 1, 9, 0, 0, 1)}
-    publish_segment(root, SegmentDocument("d", SEGMENT, SHAPE, "header", splits, stored))
+    publish_document(root, SegmentDocument("d", SEGMENT, SHAPE, "header", splits, stored))
     uses = (SegmentUse(SEGMENT),)
     return VersionDocument("d", "1" * 32, "", "", uses, {}, (), stored, None)
 

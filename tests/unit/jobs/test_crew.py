@@ -4,20 +4,27 @@ import pytest
 
 from larder.config.models.locations import Location
 from larder.copy.copy_job import CopyBatch, copy_objects
-from larder.jobs.crew import Crew, divided
+from larder.jobs.crew import Crew, RowSeconds, divided
 
 
 @pytest.mark.parametrize(
-    ("cores", "count", "seconds", "processes"),
-    [(1, 2, 0.7, 2), (1, 2, 0.5, 1), (2, 2, 100.0, 1), (2, 16, 0.4, 16), (2, 16, 0.3, 1)],
+    ("cores", "count", "seconds", "locked", "processes"),
+    [
+        (1, 2, 0.7, 0.0, 2),
+        (1, 2, 0.5, 0.0, 1),
+        (2, 2, 100.0, 50.0, 1),
+        (2, 2, 100.0, 99.0, 2),
+        (2, 16, 0.4, 0.1, 16),
+        (2, 16, 0.3, 0.1, 1),
+    ],
 )
 def test_processes_are_used_beyond_the_cores_that_threads_keep_busy(
-    cores, count, seconds, processes
+    cores, count, seconds, locked, processes
 ):
     """Two processes copied no faster than one on two cores, and took more CPU time; eight
     large objects were copied by one process on sixteen cores, where one is slow."""
 
-    @divided(lambda job, batch, count: [], list, lambda job: seconds, "stage", cores)
+    @divided(lambda *_: [], list, lambda job: RowSeconds(seconds, locked), "stage", cores)
     def step() -> None: ...
 
     batches = [type("Batch", (), {"rows": 1, "bytes": 0})]

@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 
 from larder.manifest import row_digest as rows_module
 from larder.manifest.digest import canonical_json
-from larder.manifest.extent_columns import extent_etags, is_derived, is_own
-from larder.manifest.extents import Extent, in_object, in_own, parse_extent
+from larder.manifest.extents import (
+    Extent,
+    extent_etags,
+    in_object,
+    in_own,
+    is_derived,
+    is_own,
+    parse_extent,
+)
 from larder.manifest.row_digest import RowDigest
 
 SCHEMA = pa.schema(

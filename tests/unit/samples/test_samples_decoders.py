@@ -15,8 +15,7 @@ import pytest
 
 from larder.config.shape import DecoderUse, decoder_uses, parse_decoder
 from larder.errors import ObjectError
-from larder.samples.decoders import Decoders, kind_of, resolved
-from larder.samples.npy import read_header
+from larder.samples.decoders import Decoders, kind_of, read_header, resolved
 from tests.support.errors import larder_error
 
 SAMPLES = np.arange(-6, 6, dtype="<i2").reshape(6, 2)

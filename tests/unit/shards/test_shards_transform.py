@@ -15,7 +15,7 @@ from PIL import Image, ImageCms
 from larder.budgets import ByteBudget
 from larder.config.shape import Transform
 from larder.errors import FatalError
-from larder.jobs.process_pool import ProcessPool, shared_pool
+from larder.jobs.processes import ProcessPool, shared_pool
 from larder.readers.image_decoding import decode_mask
 from larder.segments.image_rules import check_codecs
 from larder.shards.images.check import ImageRules, stored_image

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from larder.disk import Folding
 from larder.errors import ObjectError
 from larder.samples.naming import bad_key_reason
-from larder.source import storable
-from larder.source.storable import Storage, Unfit, unfit_keys
+from larder.source.unfit import Storage, Unfit, unfit_keys
 from larder.store import Store, open_store
 from tests.support.listings import object_batches
 
@@ -70,7 +69,7 @@ def test_below_a_directory(found, cut):
 )
 def test_keys_that_a_file_system_takes_for_one(tmp_path, monkeypatch, found, folding, pairs):
     """File systems that do so cannot be mounted wherever the tests run: what one does is faked."""
-    monkeypatch.setattr(storable, "folding_of", lambda folder: folding)
+    monkeypatch.setattr("larder.source.unfit.folding_of", lambda folder: folding)
     failures = unfit(open_store(str(tmp_path)), found, cut=2).failures
     named = [(one.key, one.message) for one in failures]
     assert len(named) == len(pairs)

@@ -9,11 +9,11 @@ import pytest
 from larder.errors import ObjectError
 from larder.manifest.schemas import INDEXED
 from larder.manifest.sealed import StoredFile
-from larder.segments.shard_index import ShardIndex
+from larder.segments.index_check import IndexedColumns
 from larder.shards.formats import shard_format
-from larder.verify.findings import MISSING, Finding
 from larder.verify.reading import _indexed
 from larder.verify.shard_check import inspect_shard
+from larder.verify.verify_job import MISSING, Finding
 from larder.versions.index import Shard
 from tests.support.memory import MemoryStore
 from tests.support.stores import Fail, FaultyStore
@@ -32,7 +32,7 @@ def label(number: int) -> dict[str, Any]:
     return part("cls", None, len(data)) | {"crc32c": google_crc32c.value(data)}
 
 
-def index(*samples: tuple[int, int, int | None, list[dict[str, Any]]]) -> ShardIndex:
+def index(*samples: tuple[int, int, int | None, list[dict[str, Any]]]) -> IndexedColumns:
     """Of offset, length, label and parts of each sample."""
     rows = [
         {
@@ -45,7 +45,7 @@ def index(*samples: tuple[int, int, int | None, list[dict[str, Any]]]) -> ShardI
         }
         for number, (offset, length, class_, parts) in enumerate(samples)
     ]
-    return ShardIndex(pa.RecordBatch.from_pylist(rows, schema=INDEXED))
+    return IndexedColumns(pa.RecordBatch.from_pylist(rows, schema=INDEXED))
 
 
 def test_an_index_of_fewer_samples_than_a_shard_has_is_told():
@@ -107,7 +107,7 @@ FILE = StoredFile("x.tar", len(DATA), hashlib.sha256(DATA).hexdigest(), "shard")
 WHOLE = index((0, 100, None, [part("a", 10, 90)]), (100, 100, None, [part("a", 110, 80)]))
 
 
-def inspected(data: bytes | None, samples: ShardIndex | None = WHOLE) -> list[Finding]:
+def inspected(data: bytes | None, samples: IndexedColumns | None = WHOLE) -> list[Finding]:
     store = MemoryStore("inspected")
     store.delete("x.tar")
     if data is not None:

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 from larder.manifest.sealed import StoredFile
-from larder.segments.shard_index import ShardIndex
+from larder.segments.index_check import IndexedColumns
 from larder.shards.formats import FORMATS
 from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.formats.recordio import MAGIC
 from larder.shards.formats.webdataset import WebDataset
 from larder.store import Store, open_store
-from larder.verify.findings import Finding
 from larder.verify.shard_check import inspect_shard
+from larder.verify.verify_job import Finding
 from tests.support.memory import MemoryStore, forget
 from tests.support.packing import index_of, pack, surveyed
 from tests.support.sample_orders import Content, order_samples
@@ -31,7 +31,7 @@ class Shard(NamedTuple):
     store: Store
     format: ShardFormat
     files: Sequence[StoredFile]
-    index: ShardIndex
+    index: IndexedColumns
 
     @property
     def data(self) -> bytes:
@@ -81,7 +81,7 @@ def made(name: str, contents: Sequence[bytes], *, labelled: bool) -> Shard:
     )
     format_ = surveyed(name, [order])
     (result,) = pack(order, store, format_, memory_bytes=1 << 20)
-    index = ShardIndex(pa.Table.from_batches(index_of(result)).combine_chunks().to_batches()[0])
+    index = IndexedColumns(pa.Table.from_batches(index_of(result)).combine_chunks().to_batches()[0])
     files = [StoredFile(file.name, file.bytes, file.sha256, "shard") for file in result.files]
     return Shard(store, format_, files, index)
 

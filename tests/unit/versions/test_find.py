@@ -4,8 +4,7 @@ import pytest
 
 from larder.errors import ConfigError
 from larder.versions import layout
-from larder.versions.find import find_version, published_ids
-from larder.versions.tags import move_tag
+from larder.versions.tags import find_version, move_tag, published_ids
 
 IDS = ["3fa9" + "0" * 28, "3fa9" + "1" * 28, "b" * 32]
 

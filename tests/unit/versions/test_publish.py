@@ -14,7 +14,7 @@ from larder.versions.documents import (
     VersionDocument,
     parse_document,
 )
-from larder.versions.publish import publish_cache, publish_version, read_cache, read_version
+from larder.versions.publish import publish_document, read_cache, read_version
 from tests.support.errors import larder_error
 from tests.support.stores import RecordingStore, UnconditionalStore, keys_of
 
@@ -42,17 +42,17 @@ VERSION = VersionDocument(
 
 def test_the_first_to_publish_a_version_wins(root):
     assert read_version(root, VERSION.id) is None
-    assert publish_version(root, VERSION) == VERSION
-    assert publish_version(root, replace(VERSION, inputs="9" * 64)) == VERSION
+    assert publish_document(root, VERSION) == VERSION
+    assert publish_document(root, replace(VERSION, inputs="9" * 64)) == VERSION
     assert read_version(root, VERSION.id) == VERSION
 
 
 def test_the_first_to_publish_a_cache_wins(root):
     cache = CacheDocument("d", FILE.segment, "7" * 32, "encoded", {"train": FILE})
     assert read_cache(root, cache.segment, cache.id) is None
-    assert publish_cache(root, cache) == cache
+    assert publish_document(root, cache) == cache
     other = replace(cache, files={"train": replace(FILE, sha256="8" * 64)})
-    assert publish_cache(root, other) == cache
+    assert publish_document(root, other) == cache
     assert read_cache(root, cache.segment, cache.id) == cache
 
 
@@ -60,9 +60,9 @@ def test_the_first_to_publish_a_cache_wins(root):
 def test_the_first_to_publish_wins_where_conditions_are_not_kept(root, refuses):
     """The document is looked for right before it is written."""
     store = RecordingStore(UnconditionalStore(root, refuses=refuses))
-    publish_version(store, VERSION, if_absent=False)
+    publish_document(store, VERSION, if_absent=False)
     later = replace(VERSION, inputs="9" * 64)
-    assert publish_version(store, later, if_absent=False) == VERSION
+    assert publish_document(store, later, if_absent=False) == VERSION
     assert [call.key for call in store.writes] == [layout.version_key(VERSION.id)]
     assert read_version(root, VERSION.id) == VERSION
 
@@ -71,7 +71,7 @@ def test_a_document_that_is_longer_than_what_is_read_is_not_published(root):
     """It stood there, and every run from then on found it damaged."""
     long = replace(VERSION, classes=("a" * DOCUMENT_BYTES,))
     with larder_error("run.limit"):
-        publish_version(root, long)
+        publish_document(root, long)
     assert keys_of(root) == []
 
 

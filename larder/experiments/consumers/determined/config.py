@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import copy
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from larder.config.models.cluster import Cluster
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
-from larder.experiments.consumers.determined.hook import NAME as HOOK
-from larder.experiments.consumers.determined.hook import (
+from larder.experiments.consumers.determined.companions import (
+    HOOK,
+    INLINE,
     SIGNATURE,
     hook_without_larder,
+    inline_mark,
     startup_hook,
 )
-from larder.experiments.consumers.determined.inline import INLINE, inline_mark
 from larder.experiments.consumers.determined.mounts import bind, check_patterns, normal, under
 from larder.experiments.consumers.determined.template import Template, has_old_image
 from larder.experiments.consumers.determined.validate import (
@@ -30,11 +31,12 @@ from larder.experiments.consumers.determined.validate import (
     title_key,
     validate,
 )
-from larder.experiments.consumers.template_conflicts import Conflicts, to_yaml
+from larder.experiments.consumers.template_conflicts import Conflicts, header_lines, to_yaml
 from larder.experiments.delivery import (
     BY_LARDER,
     FIRST_WITH_LARDER,
     ConfigFile,
+    ConfigRequest,
     DeliveredSplit,
     DeliveredVersion,
     VersionContents,
@@ -76,32 +78,22 @@ _DATA = frozenset(
 """All fields of ``data`` that Larder may set, which no template may have."""
 
 
-def config_files(
-    template: dict[str, Any],
-    delivered: DeliveredVersion,
-    contents: VersionContents,
-    cluster: Cluster,
-    *,
-    where: str = "",
-) -> tuple[ConfigFile, ...]:
+def config_files(request: ConfigRequest) -> tuple[ConfigFile, ...]:
     """Make the experiment config of a version, validated, and the files beside the model code."""
     replaced: list[str] = []
-    config = render(template, delivered, contents, cluster, where=where, replaced=replaced)
+    delivered, contents, cluster = request.delivered, request.contents, request.cluster
+    where, delivery = request.where, delivered.delivery.delivery
+    config = render(request, replaced)
     validate(config, cluster.consumer.release, where=where)
-    source = f" from {where}" if where else ""
     has_release = release_number(cluster.consumer.release) >= FIRST_WITH_LARDER
-    with_larder = has_release and not has_old_image(template)
-    opens = with_larder or delivered.delivery.delivery in BY_LARDER
+    with_larder = has_release and not has_old_image(request.template)
+    opens = with_larder or delivery in BY_LARDER
     header = (
-        f"Made by Larder{source} for the cluster {cluster.name}; rewritten by every run.",
-        f"dataset: {delivered.dataset}",
-        f"version: {delivered.version}",
-        f"content digest: {contents.digest}",
-        delivered.delivery.sentence,
+        *header_lines(request, f" from {where}" if where else ""),
         f"Training code reads {'it with: data = larder.open()' if opens else 'data.splits'}",
     )
     hook = ""
-    if delivered.delivery.delivery == "download":
+    if delivery == "download":
         directory, endpoint = _downloads(cluster), cluster.storage.access.endpoint or ""
         hook = startup_hook(delivered._replace(location=_location(delivered, cluster)), directory)
         if not with_larder:
@@ -110,8 +102,7 @@ def config_files(
         ConfigFile("experiment.yaml", to_yaml(config, header, where), replaced=tuple(replaced)),
         ConfigFile(HOOK, hook, signature=SIGNATURE),
     )
-    inline = delivered.delivery.delivery == "inline"
-    return (*files, inline_mark(delivered, contents)) if inline else files
+    return (*files, inline_mark(delivered, contents)) if delivery == "inline" else files
 
 
 def _shard_files(contents: VersionContents) -> Iterator[tuple[str, str]]:
@@ -139,22 +130,53 @@ def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
     return f"{copied}{create} MODEL_DIR"
 
 
-def render(
-    template: dict[str, Any],
-    delivered: DeliveredVersion,
-    contents: VersionContents,
-    cluster: Cluster,
-    *,
-    where: str = "",
-    replaced: list[str] | None = None,
-) -> dict[str, Any]:
-    """Merge a template with the facts about a version; see `placed`.
+def render(request: ConfigRequest, replaced: list[str] | None = None) -> dict[str, Any]:
+    """Merge a template with the facts about a version, and how containers reach its data.
 
-    Paths and URLs in ``data`` are as a training container sees them.
+    The template's content is kept in its order, with its comments; ``name`` is added if it is
+    missing, or ``description`` in releases that have no ``name``. Paths and URLs in ``data`` are as
+    a training container sees them. ``replaced`` receives the places of replaced entries.
+
+    Raises:
+        ConfigError: ``config.template`` if the template already sets one of Larder's fields,
+            ``config.path`` for an unusable mount, ``config.invalid_value`` for a volume whose mount
+            has no claim.
     """
-    config, root = placed(template, delivered, cluster, where=where, replaced=replaced)
-    data = config["data"]
-    data["digest"] = contents.digest
+    delivered, cluster = request.delivered, request.cluster
+    conflicts = Conflicts(request.where, delivered.replaces, [] if replaced is None else replaced)
+    merged = Template(copy.deepcopy(request.template), conflicts)
+    merged.drop_variables()
+    title = title_key(release_number(cluster.consumer.release))
+    if not merged.config.get(title):
+        merged.config[title] = f"{delivered.dataset}-{delivered.version[:8]}"
+    root, address = _placed(merged, delivered, cluster)
+    check_patterns(root, where=f"cluster {cluster.name}")
+    if "://" not in root:
+        address = {"path": root, **address}
+    names = _DATA
+    if delivered.delivery.delivery == "data_layer":
+        section = _data_layer(delivered, cluster)
+        if _has_data_layer(cluster):
+            merged.set_field("data_layer", section)
+        else:  # Larder's decorators read it from here
+            address, names = {**address, "data_layer": section}, _DATA | {"data_layer"}
+            if path := section.get("host_storage_path"):
+                merged.add_mount(path, path, read_only=False)
+    merged.set_data(_data(request, root, address), names)
+    conflicts.check()
+    return merged.config
+
+
+def _data(request: ConfigRequest, root: str, address: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Larder's fields of ``data``."""
+    delivered, contents = request.delivered, request.contents
+    data: dict[str, Any] = {
+        "dataset": delivered.dataset,
+        "version": delivered.version,
+        "digest": contents.digest,
+        "location": f"{root}/{_rest(delivered.location, delivered.root)}",
+        **address,
+    }
     if contents.classes is not None:
         data["classes"] = contents.classes
     data["splits"] = {
@@ -165,48 +187,17 @@ def render(
             name: [f"{root}/{_rest(path, delivered.root)}" for path in paths]
             for name, paths in sorted(contents.cache.items())
         }
-    return config
+    return data
 
 
-def placed(
-    template: dict[str, Any],
-    delivered: DeliveredVersion,
-    cluster: Cluster,
-    *,
-    where: str = "",
-    replaced: list[str] | None = None,
-) -> tuple[dict[str, Any], str]:
-    """Add to a template how containers reach the data, without facts that need publishing.
-
-    The template's content is kept in its order, with its comments; ``name`` is added if it is
-    missing, or ``description`` in releases that have no ``name``.
-
-    Args:
-        template: The experiment without its data; not modified.
-        delivered: The version.
-        cluster: The cluster on which training runs.
-        where: Names the template in errors.
-        replaced: Receives the places of replaced entries.
-
-    Returns:
-        The config, with the fields of ``data`` that name the directory or the bucket, and the
-        dataset's root as a container sees it.
-
-    Raises:
-        ConfigError: ``config.template`` if the template already sets one of Larder's fields,
-            ``config.path`` for an unusable mount, ``config.invalid_value`` for a volume whose mount
-            has no claim.
-    """
-    conflicts = Conflicts(where, delivered.replaces, [] if replaced is None else replaced)
-    merged = Template(copy.deepcopy(template), conflicts)
-    merged.drop_variables()
-    title = title_key(release_number(cluster.consumer.release))
-    if not merged.config.get(title):
-        merged.config[title] = f"{delivered.dataset}-{delivered.version[:8]}"
+def _placed(
+    merged: Template, delivered: DeliveredVersion, cluster: Cluster
+) -> tuple[str, dict[str, Any]]:
+    """Add how containers reach the data; return the dataset's root there, and fields for it."""
     delivery, address = delivered.delivery.delivery, dict[str, Any]()
     if delivery == "inline":
-        root = f"{INLINE}/{_folder(delivered)}"
-    elif parse_url(delivered.storage_url).is_directory:
+        return f"{INLINE}/{_folder(delivered)}", address
+    if parse_url(delivered.storage_url).is_directory:
         if delivery == "download":
             _add_downloads(merged, cluster)
         root = _mounted(merged, delivered, cluster)
@@ -214,28 +205,7 @@ def placed(
         root, address = delivered.root.rstrip("/"), _bucket(merged, delivered, cluster)
     if delivery == "download":
         root = f"{_downloads(cluster)}/{_folder(delivered)}"
-    check_patterns(root, where=f"cluster {cluster.name}")
-    if "://" not in root:
-        address = {"path": root, **address}
-    names = _DATA
-    if delivery == "data_layer":
-        section = _data_layer(delivered, cluster)
-        if _has_data_layer(cluster):
-            merged.set_field("data_layer", section)
-        else:  # Larder's decorators read it from here
-            address, names = {**address, "data_layer": section}, _DATA | {"data_layer"}
-            if path := section.get("host_storage_path"):
-                merged.add_mount(path, path, read_only=False)
-    data: dict[str, Any] = {
-        "dataset": delivered.dataset,
-        "version": delivered.version,
-        "digest": "",  # not known before it is published
-        "location": f"{root}/{_rest(delivered.location, delivered.root)}",
-        **address,
-    }
-    merged.set_data(data, names)
-    conflicts.check()
-    return merged.config, root
+    return root, address
 
 
 def _mounted(merged: Template, delivered: DeliveredVersion, cluster: Cluster) -> str:

@@ -59,12 +59,10 @@ class Template(NamedTuple):
         present.update(data)
 
     def set_field(self, name: str, value: Any) -> None:
-        """Set a field of the experiment."""
         self.conflicts.drop_key(self.config, name, "")
         self.config[name] = value
 
     def add_mount(self, host_path: str, container_path: str, *, read_only: bool) -> None:
-        """Add a bind mount."""
         self._drop_mounts(container_path)
         mount = {"host_path": host_path, "container_path": container_path, "read_only": read_only}
         self._section("bind_mounts", list).append(mount)

@@ -151,14 +151,12 @@ class DeterminedExperiment(_Fields):
 
 
 def determined_keys(release: str) -> frozenset[str]:
-    """Return the top-level keys of an experiment in a Determined release."""
     number = release_number(release)
     keys = frozenset(key for key in _KEYS if number >= _SINCE.get(key, _SCHEMAS))
     return keys - {"data_layer"} if number >= (0, 19, 10) else keys
 
 
 def title_key(release: Release) -> str:
-    """Return the key of an experiment's name."""
     return "name" if release >= _SINCE["name"] else "description"
 
 

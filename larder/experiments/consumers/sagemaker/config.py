@@ -28,6 +28,7 @@ from larder.experiments.delivery import (
     LOCATION,
     MAX_CHANNELS,
     ConfigFile,
+    ConfigRequest,
     DeliveredVersion,
     VersionContents,
 )
@@ -65,16 +66,10 @@ class _ChannelSource:
         return self.keys[0].endswith("/")
 
 
-def config_files(
-    template: dict[str, Any],
-    delivered: DeliveredVersion,
-    contents: VersionContents,
-    cluster: Cluster,
-    *,
-    where: str = "",
-) -> tuple[ConfigFile, ...]:
+def config_files(asked: ConfigRequest) -> tuple[ConfigFile, ...]:
     """Make the manifests of a version, then its request, which is checked."""
-    request = json.loads(json.dumps(template))  # without comments
+    delivered, contents, cluster = asked.delivered, asked.contents, asked.cluster
+    where, request = asked.where, json.loads(json.dumps(asked.template))  # without comments
     request.setdefault("TrainingJobName", job_name(delivered))
     delivery = delivered.delivery.delivery
     manifests: list[ConfigFile] = []

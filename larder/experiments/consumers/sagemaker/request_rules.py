@@ -60,7 +60,6 @@ def _shape() -> Any:
 
 
 def model_problems(request: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the places where a request breaks botocore's model."""
     from botocore.validate import ParamValidator
 
     report = ParamValidator().validate(request, _shape()).generate_report()

@@ -1,4 +1,4 @@
-"""The rows of a shard in columns, and checks of their places and labels."""
+"""Samples of a shard in columns, and checks of their places and labels."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class CheckedRange(NamedTuple):
     sample: int
 
 
-class ShardIndex:
-    """The samples of a shard, in a tenth of the memory that they take as objects."""
+class IndexedColumns:
+    """Samples of one shard in columns, in a tenth of the memory that they take as objects."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
         """``rows`` are by `larder.manifest.schemas.INDEXED`."""
