@@ -206,6 +206,7 @@ CASES: Mapping[str, Callable[[Lab], Iterator[Case]]] = {
 
 
 def figures(case: Case, peers: tuple[str, ...], rounds: int) -> Iterator[Figure]:
+    say(case.name)
     medians = alternate({name: partial(case.copy, name) for name in (OURS, *peers)}, rounds)
     for what in (SECONDS, CPU, PEAK):
         beside = {peer: medians[peer].get(what) for peer in peers}

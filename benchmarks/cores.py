@@ -28,6 +28,7 @@ from benchmarks.harness import (
     benchmark_parser,
     run,
     run_command,
+    say,
 )
 from benchmarks.packing.commands import PLAIN, prepare_command, write_configs
 from tests.support.servers import S3Server, rclone_s3
@@ -79,6 +80,7 @@ def measure(flags: argparse.Namespace, folder: Path) -> Iterator[Figure]:
         usable = len(os.sched_getaffinity(0))
         counts = flags.cores or [1 << power for power in range(usable.bit_length())]
         for name in flags.only or CASES:
+            say(name)
             turns: dict[str, Contender] = {
                 f"{cores} cores": partial(turn, folder, server, commands[name], cores)
                 for cores in counts

@@ -14,7 +14,7 @@ dataset files. The labels are those of the folders. A file a day for thirty days
 days in one process that forgets what it read.
 
 Left out unless asked for: ``--only large``, 5,000,000 samples of about 150 bytes, and 1 percent
-added, for their peak memory; with ``--files-scale 10``, a million invented samples.
+added, for their peak memory; ``--only invented --files-scale 10``, a million invented samples.
 
 What everybody does, taking turns in the same run, each turn in a process of its own whose start and
 imports do not count, all synced to the disk within the time:

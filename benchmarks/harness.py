@@ -106,7 +106,6 @@ def benchmark_parser(
     parser.set_defaults(benchmark=name)
     parser.add_argument(
         "--rounds",
-        "--runs",
         type=int,
         default=rounds,
         help="turns of each contender that count, after one that does not if there are several"
@@ -182,12 +181,12 @@ def alternate(
     """Let the contenders take turns; the medians, by contender and by what it measured.
 
     ``before`` is called before every turn, outside of the time: by default it waits for pending
-    writes to the disk. With several rounds, one more comes first and does not count. A contender
-    that returns None cannot do the work: it gets no more turns, and no medians.
+    writes to the disk. A contender that returns None cannot do the work: it gets no more turns, and
+    no medians.
     """
     measured: dict[str, list[Measured]] = {name: [] for name in contenders}
     able = dict(contenders)
-    for turn in range(0 if rounds > 1 else 1, rounds + 1):
+    for turn in numbered(rounds):
         for name, contender in [*able.items()]:
             before()
             figures = contender()
@@ -202,6 +201,11 @@ def alternate(
         name: {what: median(each[what] for each in turns) for what in turns[0]} if turns else {}
         for name, turns in measured.items()
     }
+
+
+def numbered(rounds: int) -> range:
+    """The numbers of the rounds: of several, one more comes first, 0, which does not count."""
+    return range(0 if rounds > 1 else 1, rounds + 1)
 
 
 def apart(function: Callable[..., Result], *arguments: Any) -> Result:
@@ -230,7 +234,8 @@ def run_command(command: Sequence[str], **options: Any) -> dict[str, float]:
         seconds = perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise RuntimeError(f"{command[0]}: {errors[-2_000:].decode(errors='replace')}")
+        name = " ".join(command[:4])
+        raise RuntimeError(f"{name}: {errors[-2_000:].decode(errors='replace')}")
     cpu_seconds, peak_bytes = usage.ru_utime + usage.ru_stime, 1024.0 * usage.ru_maxrss
     return {SECONDS: seconds, CPU: cpu_seconds, PEAK: peak_bytes}
 

@@ -80,16 +80,11 @@ def copy_with(name: str, programs: Path | None, source: Place, target: Place) ->
         return None
     makers = {"s5cmd": _s5cmd, "rclone": _rclone, "aws": _aws, "boto3": _boto3}
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="larder-between-") as between:
-        commands = makers[name](program, source, target, between)
-        try:
-            return _run(commands, source, target)
-        except RuntimeError as error:
-            say(f"    {error}")
-            return None
+        return _run_peer(makers[name](program, source, target, between), source, target)
 
 
 def list_with(name: str, programs: Path | None, source: Place) -> Measured | None:
-    """List all keys of a bucket with one program."""
+    """List all keys of a bucket with one program; None as for `copy_with`."""
     assert source.server is not None, "a bucket"
     endpoint = source.server.endpoint
     if name == OURS:
@@ -105,7 +100,7 @@ def list_with(name: str, programs: Path | None, source: Place) -> Measured | Non
     if name == "rclone":
         command = [program, "--config", "/nonexistent", "lsf", "-R", "--format", "pst"]
         command.append(f"{_remote(source.server)}{source.path}")
-    return _run([command], source, source)
+    return _run_peer([command], source, source)
 
 
 def _program(name: str, programs: Path | None) -> str | None:
@@ -172,6 +167,14 @@ def _boto3(program: str, source: Place, target: Place, between: str) -> list[lis
         f"{end.server.endpoint} {end.path}" if end.server else end.path for end in (source, target)
     ]
     return [[program, "-c", _BOTO3, *ends]]
+
+
+def _run_peer(commands: Sequence[Sequence[str]], source: Place, target: Place) -> Measured | None:
+    try:
+        return _run(commands, source, target)
+    except RuntimeError as error:
+        say(f"    {error}")
+        return None
 
 
 def _run(commands: Sequence[Sequence[str]], source: Place, target: Place) -> Measured:

@@ -15,7 +15,7 @@ from benchmarks.growing.contenders import Contender, Ours, Peer
 from benchmarks.growing.files import make_spare, with_change
 from benchmarks.growing.names import Picks
 from benchmarks.growing.ours import Measured
-from benchmarks.harness import say
+from benchmarks.harness import numbered, say
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,12 @@ def _rounds(
 ) -> dict[str, Measured]:
     """Let the contenders take turns; of each, the turn of the median time."""
     found: dict[str, list[Measured]] = {contender.name: [] for contender in everybody}
-    for number in range(rounds):
+    for number in numbered(rounds):
         for contender in everybody:
             measured = turn(contender)
-            say(f"  round {number + 1} of {rounds}: {contender.name} {measured.seconds:.3f} s")
-            found[contender.name].append(measured)
+            say(f"  round {number} of {rounds}: {contender.name} {measured.seconds:.3f} s")
+            if number:
+                found[contender.name].append(measured)
     return {
         name: sorted(each, key=lambda one: one.seconds)[len(each) // 2]
         for name, each in found.items()

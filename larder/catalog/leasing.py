@@ -34,8 +34,8 @@ def lease(
     Refused: ``version.missing``, ``version.ambiguous``; ``version.cleaned``: the version is being
     deleted.
     """
-    adds = version is not None and holder is not None
-    if (not adds and (version or holder)) or (adds and drop) or not 1 <= days <= MAX_DAYS:
+    adds = version is not None
+    if adds != (holder is not None) or (adds and drop) or not 1 <= days <= MAX_DAYS:
         message = f"a lease has a version, a holder and 1 to {MAX_DAYS:,} days, or is dropped"
         hint = "larder lease DATASET VERSION --for WHO [--days N], or DATASET --drop NAME"
         raise ConfigError("config.invalid_flag", message, hint=hint)

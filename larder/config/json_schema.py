@@ -59,6 +59,7 @@ def _typed(node: dict[str, Any]) -> bool:
 
 
 def main(directory: Path = Path("configs/schema")) -> int:
+    directory.mkdir(parents=True, exist_ok=True)
     for name, model in SCHEMAS.items():
         path = directory / name
         if not path.exists() or path.read_text(encoding="utf-8") != text(model):

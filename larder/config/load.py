@@ -165,6 +165,7 @@ def _path(schema: FileModel, config_dir: Path, name: str) -> Path:
             where=str(folder),
             hint="run the command where configs/ is, or pass --config-dir",
         )
+    name = str(name)  # a program may pass None
     raise ConfigError(
         f"config.unknown_{schema.noun}",
         f"there is no {schema.noun} {shown(name) or 'of that name'}",

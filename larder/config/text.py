@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML, events
-from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor
+from ruamel.yaml.constructor import DuplicateKeyError, RoundTripConstructor, SafeConstructor
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import RoundTripRepresenter
@@ -131,6 +131,9 @@ def read(path: Path) -> Document:
 def syntax_error(error: YAMLError, name: str) -> ConfigError:
     mark = getattr(error, "problem_mark", None)
     where = name if mark is None else f"{name}:{mark.line + 1}"
+    if isinstance(error, DuplicateKeyError):  # its problem has both values
+        hint = "keep one of the two"
+        return ConfigError("config.duplicate_key", "duplicate key", where=where, hint=hint)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "no reason given"
     # A password that begins with * or & is an alias or an anchor of that name.
     problem = re.sub(r"(alias|anchor|handle) '.*'", r"\1", problem, flags=re.DOTALL)
@@ -166,12 +169,21 @@ class _TemplateBuild(Build):
     Unlike in other files, aliases are allowed.
     """
 
+    def __init__(self, name: str, stream: Any) -> None:
+        super().__init__(name, stream)
+        self.open: list[str | None] = []
+
     def value(self, event: Any, path: KeyPath) -> Any:
         if isinstance(event, events.AliasEvent):
+            if event.anchor in self.open:
+                raise self.refuse(event, f"{dotted(path)} contains itself", "write it out")
             return None
         if isinstance(event, events.ScalarEvent) and event.implicit[0]:
             self.check(event, path)
-        return super().value(event, path)
+        self.open.append(event.anchor)
+        value = super().value(event, path)
+        self.open.pop()
+        return value
 
     def key(self, event: Any, path: KeyPath) -> str:
         key = self.text(event)

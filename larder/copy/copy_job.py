@@ -25,7 +25,7 @@ from larder.copy.route import Route, SentAhead
 from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError, RetryableError
-from larder.jobs.crew import RowSeconds, divided, is_local, reachable, unit_bytes
+from larder.jobs.crew import divided, is_local, reachable, unit_bytes
 from larder.jobs.manifests import put_named, read_ref
 from larder.jobs.results import BatchReport, merge_reports
 from larder.jobs.step_runner import Runner
@@ -146,10 +146,10 @@ def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
     return job.route.send(keys, progress)
 
 
-def _object_seconds(job: CopyJob) -> RowSeconds:
+def _object_seconds(job: CopyJob) -> tuple[float, float]:
     """Estimate the seconds per object; half of them are hashing and system calls."""
     seconds = 0.15e-3 if is_local(job.route.source, job.route.storage) else 0.4e-3
-    return RowSeconds(seconds, seconds / 2)
+    return seconds, seconds / 2
 
 
 @divided(copy_units, merge_reports, _object_seconds, "mirror", cores=2)

@@ -1,7 +1,7 @@
 """The crew: processes of this machine that share the work of a run, by default one per core.
 
-Because of the interpreter lock, threads keep only about one core busy with objects and samples. So
-if processes save time, the batches of a step are divided into units: consecutive objects or shards,
+Because of the interpreter lock, threads keep one or two cores busy with objects and samples. So if
+processes save time, the batches of a step are divided into units: consecutive objects or shards,
 with receipts of their own. Each unit runs in a process of the crew, which all batches share. This
 process hands out the units and merges their results. A unit whose process was killed is repeated
 once.
@@ -34,24 +34,12 @@ _UNITS_EACH = 4
 Step = TypeVar("Step", bound=Callable[..., Any])
 
 
-class RowSeconds(NamedTuple):
-    """Seconds that a process is busy with an object or sample, besides moving its bytes.
-
-    Attributes:
-        busy: All of them.
-        locked: The seconds of ``busy`` during which the process holds the interpreter lock.
-    """
-
-    busy: float
-    locked: float
-
-
 class _DividedStep(NamedTuple):
     """See `divided`."""
 
     units: Callable[[Any, Any, int], Sequence[Any]]
     merge: Callable[[Sequence[Any]], Any]
-    row_seconds: Callable[[Any], RowSeconds]
+    row_seconds: Callable[[Any], tuple[float, float]]
     stage: str
     cores: int
 
@@ -62,7 +50,7 @@ _divisions: dict[Callable[..., Any], _DividedStep] = {}
 def divided(
     units: Callable[[Any, Any, int], Sequence[Any]],
     merge: Callable[[Sequence[Any]], Any],
-    row_seconds: Callable[[Any], RowSeconds],
+    row_seconds: Callable[[Any], tuple[float, float]],
     stage: str,
     cores: int = 1,
 ) -> Callable[[Step], Step]:
@@ -72,7 +60,8 @@ def divided(
         units: Takes a job, a batch and the number of processes. Returns smaller batches, or none if
             this process has to do the batch.
         merge: Merges the results of the smaller batches.
-        row_seconds: Takes a job. Returns the estimate for an object or sample.
+        row_seconds: Takes a job. Returns about how many seconds a process is busy with an object or
+            sample, besides moving its bytes, and the part with the interpreter lock.
         stage: The stage whose progress the step reports.
         cores: Number of cores that the threads of one process keep busy, if the interpreter lock
             lets them; with no more, one process does the work.

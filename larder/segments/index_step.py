@@ -50,8 +50,9 @@ def index_shards(job: Job, *, progress: Progress) -> tuple[SegmentDocument, tupl
     root = open_root(job)
     if job.new is not None and job.new.complete:
         document = _published(root, job, progress)
+        left_out = tuple(_left_out(root, document))
         progress.finish("index")
-        return document, tuple(_left_out(root, document))
+        return document, left_out
     with ExitStack() as stack:
         plans = planned_shards(stack.enter_context(fetched(root, job.manifests["shards"])))
         made = make_index(root, job, plans, stack.enter_context(scratch()))

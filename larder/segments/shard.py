@@ -18,7 +18,7 @@ from larder.bounds import BATCH_SAMPLES
 from larder.copy.mirror_reader import Copies, FirstOf, Mirror, Unconditional
 from larder.disk import scratch
 from larder.errors import Failures, FatalError
-from larder.jobs.crew import RowSeconds, divided, is_local, reachable, unit_bytes
+from larder.jobs.crew import divided, is_local, reachable, unit_bytes
 from larder.jobs.manifests import fetched, read_ref
 from larder.jobs.processes import shared_pool
 from larder.jobs.results import BatchReport, Totals, merge_reports
@@ -78,7 +78,7 @@ def shard_batches(job: Job, progress: Progress) -> tuple[list[ShardBatch], Total
 
 
 def _batch_size(job: Job, plans: Sequence[ShardPlan]) -> tuple[int, int]:
-    """Return the maximum bytes and samples of a batch, so that all workers get about as many."""
+    """Return the maximum bytes and samples of a batch, so that workers get equal shares."""
     runner = job.cluster.runner
     at_once = runner.workers or usable_cores()
 
@@ -105,10 +105,10 @@ def shard_units(job: Job, batch: ShardBatch, count: int) -> list[ShardBatch]:
     return batch_shards(batch.shards, unit_bytes(batch.bytes, count))
 
 
-def _sample_seconds(job: Job) -> RowSeconds:
+def _sample_seconds(job: Job) -> tuple[float, float]:
     """Estimate the seconds per sample: requests cost far more than files."""
     local = is_local(job.dataset.source, job.cluster.storage)
-    return RowSeconds(15e-6, 15e-6) if local else RowSeconds(0.4e-3, 0.1e-3)
+    return (15e-6, 15e-6) if local else (0.4e-3, 0.1e-3)
 
 
 # Reading, hashing and writing bytes do not hold the interpreter lock.

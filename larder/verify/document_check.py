@@ -107,24 +107,26 @@ class DocumentReader:
 
     def version_id(self, tags: dict[str, str]) -> str:
         """Find the version's ID, else ``version.missing``; empty if its tag is lost."""
-        name, versions = self.job.version, list(published_ids(self.root))
+        name = self.job.version
         id_ = name if is_id(name) else tags.get(name)
         if is_id(name) and not any(True for _ in listed(self.root, layout.version_prefix(name))):
             raise missing_version(self.root, self.job.dataset.name, name)
         if id_ and TAG not in tags:
             self.note(layout.tag_key(TAG), "tag", "damage.size", MISSING)
-        if name not in tags:
-            id_ = id_ or one_of(self.root, versions, name)
-            if not id_ and not (name == TAG and versions):
-                raise missing_version(self.root, self.job.dataset.name, name)
         if id_:
             return id_
+        versions = list(published_ids(self.root))
+        if name not in tags:
+            if id_ := one_of(self.root, versions, name):
+                return id_
+            if name != TAG or not versions:
+                raise missing_version(self.root, self.job.dataset.name, name)
         key = layout.tag_key(name)
         damage = [each for each in self.findings if each.path == key]
         self.findings = [each for each in self.findings if each.path != key]
         message = damage[0].message if damage else MISSING
         message += "; nothing else says which version it named: "
-        names = format_names(versions, _SHOWN_VERSIONS)
+        names = format_names(versions, _SHOWN_VERSIONS) or "none has a version.json"
         choose = f"choose one: {names}; --version ID --repair makes the tag name it"
         message += choose if name == TAG else "restore it, or delete it"
         self.note(key, "tag", damage[0].code if damage else "damage.size", message)

@@ -295,6 +295,8 @@ class VersionDocument:
         if not self.splits:
             raise ValueError("it has no splits")
         segments = [layout.segment_prefix(use.id) for use in self.segments]
+        if len(set(segments)) < len(segments):
+            raise ValueError("it has a segment twice")
         _check_places(self.files, [layout.version_prefix(self.id), *segments])
         caches = self.cache.splits if self.cache else {}
         if not caches.keys() <= self.splits.keys():

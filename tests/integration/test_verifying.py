@@ -179,6 +179,20 @@ def test_a_split_that_only_its_cache_has_is_found(lab, root, version):
     assert any("does not have a record for each sample" in message for message in messages)
 
 
+@pytest.mark.parametrize("name", ["segment.json", "cache.json"])
+def test_a_damaged_document_is_the_only_finding(lab, root, version, name):
+    """Nothing is compared with a document that cannot be read."""
+    key = next(key for key in listed_files(root, version) if key.endswith(name))
+    with damaged(root, key, b"{}"):
+        assert set(findings(verified(lab, repair=True))) == {key}
+
+
+def test_a_segment_that_names_other_files_is_found(lab, root, version):
+    key = next(key for key in listed_files(root, version) if key.endswith("segment.json"))
+    with damaged(root, key, resealed(root, key, lambda plain: plain["files"].reverse())):
+        assert set(findings(verified(lab, repair=True))) == {key}
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_figures_that_do_not_agree_are_found(lab, root, version, change):
     key = f"versions/{version}/version.json"

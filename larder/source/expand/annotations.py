@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 
 from larder.config.models.joins import Annotations
 from larder.config.models.locations import FORMATS
+from larder.disk import disk_errors
 from larder.errors import ConfigError
 from larder.manifest.digest import canonical_json
 from larder.manifest.extents import extent_etags, in_own
@@ -42,15 +43,13 @@ from larder.samples.matching import ENTRIES
 from larder.source.expand.coco import MOST_CHARACTERS, annotation_error, coco_entries, parse_json
 from larder.source.expand.containers import INDEX, Indexes, container_name
 from larder.source.expand.row_values import class_name, is_unicode, json_value, table_rows
-from larder.store.base import ObjectInfo, Readable
-from larder.store.seekable import ObjectFile
+from larder.store.base import Buffer, ObjectInfo, Readable
 
 if TYPE_CHECKING:
     from _csv import Reader as CsvReader
 
 _NAMED = table(name="string", place="int64", value="large_string", where="string")
 _BATCH = 1_000
-_BUFFER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +99,24 @@ def index_annotations(
     if indexes.fetch(name, indexed.index, rewritten=True):
         return indexed
     with ExitStack() as stack:
-        stream = stack.enter_context(closing(_entries(options, source, info, folder)))
+        opened = stack.enter_context(closing(source.open(info.key, if_match=info.etag or None)))
+        file = (
+            _downloaded(opened, folder / f"{name}.parquet")
+            if kind == "parquet"
+            else text_file(map(bytes, opened))
+        )
+        stream = stack.enter_context(closing(_entries(options, info.key, file, folder)))
         groups: Iterator[list[AnnotationEntry]] = ([entry] for entry in stream)
         if options.many:
             groups = _several(stream, kind, folder, stack)
         _write(indexed, groups, options, label_column, indexes)
     return indexed
+
+
+def _downloaded(buffers: Iterable[Buffer], path: Path) -> Path:
+    with disk_errors(path), path.open("wb") as file:
+        file.writelines(buffers)
+    return path
 
 
 def _write(
@@ -205,31 +216,27 @@ def file_format(options: Annotations, key: str) -> str:
 
 
 def _entries(
-    options: Annotations, source: Readable, info: ObjectInfo, work_dir: Path
+    options: Annotations, key: str, file: io.TextIOWrapper | Path, work_dir: Path
 ) -> Generator[AnnotationEntry]:
     """Yield the entries of a file in its order; for a COCO file, in the order of image IDs.
 
-    An invalid file, or an entry without a name, is ``config.annotations``.
+    The file is a text from `text_file`, or a local path for Parquet. An invalid file, or an entry
+    without a name, is ``config.annotations``.
     """
-    kind, key = file_format(options, info.key), info.key
-    with ExitStack() as stack:
-        if kind == "parquet":
-            rows = _parquet_rows(source, info)
-        else:
-            stack.enter_context(_text_errors(key))
-            opened = stack.enter_context(closing(source.open(key, if_match=info.etag or None)))
-            rows = _text_rows(text_file(map(bytes, opened)), kind, options, key, work_dir)
-        for value, where in stack.enter_context(closing(rows)):
+    rows: Generator[_Row]
+    kind = file_format(options, key)
+    if isinstance(file, Path):
+        rows = _parquet_rows(file, key)
+    elif kind == "csv":
+        rows = _csv_rows(file, key, options.delimiter)
+    elif kind == "jsonl":
+        rows = _lines(file, key)
+    else:
+        rows = coco_entries(file, key, work_dir)
+    with _text_errors(key), closing(rows):
+        for value, where in rows:
             fields = _fields(value, kind)
             yield AnnotationEntry(_name(fields, options.key, where), fields, value, where)
-
-
-def _text_rows(
-    file: io.TextIOWrapper, kind: str, options: Annotations, key: str, work_dir: Path
-) -> Generator[_Row]:
-    if kind == "csv":
-        return _csv_rows(file, key, options.delimiter)
-    return _lines(file, key) if kind == "jsonl" else coco_entries(file, key, work_dir)
 
 
 _Row = tuple[dict[str, Any], str]
@@ -299,39 +306,23 @@ def _lines(file: io.TextIOWrapper, key: str) -> Generator[_Row]:
             yield fields, where
 
 
-@contextmanager
-def open_parquet(source: Readable, info: ObjectInfo) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file, to read it by ranges; ValueError with a clause if it is none."""
-    raw = ObjectFile(source, info.key, info.size_bytes, info.etag)
+def _parquet_rows(path: Path, key: str) -> Generator[_Row]:
     try:
-        with pq.ParquetFile(
-            pa.PythonFile(raw, mode="r"),
-            pre_buffer=False,
-            buffer_size=_BUFFER_BYTES,
-            page_checksum_verification=True,
-        ) as file:
-            yield file
-    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-        if raw.error is not None:
-            raise raw.error from None
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"not a Parquet file that can be read: {reason}") from None
-
-
-def _parquet_rows(source: Readable, info: ObjectInfo) -> Generator[_Row]:
-    try:
-        with open_parquet(source, info) as file:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
             names = file.schema_arrow.names
             if len(set(names)) < len(names):
-                raise annotation_error("two columns with one name", info.key)
+                raise annotation_error("two columns with one name", key)
             number = 0
             for batch in file.iter_batches(batch_size=_BATCH):
                 for row in table_rows(batch):
-                    where = f"{info.key}, row {number}"
+                    where = f"{key}, row {number}"
                     yield json_value(row, partial(_json_scalar, where)), where
                     number += 1
+    except (pa.ArrowException, OSError) as error:
+        message = f"not a Parquet file: {str(error).splitlines()[0]}"
+        raise annotation_error(message, key) from None
     except ValueError as error:
-        raise annotation_error(str(error), info.key, "leave out the column, or the file") from None
+        raise annotation_error(str(error), key, "leave out the column") from None
 
 
 def _json_scalar(where: str, value: Any) -> Any:

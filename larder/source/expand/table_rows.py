@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from larder.config.models.locations import FORMATS, RowFormat, TableRows
 from larder.manifest.digest import canonical_json
 from larder.manifest.extents import in_object, in_own
 from larder.samples.arrow_columns import Flags, column_flags
-from larder.source.expand.annotations import csv_header, default_delimiter, open_parquet, text_file
+from larder.source.expand.annotations import csv_header, default_delimiter, text_file
 from larder.source.expand.archives import COMPRESSED
 from larder.source.expand.containers import ContainerWriter, Indexes, container_name, identity
 from larder.source.expand.expanded import Container, Expansion
@@ -44,6 +45,7 @@ from larder.source.expand.row_values import (
 from larder.source.selection import KeyRule
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable
+from larder.store.seekable import ObjectFile
 from larder.units import format_count
 
 _COMPRESSED = re.compile(COMPRESSED, re.IGNORECASE)
@@ -51,6 +53,7 @@ _COMPRESSED = re.compile(COMPRESSED, re.IGNORECASE)
 _CSV_ROWS = 1_000
 _BATCH_BYTES = 16 << 20
 _MOST_ROWS = 4_096
+_BUFFER_BYTES = 1 << 20
 
 
 def write_csv_rows(
@@ -191,15 +194,24 @@ def write_parquet_rows(
     part.
     """
     where = object_url(source.url, info.key)
+    raw = ObjectFile(source, info.key, info.size_bytes, info.etag)
     try:
-        with open_parquet(source, info) as file:
+        with pq.ParquetFile(
+            pa.PythonFile(raw, mode="r"),
+            pre_buffer=False,
+            buffer_size=_BUFFER_BYTES,
+            page_checksum_verification=True,
+        ) as file:
             taken = _taken_columns(file.schema_arrow, columns, named, where)
             number = 0
             for batch in file.iter_batches(batch_size=_batch_rows(file.metadata)):
                 _add_batch(writer, batch, taken, number, named)
                 number += batch.num_rows
-    except ValueError as error:
-        raise row_error(where, str(error)) from None
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        if raw.error is not None:
+            raise raw.error from None
+        message = f"not a Parquet file that can be read: {str(error).splitlines()[0]}"
+        raise row_error(where, message) from None
 
 
 def _batch_rows(metadata: Any) -> int:

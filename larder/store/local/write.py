@@ -71,9 +71,11 @@ class LocalWriter(Writer):
                 done += os.write(handle, view[done : done + _WRITE_BYTES])
             self._written += done
         # The disk writes while the caller makes the next bytes, so the commit hardly waits for it.
-        if self._unsynced is None and self._written - self._started >= _STARTED_BYTES:
-            start_writing(handle, self._started, self._written - self._started)
-            self._started = self._written
+        # A page begun in part would be written twice, and on btrfs the next write waits for it.
+        stop = self._written - self._written % _STARTED_BYTES
+        if self._unsynced is None and stop > self._started:
+            start_writing(handle, self._started, stop - self._started)
+            self._started = stop
 
     def copy_from(self, source: IO[bytes]) -> None:
         """Append a file, opened at its beginning; copies by reference if possible."""

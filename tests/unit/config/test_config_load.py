@@ -139,7 +139,7 @@ def test_unknown_names_are_refused(config_dir):
 
 def test_an_unknown_cluster_and_a_missing_directory(config_dir):
     unknown, missing = (config_dir, "unknown_cluster"), (Path("elsewhere"), "unreadable")
-    for name, (folder, code) in (("local", unknown), ("local", missing)):
+    for name, (folder, code) in (("local", unknown), (None, unknown), ("local", missing)):
         with larder_error(f"config.{code}"):
             load_cluster(folder, name)
 

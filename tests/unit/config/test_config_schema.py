@@ -52,11 +52,12 @@ def test_schemas_are_current(name):
 
 
 def test_the_command_writes_only_what_differs(tmp_path, capsys):
-    assert main(tmp_path) == 0
-    (tmp_path / "dataset.json").write_text("{}")
+    folder = tmp_path / "schema"
+    assert main(folder) == 0
+    (folder / "dataset.json").write_text("{}")
     capsys.readouterr()
-    assert main(tmp_path) == 0
-    assert capsys.readouterr().out == f"{tmp_path}/dataset.json\n"
+    assert main(folder) == 0
+    assert capsys.readouterr().out == f"{folder}/dataset.json\n"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ DIFFERENT += ["12:30", "2026-11-21", "2026-11-21T10:00:00.5+02:00", "2026-02-30"
 
 @pytest.mark.parametrize(
     "text",
-    [*DIFFERENT, "!x y", "!!str 1", "{2026-11-21: 1}"],
+    [*DIFFERENT, "!x y", "!!str 1", "&a [*a]", "&a {b: {c: *a}}", "&a {<<: *a}", "{2026-11-21: 1}"],
 )
 def test_what_consumers_would_not_all_read_alike_is_refused(text, tmp_path):
     path = written(tmp_path, f"a:\n  hostNetwork: {text}\n")
@@ -41,6 +41,12 @@ def test_a_refusal_names_the_key_and_both_readings(tmp_path):
         "a[0].port is a !!int in YAML 1.2, and a !!int, octal in YAML 1.1" in caught.value.message
     )
     assert "0123" not in str(caught.value), "it may be a secret"
+
+
+def test_keys_that_are_equal_as_numbers_are_refused_without_their_values(tmp_path):
+    with larder_error("config.duplicate_key") as caught:
+        read_template(written(tmp_path, "a:\n  1: hidden\n  1.0: secret\n"))
+    assert not any(value in str(caught.value) for value in ("hidden", "secret"))
 
 
 plain = st.from_regex(r"[0-9eExobn._:+-]{1,7}", fullmatch=True) | st.from_regex(

@@ -81,6 +81,13 @@ def test_a_newer_format_is_named():
         parse_document(VersionDocument, data, "x")
 
 
+def test_a_version_has_no_segment_twice():
+    """Verify has the documents, shards and caches of a version by segment."""
+    data = seal(replace(VERSION, segments=VERSION.segments * 2))
+    with larder_error("damage.manifest"):
+        parse_document(VersionDocument, data, "x")
+
+
 def test_keys_of_the_layout_are_pinned():
     assert layout.dataset_prefix("d") == "larder/d/"
     assert layout.shard_key("s", "train", "n.tar") == "segments/s/shards/train/n.tar"
