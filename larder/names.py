@@ -8,8 +8,7 @@ the document is read. Columns are checked by the same rules, where they are read
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 NAME_REGEX = "[a-z0-9][a-z0-9_-]{0,62}"
 SPLIT_REGEX = "[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
@@ -19,8 +18,7 @@ _RANGE = r"\{[0-9]{1,9}\.\.[0-9]{1,9}\}"
 _FILES = f"(?:{_FILE})?(?:{_RANGE}[A-Za-z0-9._-]*)?"
 
 
-@dataclass(frozen=True)
-class TextRule:
+class TextRule(NamedTuple):
     """A rule for texts: ``regex`` matches a whole text that is allowed, in ``re`` and in RE2.
 
     Messages call such a text ``noun``.

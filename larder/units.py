@@ -70,6 +70,11 @@ def format_changes(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{counts[kind]:,} {kind}" for kind in _CHANGES if counts.get(kind))
 
 
+def format_growth(growth: Mapping[str, Any]) -> str:
+    """Format the field ``growth`` of a document: ``2 added, 10 unchanged, since version ID``."""
+    return f"{format_changes(growth['samples'])}, since version {growth['previous']}"
+
+
 def format_names(names: Sequence[str], most: int, *, total: int | None = None) -> str:
     """``a, b, c and 7 more``: no more than ``most`` names, and one more rather than hide only one.
 

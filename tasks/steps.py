@@ -20,15 +20,16 @@ from prefect.tasks import Task, exponential_backoff
 
 from larder.card.draw import draw_card
 from larder.catalog import cleaning
-from larder.copy.copy_job import copy_objects, end_copy, send_ahead
+from larder.copy.copy_end import end_copy
+from larder.copy.copy_job import copy_objects, send_ahead
 from larder.copy.copying import checked_copy
 from larder.copy.pruning import plan_prune, prune_objects
 from larder.errors import LarderError, RetryableError
 from larder.jobs.results import BatchReport, RunError
 from larder.pipeline import configs, publish_step
+from larder.pipeline.planned_build import record_run
 from larder.pipeline.planning import checks as plan_checks
 from larder.pipeline.planning import source_state
-from larder.pipeline.preparing import record_run
 from larder.segments import cache_step, index_step, shard
 from larder.store.throttle import share_bandwidth
 from larder.verify import reading, repair, survey

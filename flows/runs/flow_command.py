@@ -7,7 +7,6 @@ before Prefect is imported, because the import alone takes seconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -56,5 +55,5 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
         return command.operation(**parameters)
 
     command: Command = command_of(name)
-    runs = replace(command, operation=operation)
+    runs = command._replace(operation=operation)
     return runs.main(arguments, f"python -m flows.{name}", run=run_flow)

@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
@@ -97,7 +96,7 @@ def run_log() -> Iterator[RunLog]:
             yield log
     except (RefusedError, RunError) as error:
         log.failed(error)
-        rows = [asdict(failure) for failure in error.report.failures]
+        rows = [failure._asdict() for failure in error.report.failures]
         _failed("failures", rows, error.report.failed, "failed")
         summary("error", str(error).split("; "))
         raise

@@ -19,7 +19,6 @@ import hashlib
 import math
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -32,8 +31,7 @@ from larder.errors import DamageError, FatalError
 SCHEMA_KEY: Final = b"schema"
 
 
-@dataclass(frozen=True, slots=True)
-class CacheFileFacts:
+class CacheFileFacts(NamedTuple):
     """Published facts of a cache file, which are checked when the file is read.
 
     Attributes:
@@ -79,8 +77,7 @@ _PIECE_BYTES: Final = 64 << 10
 """Larger pieces of memory come from the system, which takes longer than filling them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
+class _Slot(NamedTuple):
     """A field, prepared for encoding and decoding.
 
     ``closed`` and ``bytes`` are the shape and the length if no dimension is open; else ``dims``

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -58,8 +57,7 @@ _END: Final = object()
 _VALUE: Final = "value"
 
 
-@dataclass(frozen=True, slots=True)
-class CacheInput:
+class CacheInput(NamedTuple):
     """Samples of one split, and the options for making records.
 
     ``rows`` returns batches of `larder.manifest.schemas.INDEXED`, from the beginning at every call.

@@ -134,7 +134,7 @@ def _left(version: Previous, other: Previous) -> Previous:
         for segment in version.segments
     )
     left = tuple(segment for segment in segments if segment.before.any())
-    return replace(version, segments=left)
+    return version._replace(segments=left)
 
 
 def _omitted_or_shared(segment: PreviousSegment, twin: PreviousSegment) -> dict[str, Omitted]:

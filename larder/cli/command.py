@@ -8,9 +8,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from larder.cli.arguments import Add, Parser, parser
 from larder.cli.exit import error_fields, tell_failures
@@ -32,8 +31,7 @@ Lines = Callable[[Mapping[str, Any]], list[str]]
 """A JSON document as lines for people."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """The operation of a command, with given parameters.
 
     Attributes:
@@ -59,7 +57,7 @@ class Operation:
 
     def planning(self) -> Operation:
         compose = partial(self.compose, plan_only=True)
-        return replace(self, compose=compose, lines=self.plan_lines)
+        return self._replace(compose=compose, lines=self.plan_lines)
 
 
 Run = Callable[[Operation, dict[str, Any], "Display"], dict[str, Any]]
@@ -85,8 +83,7 @@ def run_here(
     return operation.compose(runner, start=start)
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """A command that runs an operation, and the description of its parameters.
 
     The arguments of its parser are the parameters of the operation, and the fields in the form of

@@ -7,7 +7,6 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Any
 
 from larder.cli.output import discard, print_json, tell
@@ -94,7 +93,7 @@ def _report(error: LarderError, status: int, as_json: bool) -> int:
             document["problems"] = [error_fields(problem) for problem in problems]
         if report:
             document["failed"] = report.failed
-            document["failures"] = [asdict(failure) for failure in report.failures]
+            document["failures"] = [failure._asdict() for failure in report.failures]
         if isinstance(error, RunError) and error.document:
             document.update(error.document)
         # The error has been shown and decides the status, even if its document cannot be written.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +36,18 @@ def _operation(**flags: Any) -> Operation:
 
     loaded = load_settings(**flags)
     # Only now, so that invalid input is refused before slow imports.
-    from larder.pipeline.planning.plan_report import plan_lines
     from larder.pipeline.run_report import run_lines
 
     compose = partial(prepare_with_card, loaded)
     of_cluster, source = loaded.cluster, loaded.dataset.source
     batches = of_cluster.runner, of_cluster.storage, of_cluster.copy_.memory, source
-    return Operation(loaded.batches_at_once, compose, run_lines, plan_lines, *batches)
+    return Operation(loaded.batches_at_once, compose, run_lines, _plan_lines, *batches)
+
+
+def _plan_lines(document: Mapping[str, Any]) -> list[str]:
+    from larder.pipeline.planning.plan_report import plan_lines  # only a plan needs it
+
+    return plan_lines(document)
 
 
 def prepare_with_card(

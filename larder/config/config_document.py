@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from larder.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """The position of a value.
 
     Attributes:
@@ -31,8 +30,7 @@ class Position:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """Plain mappings, lists and scalars, and their positions.
 
     Attributes:
@@ -94,8 +92,7 @@ UNREAD = FilledText("file:///unread")
 """Stands for a URL that is not read and whose variable is not set."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interpolation:
+class Interpolation(NamedTuple):
     """A string with its variables replaced.
 
     Attributes:
@@ -192,7 +189,7 @@ def expand(
         return string.text
 
     value = walk(document.value, ())
-    expanded.document = replace(document, value=value, variables=variables)
+    expanded.document = document._replace(value=value, variables=variables)
     if missing:
         expanded.problems.insert(0, _missing(document, missing, prefix))
     return expanded

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +150,7 @@ def _read(schema: FileModel, config_dir: Path, name: str) -> Document:
             where=document.place(()).where,
             hint=f"describe a {schema.noun} in lines of key: value",
         )
-    return replace(document, value={"name": name, **document.value})
+    return document._replace(value={"name": name, **document.value})
 
 
 def _path(schema: FileModel, config_dir: Path, name: str) -> Path:

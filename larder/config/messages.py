@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -60,8 +59,7 @@ _BOUNDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FileModel:
+class FileModel(NamedTuple):
     """The model of a file, and its names in --set and messages.
 
     Attributes:
@@ -100,8 +98,7 @@ def _is_within(path: KeyPath, outer: KeyPath) -> bool:
     return path[: len(outer)] == outer
 
 
-@dataclass(frozen=True, slots=True)
-class _Messages:
+class _Messages(NamedTuple):
     schema: FileModel
     document: Document
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from larder.errors import ConfigError
 
@@ -140,8 +140,7 @@ _ID = r"(?P<id>(?:[^/]+/)*[^/.]+)"
 _WITHOUT_DOT = {"*": "[^/.]*", "?": "[^/.]"}
 
 
-@dataclass(frozen=True, slots=True)
-class PartPattern:
+class PartPattern(NamedTuple):
     """A compiled pattern.
 
     Attributes:

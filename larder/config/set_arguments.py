@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from larder.config.config_document import Document, KeyPath, Position, scalar
@@ -22,8 +21,7 @@ CLUSTER = "cluster"
 _KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One --set argument: the path in its file, the value, and the key as given.
 
     A setting without a value removes the key from the file, so that the key's default counts.
@@ -58,7 +56,7 @@ def parse_settings(arguments: Iterable[str]) -> SettingsByFile:
             problems.append(error)
             continue
         if setting.path[0] == CLUSTER:
-            settings.cluster.append(replace(setting, path=setting.path[1:]))
+            settings.cluster.append(setting._replace(path=setting.path[1:]))
         else:
             settings.dataset.append(setting)
     if problems:

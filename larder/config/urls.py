@@ -10,7 +10,6 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -349,8 +348,7 @@ GIVE_UP_SECONDS = 120.0
 _SILENT_SHARE = 0.45
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):
     """Access to a store. Credentials are named, never included.
 
     Attributes:

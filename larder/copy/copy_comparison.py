@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from larder.copy.copy_matches import Outstanding, outstanding
+from larder.copy.copy_place import CopyPlace, Origin
 from larder.copy.copy_receipts import CopyReceipt, find_receipts, receipt_rows
-from larder.copy.copy_record import CopyDocument, CopyPlace, Origin, read_record, record_rows
+from larder.copy.copy_record import CopyDocument, read_record, record_rows
 from larder.copy.copy_settings import CopySettings
 from larder.errors import ConfigError, Failure, FatalError
 from larder.jobs.results import BatchReport, RunError
@@ -30,8 +32,7 @@ from larder.store.base import Store
 from larder.store.own_files import listed_pages
 
 
-@dataclass(frozen=True, slots=True)
-class CopyState:
+class CopyState(NamedTuple):
     """State of the copies at a storage before the storage is listed.
 
     ``record`` is from the last copy of this source. ``displaced`` is the URL of another source that
@@ -47,8 +48,7 @@ class CopyState:
     unlisted: Unlisted
 
 
-@dataclass(frozen=True, slots=True)
-class CopyComparison:
+class CopyComparison(NamedTuple):
     """Objects at a source and at a storage.
 
     ``objects`` are the source's objects that the globs select, and ``stored`` all objects at the

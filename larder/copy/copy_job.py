@@ -1,36 +1,25 @@
-"""The job of a copy and its steps: batches of objects, and the record at the end.
+"""The job of a copy and its batches of objects; `larder.copy.copy_end` records the copies.
 
 ::
 
     begin -> [send_ahead] -> copy_objects, in batches -> end_copy
 
-Files are written before the file that names them: the manifest and the list of failures, then
-copy.json. Only then are replaced files deleted: receipts, lists and the manifest before.
+Every process of the crew imports this module.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import astuple, dataclass, replace
-from itertools import chain, repeat
+from itertools import repeat
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from larder.copy.allowance import CopyLimits
-from larder.copy.copy_matches import in_order, places
-from larder.copy.copy_receipts import SET_BYTES, CopyReceipt, CopySets, find_receipts, receipt_rows
-from larder.copy.copy_record import (
-    CopyDocument,
-    check_kept,
-    read_record,
-    record_rows,
-    write_record,
-)
+from larder.copy.copy_receipts import SET_BYTES, CopyReceipt, CopySets, find_receipts
 from larder.copy.engine import copy_batch
 from larder.copy.route import Route, SentAhead
 from larder.copy.uploads import UploadRecords
@@ -41,18 +30,11 @@ from larder.jobs.manifests import put_named, read_ref
 from larder.jobs.results import BatchReport, merge_reports
 from larder.jobs.step_runner import Runner
 from larder.machine import processes_together
-from larder.manifest.manifest_files import (
-    ManifestFile,
-    ManifestWriter,
-    read_manifest,
-    write_manifest,
-)
-from larder.manifest.query import Stream
-from larder.manifest.schemas import DUE, FAILURES, OBJECTS
+from larder.manifest.manifest_files import ManifestFile, ManifestWriter
+from larder.manifest.schemas import DUE, FAILURES
 from larder.manifest.sealed import StoredFile
-from larder.manifest.sort import SortedFile, aligned, sort, whole_keys, write_rows
 from larder.progress import Progress
-from larder.samples.arrow_columns import column_flags, column_texts
+from larder.samples.arrow_columns import column_texts
 from larder.store.base import ObjectInfo, Store
 
 BATCH_OBJECTS = 50_000
@@ -61,8 +43,7 @@ BATCH_OBJECTS = 50_000
 _UNIT_OBJECTS = 1_024
 
 
-@dataclass(frozen=True, slots=True)
-class CopyJob:
+class CopyJob(NamedTuple):
     """Input that the steps of one copy share.
 
     ``due`` is a manifest of schema DUE: the objects to copy, divided into batches of about
@@ -77,8 +58,7 @@ class CopyJob:
     adopt: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CopyBatch:
+class CopyBatch(NamedTuple):
     """Consecutive rows of the due objects."""
 
     first_row: int
@@ -104,7 +84,7 @@ def make_copies(job: CopyJob, runner: Runner) -> tuple[BatchReport, SentAhead]:
     runner.progress.start("mirror", objects=copies.count, bytes=copies.bytes)
     if job.route.choice.engine != "native":
         ahead = runner.run(send_ahead, job)
-        job = replace(job, adopt=ahead.adopt)
+        job = job._replace(adopt=ahead.adopt)
     report = merge_reports(runner.map(copy_objects, job, copy_batches(job)))
     if not report.failed:
         runner.progress.finish("mirror")
@@ -252,100 +232,6 @@ def _put_failures(
     if not failures:
         return ()
     with ManifestWriter(folder / "failures.parquet", FAILURES) as writer:
-        writer.append(map(astuple, failures))
+        writer.append(failures)
     file = writer.file
     return (put_named(root, f"{prefix}-{file.sha256[:16]}.parquet", file, "failures"),)
-
-
-@dataclass(frozen=True, slots=True)
-class EarlierCopies:
-    """Earlier copies that the plan knows, for the record.
-
-    ``copies`` stay as they are (schema OBJECTS, ordered by key); they were found in ``record`` and
-    ``receipts``. ``unlisted`` are paths in the source that cannot be listed (schema FAILURES).
-    """
-
-    copies: SortedFile | None = None
-    record: CopyDocument | None = None
-    receipts: Sequence[CopyReceipt] = ()
-    unlisted: ManifestFile | None = None
-
-
-def end_copy(
-    route: Route,
-    job: CopyJob | None,
-    report: BatchReport,
-    earlier: EarlierCopies,
-    *,
-    progress: Progress,
-) -> CopyDocument:
-    """Write the record of a copy; ``job`` is None if nothing had to be copied.
-
-    The record includes copies that another run has recorded, or written receipts of, since the
-    plan.
-    """
-    del progress  # the caller says which stage this step is part of
-    root, place = route.open_root(), route.place
-    receipts = find_receipts(root, place)
-    with scratch() as folder:
-        counted = frozenset(earlier.receipts)
-        new = [each for each in receipts if each not in counted]
-        made = write_rows(Stream(OBJECTS, _latest(root, new, folder)), folder / "made.arrow")
-        if not root.features.local_path:
-            check_kept(root, place.objects, made.read())
-        before = read_record(root, place)  # once the receipts that another run may delete are read
-        earlier_rows = earlier.copies.read() if earlier.copies else iter(())
-        rows = _over(made.read(), earlier_rows)
-        if before and before.source == place.origin and before != earlier.record:
-            rows = _over(rows, record_rows(root, place, before))
-        replaced = [each.manifest for each in (*receipts, *earlier.receipts)]
-        replaced += [*report.lists, *([job.due] if job else []), *(before.files if before else [])]
-        document = write_record(
-            root,
-            place,
-            rows,
-            folder,
-            failures=_gathered_failures(root, route, report.lists, earlier.unlisted, folder),
-            replaced=replaced,
-        )
-    if job and root.features.place:  # in a bucket
-        now_us = root.head(place.document).clock_us
-        UploadRecords(root, place.uploads).abort_recorded(now_us)
-    return document
-
-
-def _latest(root: Store, receipts: Iterable[CopyReceipt], folder: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of receipts, ordered by key; only the latest if two runs copied an object."""
-    rows = Stream(OBJECTS, receipt_rows(root, receipts))
-    ties = ("modified", "etag", "mirror_etag")
-    with closing(sort(rows, ("key",), ties=ties, work_dir=folder)) as ordered:
-        for batch in whole_keys(ordered, "key"):
-            keys = batch.column("key")
-            last = np.ones(len(keys), np.bool_)
-            last[:-1] = column_flags(pc.not_equal(keys[1:], keys[:-1]))
-            yield batch.filter(pa.array(last))
-
-
-def _over(
-    rows: Iterable[pa.RecordBatch], others: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Yield rows, and ``others`` that have other keys; all are ordered by key."""
-    for batch, other in aligned(Stream(OBJECTS, rows), Stream(OBJECTS, others), ("key",)):
-        new = places(other.column("key"), batch.column("key")) < 0
-        yield in_order(batch, other.filter(pa.array(new)))
-
-
-def _gathered_failures(
-    root: Store,
-    route: Route,
-    lists: Sequence[StoredFile],
-    unlisted: ManifestFile | None,
-    folder: Path,
-) -> StoredFile | None:
-    """Put the failures of all batches into one list, after the paths that cannot be listed."""
-    if not lists and unlisted is None:
-        return None
-    first = read_manifest(unlisted.path, FAILURES) if unlisted else iter(())
-    rows = chain(first, *(read_ref(root, ref, FAILURES) for ref in lists))
-    file = write_manifest(folder / "all-failures.parquet", FAILURES, rows)
-    return put_named(root, route.place.file("failures", file.sha256), file, "failures")

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +46,7 @@ _Places = npt.NDArray[np.int64]
 _TIES = ("checksum", "etag", "mirror_etag")
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """Objects of an inventory, the listing of their keys, and receipts for the copies.
 
     All three are rows of schema OBJECTS. ``receipts`` may have further columns; ``objects`` may
@@ -180,8 +179,7 @@ def equal_values(
     return column_flags(pc.fill_null(same, False))
 
 
-@dataclass(frozen=True, slots=True)
-class Outstanding:
+class Outstanding(NamedTuple):
     """Comparison of some consecutive keys. All rows are of schema OBJECTS, ordered by key.
 
     Attributes:

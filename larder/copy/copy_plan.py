@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.copy.copy_comparison import CopyComparison, CopyState, compared, read_state
-from larder.copy.copy_job import EarlierCopies
+from larder.copy.copy_end import EarlierCopies
 from larder.copy.copy_matches import Outstanding
 from larder.copy.copy_receipts import CopyReceipt
 from larder.copy.copy_record import CopyDocument
@@ -157,7 +157,7 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
     with ManifestWriter(folder / "unlisted.parquet", FAILURES) as writer:
 
         def note(failure: Failure) -> None:
-            writer.append([astuple(failure)])
+            writer.append([failure])
             failures.add(failure)
 
         state = read_state(settings, note)

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 
 from larder.budgets import map_ahead
-from larder.copy.copy_record import CopyPlace
+from larder.copy.copy_place import CopyPlace
 from larder.copy.proof import CopiedObject
 from larder.errors import LarderError, NotFoundError
 from larder.jobs.manifests import put_named, read_ref
@@ -46,8 +46,7 @@ _READERS = 4
 """Number of receipts that are read at the same time."""
 
 
-@dataclass(frozen=True, slots=True)
-class CopyReceipt:
+class CopyReceipt(NamedTuple):
     """Copies that a run made of some rows of the due objects."""
 
     rows: range

@@ -27,16 +27,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.models.locations import Location
+from larder.copy.copy_place import CopyPlace, Origin
 from larder.errors import DamageError, NotFoundError, StoreError
 from larder.jobs.manifests import put_named, read_ref
-from larder.manifest.digest import sha256_hex
 from larder.manifest.manifest_files import write_manifest
 from larder.manifest.row_digest import RowDigest
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sealed import StoredFile, read_sealed, seal
 from larder.source.inventory import IDENTITY
-from larder.source.selection import OWN_PREFIX
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed, not_kept, published_file_errors, read_optional
@@ -45,62 +43,6 @@ FORMAT = "larder-copy-2"
 
 _HINT = "delete it: the next copy compares what is there, and writes it again"
 _WORK_ABANDONED_US = 7 * 86_400 * 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Source of a copy: URL and server, which is empty for the provider itself.
-
-    Both are empty for the mirror of a dataset, whose record outlives the URL of its source.
-    """
-
-    url: str = ""
-    endpoint: str = ""
-
-    @staticmethod
-    def of(source: Location, store: Store) -> Origin:
-        """Return the origin of a source, under its store's URL however it was written."""
-        return Origin(store.url, (source.access.endpoint or "").rstrip("/"))
-
-    @property
-    def name(self) -> str:
-        """A name for keys: 16 hex digits."""
-        return sha256_hex(f"{self.endpoint} {self.url}".encode())[:16]
-
-
-@dataclass(frozen=True, slots=True)
-class CopyPlace:
-    """Place of the copies from an origin, and of their record, below a root.
-
-    ``objects`` precedes the keys of the copies, ``files`` the keys of the record's files. Each is
-    empty or ends in a slash.
-    """
-
-    origin: Origin
-    objects: str = ""
-    files: str = f"{OWN_PREFIX}copy/"
-
-    @property
-    def document(self) -> str:
-        """Key of copy.json."""
-        return f"{self.files}copy.json"
-
-    @property
-    def receipts(self) -> str:
-        return f"{self.files}receipts/{self.origin.name}/"
-
-    @property
-    def uploads(self) -> str:
-        return f"{self.files}uploads/"
-
-    @property
-    def work(self) -> str:
-        """Prefix of files that exist only while a copy runs."""
-        return f"{self.files}work/"
-
-    def file(self, role: str, sha256: str) -> str:
-        """Return the key of a manifest. Its bytes may differ, so its name contains its digest."""
-        return f"{self.files}{role}-{sha256[:16]}.parquet"
 
 
 @dataclass(frozen=True, slots=True)

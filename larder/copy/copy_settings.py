@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -47,8 +46,7 @@ class CopyPlaces(Model):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(NamedTuple):
     """The value of an argument or a flag for a field.
 
     Attributes:
@@ -127,8 +125,7 @@ def _not_of_cluster(setting: Setting) -> ConfigError:
     return ConfigError("config.unknown_key", message, where=setting.where, hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class CopySettings:
+class CopySettings(NamedTuple):
     """All settings of a copy; both places have absolute URLs."""
 
     source: Source
@@ -147,8 +144,7 @@ class CopySettings:
 
     def in_regions(self, source: str | None, storage: str | None) -> CopySettings:
         """Return the settings with regions that were found; see `larder.copy.site.in_region`."""
-        return replace(
-            self,
+        return self._replace(
             source=in_region(self.source, source),
             storage=in_region(self.storage, storage),
         )

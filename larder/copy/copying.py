@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from larder.copy.copy_job import begin, end_copy, make_copies
+from larder.copy.copy_end import end_copy
+from larder.copy.copy_job import begin, make_copies
 from larder.copy.copy_plan import CopyPlan, plan_copy
 from larder.copy.copy_record import CopyDocument
 from larder.copy.copy_settings import CopySettings
@@ -114,9 +115,9 @@ def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
         **_document(plan, "planned", plan.copies),
         "excluded": _excluded(plan),
         "failed": plan.unlisted.failed,
-        "failures": [asdict(failure) for failure in plan.unlisted.failures],
+        "failures": [failure._asdict() for failure in plan.unlisted.failures],
         "cost": cost_document(plan.cost),
-        "engine": asdict(plan.route.choice),
+        "engine": plan.route.choice._asdict(),
         "not_kept": _not_kept(plan),
     }
 

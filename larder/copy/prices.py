@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from larder.config.urls import partition_of
 from larder.copy.site import Site, distance
@@ -27,8 +26,7 @@ from larder.units import format_bytes
 GB = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """An estimate in US dollars; ``usd_per_gb`` (10^9 bytes) is None if the price is not known."""
 
     source: Site

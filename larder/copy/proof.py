@@ -23,7 +23,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import google_crc32c
@@ -60,8 +59,7 @@ class CopiedObject(NamedTuple):
         return CopiedObject(source.key, source.size_bytes, source.etag, *made)
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectCopy:
+class ObjectCopy(NamedTuple):
     """A listed object to copy, and its key at the target."""
 
     source: Readable

@@ -8,11 +8,11 @@ it reports is trusted: the batches keep the right objects that have arrived, and
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from larder.config.models.copy_config import CopyConfig
 from larder.config.models.locations import Location
-from larder.copy.copy_record import CopyPlace
+from larder.copy.copy_place import CopyPlace
 from larder.copy.skyplane.engine_choice import (
     CopyEnd,
     EngineChoice,
@@ -26,8 +26,7 @@ from larder.store import open_location
 from larder.store.base import Store
 
 
-@dataclass(frozen=True, slots=True)
-class SentAhead:
+class SentAhead(NamedTuple):
     """Result of an engine that ran before the batches.
 
     ``message`` is a line for the user, if the engine failed. ``adopt``: the engine may have copied
@@ -38,8 +37,7 @@ class SentAhead:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """Source, storage and limits of a copy.
 
     ``root`` is the URL of the storage, or of a dataset in it; ``place`` is below it.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from larder.config.models.locations import Location
@@ -20,8 +19,7 @@ Distance = Literal["beside", "away", "unknown"]
 _OF_SCHEME = {"s3": "aws", "gs": "gcp"}
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """A place where objects are.
 
     Attributes:
@@ -101,8 +99,7 @@ def in_region(location: L, region: str | None) -> L:
     return location.model_copy(update={"region": region}) if region else location
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorChoice:
+class MirrorChoice(NamedTuple):
     """The choice whether objects are copied to the storage first, and the reason."""
 
     wanted: bool

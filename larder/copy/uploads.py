@@ -8,8 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from larder.bounds import parse_bounded
 from larder.errors import DamageError, LarderError, NotFoundError
@@ -26,8 +25,7 @@ _RECORD_BYTES = 192_000_000
 _RECORD_SECONDS = 8.0
 
 
-@dataclass(frozen=True, slots=True)
-class UploadRecord:
+class UploadRecord(NamedTuple):
     """An upload, and the etags of its parts by their numbers."""
 
     upload: str

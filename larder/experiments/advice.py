@@ -8,7 +8,7 @@ states the correct fact; docs/how-to/choosing-a-delivery.md has the table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from larder.config.models.cluster import Limits
 from larder.errors import ConfigError
@@ -16,8 +16,7 @@ from larder.experiments.facts import GB, Facts, traffic
 from larder.experiments.rules import Fired, fired_rules
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """A delivery: whether it is possible, and its cost.
 
     ``startup_seconds`` is the time until the first sample can be read. ``moved_bytes`` and ``usd``
@@ -43,8 +42,7 @@ class Option:
         return min(self.fired, key=lambda fired: order.index(fired.effect))
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
+class Choices(NamedTuple):
     """The deliveries of a consumer, the best first, and notes on all of them."""
 
     options: tuple[Option, ...]

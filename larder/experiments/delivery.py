@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from larder.config.models.cluster import Cluster
 from larder.errors import DamageError
@@ -27,8 +27,7 @@ LOCATION = "LARDER_LOCATION"
 """The variable in which a job finds the version for `larder.open`, where configs have no place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(NamedTuple):
     """The delivery that was chosen, and why; ``shards``: whether the config names the shards."""
 
     delivery: str
@@ -63,8 +62,7 @@ class DeliveredSplit:
         _check_paths(paths if self.list is None else (*paths, self.list))
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveredVersion:
+class DeliveredVersion(NamedTuple):
     """The place of a version that is or will be published, and its delivery.
 
     Attributes:
@@ -132,8 +130,7 @@ class ConfigRequest:
     where: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigFile:
+class ConfigFile(NamedTuple):
     """A file to emit: its name in the output directory, and its text.
 
     Attributes:

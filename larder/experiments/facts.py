@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from larder.config.models.cluster import Nodes
 from larder.experiments.delivery import BY_LARDER, FIRST_WITH_LARDER
@@ -28,8 +27,7 @@ _DOWNLOADERS = {"kubernetes": "An init container", "slurm": "A step of the job"}
 Distance = Literal["beside", "away", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """Facts that the rules know.
 
     Attributes:
@@ -90,7 +88,7 @@ class Facts:
     slots: int | None = None
     own_image: bool = False
     old_image: bool = False
-    nodes: Nodes = field(default_factory=Nodes)
+    nodes: Nodes = Nodes.model_construct()
 
     @property
     def in_bucket(self) -> bool:
@@ -189,8 +187,7 @@ class Facts:
         return max(self.seconds(size_bytes, 0), self.seconds(0, objects / DOWNLOADS_AT_ONCE))
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(NamedTuple):
     """Bytes and requests of a delivery, which a test compares with the traffic of a server.
 
     Attributes:

@@ -7,8 +7,7 @@ docs/how-to/choosing-a-delivery.md gives the reason.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from larder.config.models.cluster import Limits
 from larder.experiments.delivery import BY_LARDER, MAX_CHANNELS
@@ -79,8 +78,7 @@ _MACHINES = {"aws": "AWS", "gcp": "Google Cloud"}
 _BARE_SHARDS = frozenset({"file", "fast_file", "pipe"})
 
 
-@dataclass(frozen=True, slots=True)
-class Fired:
+class Fired(NamedTuple):
     """A statement of a rule about a delivery; about all deliveries if ``delivery`` is empty."""
 
     effect: Effect

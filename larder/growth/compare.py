@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -153,8 +154,7 @@ _REMOVED = "SELECT key FROM packed ANTI JOIN compared USING (key) ORDER BY key L
 _KEYS = pa.schema([COMPARED.field("key")])
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(NamedTuple):
     """Numbers of samples by kind.
 
     ``relabelled`` have another label, ``moved`` are in another split, ``removed`` do not exist any
@@ -238,7 +238,7 @@ def compare(
     if no record counts, because bad samples are not left out.
     """
     file = _compared(order, previous, check, content, folder)
-    counts = dict.fromkeys(Changes.__dataclass_fields__, 0)
+    counts = dict.fromkeys(Changes._fields, 0)
     live = [np.zeros(len(segment.shards), np.int64) for segment in previous.segments]
     for batch in query(_COUNTS, {"compared": _rows(file)}, _COUNTED, work_dir=folder):
         columns = (column.to_pylist() for column in batch.columns)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +40,7 @@ _OTHER = {"repack": "omit", "omit": "repack"}
 _Flags = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class RemovalPolicy:
+class RemovalPolicy(NamedTuple):
     """The effects of a policy for removals (``repack`` or ``omit``).
 
     ``packed`` counts samples that are packed again because of their shards, and estimates their

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from larder.config.models.dataset import Dataset
 from larder.errors import DamageError
 from larder.forking import cached_property
 from larder.jobs.manifests import read_ref
@@ -25,10 +25,10 @@ from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions.documents import SegmentDocument, VersionDocument
-from larder.versions.identity import faulty_form, is_first_build
+from larder.versions.identity import faulty_form
 from larder.versions.index import BLOCK_ROWS, SegmentIndex, Shard, read_shards
 from larder.versions.omitted import Omitted, read_omitted
-from larder.versions.publish import existing_segment, read_segment
+from larder.versions.publish import existing_segment
 from larder.versions.rows import index_rows, open_index
 
 PACKED = packed_columns(
@@ -113,8 +113,7 @@ class PreviousSegment:
         return pa.array(np.searchsorted(self.first_rows, rows, side="right") - 1, pa.int32())
 
 
-@dataclass(frozen=True, slots=True)
-class Previous:
+class Previous(NamedTuple):
     """The version that this run starts from, and its segments in order."""
 
     root: Store
@@ -259,16 +258,3 @@ def _records(previous: Previous) -> Iterator[pa.RecordBatch]:
         place = next((at for id_, at in places.items() if id_ in file.path.split("/")), -1)
         for batch in read_ref(previous.root, file, SKIPPED):
             yield packed_rows(batch, RECORDS, segment=place, rank=rank)
-
-
-def is_compact(root: Store, version: VersionDocument, dataset: Dataset) -> bool:
-    """Return whether a version, by its documents, equals the result of a first build.
-
-    The version has the same inputs. False if documents alone do not tell, as with
-    ``shards.count_min``: a plan finds out; see `larder.versions.identity.is_first_build`.
-    """
-    if len(version.segments) > 1 or dataset.shards.count_min is not None:
-        return False
-    segment = read_segment(root, version.segments[0].id)
-    current = shard_format(dataset.shards.format).version
-    return segment is not None and is_first_build(version, segment, version.skipped, {}, current)

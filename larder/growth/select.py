@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +26,7 @@ from larder.samples.sample_order import SampleOrder, identity_parts, identity_ro
 from larder.versions.omitted import Omitted
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
+class Selected(NamedTuple):
     """The samples of the new segment, which are the first rows of a manifest of SAMPLE_ORDER.
 
     ``digest`` is sha256 hex over the ordered samples, as in

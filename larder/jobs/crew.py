@@ -26,7 +26,7 @@ UNIT_BYTES = 64_000_000
 """Maximum size of a unit, unless it is a single object or shard."""
 
 _SCHEMES = ("", "file", "gs", "s3")
-_START_SECONDS = 0.4
+_START_SECONDS = 0.3
 _BYTE_SECONDS = 0.5e-9
 _LEAST_UNIT_BYTES = 16_000_000
 _UNITS_EACH = 4

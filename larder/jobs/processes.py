@@ -17,6 +17,7 @@ image.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import queue
@@ -300,6 +301,7 @@ class _Reports(NullProgress):
 
 def serve(together: int) -> None:
     """Do the calls that come on stdin, until it is closed."""
+    gc.disable()  # modules stay: a search while the first call imports them would find nothing
     share_machine(together)
     raise_open_files()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -359,6 +361,9 @@ def _answer(
     try:
         module, _, name = call.function.partition(":")
         function = getattr(import_module(module), name)
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
         if not call.stage:
             return _CallResult(function(*call.arguments, **call.named))
         with _reporting(results, call.stage) as reports:

@@ -11,13 +11,11 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from larder.disk import disk_errors, sha256_file
@@ -32,8 +30,7 @@ ROW_GROUP_ROWS = 65_536
 _BUFFER_ROWS = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestFile:
+class ManifestFile(NamedTuple):
     """A manifest on the local disk; ``sha256`` is 64 hex digits."""
 
     path: Path
@@ -242,6 +239,8 @@ def read_manifest(
 
 def _check_files(path: Path, batch: pa.RecordBatch) -> None:
     """Refuse invalid names and numbers in rows that describe files."""
+    import pyarrow.compute as pc  # a process that copies needs none of its functions
+
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in RULES:
             right = pc.match_substring_regex(column, f"^(?:{RULES[name].regex})$")

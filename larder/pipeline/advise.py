@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from larder.pipeline.delivery_facts import delivery_document, version_choices
@@ -43,7 +42,7 @@ def _asked(settings: Settings) -> Settings:
     """Replace the requested delivery by ``auto``, and plan without a run that follows."""
     experiment = settings.dataset.experiment.model_copy(update={"delivery": "auto"})
     dataset = settings.dataset.model_copy(update={"experiment": experiment})
-    return replace(settings, dataset=dataset, writes=False)
+    return settings._replace(dataset=dataset, writes=False)
 
 
 def advise_lines(document: Mapping[str, Any]) -> Iterator[str]:

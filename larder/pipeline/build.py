@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
-from larder.copy.copy_job import EarlierCopies, end_copy, make_copies
+from larder.copy.copy_end import EarlierCopies, end_copy
+from larder.copy.copy_job import make_copies
 from larder.copy.copy_record import CopyDocument
 from larder.copy.route import SentAhead
 from larder.errors import Failure
@@ -28,8 +30,7 @@ from larder.segments.shard import shard_batch, shard_batches
 from larder.versions.documents import CacheFile, SegmentDocument, VersionDocument
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(NamedTuple):
     """A published version, and the work that this run did for it.
 
     ``status`` is ``reused`` if the version was published before this run, else ``built``.

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from larder.disk import disk_errors, read_file, write_file
 from larder.errors import ConfigError, NotFoundError, StoreError
@@ -246,8 +245,7 @@ def emit_lines(document: Mapping[str, Any]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """A config file; ``changed`` says whether it was written, ``replaced`` as in `ConfigFile`."""
 
     path: Path

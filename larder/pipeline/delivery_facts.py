@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import PurePosixPath
 from posixpath import normpath
@@ -107,7 +106,7 @@ def _nodes(cluster: Cluster, storage: Site) -> Site:
         return Site(provider, region)
     if region is None and is_sagemaker:
         return storage
-    return replace(storage, region=region, bucket="")
+    return storage._replace(region=region, bucket="")
 
 
 def _file_systems(cluster: Cluster) -> frozenset[str]:

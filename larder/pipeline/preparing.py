@@ -3,7 +3,7 @@
 ::
 
     inspect_source -> reuse
-                   -> make_plan -> begin -> build -> emit_configs
+                   -> checked_plan -> planned_build: begin_build -> build -> emit_configs
 
 If another run has moved the tag in the meantime, the run starts again from the listing. `refresh`
 does this for many datasets.
@@ -13,57 +13,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from larder.copy.copy_job import CopyJob
-from larder.copy.copy_job import begin as begin_copy
-from larder.copy.site import resolved
-from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
 from larder.errors import Failure, LarderError, SupersededError, printable
-from larder.jobs.manifests import put_named
 from larder.jobs.results import BatchReport, RunError
 from larder.jobs.step_runner import Execute, InlineRunner, Runner, Start, only_here
-from larder.manifest.digest import sha256_hex
 from larder.manifest.query import tables_in
-from larder.manifest.sealed import StoredFile
-from larder.pipeline.build import build
 from larder.pipeline.configs import emit_configs, pending_configs, submit_command
-from larder.pipeline.planning.checks import check_archived, checked_plan
-from larder.pipeline.planning.growth_plan import GrowthPlan, weaker_segments
-from larder.pipeline.planning.plan import Plan
-from larder.pipeline.planning.plan_report import plan_document
 from larder.pipeline.planning.source_state import inspect_source
-from larder.pipeline.run_report import built_document, reused_document, run_lines, status_line
+from larder.pipeline.run_report import reused_document, run_lines, status_line
 from larder.pipeline.settings import Settings
-from larder.progress import Progress, StageTimes, stages_since
-from larder.segments.mirror import PLACE as MIRROR
-from larder.segments.mirror import mirror_route
-from larder.segments.segment_job import Job, open_root, put_work
-from larder.segments.stores import storage_of
-from larder.store.base import Store
-from larder.store.own_files import published_file_errors
-from larder.versions import layout
-from larder.versions.leases import Claim
-from larder.versions.publish import probe_conditions
-from larder.versions.runs import RunRecord, now, write_run
-from larder.versions.tags import TAG
+from larder.progress import StageTimes, stages_since
+from larder.versions.runs import now
+
+if TYPE_CHECKING:
+    from larder.pipeline.planned_build import PlannedBuild
 
 RESTARTS = 3
 """Maximum restarts of a superseded run, so that runs that keep moving the tag end."""
 
 _INTERRUPTED = "run.interrupted"
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """The JSON document of a plan, the job that executes it, and the known fields of its record."""
-
-    document: dict[str, Any]
-    job: Job
-    record: RunRecord
 
 
 def prepare(
@@ -87,7 +58,7 @@ def prepare(
         runner = InlineRunner(settings.batches_at_once, StageTimes())
     with nullcontext() if plan_only else runner.claim(settings.dataset.name):
         planned = _planned(settings, runner, plan_only=plan_only)
-        if not isinstance(planned, Planned):
+        if isinstance(planned, dict):
             return planned
         execute = partial(_execute, settings, planned)
         return start(execute) if start else execute(runner)
@@ -95,12 +66,12 @@ def prepare(
 
 def _planned(
     settings: Settings, runner: Runner, compaction: str | None = None, *, plan_only: bool = False
-) -> Planned | dict[str, Any]:
-    """Plan a run, and begin its job.
+) -> dict[str, Any] | PlannedBuild:
+    """Plan a run, and begin its job unless ``plan_only``.
 
-    Returns only a JSON document if there is nothing to do, or with ``plan_only``. The plan is in a
-    folder for temporary files, with the memory that the cluster file gives to tables. The job does
-    not need the folder.
+    The plan is in a folder for temporary files, with the memory that the cluster file gives to
+    tables. The job does not need the folder. Returns the JSON document if there is nothing to do,
+    or with ``plan_only``.
     """
     began, stages_before = now(), runner.times.stages()
     with scratch() as folder, tables_in(folder, settings.cluster.memory.tables_bytes):
@@ -112,43 +83,19 @@ def _planned(
             configs = runner.run(emit_configs, settings, state.published)
             document = reused_document(state, state.published, configs, runner.times)
             return document | {"command": submit_command(settings, configs)}
+        # Only now: these import what plans and builds, which a run with nothing to do never needs.
+        from larder.pipeline.planned_build import begin_build
+        from larder.pipeline.planning.checks import checked_plan
+        from larder.pipeline.planning.plan_report import plan_document
+
         plan = runner.run(checked_plan, state, folder)
         if plan_only:
             return plan_document(plan)
-        check_archived(plan)
-        job = begin(plan)  # also tries the storage's conditions, if no run has
-        document = plan_document(replace(plan, conditions=job.conditions))
-        record = _record(settings, job, plan.growth, began)
-        return Planned(document, job, _timed(record, stages_before, runner))
+        return begin_build(settings, plan, runner, began, stages_before)
 
 
-def _record(settings: Settings, job: Job, growth: GrowthPlan, began: str) -> RunRecord:
-    # A deny-list takes samples out of everything that is stored, so their keys are not stored anew.
-    unnamed = () if settings.dataset.omit is None else ("removed",)
-    return RunRecord(
-        dataset=job.dataset.name,
-        version=job.version,
-        command="compact" if settings.compact else "prepare",
-        began=began,
-        published=not job.published,
-        tag=TAG,
-        before=job.expected,
-        after=job.version,
-        previous=growth.previous.version.id if growth.previous else None,
-        changes=asdict(growth.changes),
-        names={kind: keys for kind, keys in growth.names.items() if kind not in unnamed},
-    )
-
-
-def _timed(record: RunRecord, stages_before: Mapping[str, Any], runner: Runner) -> RunRecord:
-    """Add the time that stages took since ``stages_before`` to the record."""
-    stages = stages_since(stages_before, runner.times.stages())
-    times = {name: round(1000 * each["seconds"]) for name, each in stages.items()}
-    return replace(record, milliseconds={**record.milliseconds, **times})
-
-
-def _execute(settings: Settings, planned: Planned, runner: Runner) -> dict[str, Any]:
-    """Execute a planned job.
+def _execute(settings: Settings, planned: PlannedBuild, runner: Runner) -> dict[str, Any]:
+    """Execute a planned build.
 
     If the run is superseded, it lists the source again, and executes the new plan. A compaction is
     not repeated: later changes are added to its own result. ``run.interrupted``: the steps were
@@ -156,128 +103,16 @@ def _execute(settings: Settings, planned: Planned, runner: Runner) -> dict[str, 
     """
     for restart in range(1, RESTARTS + 1):
         try:
-            return _built(settings, planned, runner)
+            return planned.execute(settings, runner)
         except SupersededError as error:
             why = printable(error.message)
             runner.progress.restart(f"{why}; starting again ({restart} of {RESTARTS})")
         compaction = planned.job.version if settings.compact else None
         again = _planned(settings, runner, compaction)
-        if not isinstance(again, Planned):
+        if isinstance(again, dict):
             return again
         planned = again
-    return _built(settings, planned, runner)
-
-
-def _built(settings: Settings, planned: Planned, runner: Runner) -> dict[str, Any]:
-    job, record, stages_before = planned.job, planned.record, runner.times.stages()
-    root = open_root(job)
-    try:
-        built = build(job, runner)
-        if built.pinned:
-            record = replace(record, tag=None, before=None, after=None)
-        if record.published or record.before != record.after:
-            record = replace(_timed(record, stages_before, runner), flow_run=runner.flow_run)
-            runner.run(record_run, settings, record)
-        # With a pinned tag, configs are left as they are.
-        configs = () if built.pinned else runner.run(emit_configs, settings, built.version)
-    finally:
-        if job.claim:
-            job.claim.give_back(root)
-    return built_document(settings, planned.document, job.expected, built, configs, runner.times)
-
-
-def record_run(
-    settings: Settings, record: RunRecord, *, progress: Progress
-) -> tuple[Settings, RunRecord]:
-    """Write the record of a run beside its version; return the settings and the record."""
-    del progress
-    write_run(storage_of(settings.dataset, settings.cluster), record)
-    return settings, record
-
-
-def begin(plan: Plan) -> Job:
-    """Put the manifests of a plan into the storage: the inventory where it will be published.
-
-    Uploads of shards and copies that killed runs have left are aborted after a day.
-    """
-    state = plan.source_state
-    root = storage_of(state.dataset, state.cluster)
-    if claim := _claim(plan):
-        claim.take(root)
-    if plan.new and not plan.new.complete:
-        UploadRecords(root, MIRROR.uploads).abort_unrecorded()
-    segments = plan.growth.previous.segments if plan.growth.previous else ()
-    return Job(
-        dataset=resolved(state.dataset, plan.mirror),
-        cluster=state.cluster,
-        inputs=state.inputs,
-        version=plan.version,
-        new=None if plan.published else plan.new,
-        manifests=_put_manifests(root, plan),
-        kept=plan.growth.kept,
-        uses=plan.growth.uses,
-        classes=plan.sample_order.classes,
-        expected=state.expected,
-        conditions=plan.conditions or probe_conditions(root),
-        published=plan.published,
-        skipped=plan.sample_order.left_out_count + plan.growth.skipped,
-        claim=claim,
-        due=_begin_mirror(plan),
-        files=() if plan.published else _put_files(root, plan),
-        formats={segment.id: segment.document.shape.use for segment in segments},
-        weaker=weaker_segments(plan.growth.previous, state.dataset),
-    )
-
-
-def _claim(plan: Plan) -> Claim | None:
-    """Claim the version, its new segment, and all segments of the previous version.
-
-    The run may pack samples of all previous segments again. Documents that are complete already,
-    and that the version needs, must still exist. None if the tag names the version already.
-    """
-    if plan.published and plan.source_state.expected == plan.version:
-        return None
-    previous = plan.growth.previous.segments if plan.growth.previous else ()
-    segments = [*(segment.id for segment in previous), *([plan.new.id] if plan.new else [])]
-    complete = [segment.id for segment in plan.growth.kept]
-    complete += [plan.new.id] if plan.new and plan.new.complete else []
-    documents = [*map(layout.segment_key, complete)]
-    documents += [layout.version_key(plan.version)] if plan.published else []
-    return Claim.of_run([plan.version], segments, documents)
-
-
-def _put_manifests(root: Store, plan: Plan) -> dict[str, StoredFile]:
-    """Write the order and the shards of the new segment into its work folder."""
-    if plan.new is None or plan.shard_plan is None or plan.published:
-        return {}
-    files = {"order": plan.growth.selected.file, "shards": plan.shard_plan}
-    return {role: put_work(root, plan.new.id, role, file) for role, file in files.items()}
-
-
-def _begin_mirror(plan: Plan) -> CopyJob | None:
-    if not plan.due or not plan.copies or not plan.copies.count:
-        return None
-    state = plan.source_state
-    route = mirror_route(state.dataset, state.cluster, plan.copies)
-    return begin_copy(route, state.cluster.runner.batch_bytes, plan.due)
-
-
-def _put_files(root: Store, plan: Plan) -> tuple[StoredFile, ...]:
-    """Write the version's own files: omitted rows, if they are many, bad samples, the inventory."""
-    files = []
-    omitted, skipped = plan.growth.omitted_file, plan.growth.selected.skipped
-    if omitted is not None:
-        sha256 = sha256_hex(omitted)
-        key = layout.omitted_key(plan.version, sha256)
-        with published_file_errors():
-            root.put(key, omitted)
-        files.append(StoredFile(key, len(omitted), sha256, "omitted"))
-    manifests = {"skipped": skipped, "objects": plan.source_state.inventory.file}
-    for role, file in manifests.items():
-        if file is not None:
-            key = layout.manifest_key(plan.version, role, file.sha256)
-            files.append(put_named(root, key, file, role))
-    return tuple(files)
+    return planned.execute(settings, runner)
 
 
 def refresh(

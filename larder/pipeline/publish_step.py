@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 from larder.disk import remove_abandoned_below
 from larder.errors import ConfigError, DamageError, NotFoundError
@@ -43,8 +44,7 @@ from larder.versions.tags import TAG, move_tag
 from larder.versions.version_copy import read_listed, segment_files
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(NamedTuple):
     """A version; ``pinned`` is the version of the tag if the tag is pinned to another one."""
 
     version: VersionDocument

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from larder.errors import SHOWN_FAILURES, Failure
 from larder.jobs.results import Totals
-from larder.pipeline.build import Built
 from larder.pipeline.configs import Written, location, submit_command
-from larder.pipeline.planning.plan_report import changes
 from larder.pipeline.planning.source_state import SourceState
 from larder.pipeline.settings import Settings
 from larder.progress import TimedProgress
@@ -20,11 +18,15 @@ from larder.units import (
     format_amount,
     format_bytes,
     format_count,
+    format_growth,
     format_seconds,
     format_time,
     warning_lines,
 )
 from larder.versions.documents import VersionDocument
+
+if TYPE_CHECKING:
+    from larder.pipeline.build import Built
 
 
 def reused_document(
@@ -51,7 +53,7 @@ def built_document(
     before. ``warnings``, the last field, come from the plan; they exist only if a version was
     built.
     """
-    failures = (*planned["failures"], *map(asdict, built.omitted))[:SHOWN_FAILURES]
+    failures = [*planned["failures"], *(failure._asdict() for failure in built.omitted)]
     version, growth = built.version, planned["growth"]
     document = _document(settings, planned["inputs"], planned["objects"], version, configs, times)
     document |= {
@@ -61,7 +63,7 @@ def built_document(
         "pinned": built.pinned,
         "copied": asdict(built.copied),
         "growth": {name: growth[name] for name in ("previous", "samples")},
-        "failures": list(failures),
+        "failures": failures[:SHOWN_FAILURES],
     }
     document["segments"]["new"] = built.new_segments
     document["shards"]["reused"] = built.reused_shards.count
@@ -136,7 +138,7 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
         f"{status_line(document)} in {format_seconds(document['seconds'])}",
         f"  reason   {document['reason']}",
         f"  source   {format_amount(document['objects'])}; {_copied(document)}",
-        *([f"  changes  {changes(growth)}"] if growth and growth["previous"] else []),
+        *([f"  changes  {format_growth(growth)}"] if growth and growth["previous"] else []),
         f"  shards   {format_amount(shards, 'shard')}, {format_count(shards['samples'], 'sample')}",
     ]
     if cache:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from larder.config.load import load_cluster, load_dataset, load_template
 from larder.config.models.cluster import Cluster
@@ -20,8 +19,7 @@ from larder.jobs.step_runner import runner_batches
 from larder.shards.formats import FORMATS
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """The contents of the user's files and flags; URLs and ``output`` are absolute.
 
     ``template_name`` is the path below configs/experiments. ``compact``: pack all samples into a

@@ -28,6 +28,16 @@ def column_flags(column: pa.Array) -> Flags:
     return flags
 
 
+FROM_PREVIOUS = ("packed", "bad")
+"""Columns of SAMPLE_ORDER that follow from the previous version; null in a first order."""
+
+
+def from_objects(batch: pa.RecordBatch) -> Flags:
+    """Flag rows of SAMPLE_ORDER that are read from objects: not packed before, and not bad."""
+    packed, bad = (column_flags(batch.column(name).is_null()) for name in FROM_PREVIOUS)
+    return packed & bad
+
+
 def column_texts(column: pa.Array) -> list[str]:
     texts: list[str] = column.to_numpy(zero_copy_only=False).tolist()
     return texts

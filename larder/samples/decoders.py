@@ -17,11 +17,11 @@ import re
 import struct
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
@@ -35,8 +35,7 @@ Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 
 
-@dataclass(frozen=True, slots=True)
-class Decoder:
+class Decoder(NamedTuple):
     """A decoder for a kind of part.
 
     Attributes:
@@ -54,8 +53,7 @@ class Decoder:
     expands: float = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """A decoder with its line in ``decoding``."""
 
     decoder: Decoder
@@ -280,8 +278,7 @@ _EXPANDS: Final = 16.0
 """Assumed ``expands`` of a user function without this attribute."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decoders:
+class Decoders(NamedTuple):
     uses: tuple[DecoderUse, ...] = ()
 
     def is_image(self, ext: str) -> bool:
@@ -376,8 +373,7 @@ _BUILDER: Final = "cache.builder"
 _DIVIDED: Final = ("shard_index", "shards")
 
 
-@dataclass(frozen=True, slots=True)
-class Builder:
+class Builder(NamedTuple):
     """A function that yields an element for each sample.
 
     Attributes:

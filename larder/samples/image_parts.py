@@ -13,7 +13,6 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -92,8 +91,7 @@ _SAYING: Final = (BadImageError, OSError, SyntaxError, ValueError)
 _SHOWN_CHARACTERS: Final = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """The shape and dtype of an image's array."""
 
     height: int

@@ -10,10 +10,9 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from itertools import filterfalse
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -107,8 +106,7 @@ def permuted(classes: Sequence[str]) -> list[str]:
     return [name for name, look, number in zip(classes, looks, own, strict=True) if look != number]
 
 
-@dataclass(frozen=True, slots=True)
-class Numbering:
+class Numbering(NamedTuple):
     """The classes, and the number of the class by code of a `ClassTable`: int32."""
 
     classes: tuple[str, ...]

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,12 @@ from larder.manifest.query import Stream
 from larder.manifest.row_digest import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED, lists_of
 from larder.manifest.sort import sort, work_folder
-from larder.samples.arrow_columns import Flags, column_flags, column_texts
+from larder.samples.arrow_columns import (
+    FROM_PREVIOUS,
+    column_flags,
+    column_texts,
+    from_objects,
+)
 from larder.samples.grouping import Complete, Grouped, group_parts, without_duplicates
 from larder.samples.image_parts import is_image
 from larder.samples.labels import Labeller
@@ -134,12 +139,8 @@ def _check_no_label_part(keys: pa.Array, parts: pa.Array) -> None:
 _BY_SAMPLE = ("sample", "ext", "key")
 _IN_ORDER = ("split", "order", *_BY_SAMPLE)
 
-FROM_PREVIOUS = ("packed", "bad")
-"""The columns that follow from the previous version; `order_samples` leaves them null."""
 
-
-@dataclass(frozen=True, slots=True)
-class SplitCount:
+class SplitCount(NamedTuple):
     samples: int = 0
     bytes: int = 0
 
@@ -283,12 +284,6 @@ def order_samples(
         unfit=tuple(unfit.shown) if kept else (),
         unfit_count=unfit.count if kept else 0,
     )
-
-
-def from_objects(batch: pa.RecordBatch) -> Flags:
-    """Flag rows of SAMPLE_ORDER that are read from objects: not packed before, and not bad."""
-    packed, bad = (column_flags(batch.column(name).is_null()) for name in FROM_PREVIOUS)
-    return packed & bad
 
 
 def objects_of(order: Path, rows: int | None = None) -> Iterator[pa.RecordBatch]:

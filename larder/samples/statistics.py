@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,31 +28,27 @@ _SHOWN_EXTENSIONS = 4
 _Numbers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class PartCount:
+class PartCount(NamedTuple):
     ext: str
     objects: int
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class RoleCount:
+class RoleCount(NamedTuple):
     """The number of samples with a part of one role, and the role's extensions."""
 
     exts: tuple[str, ...]
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
-class Anomaly:
+class Anomaly(NamedTuple):
     """The number of samples with an anomaly, and the first samples with the parts concerned."""
 
     samples: int = 0
     examples: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SampleStatistics:
+class SampleStatistics(NamedTuple):
     """Statistics of the samples.
 
     Attributes:
@@ -144,10 +140,10 @@ class SampleTally:
         for ext, part_role in zip(batch.exts, batch.roles, strict=True):
             before = self._roles.get(part_role, RoleCount((), 0))
             if ext not in before.exts:
-                self._roles[part_role] = replace(before, exts=tuple(sorted((*before.exts, ext))))
+                self._roles[part_role] = before._replace(exts=tuple(sorted((*before.exts, ext))))
         for part_role, samples in batch.holders().items():
             before = self._roles[part_role]
-            self._roles[part_role] = replace(before, samples=before.samples + samples)
+            self._roles[part_role] = before._replace(samples=before.samples + samples)
 
 
 class _SampleColumns:

@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -68,8 +69,7 @@ DISK_RESERVE = 0.05
 """The fraction of the disk space, free when a cache file is started, that remains free."""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheBatch:
+class CacheBatch(NamedTuple):
     """Samples of one split of a segment: rows of its index, counted over all splits."""
 
     segment: SegmentDocument
@@ -300,7 +300,7 @@ def _encoded(
         rows = -(-batch.rows // (_PIECES * pool.count))
     stop = batch.first_row + batch.rows
     pieces = [
-        replace(batch, first_row=first, rows=min(rows, stop - first))
+        batch._replace(first_row=first, rows=min(rows, stop - first))
         for first in range(batch.first_row, stop, rows)
     ]
 

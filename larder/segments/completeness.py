@@ -21,7 +21,6 @@ from larder.budgets import map_ahead
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
-from larder.segments.shard_receipts import READERS
 from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import has_sha256, listed, not_kept
@@ -32,6 +31,8 @@ from larder.versions.omitted import read_omitted
 from larder.versions.version_copy import named_by_document, segment_files
 
 Written = StoredFile | CacheFile
+
+_READERS = 8
 
 
 def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool = False) -> int:
@@ -118,8 +119,8 @@ def written_since(
         progress.advance("index", bytes=objects[key].size_bytes)
         return right
 
-    with ThreadPoolExecutor(READERS, thread_name_prefix="check") as pool:
-        verdicts = list(map_ahead(pool, is_right, newer, window=2 * READERS))
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="check") as pool:
+        verdicts = list(map_ahead(pool, is_right, newer, window=2 * _READERS))
     return [key for key, right in zip(newer, verdicts, strict=True) if not right]
 
 

@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
 from larder.copy.copy_matches import uncopied
+from larder.copy.copy_place import CopyPlace, Origin
 from larder.copy.copy_plan import row_totals
 from larder.copy.copy_receipts import find_receipts, receipt_rows
-from larder.copy.copy_record import CopyDocument, CopyPlace, Origin, read_record, record_rows
+from larder.copy.copy_record import CopyDocument, read_record, record_rows
 from larder.copy.route import Route
 from larder.copy.site import Site
 from larder.disk import scratch

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
 from larder.config.shape import FormatUse
-from larder.copy.copy_job import CopyJob
 from larder.jobs.manifests import put_named
 from larder.jobs.results import Totals
 from larder.manifest.manifest_files import ManifestFile
@@ -24,6 +24,9 @@ from larder.versions import layout
 from larder.versions.documents import SegmentDocument, SegmentUse, Shape
 from larder.versions.leases import Claim
 from larder.versions.publish import Conditions
+
+if TYPE_CHECKING:
+    from larder.copy.copy_job import CopyJob
 
 
 @dataclass(frozen=True, slots=True)

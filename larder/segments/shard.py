@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -27,8 +26,7 @@ from larder.machine import usable_cores
 from larder.manifest.schemas import COPIES, SAMPLE_ORDER, SOURCES
 from larder.manifest.sealed import StoredFile
 from larder.progress import NullProgress, Progress
-from larder.samples.arrow_columns import column_structs
-from larder.samples.sample_order import FROM_PREVIOUS, from_objects
+from larder.samples.arrow_columns import FROM_PREVIOUS, column_structs, from_objects
 from larder.segments.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import put_indexes
@@ -238,7 +236,7 @@ def open_build(
         shared_pool(processes) as pool,
     ):
         beside = waits or concurrent_batches < usable_cores()
-        checks = replace(rules, pool=pool)
+        checks = rules._replace(pool=pool)
         yield ShardBuild(stores[0], reads, old_shards, checks, beside, progress)
 
 

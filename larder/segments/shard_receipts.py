@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -100,8 +101,7 @@ def _digest(files: Iterable[tuple[str, int, str]]) -> str:
     return sha256_hex(canonical_json([list(file) for file in files]))[:16]
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """A receipt as a local file; ``url`` is its place in the storage."""
 
     url: str
@@ -154,8 +154,7 @@ def _shard(path: Path, url: str) -> FinishedShard:
         raise damaged_receipt(url, f"the receipt cannot be read: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class ShardObjects:
+class ShardObjects(NamedTuple):
     """The objects and receipts of a planned shard, as listed.
 
     ``objects`` are its existing files. ``receipts`` are the keys of all its receipts, and

@@ -84,8 +84,7 @@ class ShardPlan:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ShardBatch:
+class ShardBatch(NamedTuple):
     """Consecutive shards that one task writes."""
 
     shards: tuple[ShardPlan, ...]
@@ -123,8 +122,7 @@ class WrittenFile:
     kind: PlainName = field(default="", metadata=SPARSE)
 
 
-@dataclass(frozen=True, slots=True)
-class ShardResult:
+class ShardResult(NamedTuple):
     """The result of one `ShardPlan`: written samples, skipped samples and the first failures.
 
     ``samples`` and ``skipped`` have rows of `ROWS`. A shard that was not written has no files and

@@ -93,7 +93,7 @@ class OldShards(Closing):
     def rules_for(self, sample: PlannedSample, rules: ImageRules) -> ImageRules:
         """Return the rules for a sample: validate images only if checked more weakly before."""
         weaker = self._segment_of(_packed(sample).shard) in self._weaker
-        return rules if weaker else replace(rules, validate="none")
+        return rules if weaker else rules._replace(validate="none")
 
     def close(self) -> None:
         for _, reader in self._open.values():

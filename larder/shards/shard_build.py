@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 from larder.errors import Failure, Failures, FatalError
@@ -202,7 +202,7 @@ class _Building:
             self._note(sample, failures)
         else:
             # The transform has decoded images, but no other parts.
-            done = rules if rules.decoders.uses else replace(rules, validate="none")
+            done = rules if rules.decoders.uses else rules._replace(validate="none")
             self._add_streamed(stored, source, done, planned=sample)
 
     def _add_streamed(

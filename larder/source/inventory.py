@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,8 +47,7 @@ class LeftOut:
         return LeftOut(self.count + count, (*self.keys, *keys[:room]))
 
 
-@dataclass(frozen=True, slots=True)
-class InContainers:
+class InContainers(NamedTuple):
     """Counts of a source's archives and tables, of containers read for lack of an index, and of
     contained objects, included or not.
     """

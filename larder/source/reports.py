@@ -17,12 +17,11 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -73,8 +72,7 @@ _PAGE_ROWS = 10_000
 _SHOWN_COLUMNS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class _ReportFile:
+class _ReportFile(NamedTuple):
     """One file of a report; ``md5`` is the report's MD5 of the file in hex, empty without one."""
 
     store: Readable
@@ -86,8 +84,7 @@ class _ReportFile:
         return object_url(self.store.url, self.key)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceReport:
+class SourceReport(NamedTuple):
     """A report that lists a source.
 
     Attributes:

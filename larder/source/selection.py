@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +14,7 @@ from larder.config.patterns import compile_globs
 from larder.errors import ConfigError, Failure, Failures, ObjectError
 from larder.samples.arrow_columns import Flags, column_flags
 from larder.store.base import ObjectInfo
-
-OWN_PREFIX = "_larder/"
-"""Prefix of Larder's own files at the root of a bucket or directory with copies."""
+from larder.store.own_files import OWN_PREFIX
 
 _AFTER_OWN = "_larder0"
 """The first key after Larder's own files: 0 follows / in ASCII."""
@@ -110,7 +107,7 @@ class Unlisted:
             return
         if not (self._may_be_wanted(key) if key.endswith("/") else self._wanted_file(key)):
             return
-        failure = replace(Failure.of(key, error), attempts=NEVER_TRIED)
+        failure = Failure.of(key, error)._replace(attempts=NEVER_TRIED)
         self.failures.add(failure)
         if self._note is not None:
             self._note(failure)

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -95,8 +95,7 @@ class Unfit:
         return Unfit(tuple(failures.shown), failures.count)
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(NamedTuple):
     """The limits of a store's keys, each after ``prefix_bytes`` of the bucket's key or path."""
 
     url: str

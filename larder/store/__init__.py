@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,7 +122,7 @@ def open_store(
 
         store = ThrottledStore(store, max_bytes_per_second)
     if retry is _DEFAULT_POLICY:
-        retry = replace(_DEFAULT_POLICY, deadline_seconds=access.give_up_seconds)
+        retry = _DEFAULT_POLICY._replace(deadline_seconds=access.give_up_seconds)
     return RetryStore(store, retry) if retry else store
 
 
@@ -135,8 +134,8 @@ def open_location(
     unlisted: OnUnlisted | None = None,
 ) -> Store:
     """Open the store at a location, or at another URL with the same credentials and endpoint."""
-    access = replace(
-        location.access, give_up_seconds=limits.give_up_seconds if limits else GIVE_UP_SECONDS
+    access = location.access._replace(
+        give_up_seconds=limits.give_up_seconds if limits else GIVE_UP_SECONDS
     )
     return open_store(
         url or location.url,

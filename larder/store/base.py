@@ -180,8 +180,7 @@ class Writer(Closing, Protocol):
         self.abort()
 
 
-@dataclass(frozen=True, slots=True)
-class UploadedPart:
+class UploadedPart(NamedTuple):
     """A part of an `Upload`.
 
     Attributes:

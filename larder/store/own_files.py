@@ -16,6 +16,9 @@ from larder.units import format_bytes
 
 T = TypeVar("T")
 
+OWN_PREFIX = "_larder/"
+"""Prefix of Larder's own files at the root of a bucket or directory with copies."""
+
 LAST = "\U0010ffff"
 """The last character: a prefix with this character sorts after all keys with the prefix."""
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from larder.config.urls import GIVE_UP_SECONDS
 from larder.errors import (
@@ -46,8 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(NamedTuple):
     """Number and timing of repeated calls.
 
     The pause before attempt ``n + 1`` is random between 0 and ``first_delay_seconds * 2**(n-1)``,

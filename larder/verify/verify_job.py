@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
@@ -40,8 +40,7 @@ Role = Literal["tag", "document", "manifest", "shard", "index", "cache", "conten
 MISSING = "the file is missing"
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyJob:
+class VerifyJob(NamedTuple):
     """A verification of a version; ``version`` is an ID or a tag.
 
     ``sample_percent`` of the shards and cache files, chosen by ``seed``, are read; None reads all.
@@ -99,8 +98,7 @@ class VerifyBatch:
         return [file for shard in self.shards for file in shard.published]
 
 
-@dataclass(frozen=True, slots=True)
-class Unused:
+class Unused(NamedTuple):
     """Files below a version's prefixes that Larder wrote and nothing names; the first by key."""
 
     files: int = 0
@@ -112,8 +110,7 @@ class Unused:
         return Unused(self.files + 1, self.bytes + size_bytes, keys)
 
 
-@dataclass(frozen=True, slots=True)
-class Inspected:
+class Inspected(NamedTuple):
     """Content of the documents and manifests of a version.
 
     ``version`` is None if its document is damaged or lost. ``id`` is empty if the tag that names

@@ -148,7 +148,7 @@ class _Verification:
     def inspect(self) -> None:
         self.inspected, self.small = self.runner.run(inspect_version, self.job)
         self.before += self.small
-        self.job = replace(self.job, version=self.inspected.id or self.job.version)
+        self.job = self.job._replace(version=self.inspected.id or self.job.version)
 
     def repair_small(self) -> None:
         """Repair manifests and inspect again, until a round repairs none.
@@ -274,7 +274,7 @@ def verify_document(
             "sample_percent": job.sample_percent,
             "seed": job.seed if job.sample_percent is not None else None,
         },
-        "unused": {**asdict(inspected.unused), "keys": list(inspected.unused.keys)},
+        "unused": {**inspected.unused._asdict(), "keys": list(inspected.unused.keys)},
         "found": len(findings),
         "findings": [
             _finding(finding, repairs.get(finding.path)) for finding in findings[:SHOWN_FINDINGS]

@@ -144,8 +144,7 @@ def store_now_us(root: Store) -> int:
     return now_us
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """A lease to be written, and the documents that must exist for it."""
 
     lease: Lease

@@ -44,6 +44,7 @@ def test_again_nothing_is_written_and_prefect_not_imported(place):
     done = timed(place, "--dataset", "imagenet", "--json", *SMALL)
     assert done.status == 0, done.err
     assert "prefect" not in imported(done)
+    assert "larder.pipeline.planned_build" not in done.err
     assert done.document["status"] == "reused"
     for field in ("version", "digest", "inputs", "location", "objects", "configs"):
         assert done.document[field] == first.document[field]

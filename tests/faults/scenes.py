@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from catalog_lab import drop_all, place_of
@@ -128,7 +128,7 @@ def _prepare(site: Site) -> None:
 
 
 def _compact(site: Site) -> None:
-    prepare(replace(site.lab.settings(), compact=True), _runner())
+    prepare(site.lab.settings()._replace(compact=True), _runner())
 
 
 def _copy(site: Site) -> None:

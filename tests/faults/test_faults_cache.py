@@ -7,7 +7,6 @@ import resource
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import lmdb
@@ -89,7 +88,7 @@ def test_another_file_is_refused_when_it_is_opened(tmp_path):
     rows = ({"n": number + 1, "x": bytes(300)} for number in range(100))
     others = build_file(CODEC.encode_each(rows), SCHEMA, tmp_path / "b.mdb", limit_bytes=None)
     assert others.bytes == facts.bytes
-    for claimed in (replace(others, digest=facts.digest), replace(others, place="of/another")):
+    for claimed in (others._replace(digest=facts.digest), others._replace(place="of/another")):
         with larder_error("damage.digest", str(tmp_path / "b.mdb")):
             open_file(tmp_path / "b.mdb", claimed)
 
@@ -160,7 +159,7 @@ def test_a_value_that_is_missing_is_damage(tmp_path):
             environment.begin(write=True) as transaction,
         ):
             assert transaction.delete(key)
-        return replace(facts, bytes=path.stat().st_size)
+        return facts._replace(bytes=path.stat().st_size)
 
     with open_file(path, delete(group_key(1))) as file:
         assert file[0]["n"] == 0

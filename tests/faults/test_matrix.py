@@ -72,6 +72,7 @@ REFUSED = 3
 
 PRELOADED = [
     "larder.pipeline.preparing",
+    "larder.pipeline.planned_build",
     "larder.verify.verifying",
     "larder.copy.pruning",
     "pytest",

@@ -12,7 +12,7 @@ from typing import Any
 from pipeline_lab import DOCUMENT, opened, write
 
 from larder.copy.allowance import CopyLimits
-from larder.copy.copy_record import CopyPlace, Origin
+from larder.copy.copy_place import CopyPlace, Origin
 from larder.copy.copy_settings import load_copy_settings
 from larder.copy.copying import copy
 from larder.copy.engine import copy_batch

@@ -6,7 +6,7 @@ import random
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +149,7 @@ class Lab:
 
     def compact(self, **more: Any) -> DOCUMENT:
         forget_manifests()
-        return prepare(replace(self.settings(**more), compact=True))
+        return prepare(self.settings(**more)._replace(compact=True))
 
     def recorded(self, **more: Any) -> tuple[DOCUMENT, Recorder]:
         """A run, and all its calls."""

@@ -7,7 +7,7 @@ from pipeline_lab import directory_lab
 import larder
 from larder.config.models.cluster import Limits
 from larder.experiments.advice import advise
-from larder.experiments.consumers.registry import CONSUMERS
+from larder.experiments.consumers.registry import consumer_configs
 from larder.experiments.facts import Facts
 
 
@@ -16,7 +16,7 @@ def test_a_version_that_omits_samples_is_copied_as_advised(tmp_path):
     lab.prepare()
     lab.remove("a/01.png")
     lab.prepare()
-    facts = Facts("determined", CONSUMERS["determined"].DELIVERIES, 10**9, 10, omitted=1)
+    facts = Facts("determined", consumer_configs("determined").DELIVERIES, 10**9, 10, omitted=1)
     bucket = advise(facts, Limits()).choose("bucket", where="")
     (call,) = re.findall(r"larder\.open\(\)\.(\w+)\(DIRECTORY\)", bucket.deciding.sentence)
     data = larder.open(lab.root)

@@ -221,7 +221,7 @@ def test_a_record_of_an_upload_proves_nothing(request, tmp_path, kind, monkeypat
     for number, start in enumerate(range(0, len(data), PART_BYTES), 1):
         good = data[start : start + PART_BYTES]
         part = upload.send(number, [other := bytes(len(good))], google_crc32c.value(other))
-        sent.append(replace(part, crc32c=google_crc32c.value(good), proved=True))
+        sent.append(part._replace(crc32c=google_crc32c.value(good), proved=True))
     upload.leave()
     records = UploadRecords(target, "work/uploads/")
     records.save(info, "to/k", PART_BYTES, upload.id, sent)

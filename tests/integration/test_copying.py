@@ -415,7 +415,7 @@ def test_a_record_of_a_mirror_deletes_no_version(tmp_path):
     version = lab.prepare()["version"]
     document = lab.folder / "work/mirror/copy.json"
     with lab.opened_root() as root:
-        place = replace(PLACE, objects="mirror/", files="work/mirror/")
+        place = PLACE._replace(objects="mirror/", files="work/mirror/")
         record = read_record(root, place)
         file = StoredFile(f"versions/{version}/version.json", 1, "0" * 64, "failures")
         document.write_bytes(seal(replace(record, failures=file)))
@@ -431,7 +431,7 @@ def test_other_files_among_the_receipts_are_ignored(name, tmp_path):
         lab.copy()
         with opened(lab.storage) as store:
             record = read_record(store, PLACE)
-        stray = Path(lab.storage, replace(PLACE, origin=record.source).receipts, name)
+        stray = Path(lab.storage, PLACE._replace(origin=record.source).receipts, name)
         stray.parent.mkdir(parents=True, exist_ok=True)
         stray.touch()
         lab.add({"b.bin": b"new"})

@@ -46,7 +46,7 @@ from larder.catalog.usage import usage, usage_lines
 from larder.catalog.version_difference import diff
 from larder.config.load import load_template
 from larder.errors import LarderError
-from larder.experiments.consumers.registry import CONSUMERS as REGISTRY
+from larder.experiments.consumers.registry import consumer_configs
 from larder.jobs import crew, manifests
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
@@ -431,7 +431,7 @@ CONSUMERS = ("determined", "json", "croissant", "kubernetes", "kubeflow", "slurm
 
 
 def emitted(lab: Lab, kind: str) -> None:
-    name = REGISTRY[kind].TEMPLATE
+    name = consumer_configs(kind).TEMPLATE
     template = load_template(CONFIGS, name) if name else {}
     emit(lab.settings(cluster={"consumer": {"kind": kind}}, template=template), "latest")
 

@@ -83,7 +83,7 @@ class Race:
             meanwhile.before(*moment, act)
         forget_manifests()
         with between(lambda store: MeanwhileStore(self.wrap(store), meanwhile)):
-            settings = replace(self.lab.settings(**fields), compact=compact)
+            settings = self.lab.settings(**fields)._replace(compact=compact)
             document = prepare(settings, InlineRunner(2, StageTimes(told)))
         assert not meanwhile.waiting
         assert len(told.reasons) == restarts

@@ -6,7 +6,6 @@ import errno
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -315,10 +314,10 @@ def test_a_cache_that_would_differ_is_refused(tmp_path, monkeypatch, records, wh
     def other(*arguments: Any, **named: Any) -> Any:
         facts = build(*arguments, **named)
         digests.append(facts.digest)
-        return replace(facts, sha256="0" * 64, digest=records or facts.digest)
+        return facts._replace(sha256="0" * 64, digest=records or facts.digest)
 
     def opened_as_built(path: Path, facts: Any) -> Any:
-        return opened(path, replace(facts, digest=digests[-1]))
+        return opened(path, facts._replace(digest=digests[-1]))
 
     monkeypatch.setattr(cache_step, "build_samples", other)
     monkeypatch.setattr(cache_step, "open_file", opened_as_built)

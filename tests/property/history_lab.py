@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ class Place:
         source = {"url": self.source, "include": ["t/**", "v/**"]}
         storage = self.storage.replace("memory://", "s3://memory-")
         settings = run_settings(source, storage, self.folder / "out", **{**fields(state), **more})
-        return replace(settings, compact=compact)
+        return settings._replace(compact=compact)
 
 
 def calls(recorder: Recorder, place: Place, *methods: str) -> set[str]:

@@ -1,19 +1,19 @@
 """For any facts, there is a delivery to take, or a refusal that names every reason."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.config.models.cluster import Limits, Nodes
 from larder.experiments.advice import Choices, advise
-from larder.experiments.consumers.registry import CONSUMERS
+from larder.experiments.consumers.registry import CONSUMERS, consumer_configs
 from larder.experiments.facts import Facts
 from larder.experiments.rules import SOURCES
 from tests.support.errors import larder_error
 
 sizes = st.integers(0, 10**15)
-TAKEN_BY_ITSELF = {name for each in CONSUMERS.values() for name in each.DELIVERIES} - {"data_layer"}
+TAKEN_BY_ITSELF = {
+    name for configs in map(consumer_configs, CONSUMERS) for name in configs.DELIVERIES
+} - {"data_layer"}
 dollars = st.none() | st.floats(0, 1)
 distances = st.sampled_from(["beside", "away", "unknown"])
 
@@ -22,7 +22,7 @@ distances = st.sampled_from(["beside", "away", "unknown"])
 def facts(draw: st.DrawFn) -> Facts:
     consumer = draw(st.sampled_from(sorted(CONSUMERS)))
     deliveries = draw(
-        st.lists(st.sampled_from(CONSUMERS[consumer].DELIVERIES), min_size=1, unique=True)
+        st.lists(st.sampled_from(consumer_configs(consumer).DELIVERIES), min_size=1, unique=True)
     )
     size_bytes = draw(sizes)
     return Facts(
@@ -95,7 +95,7 @@ def test_there_is_always_an_answer(given):
 
 @given(facts())
 def test_fewer_trials_move_no_more_and_start_no_later(given):
-    half = replace(given, trials=max(1, given.trials // 2))
+    half = given._replace(trials=max(1, given.trials // 2))
     before = {option.delivery: option for option in advise(given, Limits()).options}
     for option in advise(half, Limits()).options:
         assert option.moved_bytes <= before[option.delivery].moved_bytes

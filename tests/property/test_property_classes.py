@@ -10,7 +10,6 @@ import os
 import re
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -242,7 +241,7 @@ def planned(
     work = Path(tempfile.mkdtemp(dir=folder))
     state = inspect_source(run, work, plan_only=True, progress=NullProgress())
     try:
-        plan = make_plan(replace(state, classes=tuple(published)), work, NullProgress())
+        plan = make_plan(state._replace(classes=tuple(published)), work, NullProgress())
     except ConfigError as error:
         if error.code != "config.label":
             raise

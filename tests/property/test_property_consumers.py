@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from larder.config.load import load_template
 from larder.config.models.cluster import Cluster
 from larder.errors import ConfigError
-from larder.experiments.consumers.registry import CONSUMERS
+from larder.experiments.consumers.registry import consumer_configs
 from larder.experiments.delivery import (
     Advice,
     ConfigRequest,
@@ -63,7 +63,7 @@ ADDED: dict[str, dict[str, Any]] = {
 @given(data=st.data())
 @pytest.mark.push
 def test_a_template_makes_a_config_or_is_refused(kind, delivery, data):
-    template = json.loads(json.dumps(load_template(CONFIGS, CONSUMERS[kind].TEMPLATE or "")))
+    template = json.loads(json.dumps(load_template(CONFIGS, consumer_configs(kind).TEMPLATE or "")))
     template |= json.loads(json.dumps(ADDED[kind]))
     if kind == "kubernetes":
         pod = template["spec"]["template"]["spec"]
@@ -93,6 +93,7 @@ def test_a_template_makes_a_config_or_is_refused(kind, delivery, data):
 
 def rendered(kind: str, template: dict[str, Any], *arguments: Any) -> Any:
     try:
-        return CONSUMERS[kind].config_files(ConfigRequest(template, *arguments, where="t.yaml"))
+        request = ConfigRequest(template, *arguments, where="t.yaml")
+        return consumer_configs(kind).config_files(request)
     except ConfigError as error:
         return error.code, error.where, str(error)

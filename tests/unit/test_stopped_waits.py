@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from larder.copy.copy_place import CopyPlace, Origin
 from larder.copy.copy_receipts import CopySets, find_receipts
-from larder.copy.copy_record import CopyPlace, Origin
 from larder.copy.proof import CopiedObject
 from larder.jobs import processes
 from larder.jobs.crew import Crew

@@ -184,7 +184,9 @@ class Consumer(Model):
         False,
         description="SageMaker, pipe: whether manifests are augmented ones; implies record_io",
     )
-    limits: Limits = Field(Limits(), description="the thresholds of the rules for the delivery")
+    limits: Limits = Field(
+        Limits.model_construct(), description="the thresholds of the rules for the delivery"
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -202,8 +204,16 @@ class Cluster(Model):
     name: Name = Field(description="name of the cluster: that of the file; may be left out")
     description: Text = Field("", description="free text")
     storage: Location = Field(description="where Larder writes and training reads")
-    nodes: Nodes = Field(Nodes(), description="the machines that train")
-    consumer: Consumer = Field(Consumer(), description="the system that the config is for")
-    copy_: CopyConfig = Field(CopyConfig(), alias="copy", description="how objects are copied")
-    memory: Memory = Field(Memory(), description="what a run may use beside the objects")
-    runner: RunnerConfig = Field(RunnerConfig(), description="what runs the batches")
+    nodes: Nodes = Field(Nodes.model_construct(), description="the machines that train")
+    consumer: Consumer = Field(
+        Consumer.model_construct(), description="the system that the config is for"
+    )
+    copy_: CopyConfig = Field(
+        CopyConfig.model_construct(), alias="copy", description="how objects are copied"
+    )
+    memory: Memory = Field(
+        Memory.model_construct(), description="what a run may use beside the objects"
+    )
+    runner: RunnerConfig = Field(
+        RunnerConfig.model_construct(), description="what runs the batches"
+    )

@@ -83,7 +83,7 @@ class CopyConfig(Model):
         le=86_400,
         description="when a request that gets no answer fails, with all its repetitions",
     )
-    skyplane: Skyplane = Field(Skyplane(), description="the copy engine Skyplane")
+    skyplane: Skyplane = Field(Skyplane.model_construct(), description="the copy engine Skyplane")
 
     @property
     def memory(self) -> int:

@@ -448,15 +448,19 @@ class Dataset(Model):
         description="globs by split, first match wins, such as {train: 'train/**'}; or a seeded "
         "hash: {by: hash, seed: 7, fractions: {train: 0.9, validation: 0.1}}",
     )
-    samples: Samples = Field(Samples(), description="what belongs together")
+    samples: Samples = Field(Samples.model_construct(), description="what belongs together")
     labels: Labels | None = Field(
         None, description="where the label of a sample comes from; null: no labels"
     )
     mirror: AutoFlag = Field(
         "auto", description="copy the source's objects to the storage first; auto: where that pays"
     )
-    shards: Shards = Field(Shards(), description="the container files that training reads")
-    images: ImageLimits = Field(ImageLimits(), description="what images may be like")
+    shards: Shards = Field(
+        Shards.model_construct(), description="the container files that training reads"
+    )
+    images: ImageLimits = Field(
+        ImageLimits.model_construct(), description="what images may be like"
+    )
     validate_: Literal["none", "header", "decode"] = Field(
         "header", alias="validate", description="how images are checked while shards are written"
     )
@@ -475,9 +479,11 @@ class Dataset(Model):
         "fail", description="what to do about an image or other part that cannot be decoded"
     )
     cache: Cache | None = Field(None, description="the LMDB cache; null: no cache")
-    growth: Growth = Field(Growth(), description="what a run does about changes")
-    card: Card = Field(Card(), description="the data card of a version")
-    experiment: Experiment = Field(Experiment(), description="the experiment config to emit")
+    growth: Growth = Field(Growth.model_construct(), description="what a run does about changes")
+    card: Card = Field(Card.model_construct(), description="the data card of a version")
+    experiment: Experiment = Field(
+        Experiment.model_construct(), description="the experiment config to emit"
+    )
 
     @field_validator("decoding")
     @classmethod

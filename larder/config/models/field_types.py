@@ -32,7 +32,10 @@ from larder.units import parse_bytes
 
 
 class Model(BaseModel):
-    """Base of all models: frozen and strict; undeclared keys are an error."""
+    """Base of all models: frozen and strict; undeclared keys are an error.
+
+    ``model_construct`` makes defaults that are models, as it builds no validator for them.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, strict=True, defer_build=True

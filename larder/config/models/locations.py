@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -121,7 +120,7 @@ class Location(Model):
     @property
     def access(self) -> Access:
         """Access to the store: the keys that are also fields of `Access`."""
-        shared = {field.name for field in fields(Access)} & type(self).model_fields.keys()
+        shared = type(self).model_fields.keys() & Access._fields
         return Access(**{name: getattr(self, name) for name in shared})
 
     @field_validator(*_BUCKET_KEYS, "profile", "role", "project")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from larder.config.models.copy_config import CopyConfig, Skyplane
 from larder.config.urls import Access
@@ -14,8 +14,7 @@ from larder.units import format_bytes
 _CHECKOUT = Path(__file__).parents[3]
 
 
-@dataclass(frozen=True, slots=True)
-class CopyEnd:
+class CopyEnd(NamedTuple):
     """One end of a copy: a location, and the store in it."""
 
     url: str
@@ -27,8 +26,7 @@ class CopyEnd:
         return self.store.features.place
 
 
-@dataclass(frozen=True, slots=True)
-class EngineChoice:
+class EngineChoice(NamedTuple):
     """An engine and the reason for it, a clause without a full stop."""
 
     engine: str

@@ -14,10 +14,9 @@ import copy
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from larder.config.models.cluster import Cluster
 from larder.config.urls import parse_url
@@ -52,8 +51,7 @@ _NODE = "node"
 Problem = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Volume:
+class _Volume(NamedTuple):
     """A volume and its path in containers; ``source`` is a volume source of Kubernetes."""
 
     name: str

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from larder.config.models.cluster import Cluster
-from larder.experiments.consumers import croissant, kubeflow, kubernetes, plain, slurm
-from larder.experiments.consumers.determined import config as determined
-from larder.experiments.consumers.sagemaker import config as sagemaker
 from larder.experiments.delivery import ConfigFile, ConfigRequest
 
 
@@ -33,16 +31,23 @@ class ConsumerConfigs(Protocol):
         """Return the command that submits the files ``names``, which were written to ``output``."""
 
 
-CONSUMERS: dict[str, ConsumerConfigs] = {
-    "determined": determined,
-    "sagemaker": sagemaker,
-    "kubernetes": kubernetes,
-    "kubeflow": kubeflow,
-    "slurm": slurm,
-    "croissant": croissant,
-    "json": plain,
+CONSUMERS = {
+    "determined": "determined.config",
+    "sagemaker": "sagemaker.config",
+    "kubernetes": "kubernetes",
+    "kubeflow": "kubeflow",
+    "slurm": "slurm",
+    "croissant": "croissant",
+    "json": "plain",
 }
+"""Modules of `ConsumerConfigs` in this package; a run imports the module of its consumer."""
+
+
+def consumer_configs(kind: str) -> ConsumerConfigs:
+    module: Any = import_module(f"{__package__}.{CONSUMERS[kind]}")
+    configs: ConsumerConfigs = module
+    return configs
 
 
 def consumer_of(cluster: Cluster) -> ConsumerConfigs:
-    return CONSUMERS[cluster.consumer.kind]
+    return consumer_configs(cluster.consumer.kind)

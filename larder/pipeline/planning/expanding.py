@@ -6,23 +6,18 @@ unchanged source is recognised without reading it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
 from larder.errors import (
     SHOWN_FAILURES,
-    ConfigError,
     Failures,
     LarderError,
-    NotFoundError,
-    ObjectError,
 )
 from larder.jobs.results import BatchReport, RunError
 from larder.manifest.digest import canonical_json, sha256_hex
@@ -35,15 +30,14 @@ from larder.samples.parts import Joins, named_objects
 from larder.samples.sample_order import ignored_keys
 from larder.segments.stores import storage_of
 from larder.source.expand.annotations import Indexed, index_annotations
-from larder.source.expand.archives import archive_expansion, archives_to_list
+from larder.source.expand.archives import archive_expansion
 from larder.source.expand.containers import Indexes
 from larder.source.expand.expanded import Expanded, Expansion, expand
 from larder.source.expand.table_rows import row_expansion
 from larder.source.inventory import Inventory
-from larder.store import object_url, open_store
+from larder.store import open_store
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.download import cache_directory
-from larder.store.own_files import published_file_errors
 from larder.store.permissions import is_remote
 from larder.versions import layout
 
@@ -52,15 +46,6 @@ _LOCAL_THREADS = 4
 
 _MOST_THREADS = 64
 """Maximum number of indexes written at once: each holds some thousand rows."""
-
-
-def containers_to_list(dataset: Dataset) -> Callable[[pa.Array], npt.NDArray[np.bool_]] | None:
-    """Make a test for objects that a run needs for their members; None without ``archives:
-    expand``.
-    """
-    if dataset.source.archives != "expand":
-        return None
-    return archives_to_list(dataset.source.include)
 
 
 def expand_inventory(
@@ -151,27 +136,6 @@ def kept_indexes(dataset: Dataset, source: Readable) -> Store | None:
         return open_store(str(cache_directory() / FOLDER / of))
     except (RuntimeError, LarderError):
         return None
-
-
-def find_annotations(dataset: Dataset, source: Readable) -> tuple[ObjectInfo, ...]:
-    """Return the annotation files as they are now; a missing file is ``config.annotations``."""
-    annotations = dataset.samples.annotations
-    return tuple(_found(source, key) for key in (annotations.files if annotations else ()))
-
-
-def _found(source: Readable, key: str) -> ObjectInfo:
-    try:
-        with published_file_errors():
-            return source.head(key)
-    except NotFoundError:
-        message = "no such annotation file"
-    except ObjectError as error:
-        if error.code != "object.bad_key":
-            raise
-        message = error.message
-    where = object_url(source.url, key)
-    hint = "samples.annotations.files names keys in the source"
-    raise ConfigError("config.annotations", message, where=where, hint=hint)
 
 
 def read_annotations(

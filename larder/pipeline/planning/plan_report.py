@@ -20,9 +20,9 @@ from larder.source.unfit import reading_of
 from larder.units import (
     format_amount,
     format_bytes,
-    format_changes,
     format_classes,
     format_count,
+    format_growth,
     format_names,
     format_seconds,
     row_lines,
@@ -82,12 +82,12 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "excluded": _left_out(inventory.excluded),
             "ignored": sample_order.ignored_count,
         },
-        "inside": asdict(inventory.inside) if inventory.inside else None,
+        "inside": inventory.inside._asdict() if inventory.inside else None,
         "parts": _parts(plan),
         "classes": _classes(plan) if settings.dataset.labels else None,
         "delivery": delivery_document(state.dataset, state.cluster, plan.choices),
-        "mirror": asdict(plan.mirror),
-        "engine": asdict(plan.engine) if plan.engine else None,
+        "mirror": plan.mirror._asdict(),
+        "engine": plan.engine._asdict() if plan.engine else None,
         "archived": {
             "to_restore": plan.archived.count,
             "classes": [
@@ -98,7 +98,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "cost": cost_document(plan.cost),
         "copy_seconds": None if plan.copy_seconds is None else round(plan.copy_seconds, 1),
         "skipped": sample_order.left_out_count,
-        "failures": [asdict(failure) for failure in sample_order.left_out[:SHOWN_FAILURES]],
+        "failures": [failure._asdict() for failure in sample_order.left_out[:SHOWN_FAILURES]],
         "warnings": warnings(plan),
     }
 
@@ -119,7 +119,7 @@ def _growth(plan: Plan) -> dict[str, Any]:
         "previous": previous.id if previous else None,
         "decision": growth.decision.kind,
         "reason": growth.decision.reason + differing,
-        "samples": asdict(growth.changes),
+        "samples": growth.changes._asdict(),
         "omitted": sum(rows.count for rows in growth.omitted.values()) - omitted_before,
         "unlisted": listed_before - listed,
         "folded": len(growth.decision.folded),
@@ -148,9 +148,9 @@ def _left_out(left_out: LeftOut) -> dict[str, Any]:
 
 def _parts(plan: Plan) -> list[dict[str, Any]]:
     statistics = plan.sample_order.statistics
-    parts = [*map(asdict, statistics.parts)]
+    parts = [part._asdict() for part in statistics.parts]
     if statistics.other_parts.objects:
-        parts.append({**asdict(statistics.other_parts), "ext": None})
+        parts.append({**statistics.other_parts._asdict(), "ext": None})
     return parts
 
 
@@ -212,7 +212,7 @@ def plan_rows(document: Mapping[str, Any]) -> dict[str, Sequence[str]]:
         "archived": [*_archived_lines(document["archived"])],
         "parts": _part_lines(document["parts"]),
         "classes": _class_lines(document["classes"]),
-        "changes": [] if first else [changes(growth)],
+        "changes": [] if first else [format_growth(growth)],
         "segments": [] if first else [_segments(document), f"because: {growth['reason']}"],
         "packing": [] if first else [_packing(growth), *_instead(growth)],
         "mirror": _mirror_lines(document),
@@ -297,11 +297,6 @@ def _class_lines(classes: Mapping[str, Any] | None) -> list[str]:
             for end in ("smallest", "largest")
         )
     return [format_classes(classes["names"], classes["count"]), ends]
-
-
-def changes(growth: Mapping[str, Any]) -> str:
-    """Format the field ``growth`` of a document: ``2 added, 10 unchanged, since version ID``."""
-    return f"{format_changes(growth['samples'])}, since version {growth['previous']}"
 
 
 def _segments(document: Mapping[str, Any]) -> str:

@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
 from larder.config.urls import check_overlap
 from larder.copy.site import in_region, missing_region
 from larder.errors import ConfigError, NotFoundError, ObjectError
-from larder.growth.previous import is_compact
 from larder.jobs.results import BatchReport, RunError
 from larder.manifest.manifest_files import read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.planning.expanding import (
-    containers_to_list,
-    expand_inventory,
-    find_annotations,
-    read_annotations,
-)
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.samples.decoders import resolved
 from larder.segments.completeness import check_complete
 from larder.segments.stores import source_of, storage_of
 from larder.shards.formats import shard_format
-from larder.source.expand.annotations import Indexed
 from larder.source.inventory import Inventory, take_inventory
-from larder.source.reports import SourceReport, open_report
 from larder.source.selection import Unlisted
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
@@ -41,15 +33,18 @@ from larder.store.permissions import is_remote, permission, probe_source, probe_
 from larder.units import format_bytes
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.identity import cache_builder, inputs_digest
+from larder.versions.identity import cache_builder, inputs_digest, is_first_build
 from larder.versions.publish import read_segment, read_version
 from larder.versions.tags import TAG, Tag, read_tag
+
+if TYPE_CHECKING:
+    from larder.source.expand.annotations import Indexed
+    from larder.source.reports import SourceReport
 
 MAX_LABEL_FILE_BYTES = 256 * 1024**2
 
 
-@dataclass(frozen=True, slots=True)
-class LabelFile:
+class LabelFile(NamedTuple):
     """A label file in the source: its key, its bytes and their sha256."""
 
     key: str
@@ -57,8 +52,7 @@ class LabelFile:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class SourceState:
+class SourceState(NamedTuple):
     """The facts that a run finds out before it does anything.
 
     If there is something to do, ``inventory`` has the contents of archives and tables in place of
@@ -154,7 +148,7 @@ def inspect_source(
     with permission(source, "source", "get"):
         keys = dataset.labels.files if dataset.labels else {}
         label_files = {split: _read_label_file(source, split, key) for split, key in keys.items()}
-        annotations = find_annotations(dataset, source)
+        annotations = _find_annotations(dataset, source)
     inputs = inputs_digest(
         dataset,
         inventory.digest,
@@ -164,7 +158,7 @@ def inspect_source(
     )
     is_latest = tag and previous and (previous.id, inputs) == (tag.version, tag.inputs)
     published = previous if is_latest else None
-    if published and settings.compact and not is_compact(root, published, dataset):
+    if published and settings.compact and not _is_compact(root, published, dataset):
         published = None
     if published is None and (tag is not None or not listing):
         probe_source(source, _samples(source, inventory))
@@ -175,9 +169,12 @@ def inspect_source(
         published_us = check_complete(root, published)
     elif compaction is not None and (continued := _compaction(root, compaction, classes)):
         previous, classes = continued
-        settings = replace(settings, compact=False)
+        settings = settings._replace(compact=False)
     indexed: tuple[Indexed, ...] = ()
     if published is None:
+        # Only now: an unchanged source, the usual case, is not expanded.
+        from larder.pipeline.planning.expanding import expand_inventory, read_annotations
+
         inventory = expand_inventory(
             dataset, cluster, source, inventory, folder, plan_only=plan_only, progress=progress
         )
@@ -199,6 +196,19 @@ def inspect_source(
         source_region=None if published else missing_region(dataset.source, source),
         storage_region=None if published else missing_region(storage, root),
     )
+
+
+def _is_compact(root: Store, version: VersionDocument, dataset: Dataset) -> bool:
+    """Return whether a version, by its documents, equals the result of a first build.
+
+    The version has the same inputs. False if documents alone do not tell, as with
+    ``shards.count_min``: a plan finds out; see `larder.versions.identity.is_first_build`.
+    """
+    if len(version.segments) > 1 or dataset.shards.count_min is not None:
+        return False
+    segment = read_segment(root, version.segments[0].id)
+    current = shard_format(dataset.shards.format).version
+    return segment is not None and is_first_build(version, segment, version.skipped, {}, current)
 
 
 def _samples(source: Readable, inventory: Inventory) -> list[ObjectInfo]:
@@ -225,7 +235,11 @@ def take_source(
     they are not to be skipped.
     """
     fails = dataset.on_bad_key == "fail"
-    failures = unlisted.failures
+    failures, containers = unlisted.failures, None
+    if dataset.source.archives == "expand":
+        from larder.source.expand.archives import archives_to_list
+
+        containers = archives_to_list(dataset.source.include)
     try:
         inventory = take_inventory(
             source,
@@ -234,7 +248,7 @@ def take_source(
             folder / "inventory.parquet",
             progress,
             _report(dataset, cluster),
-            containers=containers_to_list(dataset),
+            containers=containers,
         )
     except ConfigError:
         if failures.count and fails:
@@ -249,6 +263,8 @@ def _report(dataset: Dataset, cluster: Cluster) -> SourceReport | None:
     report = dataset.source.inventory
     if report is None:
         return None
+    from larder.source.reports import open_report
+
     return open_report(report, dataset.source.url, partial(source_of, dataset, cluster))
 
 
@@ -305,3 +321,25 @@ def _read_label_file(source: Readable, split: str, key: str) -> LabelFile:
         hint = "check labels.files: it names a key in the source"
         raise ConfigError("config.label", message, where=where, hint=hint)
     return LabelFile(key=key, data=data, sha256=hashlib.sha256(data).hexdigest())
+
+
+def _find_annotations(dataset: Dataset, source: Readable) -> tuple[ObjectInfo, ...]:
+    """Return the annotation files as they are now; a missing file is ``config.annotations``."""
+    annotations = dataset.samples.annotations
+    files = annotations.files if annotations else ()
+    return tuple(_head_annotation(source, key) for key in files)
+
+
+def _head_annotation(source: Readable, key: str) -> ObjectInfo:
+    try:
+        with published_file_errors():
+            return source.head(key)
+    except NotFoundError:
+        message = "no such annotation file"
+    except ObjectError as error:
+        if error.code != "object.bad_key":
+            raise
+        message = error.message
+    where = object_url(source.url, key)
+    hint = "samples.annotations.files names keys in the source"
+    raise ConfigError("config.annotations", message, where=where, hint=hint)

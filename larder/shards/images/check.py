@@ -9,7 +9,7 @@ import io
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import IO, Final, Literal
+from typing import IO, Final, Literal, NamedTuple
 
 from larder.budgets import ByteBudget
 from larder.config.shape import MAX_PIXELS, Transform
@@ -34,8 +34,7 @@ decoding."""
 _HINT: Final = "fix or exclude it, or set on_bad_sample: skip"
 
 
-@dataclass(frozen=True, slots=True)
-class ImageRules:
+class ImageRules(NamedTuple):
     """Rules for checking and storing images.
 
     Attributes:

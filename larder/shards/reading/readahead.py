@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -24,8 +23,7 @@ WHOLE_SHARE = 8
 """A sample is read whole if it takes at most this fraction of the memory: an eighth."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reads:
+class Reads(NamedTuple):
     """Settings for reading, shared by all shards that a process builds concurrently.
 
     Attributes:

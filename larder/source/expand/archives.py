@@ -211,8 +211,7 @@ _IN_PROGRESS = 64
 _Row = tuple[str, int, int, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Level:
+class _Level(NamedTuple):
     """An archive: an object, or a member of another archive."""
 
     name: str

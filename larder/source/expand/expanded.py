@@ -61,8 +61,7 @@ class Container(NamedTuple):
     read: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Expansion:
+class Expansion(NamedTuple):
     """The expansion of a kind of objects.
 
     Attributes:
@@ -78,8 +77,7 @@ class Expansion:
     exclude: Sequence[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Expanded:
+class Expanded(NamedTuple):
     """The result of an expansion.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from larder.disk import TEMPORARY_PREFIX
 from larder.errors import ObjectError, StoreError
@@ -18,8 +18,7 @@ OnUnlisted = Callable[[bytes, ObjectError], None]
 _TEMPORARY = TEMPORARY_PREFIX.encode()
 
 
-@dataclass(frozen=True, slots=True)
-class _Walk:
+class _Walk(NamedTuple):
     """The root and the bounds of a walk. Paths are bytes, as file names are."""
 
     root: bytes
@@ -44,8 +43,7 @@ class _Walk:
         return ObjectError(code, message, where=where, hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class _Folder:
+class _Folder(NamedTuple):
     entries: list[bytes]
     """The remaining entries in reverse order: paths below the root, directories with a slash."""
     places: frozenset[tuple[int, int]]

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from larder.config.load import load_template
-from larder.experiments.consumers.registry import CONSUMERS
+from larder.experiments.consumers.registry import CONSUMERS, consumer_configs
 from tests.support.errors import larder_error
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-TEMPLATES = sorted({each.TEMPLATE for each in CONSUMERS.values() if each.TEMPLATE})
+TEMPLATES = sorted({each.TEMPLATE for each in map(consumer_configs, CONSUMERS) if each.TEMPLATE})
 KEY = "wJalrcanaryUtnFEMI/K7canaryMDENG/bPxRcan"
 SECRETS = [
     f"TOKEN={KEY}",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from larder.copy import copy_receipts as module
+from larder.copy.copy_place import CopyPlace, Origin
 from larder.copy.copy_receipts import CopyReceipt, CopySets, find_receipts, receipt_rows
-from larder.copy.copy_record import CopyPlace, Origin
 from larder.copy.proof import CopiedObject
 from larder.errors import RetryableError
 from larder.jobs.manifests import forget

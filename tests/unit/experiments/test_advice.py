@@ -1,6 +1,5 @@
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,7 +9,7 @@ from larder.config.models.cluster import Consumer, Downloads, Limits, Nodes
 from larder.config.models.dataset import Experiment
 from larder.errors import ConfigError
 from larder.experiments.advice import advise
-from larder.experiments.consumers.registry import CONSUMERS
+from larder.experiments.consumers.registry import CONSUMERS, consumer_configs
 from larder.experiments.facts import Facts
 from larder.experiments.rules import SOURCES
 from larder.units import format_bytes, format_seconds, parse_bytes
@@ -61,7 +60,7 @@ def facts_of(text: str) -> Facts:
         given["usd_per_gb"] = None
     return Facts(
         consumer,
-        CONSUMERS[consumer].DELIVERIES,
+        consumer_configs(consumer).DELIVERIES,
         parse_bytes(size_bytes),
         int(objects),
         nodes=Nodes(**nodes),
@@ -78,7 +77,7 @@ def answer(facts: Facts) -> tuple[str, ...]:
         asked = [
             each
             for each in choices.options
-            if each.delivery in (facts.only or CONSUMERS[facts.consumer].DELIVERIES)
+            if each.delivery in (facts.only or consumer_configs(facts.consumer).DELIVERIES)
         ]
         refusing = [fired for each in asked for fired in each.fired if fired.effect == "refuse"]
         rules, why = " ".join(dict.fromkeys(each.rule for each in refusing)), refusing[0].sentence
@@ -128,7 +127,7 @@ def test_every_rule_is_in_the_table():
 def test_a_source_that_may_be_on_a_file_system_is_said_to_need_no_copy():
     facts = facts_of("sagemaker 5GB/40")
     for source, expected in (("file", True), ("aws", False)):
-        options = advise(replace(facts, source=source), Limits()).options
+        options = advise(facts._replace(source=source), Limits()).options
         efs = next(each for each in options if each.delivery == "efs")
         assert ("on Amazon EFS already" in efs.deciding.sentence) == expected
 
@@ -136,16 +135,16 @@ def test_a_source_that_may_be_on_a_file_system_is_said_to_need_no_copy():
 def test_nodes_share_samples_that_are_read_at_random():
     facts = facts_of("sagemaker 150GB/1000 access=random nodes=10")
     for sharded in (True, False):
-        described = replace(facts, samples=10**6, usd_per_request=1e-6, sharded=sharded)
+        described = facts._replace(samples=10**6, usd_per_request=1e-6, sharded=sharded)
         options = {each.delivery: each for each in advise(described, Limits()).options}
         assert options["fast_file"].usd == pytest.approx(1)
 
 
 def test_a_channel_needs_a_shard_for_each_node():
-    facts = replace(facts_of("sagemaker 5GB/6 nodes=3 sharded"), split_objects=3, prefix_objects=2)
+    facts = facts_of("sagemaker 5GB/6 nodes=3 sharded")._replace(split_objects=3, prefix_objects=2)
     possible = {each.delivery for each in advise(facts, Limits()).options if each.possible}
     assert possible == {"file", "pipe"}
-    facts = replace(facts, split_objects=2)
+    facts = facts._replace(split_objects=2)
     assert not any(each.possible for each in advise(facts, Limits()).options)
 
 
@@ -155,7 +154,7 @@ def test_the_cluster_file_names_every_consumer():
 
 @pytest.mark.parametrize("kind", CONSUMERS)
 def test_the_dataset_file_names_every_delivery(kind):
-    deliveries = CONSUMERS[kind].DELIVERIES
+    deliveries = consumer_configs(kind).DELIVERIES
     assert deliveries
     assert set(deliveries) < set(get_args(Experiment.model_fields["delivery"].annotation))
 

@@ -1,7 +1,5 @@
 """A config that was emitted is a template, too: what Larder added to it is replaced."""
 
-from dataclasses import replace
-
 from larder.experiments.consumers.kubernetes import config_files
 from larder.experiments.delivery import ConfigRequest
 from tests.support.errors import larder_error
@@ -16,6 +14,6 @@ def test_a_job_that_copies_a_claim_first_is_emitted_again():
     with larder_error("config.template") as caught:
         config_files(ConfigRequest(loaded(file.text), version, contents(), here))
     assert "spec.template.spec.volumes" in caught.value.message
-    forced = replace(version, replaces=True)
+    forced = version._replace(replaces=True)
     (again,) = config_files(ConfigRequest(loaded(file.text), forced, contents(), here))
     assert loaded(again.text) == loaded(file.text)

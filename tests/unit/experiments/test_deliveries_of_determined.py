@@ -5,7 +5,6 @@ import shlex
 import subprocess
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -139,7 +138,7 @@ def test_what_a_template_sets_in_the_place_is_shown_or_replaced(name, delivered,
         render(ConfigRequest(read_template(path), version, contents, here, where="t.yaml"))
     assert "of-another" not in str(caught.value)
     replaced: list[str] = []
-    forcing = replace(version, replaces=True)
+    forcing = version._replace(replaces=True)
     forced = render(ConfigRequest(read_template(path), forcing, contents, here), replaced=replaced)
     assert replaced
     assert all(place in str(caught.value) for place in replaced)
@@ -244,7 +243,7 @@ text = st.text(st.characters(exclude_characters="\0\r", exclude_categories=("Cs"
 @given(location=text, directory=text)
 def test_bash_passes_any_path_to_the_download(location, directory):
     """Quotes, line breaks, ``$``, backquotes, and what looks like the end of the script."""
-    version = replace(version_of(BUCKET, "download"), location=location)
+    version = version_of(BUCKET, "download")._replace(location=location)
     script = startup_hook(version, directory)
     first = script.replace("python3 -", "printf '%s\\0'", 1)
     done = subprocess.run(["bash", "-e", "-c", first], capture_output=True, check=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.experiments.consumers.registry import CONSUMERS
+from larder.experiments.consumers.registry import CONSUMERS, consumer_configs
 from larder.experiments.delivery import ConfigRequest
 from larder.jobs.results import Totals
 from larder.manifest.sealed import StoredFile
@@ -42,9 +42,9 @@ def test_every_delivery_is_advised_and_explained(kind):
     """In the golden table it is the first choice of some facts, unless it has to be asked for."""
     asked_for = {"determined": {"data_layer"}}.get(kind, set())
     rows = re.findall(rf"^\| {kind} [^|]*\| (\w+) \|", (FOLDER / "advice.md").read_text(), re.M)
-    assert set(CONSUMERS[kind].DELIVERIES) - asked_for == set(rows) - {"refused"}
+    assert set(consumer_configs(kind).DELIVERIES) - asked_for == set(rows) - {"refused"}
     advice = (ROOT / "docs" / "how-to" / "choosing-a-delivery.md").read_text()
-    assert all(f"`{delivery}`" in advice for delivery in CONSUMERS[kind].DELIVERIES)
+    assert all(f"`{delivery}`" in advice for delivery in consumer_configs(kind).DELIVERIES)
 
 
 DATASETS, CLUSTERS = (
@@ -66,11 +66,11 @@ def test_every_shipped_dataset_works_with_every_shipped_cluster(dataset, cluster
         settings=[f"cluster.consumer.kind={kind}"] if kind else [],
         environ=environ,
     )
-    consumer = CONSUMERS[asked.cluster.consumer.kind]
+    consumer = consumer_configs(asked.cluster.consumer.kind)
     version, contents = delivered(asked.cluster.storage.url)
     sizes = {"samples": 1797, "omitted": 0, "unlisted": False, "cache_bytes": None}
     offered = choices(asked.dataset, asked.cluster, asked.template, Totals(5, 5_000), **sizes)
-    version = replace(version, delivery=chosen(asked.dataset, asked.cluster, offered))
+    version = version._replace(delivery=chosen(asked.dataset, asked.cluster, offered))
     assert consumer.config_files(
         ConfigRequest(asked.template, version, contents, asked.cluster, where=asked.template_name)
     )
@@ -91,6 +91,7 @@ def test_descriptions_are_as_they_were(kind, name, delivered):
     }
     contents = replace(contents, shard_files=lambda: shards, class_names=("cat", "dog"))
     here = cluster_of(kind, url)
-    (file,) = CONSUMERS[kind].config_files(ConfigRequest({}, version, contents, here, where=""))
+    request = ConfigRequest({}, version, contents, here, where="")
+    (file,) = consumer_configs(kind).config_files(request)
     assert file.name == name
     check_golden(f"plain/{name}", file.text)

@@ -1,6 +1,5 @@
 """The form of a flow: its fields are the arguments of the command of the same name."""
 
-from dataclasses import replace
 from importlib import import_module
 from itertools import chain
 from types import SimpleNamespace
@@ -62,7 +61,7 @@ def test_fields_that_a_form_leaves_open_have_the_defaults_of_the_command(name, m
     form = flow.validate_parameters(get_call_parameters(flow.fn, (), filled))
     monkeypatch.setattr(flow_run, "_context", lambda: SimpleNamespace(parameters=form))
     monkeypatch.setattr(flow_run, "check_runner", Mock())
-    flow_run._begun(replace(command, operation=operation))
+    flow_run._begun(command._replace(operation=operation))
     operation.assert_called_once_with(
         **{field: value for field, value in parameters.items() if field in {*arguments} - {"plan"}}
     )

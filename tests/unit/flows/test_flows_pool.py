@@ -5,7 +5,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,7 +60,7 @@ def test_batches_elsewhere_have_room_in_the_memory_of_each_machine(
         yield None, Counter({"one": 16, "two": 16}), None, None
 
     monkeypatch.setattr(batch_executors, "_dask", dask)
-    small = replace(operation(kind="dask", workers=limit), memory=streams * STREAM_BYTES)
+    small = operation(kind="dask", workers=limit)._replace(memory=streams * STREAM_BYTES)
     with executor_for(small) as opened:
         assert (opened.batches_at_once, opened.together) == (workers, together)
 

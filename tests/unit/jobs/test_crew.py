@@ -10,12 +10,12 @@ from larder.jobs.crew import Crew, divided
 @pytest.mark.parametrize(
     ("cores", "count", "seconds", "locked", "processes"),
     [
-        (1, 2, 0.9, 0.0, 2),
-        (1, 2, 0.7, 0.0, 1),
+        (1, 2, 0.7, 0.0, 2),
+        (1, 2, 0.5, 0.0, 1),
         (2, 2, 100.0, 50.0, 1),
         (2, 2, 100.0, 99.0, 2),
-        (2, 16, 0.5, 0.1, 16),
-        (2, 16, 0.4, 0.1, 1),
+        (2, 16, 0.4, 0.1, 16),
+        (2, 16, 0.3, 0.1, 1),
     ],
 )
 def test_processes_are_used_beyond_the_cores_that_threads_keep_busy(

@@ -1,5 +1,6 @@
-"""Programs of Larder: what they import, and calls that they cannot receive."""
+"""Programs of Larder: what they import, their memory, and calls that they cannot receive."""
 
+import gc
 import os
 import resource
 import subprocess
@@ -81,6 +82,12 @@ def limit(more_bytes):
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + more_bytes, used + more_bytes))
+
+
+def test_a_process_collects_garbage_from_its_first_call_on():
+    process = Process()
+    assert process.call(gc.isenabled)
+    process.close()
 
 
 def test_a_call_that_a_process_cannot_receive_ends_it(capfd):

@@ -1,6 +1,5 @@
 """Records of tf.train.Example: read back, damaged, too large for memory, and numbers in parts."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,7 +76,7 @@ def test_parts_that_are_no_numbers_fail_by_name_or_are_left_out(store, memory_by
     assert not failed.files
     bad = [(name, "sample.undecodable") for name in ("b.count", "c.weight", "d.weight")]
     assert [(failure.key, failure.code) for failure in failed.failures] == bad
-    skipped = build(store, contents, memory_bytes=memory_bytes, rules=replace(UNCHECKED, skip=True))
+    skipped = build(store, contents, memory_bytes=memory_bytes, rules=UNCHECKED._replace(skip=True))
     assert [(failure.key, failure.code) for failure in left_out(skipped)] == bad
     (rows,) = skipped.samples.read()
     assert rows.column("key").to_pylist() == ["a", "e"]

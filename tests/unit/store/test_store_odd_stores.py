@@ -199,7 +199,7 @@ def test_a_copy_on_the_server_says_who_pays_for_reading(payer, gcs):
     assert headers.get("x-amz-request-payer") == (None if payer is None else "requester")
     gcs.add("k", b"content", bucket="src")
     access = Access(endpoint=gcs.endpoint, project="own")
-    pays = replace(access, requester_pays=payer is not None, project=payer or None)
+    pays = access._replace(requester_pays=payer is not None, project=payer or None)
     source = open_store("gs://src", access=pays, retry=None)
     info = ObjectInfo("k", 7, "", 0, generation=gcs.objects["src", "k"]["generation"])
     open_store("gs://bucket", access=access, retry=None).copy_from(source, info, "k")

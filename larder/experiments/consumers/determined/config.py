@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +95,7 @@ def config_files(request: ConfigRequest) -> tuple[ConfigFile, ...]:
     hook = ""
     if delivery == "download":
         directory, endpoint = _downloads(cluster), cluster.storage.access.endpoint or ""
-        hook = startup_hook(replace(delivered, location=_location(delivered, cluster)), directory)
+        hook = startup_hook(delivered._replace(location=_location(delivered, cluster)), directory)
         if not with_larder:
             hook = hook_without_larder(delivered, directory, _shard_files(contents), endpoint)
     files = (

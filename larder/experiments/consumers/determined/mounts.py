@@ -10,8 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from larder.config.models.cluster import Mount
 from larder.config.urls import parse_url
@@ -23,8 +22,7 @@ WORK_DIR = "/run/determined/workdir"
 _UNREADABLE = re.compile(r"[{}\\]|::")  # special in brace patterns
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(NamedTuple):
     """One mount, normalised, and the path of the storage in the container.
 
     ``claim`` is the persistent volume claim behind the mount, if any.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import Binding, container_target, hides
@@ -41,8 +40,7 @@ def _field(template: Mapping[str, Any], section: str, key: str) -> Any:
     return inside.get(key) if isinstance(inside, Mapping) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(NamedTuple):
     """A template that becomes the config; its own content keeps its order and its comments.
 
     Attributes:

@@ -109,11 +109,11 @@ def _variables(value: Any) -> Any:
 class _Fields(BaseModel):
     """Base of the models; fields that Larder does not emit are not checked."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
 
 class BindMount(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     host_path: StrictStr
     container_path: StrictStr

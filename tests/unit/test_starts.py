@@ -1,0 +1,34 @@
+"""Imports of starts: each start, and each process of a crew, pays for every module."""
+
+import pytest
+
+from tests.support.processes import run_python
+
+NOT_NEEDED = {
+    "larder.pipeline.preparing": "duckdb lmdb larder.copy.copy_job larder.growth "
+    "larder.experiments.consumers.kubernetes larder.experiments.consumers.sagemaker "
+    "larder.pipeline.planned_build larder.samples.sample_order larder.source.expand "
+    "larder.source.reports",
+    "larder.copy.copy_job": "duckdb pyarrow.compute ruamel larder.copy.copy_end larder.source",
+    "larder.segments.shard": "duckdb lmdb ruamel larder.copy.copy_job larder.samples.sample_order",
+}
+"""Modules of a run with nothing to do, and of processes that copy and pack."""
+
+
+@pytest.mark.push
+@pytest.mark.parametrize("module", NOT_NEEDED)
+def test_a_start_imports_no_module_that_only_other_work_needs(module):
+    done = run_python("-c", f"import sys, {module}; print(*sys.modules)")
+    loaded = done.stdout.split()
+    assert module in loaded, done.stderr
+    assert not set(loaded).intersection(NOT_NEEDED[module].split())
+
+
+@pytest.mark.push
+def test_importing_the_models_builds_no_validator():
+    script = """
+from larder.config.models import cluster, dataset
+from larder.config.models.field_types import Model
+print([model.__name__ for model in Model.__subclasses__() if model.__pydantic_complete__])
+"""
+    assert run_python("-c", script).stdout == "[]\n"
