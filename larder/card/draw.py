@@ -21,6 +21,7 @@ from larder.progress import NullProgress, Progress
 from larder.readers.numbers import Array
 from larder.segments.stores import storage_of
 from larder.store import object_url
+from larder.store.interrupt import INTERRUPTED
 from larder.store.own_files import published_file_errors
 from larder.units import format_bytes
 from larder.versions import layout
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_INTERRUPTED = "run.interrupted"
 
 _BARS = 1000
 """Each takes a third of a millisecond to draw."""
@@ -68,7 +68,7 @@ def draw_card(settings: Settings, version: str, *, progress: Progress) -> Drawn:
     try:
         return _draw(settings, version, progress)
     except LarderError as error:
-        if error.code == _INTERRUPTED:
+        if error.code == INTERRUPTED:
             raise
         reason = f"{error}"
     except Exception as error:  # noqa: BLE001 # the version is published, whatever matplotlib or Pillow raise

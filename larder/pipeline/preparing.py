@@ -26,6 +26,7 @@ from larder.pipeline.planning.source_state import inspect_source
 from larder.pipeline.run_report import reused_document, run_lines, status_line
 from larder.pipeline.settings import Settings
 from larder.progress import StageTimes, stages_since
+from larder.store.interrupt import INTERRUPTED
 from larder.versions.runs import now
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 RESTARTS = 3
 """Maximum restarts of a superseded run, so that runs that keep moving the tag end."""
-
-_INTERRUPTED = "run.interrupted"
 
 
 def prepare(
@@ -149,7 +148,7 @@ def refresh(
                 document = run(load(), runner)
                 documents.append(_of_one(document, before, began_seconds))
             except LarderError as error:
-                if error.code == _INTERRUPTED:
+                if error.code == INTERRUPTED:
                     raise
                 failures.append(Failure.of(name, error))
         if failures:

@@ -5,6 +5,13 @@ import pytest
 from tests.support.processes import run_python
 
 NOT_NEEDED = {
+    "larder.copy.copying": "ruamel pycurl larder.config.models.dataset "
+    "larder.copy.skyplane.adapter",
+    "larder.catalog.history": "numpy pyarrow pycurl larder.pipeline",
+    "larder.catalog.show": "numpy pyarrow pycurl larder.pipeline",
+    "larder.pipeline.configs": "pyarrow pathspec pycurl",
+    "larder.verify.verifying": "pathspec PIL larder.copy.copy_plan larder.verify.repair",
+    "larder.card.draw": "pyarrow larder.pipeline.preparing",
     "larder.pipeline.preparing": "duckdb lmdb larder.copy.copy_job larder.growth "
     "larder.experiments.consumers.kubernetes larder.experiments.consumers.sagemaker "
     "larder.pipeline.planned_build larder.samples.sample_order larder.source.expand "
@@ -12,7 +19,7 @@ NOT_NEEDED = {
     "larder.copy.copy_job": "duckdb pyarrow.compute ruamel larder.copy.copy_end larder.source",
     "larder.segments.shard": "duckdb lmdb ruamel larder.copy.copy_job larder.samples.sample_order",
 }
-"""Modules of a run with nothing to do, and of processes that copy and pack."""
+"""Modules of commands, of a run with nothing to do, and of processes that copy and pack."""
 
 
 @pytest.mark.push

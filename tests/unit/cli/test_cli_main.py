@@ -44,23 +44,3 @@ sys.exit(main())
         assert "larder.cli.exit" in modules
         heavy = {"prefect", "pyarrow", "botocore", "pycurl", "pydantic", "yaml", "numpy", "rich"}
         assert modules.isdisjoint(heavy)
-
-
-NOT_NEEDED = {
-    "copy.copying": "ruamel pycurl larder.config.models.dataset larder.copy.skyplane.adapter",
-    "catalog.history": "numpy pyarrow pycurl larder.pipeline",
-    "catalog.show": "numpy pyarrow pycurl larder.pipeline",
-    "pipeline.configs": "pyarrow pathspec pycurl",
-    "verify.verifying": "pathspec PIL larder.copy.copy_plan larder.verify.repair",
-    "card.draw": "pyarrow larder.pipeline.preparing",
-}
-"""By the modules of copy, ls, show, emit, verify and card: what they start without."""
-
-
-@pytest.mark.push
-@pytest.mark.parametrize("module", NOT_NEEDED)
-def test_a_command_starts_without_what_it_does_not_need(module):
-    done = run_python("-c", f"import sys, larder.{module}; print(*sys.modules)")
-    loaded = done.stdout.split()
-    assert f"larder.{module}" in loaded, done.stderr
-    assert not set(loaded).intersection(NOT_NEEDED[module].split())
