@@ -8,6 +8,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from larder.manifest.manifest_files import ManifestWriter
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.store import Store, open_store
@@ -109,4 +111,4 @@ def order_samples(source: Store, path: Path) -> None:
         for info in page
     )
     with ManifestWriter(path, SAMPLE_ORDER) as manifest:
-        manifest.append(rows)
+        manifest.append_batch(pa.RecordBatch.from_pylist(list(rows), SAMPLE_ORDER))

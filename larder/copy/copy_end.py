@@ -107,7 +107,8 @@ def _over(
     rows: Iterable[pa.RecordBatch], others: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows, and ``others`` that have other keys; all are ordered by key."""
-    for batch, other in aligned(Stream(OBJECTS, rows), Stream(OBJECTS, others), ("key",)):
+    sides = Stream(OBJECTS, rows), Stream(OBJECTS, others)
+    for batch, other in aligned(sides, ("key",)):
         new = places(other.column("key"), batch.column("key")) < 0
         yield in_order(batch, other.filter(pa.array(new)))
 

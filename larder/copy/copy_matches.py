@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 
 from larder.manifest.query import Stream
 from larder.manifest.schemas import DUE, OBJECTS
-from larder.manifest.sort import aligned, aligned_all, sort, whole_keys
+from larder.manifest.sort import aligned, sort, whole_keys
 from larder.samples.arrow_columns import Flags, column_flags
 from larder.source.inventory import object_batches
 from larder.store.base import ObjectInfo
@@ -121,7 +121,7 @@ def matches(objects: Stream, listing: Stream, *receipts: Stream, md5: bool) -> I
     (`larder.manifest.sort.whole_keys`). If several receipts fit an object, the last row of the last
     stream counts.
     """
-    for batch, listed, *verified in aligned_all((objects, listing, *receipts), ("key",)):
+    for batch, listed, *verified in aligned((objects, listing, *receipts), ("key",)):
         yield match(batch, listed, pa.concat_batches(verified), md5=md5)
 
 
@@ -223,7 +223,7 @@ def outstanding(
     although only its size was checked. With ``markers``, the storage can have folder markers: empty
     objects whose keys end in ``/``.
     """
-    for batch, listed, *verified in aligned_all((objects, listing, receipts, record), ("key",)):
+    for batch, listed, *verified in aligned((objects, listing, receipts, record), ("key",)):
         unread = verified[0].num_rows
         rows = pa.concat_batches(verified)
         if not sizes:
@@ -320,7 +320,7 @@ def _ours(piece: Match, alone: _Places) -> tuple[_Places, _Places]:
 
 def without(rows: Stream, others: Stream) -> Iterator[pa.RecordBatch]:
     """Yield the rows whose keys ``others`` lack; both are ordered by key."""
-    for batch, other in aligned(rows, others, ("key",)):
+    for batch, other in aligned((rows, others), ("key",)):
         left = places(batch.column("key"), other.column("key")) < 0
         yield batch.filter(pa.array(left))
 

@@ -84,11 +84,7 @@ def is_own(etags: pa.Array) -> pa.Array:
 
 
 def extent_etags(offsets: pa.Array, lengths: pa.Array, end: str) -> pa.Array:
-    """Return the etags of derived objects.
-
-    ``offsets`` and ``lengths`` are int64; `larder.manifest.extents.in_object` or `in_own` makes
-    ``end``.
-    """
+    """Return the etags of derived objects; `in_object` or `in_own` makes ``end``."""
     import pyarrow.compute as pc
 
     offset, length = (column.cast("string") for column in (offsets, lengths))

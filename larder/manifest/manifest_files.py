@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Self
 
 import pyarrow as pa
@@ -42,9 +43,14 @@ class ManifestFile(NamedTuple):
 class ManifestWriter:
     """A context manager that writes a manifest incrementally.
 
-    The file gets its name when the block ends without an error; from then on ``file`` describes it.
-    After an error nothing is left behind. At most ``row_group_rows`` rows are held in memory.
+    The file gets its name when the block ends without an error. After an error nothing is left
+    behind. At most ``row_group_rows`` rows are held in memory.
+
+    Attributes:
+        file: The manifest, once the block has ended.
     """
+
+    file: ManifestFile
 
     def __init__(
         self, path: Path, schema: pa.Schema, *, row_group_rows: int = ROW_GROUP_ROWS
@@ -56,13 +62,6 @@ class ManifestWriter:
         self._columns: list[list[pa.Array]] = [[] for _ in schema]
         self._buffered = 0
         self._written = 0
-        self._file: ManifestFile | None = None
-
-    @property
-    def file(self) -> ManifestFile:
-        if self._file is None:
-            raise RuntimeError("the manifest is not finished")
-        return self._file
 
     def __enter__(self) -> Self:
         with disk_errors(self._path):
@@ -72,32 +71,32 @@ class ManifestWriter:
             )
             os.close(handle)
             self._temporary = Path(name)
-            self._parquet = _writer(self._temporary, self._schema)
+            self._parquet = pq.ParquetWriter(
+                self._temporary,
+                self._schema,
+                version="2.6",
+                compression="zstd",
+                write_page_checksum=True,
+            )
         return self
 
-    def append(self, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
-        """Add rows: tuples in the order of the schema, or mappings by column name."""
+    def append(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Add rows, each with its values in the order of the schema."""
         for row in rows:
             self._rows.append(row)
             if len(self._rows) >= _BUFFER_ROWS:
                 self._pack()
 
     def append_batch(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of a batch that has the schema of the file."""
         if not batch.schema.equals(self._schema):
             raise TypeError(f"{self._path.name}: a batch has columns {batch.schema.names}")
         self._pack()
         self._take(batch)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Finish the file and give it its name, or remove it after an error."""
         try:
-            if error is None:
+            if kind is None:
                 self._finish()
         finally:
             with suppress(Exception):  # such as a full disk: the first error is the one to report
@@ -106,8 +105,11 @@ class ManifestWriter:
 
     def _pack(self) -> None:
         if self._rows:
-            rows, self._rows = self._rows, []
-            self._take(_batch(rows, self._schema))
+            columns = zip(*self._rows, strict=True)
+            self._rows = []
+            typed = zip(columns, self._schema, strict=True)
+            arrays = [pa.array(column, field.type) for column, field in typed]
+            self._take(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
     def _take(self, batch: pa.RecordBatch) -> None:
         while self._buffered + batch.num_rows >= self._row_group_rows:
@@ -139,7 +141,7 @@ class ManifestWriter:
             self._flush()
         with disk_errors(self._path):
             self._parquet.close()
-            self._file = ManifestFile(
+            self.file = ManifestFile(
                 path=self._path,
                 rows=self._written,
                 bytes=self._temporary.stat().st_size,
@@ -155,20 +157,6 @@ def _joined(chunks: list[pa.Array]) -> pa.Array:
     return joined
 
 
-def _writer(path: Path, schema: pa.Schema) -> Any:
-    return pq.ParquetWriter(
-        path, schema, version="2.6", compression="zstd", write_page_checksum=True
-    )
-
-
-def _batch(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
-    if isinstance(rows[0], Mapping):
-        return pa.RecordBatch.from_pylist(rows, schema=schema)
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
 BATCH_ROWS = 16_384
 """Maximum number of rows of a batch that is read."""
 
@@ -182,10 +170,7 @@ def write_manifest(
     *,
     row_group_rows: int = ROW_GROUP_ROWS,
 ) -> ManifestFile:
-    """Write a manifest from a stream of batches, under a temporary name until it is complete.
-
-    At most ``row_group_rows`` rows are held in memory.
-    """
+    """Write a manifest as `ManifestWriter` does, from a stream of batches."""
     with ManifestWriter(path, schema, row_group_rows=row_group_rows) as writer:
         for batch in batches:
             writer.append_batch(batch)
@@ -210,13 +195,19 @@ def read_manifest(
             too few rows.
     """
     with _damage(path), open(path, "rb") as raw, _opened(path, raw) as file:
-        _check_schema(path, file.schema_arrow, schema)
-        lengths = _group_lengths(path, file.metadata)
-        last_row = _last_row(path, sum(lengths), first_row, rows)
-        groups, skipped = _row_groups(lengths, first_row, last_row)
+        if not file.schema_arrow.equals(schema):
+            present = ", ".join(file.schema_arrow.names)
+            raise _damaged(path, f"the manifest's columns are {present}")
+        starts = _group_starts(path, file.metadata)
+        last_row = starts[-1] if rows is None else first_row + rows
+        if max(first_row, last_row) > starts[-1]:
+            message = f"the manifest has {starts[-1]:,} rows, not {max(first_row, last_row):,}"
+            raise _damaged(path, message)
+        first_group = bisect_right(starts, first_row) - 1
+        groups = list(range(first_group, bisect_left(starts, last_row)))
         check_pages(raw, groups)
         names = list(columns) if columns is not None else schema.names
-        row = skipped
+        row = starts[first_group]
         missing = last_row - first_row
         # In this thread: memory that other threads free is not returned to the system.
         for batch in file.iter_batches(
@@ -273,33 +264,10 @@ def _damaged(path: Path, message: str) -> DamageError:
     return DamageError("damage.manifest", message, where=str(path))
 
 
-def _check_schema(path: Path, schema: pa.Schema, wanted: pa.Schema) -> None:
-    if not schema.equals(wanted):
-        raise _damaged(path, f"the manifest's columns are {', '.join(schema.names)}")
-
-
-def _last_row(path: Path, count: int, first_row: int, rows: int | None) -> int:
-    last_row = count if rows is None else first_row + rows
-    if first_row > count or last_row > count:
-        raise _damaged(path, f"the manifest has {count:,} rows, not {max(first_row, last_row):,}")
-    return last_row
-
-
-def _group_lengths(path: Path, metadata: Any) -> list[int]:
-    lengths = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
-    if sum(lengths) != metadata.num_rows:
+def _group_starts(path: Path, metadata: Any) -> list[int]:
+    """Return the first row of each row group, and the number of rows."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    starts = [0, *accumulate(group.num_rows for group in groups)]
+    if starts[-1] != metadata.num_rows:
         raise _damaged(path, "the manifest's row groups are inconsistent")
-    return lengths
-
-
-def _row_groups(lengths: Sequence[int], first_row: int, last_row: int) -> tuple[list[int], int]:
-    """Return the row groups with the wanted rows, and the number of rows before them."""
-    groups: list[int] = []
-    skipped = row = 0
-    for index, length in enumerate(lengths):
-        begin, row = row, row + length
-        if row <= first_row:
-            skipped = row
-        elif begin < last_row:
-            groups.append(index)
-    return groups, skipped
+    return starts

@@ -13,8 +13,6 @@ import pyarrow as pa
 
 from larder.names import FILE, SPLIT
 
-FORMAT = 1
-
 RULES = {"split": SPLIT, "name": FILE}
 """Rules for the values of manifest columns that become parts of paths."""
 
@@ -32,7 +30,6 @@ def columns(**types: str | pa.DataType) -> list[pa.Field]:
 
 
 def table(**types: str | pa.DataType) -> pa.Schema:
-    """Make the schema of columns given as for `columns`."""
     return pa.schema(columns(**types))
 
 

@@ -1,7 +1,4 @@
-"""Documents: dataclasses as canonical JSON that contains its own digest.
-
-Documents are canonical JSON (sorted keys, no white space, UTF-8) with their sha256 under
-``self_sha256``, computed without this key.
+"""Documents: dataclasses as canonical JSON; ``self_sha256`` is the sha256 without this key.
 
 A document with a correct digest may still come from another program, a later release, or a person
 with write access to the bucket. So `from_plain` checks the values against the types of the fields.
@@ -93,10 +90,7 @@ class _InvalidError(ValueError):
 
 @cache
 def _reader(kind: Any, is_signed: bool = False) -> Reader:
-    """Return the reader of a type.
-
-    Readers are cached, because a command may read thousands of documents.
-    """
+    """Return the reader of a type; cached, because a command may read thousands of documents."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
         is_allowed = re.compile(args[1].regex).fullmatch
@@ -211,7 +205,7 @@ def _sealed(plain: Mapping[str, Any]) -> bytes:
     return canonical_json({**plain, "self_sha256": digest}) + b"\n"
 
 
-def unseal(data: bytes, where: str) -> dict[str, Any]:
+def unseal(data: bytes, where: str, hint: str = MAKE_AGAIN) -> dict[str, Any]:
     """Return the mapping in a sealed document.
 
     Raises:
@@ -224,10 +218,10 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
         is_whole = _sealed(plain) == data
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         message = str(error) if isinstance(error, BoundError) else "not a Larder document"
-        raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
+        raise DamageError("damage.manifest", message, where=where, hint=hint) from None
     if not is_whole:
         message = "the document does not match its digest"
-        raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
+        raise DamageError("damage.digest", message, where=where, hint=hint)
     return dict(plain)
 
 
@@ -241,10 +235,7 @@ def read_sealed(
     older: str = _OLDER,
 ) -> Value:
     """Read a sealed document of the ``expected`` format; raise the errors of `unseal`."""
-    try:
-        plain = unseal(data, where)
-    except DamageError as error:
-        raise DamageError(error.code, error.message, where=where, hint=hint) from None
+    plain = unseal(data, where, hint)
     if plain.get("format") != expected:
         written = repr(plain.get("format"))[:_SHOWN_CHARACTERS]
         message = f"format {written}; this Larder reads {expected}"

@@ -9,6 +9,7 @@ sorts a few rows in less time than loading DuckDB takes.
 from __future__ import annotations
 
 import tempfile
+from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import accumulate, chain
@@ -35,8 +36,7 @@ def sort(
 
     All rows are read before the first row is returned. The columns ``by`` have no nulls: numbers
     are sorted by value, strings by their UTF-8 bytes. ``ties`` are further columns for rows with
-    equal ``by``; a minus before the name means descending order, and null is less than all values.
-    Nothing remains in ``work_dir``.
+    equal ``by``, where null is less than all values. Nothing remains in ``work_dir``.
     """
     with work_folder(work_dir) as folder:
         path = folder / "rows.arrow"
@@ -46,7 +46,7 @@ def sort(
             yield from _read(path)
             return
         unsorted = Stream(rows.schema, chain(_read(path), [following], batches))
-        with closing(_sorted(unsorted, by, ties, work_dir)) as sorted_rows:
+        with closing(_sorted(unsorted, (*by, *ties), work_dir)) as sorted_rows:
             yield from sorted_rows
 
 
@@ -57,17 +57,13 @@ def sort_to_file(rows: Stream, by: Sequence[str], path: Path) -> SortedFile:
     """
     batches = iter(rows.batches)
     following = _spool(batches, rows.schema, by, path)
-    if following is not None:
-        with work_folder(path.parent) as folder:
-            spooled = path.replace(folder / "rows.arrow")
-            unsorted = Stream(rows.schema, chain(_read(spooled), [following], batches))
-            with (
-                closing(_sorted(unsorted, by, (), folder)) as sorted_rows,
-                _writer(path, rows.schema) as writer,
-            ):
-                for batch in sorted_rows:
-                    writer.write_batch(batch)
-    return SortedFile(path, rows.schema)
+    if following is None:
+        return SortedFile(path, rows.schema)
+    with work_folder(path.parent) as folder:
+        spooled = path.replace(folder / "rows.arrow")
+        unsorted = Stream(rows.schema, chain(_read(spooled), [following], batches))
+        with closing(_sorted(unsorted, by, folder)) as sorted_rows:
+            return write_rows(Stream(rows.schema, sorted_rows), path)
 
 
 def write_rows(rows: Stream, path: Path) -> SortedFile:
@@ -144,10 +140,7 @@ def _writer(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatchWriter]:
         yield writer
 
 
-def _sorted(
-    rows: Stream, by: Sequence[str], ties: Sequence[str], work_dir: Path
-) -> Generator[pa.RecordBatch]:
-    columns = [(name.removeprefix("-"), name.startswith("-")) for name in (*by, *ties)]
+def _sorted(rows: Stream, by: Sequence[str], work_dir: Path) -> Generator[pa.RecordBatch]:
     first_batches: list[pa.RecordBatch] = []
     batches, size_bytes = iter(rows.batches), 0
     for batch in batches:
@@ -156,26 +149,22 @@ def _sorted(
         if size_bytes > _FEW_BYTES:
             break
     else:
-        yield from _sorted_few(pa.Table.from_batches(first_batches, rows.schema), columns)
+        yield from _sorted_few(pa.Table.from_batches(first_batches, rows.schema), by)
         return
-    orders = {False: "ASC NULLS FIRST", True: "DESC NULLS LAST"}
-    terms = ", ".join(f'"{name}" {orders[down]}' for name, down in columns)
+    terms = ", ".join(f'"{name}" ASC NULLS FIRST' for name in by)
     statement = f"SELECT * FROM rows ORDER BY {terms}"  # noqa: S608 - names of columns
     everything = Stream(rows.schema, chain(first_batches, batches))
     with closing(query(statement, {"rows": everything}, rows.schema, work_dir=work_dir)) as result:
         yield from result
 
 
-def _sorted_few(rows: pa.Table, columns: Sequence[tuple[str, bool]]) -> Generator[pa.RecordBatch]:
+def _sorted_few(rows: pa.Table, by: Sequence[str]) -> Iterator[pa.RecordBatch]:
     keys = {}
-    for number, (name, down) in enumerate(columns):
-        order = "descending" if down else "ascending"
-        column = rows.column(name)
+    for number, column in enumerate(map(rows.column, by)):
         if column.null_count:
-            keys[f"{number} is not null"] = pc.is_valid(column), order
-        keys[f"{number}"] = column, order
-    table = pa.table({name: column for name, (column, _) in keys.items()})
-    places = pc.sort_indices(table, [(name, order) for name, (_, order) in keys.items()])
+            keys[f"{number} is not null"] = pc.is_valid(column)
+        keys[f"{number}"] = column
+    places = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys])
     yield from rows.take(places).combine_chunks().to_batches(BATCH_ROWS)
 
 
@@ -214,29 +203,19 @@ def _read(path: Path) -> Iterator[pa.RecordBatch]:
                 yield batch.slice(start, BATCH_ROWS)
 
 
-def aligned(
-    left: Stream, right: Stream, by: Sequence[str]
-) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Yield pairs of pieces of two streams; rows with equal keys are in the same pair.
+def aligned(streams: Sequence[Stream], by: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, ...]]:
+    """Yield a piece of each stream at a time; rows with equal keys are in pieces of one time.
 
-    Both streams must be sorted by the columns ``by``, without nulls: numbers by value, strings by
-    their UTF-8 bytes. At least one piece of a pair has rows. Memory holds one batch of each stream.
-    So if a stream repeats a key in the next batch, only the first batch's rows of this key are sure
-    to be paired with the other stream's rows.
+    The streams must be sorted by the columns ``by``, without nulls: numbers by value, strings by
+    their UTF-8 bytes. At least one piece has rows. Memory holds one batch of each stream. So if a
+    stream repeats a key in the next batch, only the first batch's rows of this key are sure to come
+    with the other streams' rows.
+
+    Raises:
+        DamageError: ``damage.manifest``: rows are out of order.
     """
-    for one, other in aligned_all((left, right), by):  # noqa: UP028 - pairs, for mypy
-        yield one, other
-
-
-def aligned_all(
-    streams: Sequence[Stream], by: Sequence[str]
-) -> Iterator[tuple[pa.RecordBatch, ...]]:
-    """Like `aligned`, for any number of streams; ``damage.manifest``: rows are out of order."""
     inputs = [_MergeInput(rows, by) for rows in streams]
-    while True:
-        ends = [end for end in (each.last() for each in inputs) if end is not None]
-        if not ends:
-            return
+    while ends := [end for each in inputs if (end := each.last()) is not None]:
         bound = min(ends)
         pieces = tuple(each.take(bound) for each in inputs)
         if not any(piece.num_rows for piece in pieces):
@@ -264,8 +243,6 @@ def whole_keys(batches: Iterable[pa.RecordBatch], key: str) -> Iterator[pa.Recor
 
 
 class _MergeInput:
-    """One of the streams, with the batch being cut."""
-
     def __init__(self, rows: Stream, by: Sequence[str]) -> None:
         self._batches = iter(rows.batches)
         self._by = by
@@ -283,14 +260,8 @@ class _MergeInput:
 
     def take(self, bound: tuple[Any, ...]) -> pa.RecordBatch:
         """Take the rows of the current batch up to a key, and nothing of later batches."""
-        first, end = 0, self._batch.num_rows
-        while first < end:
-            middle = (first + end) // 2
-            if self._key(middle) <= bound:
-                first = middle + 1
-            else:
-                end = middle
-        taken, self._batch = self._batch.slice(0, first), self._batch.slice(first)
+        end = bisect_right(range(self._batch.num_rows), bound, key=self._key)
+        taken, self._batch = self._batch.slice(0, end), self._batch.slice(end)
         return taken
 
     def _key(self, row: int) -> tuple[Any, ...]:

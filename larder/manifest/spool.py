@@ -9,7 +9,6 @@ import tempfile
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ _HELD_BYTES = 1 << 20
 def row_range(
     starts: Sequence[int], batch_at: Callable[[int], pa.RecordBatch], first_row: int, stop_row: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a range of rows; ``starts`` has the first row of each batch, and the number of rows."""
+    """Yield a range of rows; ``starts`` has the first row of each batch, and the row count."""
     place = max(0, bisect_right(starts, first_row) - 1)
     while place + 1 < len(starts) and max(first_row, starts[place]) < stop_row:
         first = max(0, first_row - starts[place])
@@ -72,17 +71,12 @@ class Spool:
 
     def __eq__(self, other: object) -> bool:
         """Whether the rows are equal, in any division into batches."""
-        if not isinstance(other, Spool):
-            return NotImplemented
-        if self.schema != other.schema or self.num_rows != other.num_rows:
-            return False
-        bounds = pairwise(sorted({*self._rows, *other._rows}))
-        return all(
-            list(self.read(first, stop - first)) == list(other.read(first, stop - first))
-            for first, stop in bounds
-        )
+        return isinstance(other, Spool) and self._table() == other._table()
 
     __hash__ = None  # type: ignore[assignment]
+
+    def _table(self) -> pa.Table:
+        return pa.Table.from_batches(self.read(), self.schema)
 
     def _batch(self, place: int) -> pa.RecordBatch:
         with disk_errors(Path(tempfile.gettempdir()), reading=True):

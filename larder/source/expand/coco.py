@@ -61,8 +61,8 @@ def coco_entries(file: TextIO, key: str, work_dir: Path) -> Generator[tuple[dict
             others = stack.enter_context(
                 closing(sort(_of_kind(items, False), _BY, work_dir=folder))
             )
-            rows = (Stream(_ITEMS, whole_keys(each, "image")) for each in (images.read(), others))
-            for image_rows, annotations in aligned(next(rows), next(rows), ("image",)):
+            rows = [Stream(_ITEMS, whole_keys(each, "image")) for each in (images.read(), others)]
+            for image_rows, annotations in aligned(rows, ("image",)):
                 yield from _joined(image_rows, annotations, reading.categories, key)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.manifest.query import Stream
-from larder.manifest.sort import aligned, aligned_all, whole_keys
+from larder.manifest.sort import aligned, whole_keys
 from tests.support.errors import larder_error
 
 LEFT = pa.schema(
@@ -67,7 +67,7 @@ def test_a_stream_is_not_read_ahead():
             yield pa.RecordBatch.from_pylist([row], schema=RIGHT)
 
     left, right = Stream(RIGHT, batches("l", range(4))), Stream(RIGHT, batches("r", [2]))
-    for one, _ in aligned(left, right, BY):
+    for one, _ in aligned((left, right), BY):
         assert len([name for name in read if name[0] == "l"]) <= keys_of(one)[-1][1] + 1
     assert read == ["l0", "r2", "l1", "l2", "l3"]
 
@@ -76,7 +76,7 @@ def test_a_stream_is_not_read_ahead():
 def test_any_number_of_streams_is_cut_at_the_same_keys(sides):
     seen: list[list[Key]] = [[] for _ in sides]
     last: Key | None = None
-    for pieces in aligned_all([stream(LEFT, keys, cuts) for keys, cuts in sides], BY):
+    for pieces in aligned([stream(LEFT, keys, cuts) for keys, cuts in sides], BY):
         found = [keys_of(piece) for piece in pieces]
         assert any(found)
         first = min((keys[0] for keys in found if keys), key=by_bytes)
@@ -104,4 +104,4 @@ def test_rows_out_of_order_are_damage():
     """Else rows of a store that repeats pages would be compared for ever."""
     keys = [(0, 0, key) for key in "cba"]
     with larder_error("damage.manifest"):
-        list(islice(aligned_all([stream(LEFT, keys, [])], ["key"]), 10))
+        list(islice(aligned([stream(LEFT, keys, [])], ["key"]), 10))

@@ -79,13 +79,12 @@ def test_rows_in_order_are_not_sorted(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("_amount")
-@pytest.mark.parametrize(("tie", "order"), [("value", [None, 1, 2]), ("-value", [2, 1, None])])
-def test_null_is_less_than_everything(tmp_path, tie, order):
+def test_null_is_less_than_everything(tmp_path):
     values = pa.array([None, 2, 1], pa.uint64())
     keys = [pa.array(["a"] * 3), pa.array([0] * 3, pa.int32())]
     rows = Stream(SCHEMA, [pa.RecordBatch.from_arrays([*keys, values], schema=SCHEMA)])
-    found = sort(rows, ("key", "kind"), ties=(tie,), work_dir=tmp_path)
-    assert [row["value"] for batch in found for row in batch.to_pylist()] == order
+    found = sort(rows, ("key", "kind"), ties=("value",), work_dir=tmp_path)
+    assert [row["value"] for batch in found for row in batch.to_pylist()] == [None, 1, 2]
 
 
 def test_an_error_of_the_rows_is_passed_on(tmp_path):
