@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from larder.errors import LarderError
     from larder.readers.data import Data
     from larder.readers.loader import Loader
-    from larder.readers.mix import By, Mix
-    from larder.readers.options import Batches, Choice, Images, Reading, Shuffle
+    from larder.readers.mix import Mix
+    from larder.readers.options import Batches, By, Choice, Images, Reading, Shuffle
 
 __all__ = [
     "Batches",

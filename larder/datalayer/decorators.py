@@ -308,7 +308,7 @@ class _RankReading:
             raise invalid(message, "offset", "count whole batches")
         else:
             loader.skip(self.offset // per_rank)
-        order = loader.parts.schedule.order(loader.epoch, None)
+        order = loader.parts.schedule.order(loader.epoch, loader.parts.index)
         files.open_ahead(order, loader.batches * loader.batch_size)
 
 

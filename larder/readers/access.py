@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from larder.disk import check_names, disk_errors, read_file, remove_abandoned_below, write_file
@@ -26,11 +27,7 @@ from larder.versions.documents import VersionDocument
 
 @dataclass(frozen=True, slots=True)
 class DatasetAccess:
-    """Access to a dataset's root.
-
-    Attributes:
-        cache_dir: Directory for downloaded files of the version on this machine.
-    """
+    """Access to a dataset's root; ``cache_dir`` is the directory for its downloaded files."""
 
     root: str
     cache_dir: Path
@@ -64,10 +61,12 @@ class DatasetAccess:
         return False
 
 
-THREADS = 8
+_THREADS = 8
 
-CLASSES = "classes.json"
+_CLASSES = "classes.json"
 _MARK = "larder.json"
+"""Names the version in the directory."""
+
 _LOCK = ".larder.lock"
 
 
@@ -77,14 +76,11 @@ def download_version(
     shards: Mapping[str, Iterable[StoredFile]],
     directory: Path,
 ) -> None:
-    """Download shards, given by split, and the numbers of the classes.
-
-    The file larder.json names the version in the directory.
-    """
+    """Download shards, given by split, and the numbers of the classes."""
     check_names(directory, shards)
     files = {f"{split}/{file.name}": file for split, each in shards.items() for file in each}
     for file in version.files_of("classes"):
-        files[CLASSES] = file
+        files[_CLASSES] = file
     if _is_marked(version, directory) and all(
         is_downloaded(directory / path, file.bytes) for path, file in files.items()
     ):  # no lock: the directory may be another user's
@@ -95,16 +91,9 @@ def download_version(
         if not _is_marked(version, directory):
             write_file(directory / _MARK, _mark(version))
         remove_abandoned_below(directory, [directory / split for split in shards])
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="larder-download") as threads:
-            pending = [
-                threads.submit(_download, store, directory, path, file)
-                for path, file in files.items()
-            ]
-            try:
-                for each in pending:
-                    each.result()
-            finally:
-                threads.shutdown(cancel_futures=True)
+        # An error cancels the downloads that have not begun.
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="larder-download") as threads:
+            list(threads.map(partial(_download, store, directory), files, files.values()))
 
 
 def _download(store: Store, directory: Path, path: str, file: StoredFile) -> None:
@@ -112,7 +101,6 @@ def _download(store: Store, directory: Path, path: str, file: StoredFile) -> Non
 
 
 def _mark(version: VersionDocument) -> bytes:
-    """Make the content of the file that names the version in a directory."""
     mark = {"dataset": version.dataset, "version": version.id, "digest": version.digest}
     return json.dumps(mark, indent=1).encode() + b"\n"
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from larder.config.urls import check_url
-from larder.errors import ConfigError, DamageError
+from larder.errors import DamageError
 from larder.readers.access import DatasetAccess
 from larder.readers.data import Data
 from larder.readers.determined import check_emitted, emitted_location
 from larder.readers.launcher import is_one_of_several
 from larder.readers.sagemaker import channel_location, with_shards
+from larder.readers.schedule import invalid
 from larder.store import object_url
 from larder.store.download import cache_directory
 from larder.versions import layout
@@ -30,34 +31,19 @@ _ADDRESS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Address of a version: ``root`` is the URL or path of ``.../larder/DATASET``.
-
-    ``name`` is a tag, an ID, or the first digits of an ID.
-    """
-
-    root: str
-    dataset: str
-    name: str
-
-
-def parse_address(url: str) -> Address:
+def _parsed(url: str) -> tuple[str, str, str]:
     """Parse ``ROOT/larder/DATASET``, ``...@TAG``, ``...@ID`` or ``.../versions/ID``.
 
-    Without a name, the tag is ``latest``. Other forms are refused with ``config.invalid_value``.
+    Returns the dataset's URL or path, the dataset, and the tag, the ID or the first digits of an
+    ID. Without a name, the tag is ``latest``.
     """
     if url:
         check_url(url)
     match = _ADDRESS.fullmatch(url)
     if match is None:
-        raise ConfigError(
-            "config.invalid_value",
-            "not the address of a dataset",
-            where=url,
-            hint="write ROOT/larder/DATASET@TAG, such as s3://bucket/larder/imagenet@latest",
-        )
-    return Address(match["root"], match["dataset"], match["name"] or match["version"] or "latest")
+        hint = "write ROOT/larder/DATASET@TAG, such as s3://bucket/larder/imagenet@latest"
+        raise invalid("not the address of a dataset", url, hint)
+    return match["root"], match["dataset"], match["name"] or match["version"] or "latest"
 
 
 def open_data(
@@ -68,14 +54,14 @@ def open_data(
     profile: str | None = None,
     cache_dir: str | Path | None = None,
 ) -> Data:
-    address = parse_address(_job_location() if url is None else url)
-    access = DatasetAccess(address.root, cache_directory(cache_dir), endpoint, region, profile)
-    document = _read(access, address)
+    root, dataset, name = _parsed(_job_location() if url is None else url)
+    access = DatasetAccess(root, cache_directory(cache_dir), endpoint, region, profile)
+    document = _read(access, dataset, name)
     if url is None:
         check_emitted(document.id, document.digest)
-    if url is None and (root := with_shards(document, access)):
+    if url is None and (links := with_shards(document, access)):
         # SageMaker channels have no caches.
-        return Data(replace(document, cache=None), replace(access, root=str(root)))
+        return Data(replace(document, cache=None), replace(access, root=str(links)))
     return Data(document, access)
 
 
@@ -84,15 +70,15 @@ def _job_location() -> str:
     return os.environ.get("LARDER_LOCATION") or channel_location() or emitted_location()
 
 
-def _read(access: DatasetAccess, address: Address) -> VersionDocument:
+def _read(access: DatasetAccess, dataset: str, name: str) -> VersionDocument:
     store = access.store()
-    version = find_version(store, address.dataset, address.name)
-    if not version.startswith(address.name) and is_one_of_several():
-        _warn_of_tag(f"{address.root}@", address.name, version)
+    version = find_version(store, dataset, name)
+    if not version.startswith(name) and is_one_of_several():
+        _warn_of_tag(f"{access.root}@", name, version)
     document = read_version(store, version)
     if document is None:  # a tag may name a deleted version
-        raise missing_version(store, address.dataset, version)
-    if (document.dataset, document.id) != (address.dataset, version):
+        raise missing_version(store, dataset, version)
+    if (document.dataset, document.id) != (dataset, version):
         message = f"the document is that of version {document.id} of {document.dataset}"
         where = object_url(store.url, layout.version_key(version))
         raise DamageError("damage.manifest", message, where=where)

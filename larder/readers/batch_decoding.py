@@ -51,7 +51,6 @@ _ARRAY_BYTES: Final = 1 << 30
 
 
 def batch_of(samples: Sequence[Sample]) -> Batch:
-    """Make a batch of samples, with their parts as stored in the shards."""
     batch: Batch = {KEY: [sample.key for sample in samples]}
     exts = {ext for sample in samples for ext in sample.parts}
     labels = [sample.label for sample in samples]
@@ -92,18 +91,15 @@ class Decoding:
             its middle: shape (size, size, 3). JPEGs are decoded directly to little more than this
             size, in a fraction of the time. Masks take the nearest pixels.
         transforms: Functions by the name of a value. Several threads call each at once, with one
-            value: a writable array if decoded, else bytes, or the value in the cache. The result
-            takes the value's place. Not called for samples without the part.
-        threads: Number of samples decoded at once; None for one per core, divided by the number of
-            processes given to `share_cores`.
-        columns: The names that a batch has, whatever its samples have; None for the names that
-            they have. A part may be named by its extension, also if it is decoded.
+            value: a writable array if decoded, else bytes, or the value in the cache. Not called
+            for samples without the part.
+        columns: The names that a batch has, whatever its samples have. A part may be named by its
+            extension, also if it is decoded.
         masks: Extensions of images whose pixels are numbers. Their elements, or the numbers of a
             palette, are kept in shape (height, width, 1).
         decoders: Other rules for the parts that are images or masks.
         max_pixels: Images with more pixels are refused.
-        map: A function of a sample and a generator of random numbers. The sample is a dictionary of
-            the values that it has. The result is the sample in the batch.
+        map: As in `larder.readers.data.Data.loader`.
 
     Raises:
         ConfigError: ``config.invalid_value``: ``size`` without ``images``, or not from 1 to 16,384;
@@ -114,7 +110,6 @@ class Decoding:
     images: bool | Collection[str] = False
     size: int | None = None
     transforms: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    threads: int | None = None
     columns: Sequence[str] | None = None
     masks: Sequence[str] = ()
     decoders: Decoders = IMAGES_ONLY
@@ -178,17 +173,11 @@ class Decoding:
         draws: Draws | None = None,
         empty: Empty = np.empty,
     ) -> Batch:
-        """Decode the parts of a batch in threads.
+        """Decode the parts of a batch, which is not modified, in threads.
 
         The values of a part become one array, or one tensor of PyTorch, if they are arrays or
-        tensors of one shape and dtype; else they are a list.
-
-        Args:
-            batch: Result of `batch_of` or of the cache of a split; not modified.
-            on_error: Called with the row and the error of each sample that cannot be decoded; the
-                batch leaves the sample out. Without ``on_error``, the first error is raised.
-            draws: Draws of the samples, for the generators of ``map``.
-            empty: Makes the arrays for the values.
+        tensors of one shape and dtype; else they are a list. The generators of ``map`` follow from
+        ``draws``. The batch leaves out each sample that ``on_error`` gets.
 
         Raises:
             ObjectError: ``sample.undecodable`` names the sample and the part, also if a function of
@@ -214,9 +203,9 @@ class Decoding:
             row = partial(self._map_row, batch, columns, made, column, draws)
         elif not made and self.columns is None:
             return batch
-        threads = self.threads or max(1, _cores() // _processes)
+        threads = max(1, _cores() // _processes)
         mapped = map if threads == 1 else _pool(os.getpid(), threads).map
-        errors = list(mapped(row, range(count)))
+        errors = list(mapped(partial(_error_of, row), range(count)))
         for number, error in enumerate(errors):
             if error is not None:
                 if on_error is None or not isinstance(error, ObjectError):
@@ -243,17 +232,9 @@ class Decoding:
 
     def _decode_row(
         self, batch: Batch, columns: _Parts, made: Mapping[str, _Column], number: int
-    ) -> Exception | None:
-        """Decode a sample; return its error, because the batch may do without the sample.
-
-        The error is raised only when no thread writes to the arrays any more.
-        """
-        try:
-            for name, column in made.items():
-                column.put(number, self._value(batch, name, columns[name], number))
-        except Exception as error:  # noqa: BLE001 - raised once all samples are decoded
-            return error
-        return None
+    ) -> None:
+        for name, column in made.items():
+            column.put(number, self._value(batch, name, columns[name], number))
 
     def _map_row(
         self,
@@ -263,25 +244,20 @@ class Decoding:
         column: Callable[[], _Column],
         draws: Draws,
         number: int,
-    ) -> Exception | None:
-        """Decode a sample, and put the result of ``map``; return the error of the sample."""
+    ) -> None:
         assert self.map is not None, "there is a function"
         key = batch[KEY][number]
-        try:
-            values = {name: self._value(batch, name, columns[name], number) for name in columns}
-            sample = {name: value for name, value in values.items() if value is not None}
-            with decoding(key, _OWN_HINT, "its function in map fails"):
-                mapped: Any = self.map(sample, draws.generator(number))
-            if not isinstance(mapped, Mapping):
-                message = f"it returned {type(mapped).__name__} for sample {key}"
-                raise invalid(message, "map", "return the sample, or another dictionary")
-            for name, value in mapped.items():
-                if name not in made:
-                    made.setdefault(name, column())  # another thread may add it meanwhile
-                made[name].put(number, value)
-        except Exception as error:  # noqa: BLE001 - raised once all samples are decoded
-            return error
-        return None
+        values = {name: self._value(batch, name, columns[name], number) for name in columns}
+        sample = {name: value for name, value in values.items() if value is not None}
+        with decoding(key, _OWN_HINT, "its function in map fails"):
+            mapped: Any = self.map(sample, draws.generator(number))
+        if not isinstance(mapped, Mapping):
+            message = f"it returned {type(mapped).__name__} for sample {key}"
+            raise invalid(message, "map", "return the sample, or another dictionary")
+        for name, value in mapped.items():
+            if name not in made:
+                made.setdefault(name, column())  # another thread may add it meanwhile
+            made[name].put(number, value)
 
     def _value(self, batch: Batch, name: str, parts: Sequence[str], number: int) -> Any:
         given = [part for part in parts if batch[part][number] is not None]
@@ -305,8 +281,19 @@ class Decoding:
             return self.transforms[name](value)
 
 
+def _error_of(row: Callable[[int], None], number: int) -> Exception | None:
+    """Return the error of a sample, because the batch may do without the sample.
+
+    The error is raised only when no thread writes to the arrays any more.
+    """
+    try:
+        row(number)
+    except Exception as error:  # noqa: BLE001 - raised once all samples are decoded
+        return error
+    return None
+
+
 def part_ext(part: str) -> str:
-    """Return the extension of a part, by its name in a batch."""
     return part.removeprefix("part.")
 
 
@@ -356,10 +343,7 @@ class _Column:
 
 
 def joined(pieces: Sequence[tuple[Sequence[int], Batch]], empty: Empty = np.empty) -> Batch:
-    """Join batches, with their samples in the order of the given rows.
-
-    Values that a batch does not have are None.
-    """
+    """Join batches in the order of the given rows; values that a batch does not have are None."""
     if len(pieces) == 1:
         return pieces[0][1]
     order = sorted(row for rows, _ in pieces for row in rows)

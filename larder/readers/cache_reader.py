@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from larder.versions.omitted import Omitted
 class CacheReader:
     """The records of one split, in the order of the version's samples.
 
-    The records of samples that the version omits are in the files, but are left out. The reader may
-    be used by many threads and after a fork, and is pickled as the paths of its files.
+    The reader may be used by many threads and after a fork, and is pickled as the paths of its
+    files.
 
     Args:
         files: Readers of one or more files, in order.
@@ -47,7 +48,10 @@ class CacheReader:
         self._files = files
         self._omitted = tuple(omitted) or (Omitted.none(),) * len(files)
         self._starts = np.cumsum([0, *(counts or map(_count, files, self._omitted))])
-        self.schema = schema or _merged([file.schema for file in files], str(files[0].path))
+        if schema is None:
+            join = partial(_joined, where=str(files[0].path))
+            schema = reduce(join, (file.schema for file in files))
+        self.schema = schema
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -100,31 +104,13 @@ class CacheReader:
         return columns | {KEY: list(map(_text, columns[KEY]))} if KEY in columns else {**columns}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the records in order."""
         for home, (file, omitted) in enumerate(zip(self._files, self._omitted, strict=True)):
             stops = [*omitted.ranges[:, 0].tolist(), len(file)]
             starts = [0, *omitted.ranges[:, 1].tolist()]
             for start, stop in zip(starts, stops, strict=True):
                 yield from (self._record(home, row) for row in range(start, stop))
 
-    def batches(
-        self, size: int, *, fields: Sequence[str] | None = None
-    ) -> Iterator[dict[str, Column | list[str]]]:
-        """Yield the records in order, ``size`` at a time; the last batch may be shorter."""
-        for start in range(0, len(self), size):
-            yield self.batch(np.arange(start, min(start + size, len(self))), fields=fields)
-
-    def verify(self) -> None:
-        """Read all records, also omitted ones, and compare them with the published digests.
-
-        Raises:
-            DamageError: ``damage.record``, ``damage.digest``.
-        """
-        for file in self._files:
-            file.verify()
-
     def close(self) -> None:
-        """Close the files; the reader cannot be used any more."""
         for file in self._files:
             file.close()
 
@@ -157,13 +143,6 @@ def _count(file: CacheFileReader, omitted: Omitted) -> int:
         message = f"the version omits records that do not exist: the file has {len(file)}"
         raise DamageError("damage.manifest", message, where=str(file.path))
     return len(file) - omitted.count
-
-
-def _merged(schemas: Sequence[RecordSchema], where: str) -> RecordSchema:
-    merged = schemas[0]
-    for schema in schemas[1:]:
-        merged = _joined(merged, schema, where)
-    return merged
 
 
 def _joined(first: RecordSchema, second: RecordSchema, where: str) -> RecordSchema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -47,7 +48,6 @@ from larder.readers.sources import BatchSource, CacheSource, LeasedSource, Shard
 from larder.readers.split import SplitSamples
 from larder.samples.indexed import Sample
 from larder.store import local_path, object_url
-from larder.store.base import Store
 from larder.units import format_count, format_names
 from larder.versions import layout
 from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
@@ -106,12 +106,10 @@ class Data:
             ConfigError: ``version.split``: unknown split.
             DamageError: A document or an index is damaged.
         """
-        self._split(split)
         return self.samples_of(split).labels()
 
     def keys(self, split: str) -> list[str]:
         """Read the keys of a split's samples, in order, from its index; errors as in `labels`."""
-        self._split(split)
         return self.samples_of(split).keys()
 
     @property
@@ -126,9 +124,7 @@ class Data:
             ConfigError: ``version.split``: unknown split; ``version.omitted``: the shards contain
                 samples that the version omits.
         """
-        facts = self._split(split)
-        if facts.omitted:
-            raise self._omits(split, facts.omitted)
+        facts = self._whole_split(split)
         store = self._access.store()
         check_shards(store, self._document, split)
         keys = [key for pattern in facts.patterns for key in expand_braces(pattern)]
@@ -156,11 +152,10 @@ class Data:
                 number; while iterating, ``config.missing_package``.
             DamageError: At once or while iterating: a document, an index or a shard is damaged.
         """
-        self._split(split)
+        samples = self.samples_of(split)
         if min(start, stop or 0) < 0:
             message = f"there is no sample {min(start, stop or 0)}"
             raise ConfigError("config.invalid_value", message, where=self._where)
-        samples = self.samples_of(split)
         return samples.between(start, len(samples) if stop is None else stop)
 
     def pipe(self, split: str, epoch: int = 0, *, wait_seconds: float = 10.0) -> Iterator[Sample]:
@@ -182,8 +177,7 @@ class Data:
             DamageError: While iterating: ``damage.size``: the pipe ends too early;
                 ``damage.record``: the content violates the format, or differs from the index.
         """
-        facts, index = self._split(split), self.samples_of(split)
-        return pipe_samples(self._document, facts, index, epoch, wait_seconds)
+        return pipe_samples(self._document, self.samples_of(split), epoch, wait_seconds)
 
     def samples_of(
         self,
@@ -251,8 +245,7 @@ class Data:
         check_list(splits, "splits")
         names = list(self.splits if splits is None else splits)
         for split in names:
-            if omitted := self._split(split).omitted:
-                raise self._omits(split, omitted)
+            self._whole_split(split)
         shards = {split: self.samples_of(split).shard_files() for split in names}
         target = Path(directory).expanduser()
         with self._access.cleaned_errors(self.version):
@@ -368,12 +361,10 @@ class Data:
             (self.dataset, self.version, split),
             facts,
             choice_of(samples, self.classes, words, choose),
-            batch_size=batches.size,
-            batch_size_per_rank=batches.per_rank,
-            shuffle=self._shuffle(shuffle, samples, reading),
-            seed=seed,
-            world=world,
-            even=batches.even,
+            batches,
+            self._shuffle(shuffle, samples, reading),
+            seed,
+            world,
         )
         decoding = _decoding(decode, size, transforms, columns, map)
         source, decoding = self._source(samples, reading.check, decoding)
@@ -507,10 +498,10 @@ class Data:
         """
         files = self._files(split)
         readers: list[CacheFileReader] = []
-        try:
+        with ExitStack() as opened:
             store = self._access.store()
             with self._access.cleaned_errors(self.version):
-                omitted = self._omitted(store, split)
+                omitted = read_omitted(store, self._document)
                 for file in files:
                     place = layout.place_of_cache_file(file.path)
                     facts = CacheFileFacts(
@@ -518,17 +509,14 @@ class Data:
                     )
                     path = fetch_file(store, file.path, facts, self._access.cache_dir)
                     reader = open_file(path, facts, verify=verify, check_records=check_records)
-                    readers.append(reader)
-            gone = [omitted.get(file.segment, Omitted.none()) for file in files]
+                    readers.append(opened.enter_context(closing(reader)))
+            gone = [omitted.get((file.segment, split), Omitted.none()) for file in files]
             records, samples = CacheReader(readers, gone), self._split(split).samples
             if len(records) != samples:
                 message = f"the cache of split {split} has {len(records):,} of {samples:,} samples"
                 raise DamageError("damage.manifest", message, where=self._where)
-            return records
-        except BaseException:
-            for reader in readers:
-                reader.close()
-            raise
+            opened.pop_all()
+        return records
 
     def _read_as(self, reading: Reading, split: str) -> SplitSamples:
         if not isinstance(reading, Reading):
@@ -576,43 +564,31 @@ class Data:
 
     def _split(self, split: str) -> SplitFacts:
         if split not in self._document.splits:
-            raise ConfigError(
-                "version.split",
-                f"there is no split {split!r}",
-                where=self._where,
-                hint=f"the splits are: {_listed(self._document.splits)}",
-            )
+            message = f"there is no split {split!r}"
+            hint = f"the splits are: {_listed(self._document.splits)}"
+            raise ConfigError("version.split", message, where=self._where, hint=hint)
         return self._document.splits[split]
 
     def _files(self, split: str) -> tuple[CacheFile, ...]:
         self._split(split)
         files = self._document.cache_files(split)
         if not files:
-            cached = self._document.cache.splits if self._document.cache else {}
-            hint = (
-                f"the splits with a cache are: {_listed(cached)}"
-                if cached
-                else "add cache to the dataset file and prepare it again"
-            )
+            hint = "add cache to the dataset file and prepare it again"
+            if self._document.cache:
+                hint = f"the splits with a cache are: {_listed(self._document.cache.splits)}"
             message = f"there is no cache of split {split!r}"
             raise ConfigError("cache.missing", message, where=self._where, hint=hint)
         return files
 
-    def _omitted(self, store: Store, split: str) -> dict[str, Omitted]:
-        """Read the omitted rows of a split, by segment."""
-        if not any(split in use.omitted for use in self._document.segments):
-            return {}
-        omitted = read_omitted(store, self._document)
-        return {segment: rows for (segment, name), rows in omitted.items() if name == split}
-
-    def _omits(self, split: str, count: int) -> ConfigError:
-        return ConfigError(
-            "version.omitted",
-            f"the shards of split {split!r} contain {format_count(count, 'sample')} that the"
-            " version omits",
-            where=self._where,
-            hint="read with samples() or from a cache, or run `larder compact`",
-        )
+    def _whole_split(self, split: str) -> SplitFacts:
+        """Refuse a split whose shards contain samples that the version omits."""
+        facts = self._split(split)
+        if facts.omitted:
+            count = format_count(facts.omitted, "sample")
+            message = f"the shards of split {split!r} contain {count} that the version omits"
+            hint = "read with samples() or from a cache, or run `larder compact`"
+            raise ConfigError("version.omitted", message, where=self._where, hint=hint)
+        return facts
 
     @property
     def _where(self) -> str:

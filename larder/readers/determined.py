@@ -17,13 +17,7 @@ ClusterInfo is its ``data``. Source: harness/determined/_info.py, release 0.38."
 
 
 def emitted_location() -> str:
-    """Return ``data.location`` of the experiment that runs this process.
-
-    Raises:
-        ConfigError: ``config.missing_variable``: not in a trial of Determined;
-            ``config.invalid_value``: the config was not emitted by Larder; ``config.path``: the
-            startup hook did not run.
-    """
+    """Return ``data.location`` of the experiment that runs this process."""
     text = os.environ.get(CONFIG)
     if not text:
         message = f"{CONFIG} is not set: this is no job with a config of Larder"
@@ -66,12 +60,7 @@ SECTION: Final = "data_layer"
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial of Determined.
-
-    Attributes:
-        batches: Number of batches trained with so far.
-        batch_size: Batch size of all ranks together; None if the experiment has none.
-    """
+    """A trial of Determined, after ``batches`` batches; all ranks together have ``batch_size``."""
 
     id: str
     seed: int
@@ -111,7 +100,6 @@ def storage_section() -> Mapping[str, Any]:
 
 
 def _number(*names: str) -> int:
-    """Return the number in the first variable that is set, or 0."""
     for name in names:
         if text := os.environ.get(name):
             if not text.isdecimal():

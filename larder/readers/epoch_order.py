@@ -5,12 +5,6 @@ and the kind of order alone. The number of ranks or workers has no influence, no
 generators, whose numbers may change with a release. Positions are computed on demand. Memory grows
 with the number of shards, or with the square root of the number of samples.
 
-===============  ============================================================================
-``sequential``   as in the version
-``full``         a shuffle of all samples
-``window``       shards are shuffled, and samples within a window of a few thousand of them
-===============  ============================================================================
-
 A batch is the next ``batch_size`` samples of the order, and rank r of w has the r-th of w equal
 slices of it.
 """
@@ -74,7 +68,6 @@ class ChosenSamples:
 
     @property
     def is_all(self) -> bool:
-        """Whether an epoch has each sample of the split once."""
         return self.numbers is None and self.weights is None
 
     @cached_property
@@ -120,8 +113,6 @@ class ChosenSamples:
 
 
 class Order(Protocol):
-    """Order of the samples of an epoch."""
-
     def numbers(self, start: int, stop: int) -> Numbers:
         """Return the numbers of the samples at the positions from ``start`` to ``stop``."""
 
@@ -240,7 +231,6 @@ class Window:
 
     @cached_property
     def _dealt(self) -> list[list[int]]:
-        """Shards of each lane."""
         shuffled = np.argsort(hashed(np.arange(len(self.shard_samples)), self.words[0]))
         lanes: list[list[int]] = [[] for _ in range(self.lanes)]
         lengths = [(0, lane) for lane in range(self.lanes)]
@@ -260,7 +250,6 @@ class Window:
 
     @cached_property
     def _shards(self) -> Numbers:
-        """Shards of all lanes, concatenated."""
         return np.array([shard for lane in self._dealt for shard in lane])
 
     @cached_property
@@ -287,10 +276,7 @@ class Chosen:
 class Division:
     """Division of an epoch into batches, and of each batch among the ranks.
 
-    Attributes:
-        even: Use of leftover samples that fill no batch. ``pad``: a last, smaller batch, with
-            samples repeated so that all ranks have equally many. ``drop``: left out. ``error``:
-            there are no leftover samples.
+    ``even`` is the use of leftover samples that fill no batch, as in `larder.Batches`.
     """
 
     samples: int
@@ -300,14 +286,12 @@ class Division:
 
     @property
     def batches(self) -> int:
-        """Number of batches of an epoch."""
         if self.even == "pad":
             return -(-self.samples // self.batch_size)
         return self.samples // self.batch_size
 
     @property
     def dropped(self) -> int:
-        """Number of samples that an epoch leaves out."""
         return max(0, self.samples - self.batches * self.batch_size)
 
     def batches_of(self, rank: int) -> int:

@@ -39,11 +39,7 @@ MOST_PIXELS: Final = 16_384
 
 
 def load_decoders() -> None:
-    """Import the decoders. Call outside threads: a child forked meanwhile would wait for it.
-
-    Raises:
-        ConfigError: ``config.missing_package``.
-    """
+    """Import the decoders. Call outside threads: a child forked meanwhile would wait for it."""
     require_module("jpeg", "PIL")
     _simplejpeg()
     from larder.samples.pillow import Image
@@ -77,18 +73,10 @@ def decode_image(
 def decode_piece(
     data: bytes | Array, where: str, size: int, choose: Callable[[int, int], Box]
 ) -> Array:
-    """Decode a piece of an image, scaled to (size, size, 3).
+    """Decode a piece of an image to (size, size, 3); ``choose`` takes the width and the height.
 
-    A JPEG is decoded at the smallest scale with enough pixels for the piece.
-
-    Args:
-        data: Content of the image file.
-        where: Name of the image in errors.
-        size: Pixels of a side.
-        choose: Returns the piece, given the width and the height.
-
-    Raises:
-        ObjectError: As in `decode_image`.
+    A JPEG is decoded at the smallest scale with enough pixels for the piece. Errors are as in
+    `decode_image`.
     """
     data = bytes(data)
     with decoding(where, HINT), open_image(data) as image, discarding(image):
@@ -119,11 +107,7 @@ def _check_bytes(image: Image.Image) -> None:
 def decode_mask(
     data: bytes | Array, where: str, size: int | None = None, max_pixels: int = MAX_PIXELS
 ) -> Array:
-    """Decode a mask to its numbers, (height, width, channels), in their dtype; nearest if resized.
-
-    Raises:
-        ObjectError: ``sample.undecodable``.
-    """
+    """Decode a mask to its numbers, (height, width, channels); resizing takes the nearest."""
     with decoding(where, HINT), open_image(bytes(data), max_pixels) as image, discarding(image):
         form_of(image, mask=True)
         load(image)
@@ -155,7 +139,6 @@ def _scaled_jpeg(data: bytes, width: int, height: int, max_pixels: int) -> Array
 
 @cache
 def _simplejpeg() -> Any:
-    """Import simplejpeg; None if it is not installed."""
     if not is_installed("simplejpeg"):
         return None
     try:

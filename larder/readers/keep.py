@@ -55,13 +55,9 @@ class KeptShards:
     """Shards in a directory that processes of this machine share. May be pickled.
 
     Args:
-        directory: Directory of the shards; made if needed, and may have other files. Its file
-            system must have locks, unless all shards are there.
-        limit_bytes: Most bytes of all its shards, including running downloads; None for as many as
-            fit on the disk.
-
-    Raises:
-        ConfigError: ``config.path``: the directory belongs to a storage.
+        directory: Made if needed, and may have other files. Its file system must have locks, unless
+            all shards are there.
+        limit_bytes: Most bytes of all its shards, including running downloads.
     """
 
     def __init__(self, directory: str | Path, limit_bytes: int | None = None) -> None:
@@ -82,17 +78,7 @@ class KeptShards:
     def read(self, store: Store, file: StoredFile, reading: Callable[[Store, str], T]) -> T:
         """Call a function with the store and the key of the copy, downloaded first if needed.
 
-        Args:
-            store: The store of the shard.
-            file: Path, length and digest of the shard.
-            reading: Reads the copy. Called again if another process removed the copy before it was
-                opened.
-
-        Raises:
-            DamageError: ``damage.size``, ``damage.digest``: the shard is not the published one.
-            StoreError: ``store.full``.
-            ConfigError: ``config.path``: the directory cannot be used, or has another file of the
-                shard's name.
+        The function is called again if another process removed the copy before it was opened.
         """
         name = f"{file.sha256}{PurePosixPath(file.name).suffix}"
         path = self._directory / name
@@ -107,7 +93,7 @@ class KeptShards:
                 continue
 
     def documents(self, store: Store, version: VersionDocument) -> Store:
-        """Return the store for reading the documents and the index of a version.
+        """Return the store with the documents and the index of a version.
 
         The store is a copy in the directory, made first if needed; or ``store`` if the directory
         takes no files.

@@ -41,16 +41,10 @@ class BatchSequence(keras.utils.PyDataset):
         self._first: int | None = None
 
     def __len__(self) -> int:
-        """Return the number of batches of an epoch."""
         return len(self.batches)
 
     def __getitem__(self, number: int) -> Any:
-        """Read a batch of the epoch: a tuple of ``columns``, or a dictionary.
-
-        Raises:
-            ConfigError: ``config.invalid_value``: the batch has no such column.
-            LarderError: The batch cannot be read or decoded.
-        """
+        """Read a batch of the epoch: a tuple of ``columns``, or a dictionary."""
         batch = self.batches.batch(self._begun + number)
         if self._columns is None or not isinstance(batch, Mapping):
             return batch

@@ -59,10 +59,6 @@ def rank_of(rank: Any, world: Any) -> Rank:
     """Return the given rank, else the rank in torch.distributed, else the launcher's, else 0 of 1.
 
     Each given rank may stand for several ranks of torch.distributed, as 0 of 1 stands for all.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: only one of both is given or set, or a value is no
-            number; or arguments, torch.distributed and launchers contradict each other.
     """
     if rank is None and world is None:
         return _launched()
@@ -139,15 +135,12 @@ def _distributed() -> Rank | None:
     return Rank(module.get_rank(), module.get_world_size(), "torch.distributed")
 
 
-def _is_shell_of_slurm() -> bool:
-    """Whether the process is a batch script or shell of Slurm, which has a number, but no rank."""
-    return "SLURM_JOB_ID" in os.environ and "SLURM_STEP_ID" not in os.environ
-
-
 def _rank(launcher: Launcher, distributed: Rank | None) -> Rank | None:
     """Return the rank from a launcher; None if the launcher did not start this process."""
     rank, world = (os.environ.get(name, "") for name in launcher[:2])
-    if not rank + world or (launcher is _SLURM and _is_shell_of_slurm()):
+    # A batch script or shell of Slurm has a number, but no rank.
+    is_shell = "SLURM_JOB_ID" in os.environ and "SLURM_STEP_ID" not in os.environ
+    if not rank + world or (launcher is _SLURM and is_shell):
         return None
     if distributed and not rank and world.isdecimal():  # Lightning sets WORLD_SIZE alone
         rank = str(distributed.rank % max(1, int(world)))

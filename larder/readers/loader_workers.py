@@ -52,12 +52,8 @@ class Work(NamedTuple):
     where: str
 
 
-class _SentLoader(NamedTuple):
-    """Pickled loader, with the path and the environment for loading it."""
-
-    loader: bytes
-    path: list[str]
-    environment: dict[str, str]
+_SentLoader = tuple[bytes, list[str], dict[str, str]]
+"""Pickled loader, with the path and the environment for loading it."""
 
 
 class LoadedBatch(NamedTuple):
@@ -71,40 +67,31 @@ class LoadedBatch(NamedTuple):
 
 _loaders: dict[int, Any] = {}
 _streams: dict[int, Generator[Callable[[Empty], LoadedBatch]]] = {}
-_sizes: dict[int, int] = {}
-"""Bytes of the largest batch of each iteration so far."""
 _memories: dict[int, SharedMemory] = {}
 
 
-def begin(stream: int, owner: int, given: _SentLoader | None, steps: range) -> None:
+def begin(stream: int, owner: int, sent: _SentLoader | None, steps: range) -> None:
     """Begin to make these batches, counted from the first batch of the first epoch."""
-    if given is not None:
-        sys.path[:] = given.path
-        os.environ.update(given.environment)
+    if sent is not None:
+        loader, sys.path[:], environment = sent
+        os.environ.update(environment)
         _loaders.pop(owner, None)  # no iteration may use it if the new loader cannot be loaded
         if len(_loaders) == _MOST_LOADERS:
             _loaders.clear()
         try:
-            _loaders[owner] = pickle.loads(given.loader)  # noqa: S301 - from the parent process
+            _loaders[owner] = pickle.loads(loader)  # noqa: S301 - from the parent process
         except LarderError:
             raise
         except Exception as error:
             message = f"a process cannot load the loader: {type(error).__name__}: {error}"
             hint = "give workers=0, or functions of a module that can be imported"
             raise invalid(message, "workers", hint) from error
-        _draw_anew()
+        # A module may have seeded the generators on import, so all processes would draw the same.
+        random.seed()
+        np.random.seed()
+        if torch := sys.modules.get("torch"):
+            torch.seed()
     _streams[stream] = _loaders[owner].make(steps)
-
-
-def _draw_anew() -> None:
-    """Seed the global generators from the system.
-
-    A module may have seeded them on import; then all processes would draw the same numbers.
-    """
-    random.seed()
-    np.random.seed()
-    if torch := sys.modules.get("torch"):
-        torch.seed()
 
 
 def make(stream: int, descriptor: int, number: int) -> SlotLayout | None:
@@ -114,22 +101,18 @@ def make(stream: int, descriptor: int, number: int) -> SlotLayout | None:
     memory = _memories[descriptor]
     if stream not in _streams or _closed(memory)[stream % _CLOSED] == stream:
         return None
-    size_bytes = _sizes.get(stream, 0)
     try:
         made = next(_streams[stream])
-        writer = SlotWriter(memory, number, size_bytes)
-        layout = writer.write(made(writer.empty))
+        writer = SlotWriter(memory, number)
+        return writer.write(made(writer.empty))
     except BaseException:
         end(stream)
         raise
-    _sizes[stream] = max(size_bytes, layout.bytes)
-    return layout
 
 
 def end(stream: int) -> None:
     """Stop reading ahead for an iteration."""
     if stream in _streams:
-        _sizes.pop(stream, None)
         _streams.pop(stream).close()
 
 
@@ -144,9 +127,8 @@ def _closed(memory: SharedMemory) -> Array:
 class _WorkerProcess(Process):
     """Process of a loader worker.
 
-    Attributes:
-        calls: Unanswered calls of all iterations, in order.
-        sent: Tokens of the loaders that the process has, by owner.
+    ``calls`` are the unanswered calls of all iterations, in order; ``sent`` are the tokens of the
+    loaders that the process has, by owner.
     """
 
     def __init__(self, together: int, memory: SharedMemory) -> None:
@@ -290,9 +272,9 @@ class _Worker:
         if len(process.sent) == _MOST_LOADERS and owner not in process.sent:
             process.sent.clear()
         is_sent = process.sent.get(owner) == token
-        given = None if is_sent else _SentLoader(pickled, list(sys.path), dict(os.environ))
+        sent = None if is_sent else (pickled, list(sys.path), dict(os.environ))
         process.sent[owner] = token
-        process.submit(begin, lane.stream, owner, given, lane.steps[lane.answered :])
+        process.submit(begin, lane.stream, owner, sent, lane.steps[lane.answered :])
         process.calls.append((lane, False))
 
     def _make(self, process: _WorkerProcess, lane: _Lane, slot: int) -> None:
@@ -351,7 +333,6 @@ class _Lane:
             self._ask()
 
     def answer(self, answer: Any, is_batch: bool) -> None:
-        """Take a batch or an error."""
         slot = 0
         if is_batch:
             self.answered += 1
@@ -417,7 +398,7 @@ class _Lane:
 class BatchStream:
     """Batches of iterations, in order; must be closed."""
 
-    def __init__(self, lanes: Sequence[_Lane]) -> None:
+    def __init__(self, lanes: list[_Lane]) -> None:
         self._lanes = list(lanes)
         self._turns = cycle(lanes)
         self._process = os.getpid()
@@ -460,7 +441,6 @@ class LoaderWorkers:
         self._streams = 0
 
     def has(self, count: int) -> bool:
-        """Whether at least this many processes were started."""
         return len(self._workers) >= count
 
     def stream(self, work: Work, steps: range, count: int, until: int) -> BatchStream:
@@ -472,13 +452,9 @@ class LoaderWorkers:
             stream = self._streams
         workers = sorted(self._workers[:count], key=lambda each: each.load)
         workers = workers[: len(steps)]
-        each = len(workers)
-        return BatchStream(
-            [
-                _Lane(one, stream, work, steps[place::each], until)
-                for place, one in enumerate(workers)
-            ]
-        )
+        parts = [steps[place :: len(workers)] for place in range(len(workers))]
+        pairs = zip(workers, parts, strict=True)
+        return BatchStream([_Lane(one, stream, work, part, until) for one, part in pairs])
 
     def stop(self) -> None:
         for worker in self._workers:

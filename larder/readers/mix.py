@@ -7,35 +7,20 @@ Each loader gives its samples in its own orders, epoch after epoch, without an e
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from numbers import Real
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, get_args
 
 import numpy as np
 
 from larder.errors import ObjectError
 from larder.readers.batch_decoding import LABEL, Batch, Decoding, Draws, Empty, joined
-from larder.readers.epoch_order import Division, Full, Numbers, Order, epoch_words
+from larder.readers.epoch_order import Numbers
 from larder.readers.loader import Decode, Loader
-from larder.readers.options import Shuffle
-from larder.readers.schedule import (
-    Schedule,
-    WindowIndex,
-    check_state,
-    choice,
-    invalid,
-    state_hint,
-    whole,
-)
+from larder.readers.options import By
+from larder.readers.schedule import MixSchedule, Schedule, choice, invalid, whole
 from larder.readers.sources import BatchSource, Read
-from larder.units import format_count
-
-FORMAT: Final = "larder-mix-2"
-
-By = Literal["batch", "sample"]
 
 _MOST_WEIGHT: Final = 1e30
 
@@ -96,188 +81,16 @@ class Mix(Loader):
         return keys
 
 
-@dataclass(frozen=True, slots=True)
-class MixSchedule:
-    """The batches of every epoch of a mix, for any number of ranks.
-
-    The number of a sample is its number in its split, plus the samples of all splits before.
-    """
-
-    schedules: tuple[Schedule, ...]
-    weights: tuple[float, ...]
-    seed: int
-    batches: int
-    by: By
-
-    @property
-    def name(self) -> str:
-        return f"a mix of {format_count(len(self.schedules), 'loader')}"
-
-    @property
-    def split(self) -> str:
-        return "mix"
-
-    @property
-    def samples(self) -> int:
-        return sum(schedule.samples for schedule in self.schedules)
-
-    @property
-    def starts(self) -> Numbers:
-        """Number of the first sample of each split."""
-        ends = np.cumsum([schedule.samples for schedule in self.schedules], dtype=np.int64)
-        return np.concatenate([[0], ends[:-1]])
-
-    @property
-    def batch_size(self) -> int:
-        return self.schedules[0].batch_size
-
-    @property
-    def shuffle(self) -> Shuffle:
-        """Order for reading ahead: ``window`` if any loader has windows, else ``full``."""
-        windows = [schedule.shuffle.window for schedule in self.schedules]
-        window = max((window for window in windows if window), default=None)
-        return Shuffle("window", window) if window else Shuffle("full")
-
-    @property
-    def run(self) -> int:
-        """Number of consecutive samples from one loader."""
-        return self.batch_size if self.by == "batch" else 1
-
-    @property
-    def runs(self) -> Numbers:
-        """Number of runs of each loader in an epoch."""
-        total = self.batches * self.batch_size // self.run
-        ends = np.cumsum([weight / math.fsum(self.weights) for weight in self.weights])
-        runs: Numbers = np.diff(np.rint(ends / ends[-1] * total).astype(np.int64), prepend=0)
-        return runs
-
-    def check(self) -> None:
-        for number, runs in enumerate(self.runs.tolist(), start=1):
-            if not runs:
-                hint = "give it a larger weight, leave it out, or use by='sample' or more batches"
-                message = (
-                    f"an epoch of {self.batches:,} batches has no {self.by} of loader {number}"
-                )
-                raise invalid(message, "loaders", hint)
-
-    def division(self, world: int) -> Division:
-        return Division(self.batches * self.batch_size, self.batch_size, world, "error")
-
-    def order(self, epoch: int, indexes: Sequence[WindowIndex]) -> MixOrder:
-        runs = self.runs
-        total = int(runs.sum())
-        words = epoch_words("mix", self.by, self.seed, epoch, "mix")
-        sources = np.repeat(np.arange(len(runs)), runs)[Full(total, words).numbers(0, total)]
-        before = np.empty_like(sources)
-        before[np.argsort(sources, kind="stable")] = np.concatenate([*map(np.arange, runs)])
-        firsts = [epoch * count * self.run for count in runs.tolist()]
-        return MixOrder(self, tuple(indexes), sources, before, firsts, self.starts)
-
-    def state(self, epoch: int, batches: int) -> dict[str, Any]:
-        """Return the state of an epoch, as JSON."""
-        loaders = [schedule.state(0, 0) for schedule in self.schedules]
-        place = {"epoch": epoch, "batches": batches}
-        return {"format": FORMAT, **self._facts, "loaders": loaders, **place}
-
-    @property
-    def _facts(self) -> dict[str, Any]:
-        names = ("seed", "by")
-        facts = {name: getattr(self, name) for name in names}
-        return facts | {"weights": list(self.weights), "length": self.batches}
-
-    def resumed(self, state: Any, world: int) -> tuple[MixSchedule, int, int]:
-        """Resume as `Schedule.resumed` does, also with the orders of the loaders."""
-        check_state(state, self.state(0, 0), "mix")
-        for name, value in self._facts.items():
-            if state[name] != value:
-                message = f"the state has {name} {state[name]}, this mix {value}"
-                raise invalid(message, "state", f"make a mix with the same {name}")
-        states = state["loaders"]
-        if not isinstance(states, list) or len(states) != len(self.schedules):
-            raise invalid("the state is of other loaders", "state", state_hint("mix"))
-        pairs = zip(self.schedules, states, strict=True)
-        schedules = tuple(schedule.resumed(one, world)[0] for schedule, one in pairs)
-        epoch = whole("epoch", state["epoch"], 0)
-        batches = whole("batches", state["batches"], 0, self.batches)
-        return replace(self, schedules=schedules), epoch, batches
-
-
-@dataclass(frozen=True)
-class MixOrder:
-    """The samples of an epoch of a mix.
-
-    Attributes:
-        sources: The loader of each run.
-        before: Number of earlier runs of the same loader, for each run.
-        firsts: Number of samples that each loader has given in earlier epochs.
-        starts: Number of the first sample of each loader.
-    """
-
-    schedule: MixSchedule
-    indexes: tuple[WindowIndex, ...]
-    sources: Numbers
-    before: Numbers
-    firsts: Sequence[int]
-    starts: Numbers
-    _orders: dict[int, tuple[int, Order]] = field(default_factory=dict)
-
-    def numbers(self, start: int, stop: int) -> Numbers:
-        runs, inside = np.divmod(np.arange(start, stop), self.schedule.run)
-        sources = self.sources[runs]
-        places = self.before[runs] * self.schedule.run + inside
-        draws = np.empty_like(places)
-        for source in sorted(set(sources.tolist())):
-            (rows,) = np.nonzero(sources == source)
-            first = self.firsts[source] + int(places[rows[0]])
-            draws[rows] = self._draws(source, first, first + len(rows))
-        return draws
-
-    def _draws(self, source: int, first: int, stop: int) -> Numbers:
-        """Return the draws of a loader at consecutive places of all its epochs.
-
-        A draw's number is its sample's number in the mix, plus the number of all samples of the
-        mix for each time that the sample may have been drawn before.
-        """
-        schedule = self.schedule.schedules[source]
-        length, pieces = len(schedule.choice), []
-        most = 1 if schedule.choice.weights is None else length
-        while first < stop:
-            epoch, start = divmod(first, length)
-            end = min(length, start + stop - first)
-            drawn = self._order(source, epoch).numbers(start, end)
-            times, numbers = np.divmod(drawn, schedule.samples)
-            times += epoch * most
-            pieces.append(numbers + self.starts[source] + times * self.schedule.samples)
-            first += end - start
-        return np.concatenate(pieces)
-
-    def _order(self, source: int, epoch: int) -> Order:
-        """Return the order of a loader's epoch; the last one is kept."""
-        made = self._orders.get(source)
-        if made is None or made[0] != epoch:
-            order = self.schedule.schedules[source].order(epoch, self.indexes[source])
-            made = self._orders[source] = epoch, order
-        return made[1]
-
-
-class _LoaderRows(NamedTuple):
-    """Rows of a batch from one loader."""
-
-    source: int
-    rows: Numbers
-    batch: Batch
-
-
 class _Sources:
-    """Sources of several loaders. A batch is a list of parts, until `_Decodes` joins them."""
+    """Sources of several loaders.
+
+    A batch is a list of parts, until `_Decodes` joins them: each with the number of its source, its
+    rows in the batch, and their values.
+    """
 
     def __init__(self, sources: Sequence[BatchSource], starts: Numbers) -> None:
         self._sources = sources
         self._starts = starts
-
-    @property
-    def names(self) -> Collection[str]:
-        return {name for source in self._sources for name in source.names}
 
     @property
     def is_decoded(self) -> bool:
@@ -296,20 +109,20 @@ class _Sources:
                 parts[place].append((number, rows[place], read))
         return [partial(_parts, each) for each in parts]
 
-    def stored_bytes(self, numbers: Numbers) -> Numbers | None:
+    def stored_bytes(self, numbers: Numbers) -> Numbers:
         sources = np.searchsorted(self._starts, numbers, side="right") - 1
         stored = np.zeros(len(numbers), np.int64)
-        is_known = False
         for number in sorted(set(sources.tolist())):
             rows = np.flatnonzero(sources == number)
-            of_part = self._sources[number].stored_bytes(numbers[rows] - self._starts[number])
-            if of_part is not None:
-                stored[rows], is_known = of_part, True
-        return stored if is_known else None
+            of_source = numbers[rows] - self._starts[number]
+            stored[rows] = self._sources[number].stored_bytes(of_source)
+        return stored
 
 
-def _parts(reads: Sequence[tuple[int, Numbers, Read]], empty: Empty) -> list[_LoaderRows]:
-    return [_LoaderRows(source, rows, read(empty)) for source, rows, read in reads]
+def _parts(
+    reads: Sequence[tuple[int, Numbers, Read]], empty: Empty
+) -> list[tuple[int, Numbers, Batch]]:
+    return [(source, rows, read(empty)) for source, rows, read in reads]
 
 
 class _Decodes:

@@ -16,10 +16,6 @@ def numbers_of(index: Any, count: int, noun: str) -> tuple[Array, bool]:
     """Return the numbers that an index in square brackets names, and whether it is one number.
 
     An index is an integer of any kind, a slice, or a list or array of integers.
-
-    Raises:
-        IndexError: A number is out of range for ``count``.
-        TypeError: The index has another type.
     """
     if isinstance(index, slice):
         return np.arange(*index.indices(count)), False

@@ -14,6 +14,7 @@ Kind = Literal["sequential", "full", "window"]
 Check = Literal["always", "once", "never"]
 Even = Literal["pad", "drop", "error"]
 OnError = Literal["raise", "skip"]
+By = Literal["batch", "sample"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,20 +112,15 @@ def _shards(split: str, facts: SplitFacts) -> dict[str, Path]:
 
 
 def pipe_samples(
-    version: VersionDocument,
-    facts: SplitFacts,
-    index: SplitSamples,
-    epoch: int,
-    wait_seconds: float,
+    version: VersionDocument, index: SplitSamples, epoch: int, wait_seconds: float
 ) -> Iterator[Sample]:
-    """Yield the samples of a pipe; see `larder.readers.data.Data.pipe`."""
-    split = index.split
+    split, facts = index.split, version.splits[index.split]
     suffix = facts.patterns[0].rpartition(".")[2] if facts.patterns else ""
     if suffix not in ("tar", "rec"):
         message = "a pipe is read in the formats webdataset and recordio"
         raise ConfigError("config.invalid_value", message, where=f"split {split}")
     path = _folder(split).with_name(f"{split}_{epoch}")
-    channel = _channel_config(split)
+    channel = _config("inputdataconfig").get(split, {})
     count = 0
     with _opened(path, wait_seconds) as pipe:
         labelled = bool(version.classes)
@@ -207,10 +202,7 @@ def _entries(index: SplitSamples, start: int, stop: int) -> Iterator[IndexedSamp
 
 
 def _identity(sample: Sample | IndexedSample, *, keyed: bool) -> object:
-    """Return the identity of a sample in a pipe: key, label and the checksums of its parts.
-
-    A record has no key.
-    """
+    """Return key, label and the checksums of the parts; a record has no key."""
     if isinstance(sample, Sample):
         crcs = {ext: google_crc32c.value(data) for ext, data in sample.parts.items()}
     else:
@@ -220,11 +212,6 @@ def _identity(sample: Sample | IndexedSample, *, keyed: bool) -> object:
     if sample.label is not None:
         crcs.pop(LABEL_EXT, None)
     return sample.label, *crcs.values()
-
-
-def _channel_config(split: str) -> dict[str, Any]:
-    channel: dict[str, Any] = _config("inputdataconfig").get(split, {})
-    return channel
 
 
 def resource_config() -> dict[str, Any]:

@@ -1,12 +1,15 @@
-"""Schedules: checked options that decide the batches of a split, kept in a loader's state."""
+"""Schedules: checked options that decide a loader's batches, and are kept in its state."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol, get_args
+
+import numpy as np
 
 from larder.errors import ConfigError
 from larder.readers.epoch_order import (
@@ -22,54 +25,20 @@ from larder.readers.epoch_order import (
     default_window,
     epoch_words,
 )
-from larder.readers.options import Even, Kind, Shuffle
+from larder.readers.options import Batches, By, Even, Kind, Shuffle
 from larder.units import format_count, format_names, parse_bytes
 from larder.versions.documents import SplitFacts
 
 FORMAT: Final = "larder-loader-1"
+MIX_FORMAT: Final = "larder-mix-2"
 
 _MOST_NAMES: Final = 20
 
 
 class WindowIndex(Protocol):
-    """Facts of a split for the order ``window``."""
-
     @property
     def shard_samples(self) -> Numbers:
         """Number of samples of each shard, in order."""
-
-
-class LoaderSchedule(Protocol):
-    """Schedule of a split or a mix, which decides the batches of every epoch."""
-
-    @property
-    def name(self) -> str:
-        """Name of the samples in messages."""
-
-    @property
-    def split(self) -> str:
-        """Short name for errors."""
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def samples(self) -> int:
-        """Number of samples; the number of a draw modulo ``samples`` is its sample's number."""
-
-    @property
-    def batch_size(self) -> int: ...
-
-    @property
-    def shuffle(self) -> Shuffle: ...
-
-    def division(self, world: int) -> Division: ...
-
-    def order(self, epoch: int, index: Any) -> Order: ...
-
-    def state(self, epoch: int, batches: int) -> dict[str, Any]: ...
-
-    def resumed(self, state: Any, world: int) -> tuple[Any, int, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +57,15 @@ class Schedule:
 
     @property
     def name(self) -> str:
+        """Name of the samples in messages."""
         return f"{self.dataset}@{self.version} {self.split}"
 
     @property
     def samples(self) -> int:
-        """Number of samples of the split, chosen or not."""
+        """Number of samples of the split, chosen or not.
+
+        The number of a draw modulo ``samples`` is its sample's number.
+        """
         return self.choice.samples
 
     def division(self, world: int) -> Division:
@@ -115,7 +88,6 @@ class Schedule:
         return order if draws is None else Chosen(order, draws)
 
     def state(self, epoch: int, batches: int) -> dict[str, Any]:
-        """Return the state of an epoch, as JSON."""
         return {"format": FORMAT, **self._facts, "epoch": epoch, "batches": batches}
 
     @property
@@ -125,11 +97,7 @@ class Schedule:
         return facts if self.choice.is_all else facts | {"choice": self.choice.digest}
 
     def resumed(self, state: Any, world: int) -> tuple[Schedule, int, int]:
-        """Return the schedule with the order of a state, its epoch and its delivered batches.
-
-        Raises:
-            ConfigError: ``config.invalid_value``: no state, or the state of other batches.
-        """
+        """Return the schedule with the order of a state, its epoch and its delivered batches."""
         if isinstance(state, Mapping) and state.get("choice") != self._facts.get("choice"):
             message = "the state is of other samples of the split than this loader has"
             raise invalid(message, "state", "give the same where, limit, weights and seed")
@@ -155,24 +123,186 @@ class Schedule:
         return schedule, epoch, batches
 
 
+@dataclass(frozen=True, slots=True)
+class MixSchedule:
+    """The batches of every epoch of a mix, for any number of ranks.
+
+    The number of a sample is its number in its split, plus the samples of all splits before.
+    """
+
+    schedules: tuple[Schedule, ...]
+    weights: tuple[float, ...]
+    seed: int
+    batches: int
+    by: By
+
+    @property
+    def name(self) -> str:
+        return f"a mix of {format_count(len(self.schedules), 'loader')}"
+
+    @property
+    def split(self) -> str:
+        return "mix"
+
+    @property
+    def samples(self) -> int:
+        return sum(schedule.samples for schedule in self.schedules)
+
+    @property
+    def starts(self) -> Numbers:
+        """Number of the first sample of each split."""
+        ends = np.cumsum([schedule.samples for schedule in self.schedules], dtype=np.int64)
+        return np.concatenate([[0], ends[:-1]])
+
+    @property
+    def batch_size(self) -> int:
+        return self.schedules[0].batch_size
+
+    @property
+    def shuffle(self) -> Shuffle:
+        """Order for reading ahead: ``window`` if any loader has windows, else ``full``."""
+        windows = [schedule.shuffle.window for schedule in self.schedules]
+        window = max((window for window in windows if window), default=None)
+        return Shuffle("window", window) if window else Shuffle("full")
+
+    @property
+    def run(self) -> int:
+        """Number of consecutive samples from one loader."""
+        return self.batch_size if self.by == "batch" else 1
+
+    @property
+    def runs(self) -> Numbers:
+        """Number of runs of each loader in an epoch."""
+        total = self.batches * self.batch_size // self.run
+        ends = np.cumsum([weight / math.fsum(self.weights) for weight in self.weights])
+        runs: Numbers = np.diff(np.rint(ends / ends[-1] * total).astype(np.int64), prepend=0)
+        return runs
+
+    def check(self) -> None:
+        for number, runs in enumerate(self.runs.tolist(), start=1):
+            if not runs:
+                hint = "give it a larger weight, leave it out, or use by='sample' or more batches"
+                message = (
+                    f"an epoch of {self.batches:,} batches has no {self.by} of loader {number}"
+                )
+                raise invalid(message, "loaders", hint)
+
+    def division(self, world: int) -> Division:
+        return Division(self.batches * self.batch_size, self.batch_size, world, "error")
+
+    def order(self, epoch: int, indexes: Sequence[WindowIndex]) -> MixOrder:
+        runs = self.runs
+        total = int(runs.sum())
+        words = epoch_words("mix", self.by, self.seed, epoch, "mix")
+        sources = np.repeat(np.arange(len(runs)), runs)[Full(total, words).numbers(0, total)]
+        before = np.empty_like(sources)
+        before[np.argsort(sources, kind="stable")] = np.concatenate([*map(np.arange, runs)])
+        firsts = [epoch * count * self.run for count in runs.tolist()]
+        return MixOrder(self, tuple(indexes), sources, before, firsts, self.starts)
+
+    def state(self, epoch: int, batches: int) -> dict[str, Any]:
+        loaders = [schedule.state(0, 0) for schedule in self.schedules]
+        place = {"epoch": epoch, "batches": batches}
+        return {"format": MIX_FORMAT, **self._facts, "loaders": loaders, **place}
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        weights = list(self.weights)
+        return {"seed": self.seed, "by": self.by, "weights": weights, "length": self.batches}
+
+    def resumed(self, state: Any, world: int) -> tuple[MixSchedule, int, int]:
+        """Resume as `Schedule.resumed` does, also with the orders of the loaders."""
+        check_state(state, self.state(0, 0), "mix")
+        for name, value in self._facts.items():
+            if state[name] != value:
+                message = f"the state has {name} {state[name]}, this mix {value}"
+                raise invalid(message, "state", f"make a mix with the same {name}")
+        states = state["loaders"]
+        if not isinstance(states, list) or len(states) != len(self.schedules):
+            raise invalid("the state is of other loaders", "state", state_hint("mix"))
+        pairs = zip(self.schedules, states, strict=True)
+        schedules = tuple(schedule.resumed(one, world)[0] for schedule, one in pairs)
+        epoch = whole("epoch", state["epoch"], 0)
+        batches = whole("batches", state["batches"], 0, self.batches)
+        return replace(self, schedules=schedules), epoch, batches
+
+
+@dataclass(frozen=True)
+class MixOrder:
+    """The samples of an epoch of a mix.
+
+    Attributes:
+        sources: The loader of each run.
+        before: Number of earlier runs of the same loader, for each run.
+        firsts: Number of samples that each loader has given in earlier epochs.
+        starts: Number of the first sample of each loader.
+    """
+
+    schedule: MixSchedule
+    indexes: tuple[WindowIndex, ...]
+    sources: Numbers
+    before: Numbers
+    firsts: Sequence[int]
+    starts: Numbers
+    _orders: dict[int, tuple[int, Order]] = field(default_factory=dict)
+
+    def numbers(self, start: int, stop: int) -> Numbers:
+        runs, inside = np.divmod(np.arange(start, stop), self.schedule.run)
+        sources = self.sources[runs]
+        places = self.before[runs] * self.schedule.run + inside
+        draws = np.empty_like(places)
+        for source in sorted(set(sources.tolist())):
+            (rows,) = np.nonzero(sources == source)
+            first = self.firsts[source] + int(places[rows[0]])
+            draws[rows] = self._draws(source, first, first + len(rows))
+        return draws
+
+    def _draws(self, source: int, first: int, stop: int) -> Numbers:
+        """Return the draws of a loader at consecutive places of all its epochs.
+
+        A draw's number is its sample's number in the mix, plus the number of all samples of the
+        mix for each time that the sample may have been drawn before.
+        """
+        schedule = self.schedule.schedules[source]
+        length, pieces = len(schedule.choice), []
+        most = 1 if schedule.choice.weights is None else length
+        while first < stop:
+            epoch, start = divmod(first, length)
+            end = min(length, start + stop - first)
+            drawn = self._order(source, epoch).numbers(start, end)
+            times, numbers = np.divmod(drawn, schedule.samples)
+            times += epoch * most
+            pieces.append(numbers + self.starts[source] + times * self.schedule.samples)
+            first += end - start
+        return np.concatenate(pieces)
+
+    def _order(self, source: int, epoch: int) -> Order:
+        """Return the order of a loader's epoch; the last one is kept."""
+        made = self._orders.get(source)
+        if made is None or made[0] != epoch:
+            order = self.schedule.schedules[source].order(epoch, self.indexes[source])
+            made = self._orders[source] = epoch, order
+        return made[1]
+
+
+LoaderSchedule = Schedule | MixSchedule
+
+
 def schedule_of(
     names: tuple[str, str, str],
     facts: SplitFacts,
     chosen: ChosenSamples,
-    *,
-    batch_size: int | None,
-    batch_size_per_rank: int | None,
+    batches: Batches,
     shuffle: Shuffle,
     seed: int,
     world: int,
-    even: Even,
 ) -> Schedule:
     """Check the options of a loader; ``names`` are dataset, version and split."""
     split, samples, shards = names[-1], len(chosen), facts.shards
     seed = whole("seed", seed, 0)
-    size = batch_size_of(batch_size, batch_size_per_rank, world)
-    choice("even", even, get_args(Even))
-    if even == "error" and samples % size:
+    size = batch_size_of(batches.size, batches.per_rank, world)
+    choice("even", batches.even, get_args(Even))
+    if batches.even == "error" and samples % size:
         message = f"{format_count(samples, 'sample')} are no whole number of batches of {size:,}"
         raise invalid(message, split, "use even='pad' or 'drop', or another batch_size")
     if shuffle.kind == "window":
@@ -181,7 +311,7 @@ def schedule_of(
         lanes = default_lanes(size, shards) if lanes is None else lanes
         shuffle = Shuffle("window", window, lanes)
     shuffle = checked_shuffle(shuffle, size, shards)
-    return Schedule(*names, chosen, shards, seed, shuffle, size, even)
+    return Schedule(*names, chosen, shards, seed, shuffle, size, batches.even)
 
 
 def checked_shuffle(shuffle: Shuffle, batch_size: int, shards: int) -> Shuffle:

@@ -72,10 +72,7 @@ class LiveSamples:
     def measures(
         self, numbers: Array, mapped: Mapper, exts: Exts | None = None
     ) -> tuple[Array, Array]:
-        """Return the bytes of samples' parts, and the labels or -1; int64.
-
-        ``numbers`` are in ascending order.
-        """
+        """Return the bytes of samples' parts, and the labels or -1; the numbers ascend; int64."""
         places = self._places(self.row_numbers(numbers), mapped, exts)
         sums = np.bincount(places.owners, places.parts["length"], len(places.rows))
         return sums.astype(np.int64), places.rows["label"].astype(np.int64)
@@ -103,13 +100,10 @@ class LiveSamples:
     def locate(
         self, numbers: Array, unchecked: Array, mapped: Mapper, exts: Exts | None = None
     ) -> LocatedSamples:
-        """Look samples up in the index.
+        """Look samples up in the index, given their numbers in ascending order.
 
-        Args:
-            numbers: Numbers of the samples in ascending order.
-            unchecked: For each sample, whether to compare its parts with their checksums.
-            mapped: Calls the function that reads a block of the index, as `map` does.
-            exts: The extensions of the parts to read; None for all parts.
+        ``unchecked`` says for each sample whether to compare its parts with their checksums;
+        ``mapped`` calls the function that reads a block of the index, as `map` does.
         """
         rows = self.row_numbers(numbers)
         places = self._places(rows, mapped, exts)
@@ -131,7 +125,6 @@ class LiveSamples:
         return {shard.name: shard.files[0] for shard in shards}
 
     def row_numbers(self, numbers: Array) -> Array:
-        """Return the rows of samples in the segment."""
         return self._first_row + self._omitted.rows_of(numbers)
 
 
@@ -153,7 +146,6 @@ class Span(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """End of the last range in the shard."""
         return self.ranges[-1].offset + self.ranges[-1].length
 
     def read(self, store: Store, key: str) -> str:

@@ -112,11 +112,6 @@ class SharedMemory:
             raise limit_error(error, "workers") or error
         return mapped
 
-    def close(self) -> None:
-        """Close the file; arrays in use keep their memory."""
-        self._mapped.clear()
-        os.close(self.descriptor)
-
 
 def _before_fork() -> None:
     _lending.acquire()
@@ -130,17 +125,19 @@ os.register_at_fork(
 
 
 class SlotWriter:
-    """Makes arrays in a slot if there is room, and then writes the value that has them."""
+    """Makes arrays in a slot if there is room, and then writes the value that has them.
 
-    def __init__(self, memory: SharedMemory, number: int, size_bytes: int) -> None:
+    The slot has room for the largest value that was written to it before.
+    """
+
+    def __init__(self, memory: SharedMemory, number: int) -> None:
         self._memory = memory
         self._number = number
-        self._slot = memory.slot(number, size_bytes)
+        self._slot = memory.slot(number, 1)
         self._lock = threading.Lock()
         self._used = 0
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """Make an array, as `numpy.empty` does."""
         dtype = np.dtype(dtype)
         size_bytes = math.prod(shape) * dtype.itemsize
         with self._lock:

@@ -19,7 +19,6 @@ from larder.readers.access import DatasetAccess
 from larder.readers.batch_decoding import KEY, LABEL, Batch, Empty, batch_of, part_ext
 from larder.readers.cache_reader import CacheReader
 from larder.readers.epoch_order import Numbers
-from larder.readers.numbers import Array
 from larder.readers.split import SplitSamples
 from larder.samples.indexed import Sample
 from larder.samples.naming import LABEL_EXT
@@ -37,18 +36,14 @@ class BatchSource(Protocol):
     def is_decoded(self) -> bool:
         """Whether parts are decoded already, so that reading only copies arrays."""
 
-    @property
-    def names(self) -> Collection[str]:
-        """Names of the values that a batch may have."""
-
     def read(self, shares: Sequence[Numbers]) -> Sequence[Read]:
         """Read samples with these numbers ahead, for one batch of each share.
 
         A decoded source reads while a batch is made, because reading only copies.
         """
 
-    def stored_bytes(self, numbers: Numbers) -> Numbers | None:
-        """Return the bytes of each sample; None if batches need not be read together."""
+    def stored_bytes(self, numbers: Numbers) -> Numbers:
+        """Return the bytes of each sample that are read ahead."""
 
 
 class ShardSource:
@@ -64,6 +59,7 @@ class ShardSource:
 
     @property
     def names(self) -> Collection[str]:
+        """Names of the values that a batch may have."""
         names = {KEY, *(field_name(ext, "encoded") for ext in self._samples.exts)}
         return names - {LABEL_EXT} | {LABEL} if self._samples.classes else names
 
@@ -74,7 +70,7 @@ class ShardSource:
         pairs = zip(starts, ends, strict=True)
         return [partial(_batch_of, samples[start:end]) for start, end in pairs]
 
-    def stored_bytes(self, numbers: Numbers) -> Numbers | None:
+    def stored_bytes(self, numbers: Numbers) -> Numbers:
         return self._samples.stored_bytes(numbers, self._parts)
 
 
@@ -100,8 +96,8 @@ class CacheSource:
     def _batch(self, share: Numbers, empty: Empty) -> Batch:
         return self._records.batch(share, fields=self._fields, empty=empty)
 
-    def stored_bytes(self, numbers: Numbers) -> Numbers | None:
-        return None
+    def stored_bytes(self, numbers: Numbers) -> Numbers:
+        return np.zeros_like(numbers)
 
 
 def _batch_of(samples: Sequence[Sample], empty: Empty) -> Batch:
@@ -129,11 +125,7 @@ class LeasedSource:
     def is_decoded(self) -> bool:
         return self._source.is_decoded
 
-    @property
-    def names(self) -> Collection[str]:
-        return self._source.names
-
-    def read(self, shares: Sequence[Array]) -> Sequence[Read]:
+    def read(self, shares: Sequence[Numbers]) -> Sequence[Read]:
         reads, now = self._source.read(shares), time.monotonic()
         if self._due is None:
             self._due = now
@@ -143,5 +135,5 @@ class LeasedSource:
                 renew_configs(self._access.store(), self._version, time.time_ns() // 1000)
         return reads
 
-    def stored_bytes(self, numbers: Array) -> Array | None:
+    def stored_bytes(self, numbers: Numbers) -> Numbers:
         return self._source.stored_bytes(numbers)

@@ -20,18 +20,8 @@ def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
 
     Its ``element_spec`` follows from the first batch. Arrays keep their dtype and the shape of a
     sample; the number of samples is open. Keys, and parts that are bytes, are strings, empty for
-    samples without the part. Every iteration is an epoch of the loader.
-
-    Args:
-        loader: The loader, which counts a batch when TensorFlow takes it: somewhat early if the
-            dataset prefetches.
-        columns: Names of an element's values, in order, for a tuple; None for a dictionary of all
-            values.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: a column does not exist, or has several shapes or
-            types; or there is no batch.
-        LarderError: The first batch cannot be read or decoded.
+    samples without the part. Every iteration is an epoch of the loader. The loader counts a batch
+    when TensorFlow takes it: somewhat early if the dataset prefetches.
     """
     if loader.parts.pin:
         raise invalid("PyTorch's memory is not for TensorFlow", "pin", "leave it out")

@@ -43,7 +43,6 @@ class DataLoaderError(ConfigError):
         super().__init__("config.invalid_value", self.text, where="DataLoader", hint=self.remedy)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle without arguments."""
         return (type(self), ())
 
 
@@ -108,7 +107,6 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         return self._batches
 
     def __len__(self) -> int:
-        """Return the number of batches of an epoch."""
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -180,11 +178,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         return self.batches.state_dict(unfinished)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after the batches that were delivered when the state was taken.
-
-        Raises:
-            ConfigError: As in `larder.readers.loader.Loader.load_state_dict`.
-        """
+        """Go on after the last delivered batch: see `larder.readers.loader.Loader`."""
         self._batches.load_state_dict(state)
         self._is_uncounted.fill_(False)
         self._resumed_epoch = self._batches.epoch
@@ -260,15 +254,10 @@ class BatchLoader(torch.utils.data.DataLoader[Batch]):
         batches.end()
 
     def state_dict(self, unfinished: int = 0) -> dict[str, Any]:
-        """Return the state of the loader: see `larder.readers.loader.Loader.state_dict`."""
         return self.dataset.state_dict(unfinished)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after the last delivered batch, with any number of workers and ranks.
-
-        Raises:
-            ConfigError: As in `larder.readers.loader.Loader.load_state_dict`.
-        """
+        """Go on after the last delivered batch, with any number of workers and ranks."""
         self.dataset.load_state_dict(state)
 
 
@@ -293,9 +282,6 @@ def pinning() -> Callable[[Any], Any]:
     """Return a function that copies the arrays of a batch to pinned memory, without the lock.
 
     The memory is PyTorch's: only PyTorch knows when a GPU has read it and it can be used again.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: there is no GPU.
     """
     if not torch.cuda.is_available():
         raise invalid("PyTorch has no GPU on this machine", "pin", "leave it out")

@@ -178,14 +178,10 @@ def check(reader: CacheReader, model: list[int], data: st.DataObject | None) -> 
     assert len(reader) == len(model)
     assert [number(record) for record in reader] == model
     assert [number(reader[at]) for at in range(-len(model), len(model))] == model * 2
-    for size in (1, 3, 100):
-        batches = [batch["x"] for batch in reader.batches(size)]
-        assert [int(x) for batch in batches for x in batch] == model
-        assert all(len(batch) == size for batch in batches[:-1])
+    assert [int(x) for x in reader.batch(range(len(model)))["x"]] == model
     for wrong in (len(model), -len(model) - 1):
         with pytest.raises(IndexError, match=f"record {wrong} of {len(model)}"):
             reader[wrong]
-    reader.verify()
     if model and data:
         places = st.integers(-len(model), len(model) - 1)
         indices = data.draw(st.lists(places, max_size=8))

@@ -8,7 +8,7 @@ import numpy as np
 from larder.errors import DamageError
 from larder.readers.epoch_order import ChosenSamples, Numbers
 from larder.readers.loader import Loader
-from larder.readers.options import Shuffle
+from larder.readers.options import Batches, Shuffle
 from larder.readers.schedule import schedule_of
 from larder.readers.sources import ShardSource
 from larder.samples.indexed import Sample
@@ -98,9 +98,10 @@ def loader_of(samples: NumberedSamples, **options: Any) -> Loader:
     shards = samples.shard_samples
     facts = SplitFacts(int(shards.sum()), len(shards), 10 * int(shards.sum()), ())
     names = ("toy", options.pop("version", VERSION), options.pop("split", "train"))
-    given: dict[str, Any] = dict.fromkeys(("batch_size", "batch_size_per_rank"))
-    given |= {"shuffle": Shuffle("full"), "seed": 7, "even": "pad", "world": world}
+    size, per_rank = (options.pop(name, None) for name in ("batch_size", "batch_size_per_rank"))
+    batches = Batches(size, per_rank, options.pop("even", "pad"))
     chosen = options.pop("chosen", ChosenSamples(facts.samples))
-    schedule = schedule_of(names, facts, chosen, **given | options)
+    given: dict[str, Any] = {"shuffle": Shuffle("full"), "seed": 7} | options
+    schedule = schedule_of(names, facts, chosen, batches, world=world, **given)
     source = ShardSource(samples)  # type: ignore[arg-type]
     return Loader(source, schedule, samples, rank=rank, world=world, **loading)  # type: ignore[arg-type]

@@ -194,8 +194,9 @@ def test_arrays_alike_become_one_array(limit, bad, other, monkeypatch):
         return np.full(3 if number in other else 2, number, np.int16)
 
     monkeypatch.setattr(batch_decoding, "_ARRAY_BYTES", limit)
+    monkeypatch.setattr(batch_decoding, "_cores", lambda: 3)
     samples = [sample(f"{n}", n=f"{n}".encode()) for n in range(5)]
-    decoding = Decoding(transforms={"n": made}, threads=3)
+    decoding = Decoding(transforms={"n": made})
     values = decoding(batch_of(samples), lambda row, error: None)["n"]
     assert [value[0] for value in values] == [n for n in range(5) if n not in bad]
     assert isinstance(values, np.ndarray) == set(other).issubset(bad)

@@ -12,7 +12,7 @@ from pipeline_lab import Lab, directory_lab, images, png, write
 import larder
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import FatalError, LarderError
-from larder.readers.cache_reader import _merged
+from larder.readers.cache_reader import _joined
 from larder.store import open_store
 from larder.versions import layout
 from tests.support.checker import Published
@@ -75,7 +75,6 @@ def test_the_cache_reads_as_numpy(toy, published, tmp_path):
         ]
         assert np.array_equal(cache.batch([3, -1])["image"], [wanted[3], wanted[4]])
         assert np.array_equal([record["image"] for record in cache], wanted)
-        cache.verify()
         with pytest.raises(TypeError):
             cache.batch([True])
         with pickle.loads(pickle.dumps(cache)) as copy:
@@ -156,7 +155,7 @@ def test_files_of_other_shapes_make_ragged_fields(tmp_path):
 def test_files_of_other_kinds_are_refused():
     schemas = [RecordSchema((Field("x", dtype),)) for dtype in ("int32", "int64")]
     with pytest.raises(FatalError):
-        _merged(schemas, "a.mdb")
+        _joined(*schemas, "a.mdb")
 
 
 BLOCKED = "prefect pyarrow pydantic yaml boto3 botocore PIL tensorflow rich"

@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from larder.readers import loader_workers
+from larder.readers import batch_decoding, loader_workers
 from larder.readers.batch_decoding import Decoding
 from larder.readers.slots import SharedMemory, _lending
 from tests.support.errors import larder_error
@@ -113,7 +113,8 @@ def test_iterations_give_the_memory_of_their_batches_back(use):
     assert slots() == before
 
 
-def test_no_thread_writes_to_the_memory_of_a_batch_that_has_failed():
+def test_no_thread_writes_to_the_memory_of_a_batch_that_has_failed(monkeypatch):
+    monkeypatch.setattr(batch_decoding, "_cores", lambda: 2)
     called = set()
 
     def no_dictionary(sample, rng):
@@ -121,7 +122,7 @@ def test_no_thread_writes_to_the_memory_of_a_batch_that_has_failed():
 
     keys = [f"{number:03}" for number in range(500)]
     with larder_error("config.invalid_value", "map"):
-        Decoding(map=no_dictionary, threads=2)({"key": keys})
+        Decoding(map=no_dictionary)({"key": keys})
     assert called == set(keys), "nothing is left to a thread"
 
 

@@ -208,7 +208,7 @@ def test_a_value_of_any_kind_goes_through_a_slot():
     }
     layouts = []
     for slot in (1, 2):
-        writer = SlotWriter(memory, slot, 4096)
+        writer = SlotWriter(memory, slot)
         value["made"] = writer.empty((3, 5), np.int32)
         value["made"][:] = slot
         value["large"] = writer.empty((1 << 20,), np.int32)
@@ -225,5 +225,5 @@ def test_a_value_of_any_kind_goes_through_a_slot():
                 assert np.array_equal(read[name], value[name])
             assert [each.dtype for each in read["ragged"]] == [np.int64, np.float16]
     assert all(start % 64 == 0 for start, _ in layouts[0].spans)
-    memory.close()
-    other.close()
+    for each in (memory, other):
+        os.close(each.descriptor)
