@@ -195,17 +195,18 @@ class Decoding:
             for name, parts in columns.items()
             if len(parts) != 1 or self._decodes(parts[0]) or name in self.transforms
         }
-        row = partial(self._decode_row, batch, columns, made)
+        mapping = None
         if self.map is not None:
             made = {}
             draws = draws or Draws(0, 0, np.arange(count))
             column = partial(_Column, count, empty)
-            row = partial(self._map_row, batch, columns, made, column, draws)
+            mapping = partial(self._map_row, batch, columns, made, column, draws)
         elif not made and self.columns is None:
             return batch
         threads = max(1, _cores() // _processes)
         mapped = map if threads == 1 else _pool(os.getpid(), threads).map
-        errors = list(mapped(partial(_error_of, row), range(count)))
+        row = partial(self._decode_row, batch, columns, made, mapping)
+        errors = list(mapped(row, range(count)))
         for number, error in enumerate(errors):
             if error is not None:
                 if on_error is None or not isinstance(error, ObjectError):
@@ -231,10 +232,26 @@ class Decoding:
         return part in self.images
 
     def _decode_row(
-        self, batch: Batch, columns: _Parts, made: Mapping[str, _Column], number: int
-    ) -> None:
-        for name, column in made.items():
-            column.put(number, self._value(batch, name, columns[name], number))
+        self,
+        batch: Batch,
+        columns: _Parts,
+        made: Mapping[str, _Column],
+        mapping: Callable[[int], None] | None,
+        number: int,
+    ) -> Exception | None:
+        """Decode a sample; return its error, because the batch may do without the sample.
+
+        The error is raised only when no thread writes to the arrays any more.
+        """
+        try:
+            if mapping is not None:
+                mapping(number)
+            else:
+                for name, column in made.items():
+                    column.put(number, self._value(batch, name, columns[name], number))
+        except Exception as error:  # noqa: BLE001 - raised once all samples are decoded
+            return error
+        return None
 
     def _map_row(
         self,
@@ -279,18 +296,6 @@ class Decoding:
             return value
         with decoding(where, _OWN_HINT, "its function in transforms fails"):
             return self.transforms[name](value)
-
-
-def _error_of(row: Callable[[int], None], number: int) -> Exception | None:
-    """Return the error of a sample, because the batch may do without the sample.
-
-    The error is raised only when no thread writes to the arrays any more.
-    """
-    try:
-        row(number)
-    except Exception as error:  # noqa: BLE001 - raised once all samples are decoded
-        return error
-    return None
 
 
 def part_ext(part: str) -> str:
