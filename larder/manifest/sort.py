@@ -46,8 +46,7 @@ def sort(
             yield from _read(path)
             return
         unsorted = Stream(rows.schema, chain(_read(path), [following], batches))
-        with closing(_sorted(unsorted, (*by, *ties), work_dir)) as sorted_rows:
-            yield from sorted_rows
+        yield from _sorted(unsorted, (*by, *ties), work_dir)
 
 
 def sort_to_file(rows: Stream, by: Sequence[str], path: Path) -> SortedFile:
@@ -68,8 +67,6 @@ def sort_to_file(rows: Stream, by: Sequence[str], path: Path) -> SortedFile:
 
 def write_rows(rows: Stream, path: Path) -> SortedFile:
     """Write rows in their order to a file from which any range can be read."""
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
     with _writer(path, rows.schema) as writer:
         for batch in rows.batches:
             writer.write_batch(batch)
@@ -92,8 +89,7 @@ def sorted_query(
     with work_folder(work_dir) as folder:
         with closing(query(statement, inputs, schema, work_dir=folder)) as batches:
             rows = write_rows(Stream(schema, batches), folder / "unsorted.arrow")
-        with closing(sort(Stream(schema, rows.read()), by, work_dir=folder)) as sorted_rows:
-            yield from sorted_rows
+        yield from sort(Stream(schema, rows.read()), by, work_dir=folder)
 
 
 class SortedFile:
@@ -132,12 +128,10 @@ def work_folder(work_dir: Path) -> Iterator[Path]:
 
 @contextmanager
 def _writer(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatchWriter]:
-    with (
-        disk_errors(path),
-        pa.OSFile(str(path), "wb") as file,
-        pa.ipc.new_file(file, schema) as writer,
-    ):
-        yield writer
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            yield writer
 
 
 def _sorted(rows: Stream, by: Sequence[str], work_dir: Path) -> Generator[pa.RecordBatch]:
@@ -154,8 +148,7 @@ def _sorted(rows: Stream, by: Sequence[str], work_dir: Path) -> Generator[pa.Rec
     terms = ", ".join(f'"{name}" ASC NULLS FIRST' for name in by)
     statement = f"SELECT * FROM rows ORDER BY {terms}"  # noqa: S608 - names of columns
     everything = Stream(rows.schema, chain(first_batches, batches))
-    with closing(query(statement, {"rows": everything}, rows.schema, work_dir=work_dir)) as result:
-        yield from result
+    yield from query(statement, {"rows": everything}, rows.schema, work_dir=work_dir)
 
 
 def _sorted_few(rows: pa.Table, by: Sequence[str]) -> Iterator[pa.RecordBatch]:

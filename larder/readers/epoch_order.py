@@ -206,7 +206,7 @@ class Window:
         lanes = np.repeat(np.arange(self.lanes), counts)
         firsts = np.cumsum(counts) - counts
         places = np.arange(len(lanes)) - np.repeat(firsts, counts)
-        slots = places + np.repeat(self._lane_starts + runs[0], counts)
+        slots = places + np.repeat(_starts(self._lane_samples) + runs[0], counts)
         slots = slots[np.lexsort((hashed(slots, self.words[1]), lanes))]
         turns = np.empty_like(lanes)
         turns[np.lexsort((lanes, places))] = np.arange(len(lanes))
@@ -226,8 +226,9 @@ class Window:
 
     def _samples_in(self, slots: Numbers) -> Numbers:
         """Return the numbers of samples at places in the concatenated lanes."""
-        shard = np.searchsorted(self._slot_starts, slots, side="right") - 1
-        return self._firsts[shard] + slots - self._slot_starts[shard]
+        starts, firsts = self._shard_starts
+        shard = np.searchsorted(starts, slots, side="right") - 1
+        return firsts[shard] + slots - starts[shard]
 
     @cached_property
     def _dealt(self) -> list[list[int]]:
@@ -245,20 +246,11 @@ class Window:
         return np.array([sum(self.shard_samples[n] for n in lane) for lane in self._dealt])
 
     @cached_property
-    def _lane_starts(self) -> Numbers:
-        return _starts(self._lane_samples)
-
-    @cached_property
-    def _shards(self) -> Numbers:
-        return np.array([shard for lane in self._dealt for shard in lane])
-
-    @cached_property
-    def _firsts(self) -> Numbers:
-        return _starts(np.array(self.shard_samples))[self._shards]
-
-    @cached_property
-    def _slot_starts(self) -> Numbers:
-        return _starts(np.array(self.shard_samples)[self._shards])
+    def _shard_starts(self) -> tuple[Numbers, Numbers]:
+        """Starts of the shards of all lanes, in the concatenated lanes and in the version."""
+        shards = np.array([shard for lane in self._dealt for shard in lane])
+        lengths = np.array(self.shard_samples)
+        return _starts(lengths[shards]), _starts(lengths)[shards]
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,7 +222,7 @@ class _Worker:
             process.sent.pop(lane.work.owner, None)
 
     def close(self, lane: _Lane) -> None:
-        """End an iteration. At the end of the program, there is nothing left to do.
+        """End an iteration.
 
         The garbage collector may call this in a thread that holds the lock. The next thread with
         the lock does the rest.

@@ -89,12 +89,9 @@ class _Sources:
     """
 
     def __init__(self, sources: Sequence[BatchSource], starts: Numbers) -> None:
+        self.is_decoded = all(source.is_decoded for source in sources)
         self._sources = sources
         self._starts = starts
-
-    @property
-    def is_decoded(self) -> bool:
-        return all(source.is_decoded for source in self._sources)
 
     def read(self, shares: Sequence[Numbers]) -> list[Read]:
         parts: list[list[tuple[int, Numbers, Read]]] = [[] for _ in shares]
@@ -129,11 +126,8 @@ class _Decodes:
     """Decodes the parts of a batch as their loaders do, and joins them."""
 
     def __init__(self, decodes: Sequence[Decode | None]) -> None:
+        self.calls_functions = any(getattr(each, "calls_functions", False) for each in decodes)
         self._decodes = decodes
-
-    @property
-    def calls_functions(self) -> bool:
-        return any(getattr(decode, "calls_functions", False) for decode in self._decodes)
 
     def __call__(
         self,

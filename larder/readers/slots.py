@@ -147,10 +147,7 @@ class SlotWriter:
         return np.ndarray(shape, dtype, self._slot, start)
 
     def write(self, value: Any) -> SlotLayout:
-        """Pickle a value into the slot; copy its arrays unless they are in the slot already.
-
-        Both processes are Larder: one has started the other.
-        """
+        """Pickle a value into the slot; copy its arrays unless they are in the slot already."""
         buffers: list[pickle.PickleBuffer] = []
         body = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
         base, size_bytes = self._slot.ctypes.data, len(self._slot)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,10 +66,8 @@ class ShardSource:
 
     def read(self, shares: Sequence[Numbers]) -> list[Read]:
         samples = self._samples.batch(np.concatenate(shares), self._parts)
-        ends = np.cumsum([len(share) for share in shares]).tolist()
-        starts = [0, *ends[:-1]]
-        pairs = zip(starts, ends, strict=True)
-        return [partial(_batch_of, samples[start:end]) for start, end in pairs]
+        bounds = np.cumsum([0, *map(len, shares)]).tolist()
+        return [partial(_batch_of, samples[start:end]) for start, end in pairwise(bounds)]
 
     def stored_bytes(self, numbers: Numbers) -> Numbers:
         return self._samples.stored_bytes(numbers, self._parts)
@@ -116,17 +115,15 @@ class LeasedSource:
     """
 
     def __init__(self, source: BatchSource, access: DatasetAccess, version: str) -> None:
-        self._source = source
+        self.is_decoded = source.is_decoded
+        self.stored_bytes = source.stored_bytes
+        self._read = source.read
         self._access = access
         self._version = version
         self._due: float | None = None
 
-    @property
-    def is_decoded(self) -> bool:
-        return self._source.is_decoded
-
     def read(self, shares: Sequence[Numbers]) -> Sequence[Read]:
-        reads, now = self._source.read(shares), time.monotonic()
+        reads, now = self._read(shares), time.monotonic()
         if self._due is None:
             self._due = now
         elif self._due <= now:
@@ -134,6 +131,3 @@ class LeasedSource:
             with suppress(LarderError):
                 renew_configs(self._access.store(), self._version, time.time_ns() // 1000)
         return reads
-
-    def stored_bytes(self, numbers: Numbers) -> Numbers:
-        return self._source.stored_bytes(numbers)
