@@ -14,9 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from required import missing
 
-from larder.disk import disk_errors
 from larder.errors import DamageError
 from larder.manifest.manifest_files import (
     ManifestFile,
@@ -158,14 +156,6 @@ def test_another_schema_is_damage(manifest):
 def test_missing_rows_are_damage(manifest, first_row, rows):
     with pytest.raises(DamageError):
         read(manifest.path, first_row=first_row, rows=rows)
-
-
-def test_a_full_disk_while_writing():
-    full = Path("/dev/full")
-    if not full.exists():
-        missing("needs /dev/full")
-    with larder_error("store.full"), disk_errors(full), pa.OSFile(str(full), "wb") as sink:
-        sink.write(b"x" * 10_000)
 
 
 @pytest.mark.parametrize("size_bytes", [-1, 2**53, 2**63 - 1])
