@@ -38,6 +38,7 @@ from larder.readers.options import OnError
 from larder.readers.schedule import LoaderSchedule, invalid, whole
 from larder.readers.slots import IS_SUPPORTED
 from larder.readers.sources import BatchSource, Read
+from larder.store.interrupt import Interrupt, interrupted_by, stopped_with_caller
 from larder.units import format_count
 
 Collate = Callable[[list[dict[str, Any]]], Any]
@@ -62,7 +63,7 @@ most `_LOOK` batches starts none. If functions of the user are called, processes
 or none: what functions draw, keep or read may differ between threads and processes.
 """
 
-_GROUP_BYTES = 64 << 20
+_GROUP_BYTES = 48 << 20
 """Without a window, a larger group saves no requests, and takes memory that is costly to get."""
 
 
@@ -251,13 +252,17 @@ class Loader:
         them its memory.
         """
         epoch = self.epoch if epoch is None else epoch
-        groups = self._read(epoch, numbers)
+        interrupt = Interrupt(interrupted_by())
+        groups = self._read(epoch, numbers, interrupt)
         groups = groups if self._source.is_decoded else made_ahead(groups)
         with closing(made_ahead(self._decoding(groups, epoch))) as batches:
-            for answers in batches:
-                batch, skipped = result_of(answers)
-                self.skipped.add(*skipped)
-                yield batch
+            try:
+                for answers in batches:
+                    batch, skipped = result_of(answers)
+                    self.skipped.add(*skipped)
+                    yield batch
+            finally:
+                interrupt.stop()  # before the threads end, as they may wait for answers
 
     def ahead(self, numbers: range) -> Generator[Batch]:
         """Read as `read` does, but by other processes if that saves time.
@@ -361,7 +366,7 @@ class Loader:
             epoch, first = divmod(steps.start, len(self))
             numbers = range(first, len(self), steps.step)[: len(steps)]
             steps = steps[len(numbers) :]
-            groups = self._read(epoch, numbers)
+            groups = self._read(epoch, numbers, Interrupt())
             with closing(groups if self._source.is_decoded else made_ahead(groups)) as groups:
                 for group in groups:
                     for ahead in group:
@@ -472,10 +477,24 @@ class Loader:
         """Whether the user's functions are called for each batch."""
         return bool(self._collate or getattr(self._decode, "calls_functions", False))
 
-    def _read(self, epoch: int, numbers: range) -> Generator[Iterator[_Ahead]]:
-        """Yield groups that release each batch when it is taken, so the next reuses its memory."""
-        for shares in self._groups(epoch, numbers):
-            yield _taken(deque(self._read_group(shares)))
+    def _read(
+        self, epoch: int, numbers: range, interrupt: Interrupt
+    ) -> Generator[Iterator[_Ahead]]:
+        """Yield groups that release each batch when it is taken, so the next reuses its memory.
+
+        Reading of a group may still go on. The next group's requests begin as this group's requests
+        end, so connections are busy all the time.
+        """
+        with interrupt.active():
+            read_group = stopped_with_caller(self._read_group)
+        with ThreadPoolExecutor(2, "larder-group") as threads:
+            begin: Callable[..., object] = answer
+            if not self._source.is_decoded:
+                begin = partial(threads.submit, begin)
+            for shares in self._groups(epoch, numbers):
+                answers: Answers = SimpleQueue()
+                begin(answers, read_group, shares)
+                yield _taken(answers)
 
     def _groups(self, epoch: int, numbers: range) -> Iterator[list[Numbers]]:
         """Yield groups of the rank's draws of batches that fit into half of the memory.
@@ -606,7 +625,8 @@ class Loader:
         return LoadedBatch(batch, [*ahead.skipped, *undecoded])
 
 
-def _taken(group: deque[_Ahead]) -> Iterator[_Ahead]:
+def _taken(answers: Answers) -> Iterator[_Ahead]:
+    group = deque(result_of(answers))
     while group:
         yield group.popleft()
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from larder.errors import FatalError
 from larder.progress import Progress, check_stopped
@@ -17,6 +17,7 @@ INTERRUPTED = "run.interrupted"
 """The code of the error that ends stopped work."""
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _GRACE_SECONDS = 2.0
 _TURN_SECONDS = 0.1
@@ -117,10 +118,15 @@ def check_wait() -> None:
 
 def in_thread(pool: Executor, call: Callable[[], T]) -> Future[T]:
     """Make a call in another thread; a stop of this thread's work ends the call too."""
+    return pool.submit(stopped_with_caller(call))
+
+
+def stopped_with_caller(call: Callable[P, T]) -> Callable[P, T]:
+    """Return the function for other threads; a stop of this thread's work ends its calls too."""
     interrupt, progress = interrupted_by(), getattr(_current, "progress", None)
 
-    def work() -> T:
+    def work(*arguments: P.args, **options: P.kwargs) -> T:
         with interrupt.active() if interrupt else nullcontext(), stopping_waits(progress):
-            return call()
+            return call(*arguments, **options)
 
-    return pool.submit(work)
+    return work
