@@ -38,7 +38,7 @@ from larder.readers.options import OnError
 from larder.readers.schedule import LoaderSchedule, invalid, whole
 from larder.readers.slots import IS_SUPPORTED
 from larder.readers.sources import BatchSource, Read
-from larder.store.interrupt import Interrupt, interrupted_by, stopped_with_caller
+from larder.store.interrupt import stopped_with_caller
 from larder.units import format_count
 
 Collate = Callable[[list[dict[str, Any]]], Any]
@@ -252,17 +252,13 @@ class Loader:
         them its memory.
         """
         epoch = self.epoch if epoch is None else epoch
-        interrupt = Interrupt(interrupted_by())
-        groups = self._read(epoch, numbers, interrupt)
+        groups = self._read(epoch, numbers)
         groups = groups if self._source.is_decoded else made_ahead(groups)
         with closing(made_ahead(self._decoding(groups, epoch))) as batches:
-            try:
-                for answers in batches:
-                    batch, skipped = result_of(answers)
-                    self.skipped.add(*skipped)
-                    yield batch
-            finally:
-                interrupt.stop()  # before the threads end, as they may wait for answers
+            for answers in batches:
+                batch, skipped = result_of(answers)
+                self.skipped.add(*skipped)
+                yield batch
 
     def ahead(self, numbers: range) -> Generator[Batch]:
         """Read as `read` does, but by other processes if that saves time.
@@ -366,7 +362,7 @@ class Loader:
             epoch, first = divmod(steps.start, len(self))
             numbers = range(first, len(self), steps.step)[: len(steps)]
             steps = steps[len(numbers) :]
-            groups = self._read(epoch, numbers, Interrupt())
+            groups = self._read(epoch, numbers)
             with closing(groups if self._source.is_decoded else made_ahead(groups)) as groups:
                 for group in groups:
                     for ahead in group:
@@ -477,16 +473,13 @@ class Loader:
         """Whether the user's functions are called for each batch."""
         return bool(self._collate or getattr(self._decode, "calls_functions", False))
 
-    def _read(
-        self, epoch: int, numbers: range, interrupt: Interrupt
-    ) -> Generator[Iterator[_Ahead]]:
+    def _read(self, epoch: int, numbers: range) -> Generator[Iterator[_Ahead]]:
         """Yield groups that release each batch when it is taken, so the next reuses its memory.
 
         Reading of a group may still go on. The next group's requests begin as this group's requests
         end, so connections are busy all the time.
         """
-        with interrupt.active():
-            read_group = stopped_with_caller(self._read_group)
+        read_group = stopped_with_caller(self._read_group)
         with ThreadPoolExecutor(2, "larder-group") as threads:
             begin: Callable[..., object] = answer
             if not self._source.is_decoded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -446,6 +447,7 @@ class SplitSamples(Sequence[Sample]):
                     reader.close()
                 self._open = None
                 reader = _open(segment, store, key)
+            self._open = process.pid, key, sys.maxsize, reader  # not used again if it fails midway
             contents = [dict(reader.read(sample, _parts(sample, exts))) for sample in samples]
             self._open = process.pid, key, samples[-1].offset + 1, reader
         return contents

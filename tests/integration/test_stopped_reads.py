@@ -1,9 +1,12 @@
 """Requests of samples, which threads make, end with the work of their caller."""
 
+import pytest
 from pipeline_lab import directory_lab
 
 import larder
+from larder.errors import FatalError
 from larder.readers.segment import Span
+from larder.shards.formats.recordio import MAGIC, ImageRecordReader
 from larder.store.interrupt import Interrupt, interrupted_by
 
 
@@ -28,3 +31,24 @@ def test_a_stop_reaches_all_requests_of_a_batch(tmp_path, monkeypatch):
     with interrupt.active():
         larder.open(f"{lab.storage}/larder/d").samples_of("train").batch(range(4))
     assert seen == [interrupt] * 4
+
+
+def test_samples_are_read_again_after_a_stop_midway(tmp_path, monkeypatch):
+    """The reader of a format goes on in its shard, and only forwards."""
+    objects = {f"a/{number}.bin": 2 * MAGIC for number in range(4)}
+    fields = {"splits": {"train": "**"}, "cache": None, "validate": "none"}
+    lab = directory_lab(tmp_path, objects, **fields, shards={"format": "recordio"})
+    lab.prepare()
+    samples = larder.open(f"{lab.storage}/larder/d").samples_of("train")
+    read = ImageRecordReader.read
+
+    def stopped(reader, sample, parts=None):
+        read(reader, sample, parts)
+        raise FatalError("run.interrupted", "stopped")
+
+    samples[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(ImageRecordReader, "read", stopped)
+        with pytest.raises(FatalError):
+            samples[1:]
+    assert [sample.parts["bin"] for sample in samples[1:]] == [2 * MAGIC] * 3

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from larder.errors import FatalError
+from larder.errors import FatalError, StoreError
 from larder.readers.options import Shuffle
 from larder.store.interrupt import interrupted_by
 from tests.support.numbered import NumberedSamples, loader_of
@@ -25,16 +25,19 @@ class PairedSamples(NumberedSamples):
 
 
 class EndlessSamples(NumberedSamples):
-    """Samples whose first batch arrives; a stop ends all other reads."""
+    """Samples whose first batch arrives; a stop ends all other reads, except one that may fail."""
 
-    def __init__(self, count):
+    def __init__(self, count, failing=None):
         super().__init__([count])
         self.stopped = []
+        self._failing = failing
 
     def batch(self, numbers, parts=None):
         samples = super().batch(numbers, parts)
         if 0 in numbers:
             return samples
+        if self._failing in numbers:
+            raise StoreError("store.unavailable", "it is away")
         try:
             interrupted_by().sleep(NEVER_SECONDS)
         except FatalError as error:
@@ -49,8 +52,27 @@ def test_the_next_group_is_read_before_a_group_has_arrived():
 
 
 @pytest.mark.timeout(60)
-def test_the_end_of_an_iteration_stops_what_is_read_ahead():
-    samples = EndlessSamples(80)
-    for _ in loader_of(samples, batch_size=8, memory_bytes=0, shuffle=Shuffle("sequential")):
+@pytest.mark.parametrize("pin", [None, dict])
+def test_the_end_of_an_iteration_stops_what_is_read_ahead(pin):
+    samples, order = EndlessSamples(80), Shuffle("sequential")
+    for _ in loader_of(samples, batch_size=8, memory_bytes=0, shuffle=order, pin=pin):
         break
+    assert len(samples.stopped) == len(samples.reads) - 1 > 0
+
+
+@pytest.mark.timeout(60)
+def test_an_error_does_not_wait_for_the_next_group():
+    samples, order = EndlessSamples(80, failing=8), Shuffle("sequential")
+    batches = iter(loader_of(samples, batch_size=8, memory_bytes=0, shuffle=order))
+    next(batches)
+    with pytest.raises(StoreError):
+        next(batches)
+
+
+@pytest.mark.timeout(60)
+def test_the_end_of_an_iteration_in_a_loader_worker_stops_what_is_read_ahead():
+    samples, order = EndlessSamples(80), Shuffle("sequential")
+    batches = loader_of(samples, batch_size=8, memory_bytes=0, shuffle=order).make(range(10))
+    next(batches)
+    batches.close()
     assert len(samples.stopped) == len(samples.reads) - 1 > 0
