@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from larder.readers.loader_workers import begun_in_parent
+from larder.store.interrupt import Interrupt, interrupted_by
 
 _T = TypeVar("_T")
 
@@ -45,14 +46,15 @@ def result_of(answers: Answers) -> Any:
 def made_ahead(items: Generator[_T]) -> Generator[_T]:
     """Yield the items; a thread makes each item while the caller uses the item before.
 
-    The thread ends with the iteration, and closes the items. The garbage collector may end the
-    iteration in one of the threads, which cannot wait for each other. At the end of the program,
-    `_end` has ended the thread. A forked child has no thread.
+    The thread ends with the iteration, which stops its requests, and closes the items. The garbage
+    collector may end the iteration in one of the threads, which cannot wait for each other. At the
+    end of the program, `_end` has ended the thread. A forked child has no thread.
     """
     process, owner = os.getpid(), threading.current_thread()
+    interrupt = Interrupt(interrupted_by())
     asked: SimpleQueue[bool] = SimpleQueue()
     answers: Answers = SimpleQueue()
-    given = (items, asked, answers)
+    given = (items, asked, answers, interrupt)
     thread = threading.Thread(target=_make, args=given, name="larder-loader", daemon=True)
     thread.start()
     at_exit = weakref.finalize(thread, _end, thread, asked, process)
@@ -65,14 +67,17 @@ def made_ahead(items: Generator[_T]) -> Generator[_T]:
                 raise begun_in_parent()
     finally:
         if at_exit.detach() and process == os.getpid():
+            interrupt.stop()
             asked.put(False)
             closer = threading.current_thread()
             if closer is owner or not closer.name.startswith("larder-"):
                 thread.join()
 
 
-def _make(items: Generator[Any], asked: SimpleQueue[bool], answers: Answers) -> None:
-    with closing(items):
+def _make(
+    items: Generator[Any], asked: SimpleQueue[bool], answers: Answers, interrupt: Interrupt
+) -> None:
+    with interrupt.active(), closing(items):
         while asked.get():
             answer(answers, list, islice(items, 1))
 

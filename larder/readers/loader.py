@@ -38,6 +38,7 @@ from larder.readers.options import OnError
 from larder.readers.schedule import LoaderSchedule, invalid, whole
 from larder.readers.slots import IS_SUPPORTED
 from larder.readers.sources import BatchSource, Read
+from larder.store.interrupt import stopped_with_caller
 from larder.units import format_count
 
 Collate = Callable[[list[dict[str, Any]]], Any]
@@ -62,7 +63,7 @@ most `_LOOK` batches starts none. If functions of the user are called, processes
 or none: what functions draw, keep or read may differ between threads and processes.
 """
 
-_GROUP_BYTES = 64 << 20
+_GROUP_BYTES = 48 << 20
 """Without a window, a larger group saves no requests, and takes memory that is costly to get."""
 
 
@@ -473,9 +474,20 @@ class Loader:
         return bool(self._collate or getattr(self._decode, "calls_functions", False))
 
     def _read(self, epoch: int, numbers: range) -> Generator[Iterator[_Ahead]]:
-        """Yield groups that release each batch when it is taken, so the next reuses its memory."""
-        for shares in self._groups(epoch, numbers):
-            yield _taken(deque(self._read_group(shares)))
+        """Yield groups that release each batch when it is taken, so the next reuses its memory.
+
+        Reading of a group may still go on. The next group's requests begin as this group's requests
+        end, so connections are busy all the time.
+        """
+        read_group = stopped_with_caller(self._read_group)
+        with ThreadPoolExecutor(2, "larder-group") as threads:
+            begin: Callable[..., object] = answer
+            if not self._source.is_decoded:
+                begin = partial(threads.submit, begin)
+            for shares in self._groups(epoch, numbers):
+                answers: Answers = SimpleQueue()
+                begin(answers, read_group, shares)
+                yield _taken(answers)
 
     def _groups(self, epoch: int, numbers: range) -> Iterator[list[Numbers]]:
         """Yield groups of the rank's draws of batches that fit into half of the memory.
@@ -606,7 +618,8 @@ class Loader:
         return LoadedBatch(batch, [*ahead.skipped, *undecoded])
 
 
-def _taken(group: deque[_Ahead]) -> Iterator[_Ahead]:
+def _taken(answers: Answers) -> Iterator[_Ahead]:
+    group = deque(result_of(answers))
     while group:
         yield group.popleft()
 

@@ -30,6 +30,7 @@ from larder.samples.indexed import IndexedPart, IndexedSample, Sample, SampleRea
 from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
+from larder.store.interrupt import stopped_with_caller
 from larder.store.own_files import once_more
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
@@ -327,7 +328,8 @@ class SplitSamples(Sequence[Sample]):
             for segment, inside, every in self._segments_of(numbers)
         ]
         spans = [span for lot in lots for span in lot.spans()]
-        list((threads.map if len(spans) > 1 else map)(self._read_span, spans))
+        read_span = stopped_with_caller(self._read_span)
+        list((threads.map if len(spans) > 1 else map)(read_span, spans))
         read_all = partial(self._read_shard, exts)
         samples = [sample for lot in lots for sample in lot.finish(read_all)]
         if self._check == "once":
