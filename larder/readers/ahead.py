@@ -6,13 +6,15 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Generator
+from concurrent.futures import Executor
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from larder.readers.loader_workers import begun_in_parent
-from larder.store.interrupt import Interrupt, interrupted_by
+from larder.store.interrupt import Interrupt, interrupted_by, stopped_with_caller
 
 _T = TypeVar("_T")
 
@@ -24,12 +26,30 @@ taken, and its thread would wait for ever. The interpreter's own locks have no s
 """
 
 
-def answer(answers: Answers, function: Callable[..., Any], *arguments: Any) -> None:
-    """Put the result or the error of a function."""
+def _answer(call: list[Any]) -> None:
+    """Put the result or the error of a function; ``call`` has the answers and the function.
+
+    An error refers to this frame and its callers, which must not refer to the answers. Else an
+    error that is never taken would refer to itself, and keep its samples until a collection.
+    """
+    answers, function = call
+    call.clear()
     try:
-        answers.put((function(*arguments), None))
+        answers.put((function(), None))
     except BaseException as error:  # noqa: BLE001 - raised again by `result_of`
         answers.put((None, error))
+    finally:
+        del answers
+
+
+def begun(threads: Executor | None, function: Callable[..., Any], *arguments: Any) -> Answers:
+    """Call a function in a thread, until this thread's work is stopped; or without threads here."""
+    answers: Answers = SimpleQueue()
+    if threads is None:
+        _answer([answers, partial(function, *arguments)])
+    else:
+        threads.submit(_answer, [answers, partial(stopped_with_caller(function), *arguments)])
+    return answers
 
 
 def result_of(answers: Answers) -> Any:
@@ -79,7 +99,8 @@ def _make(
 ) -> None:
     with interrupt.active(), closing(items):
         while asked.get():
-            answer(answers, list, islice(items, 1))
+            _answer([answers, partial(list, islice(items, 1))])
+    del answers  # see `_answer`
 
 
 def _end(thread: threading.Thread, asked: SimpleQueue[bool], process: int) -> None:
