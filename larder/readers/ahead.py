@@ -43,7 +43,7 @@ def _answer(call: list[Any]) -> None:
 
 
 def begun(threads: Executor | None, function: Callable[..., Any], *arguments: Any) -> Answers:
-    """Call a function in a thread, until this thread's work is stopped; or without threads here."""
+    """Begin a call in a thread, which a stop of this thread's work ends; or make the call here."""
     answers: Answers = SimpleQueue()
     if threads is None:
         _answer([answers, partial(function, *arguments)])

@@ -8,9 +8,11 @@ from larder.errors import FatalError
 from larder.readers.segment import Span
 from larder.shards.formats.recordio import MAGIC, ImageRecordReader
 from larder.store.interrupt import Interrupt, interrupted_by
+from larder.versions.index import SegmentIndex
 
 
-def test_a_stop_reaches_all_requests_of_a_batch(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("owner", "name"), [(Span, "read"), (SegmentIndex, "_load")])
+def test_a_stop_reaches_all_requests_of_a_batch(tmp_path, monkeypatch, owner, name):
     lab = directory_lab(
         tmp_path,
         {f"a/{number}.bin": b"%d" % number for number in range(4)},
@@ -20,17 +22,19 @@ def test_a_stop_reaches_all_requests_of_a_batch(tmp_path, monkeypatch):
         shards={"samples_per_shard": 1},
     )
     lab.prepare()
-    seen, read = [], Span.read
+    seen, read = [], getattr(owner, name)
 
-    def noted(span, store, key):
+    def noted(*arguments):
         seen.append(interrupted_by())
-        return read(span, store, key)
+        return read(*arguments)
 
-    monkeypatch.setattr(Span, "read", noted)
+    monkeypatch.setattr(owner, name, noted)
+    monkeypatch.setattr(SegmentIndex, "_worth_mapping", lambda *_: False)  # as in a bucket
     interrupt = Interrupt()
     with interrupt.active():
         larder.open(f"{lab.storage}/larder/d").samples_of("train").batch(range(4))
-    assert seen == [interrupt] * 4
+    assert seen
+    assert set(seen) == {interrupt}
 
 
 def test_samples_are_read_again_after_a_stop_midway(tmp_path, monkeypatch):
