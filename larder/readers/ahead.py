@@ -6,12 +6,15 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Generator
+from concurrent.futures import Executor
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from larder.readers.loader_workers import begun_in_parent
+from larder.store.interrupt import Interrupt, interrupted_by, stopped_with_caller
 
 _T = TypeVar("_T")
 
@@ -23,12 +26,30 @@ taken, and its thread would wait for ever. The interpreter's own locks have no s
 """
 
 
-def answer(answers: Answers, function: Callable[..., Any], *arguments: Any) -> None:
-    """Put the result or the error of a function."""
+def _answer(call: list[Any]) -> None:
+    """Put the result or the error of a function; ``call`` has the answers and the function.
+
+    An error refers to this frame and its callers, which must not refer to the answers. Else an
+    error that is never taken would refer to itself, and keep its samples until a collection.
+    """
+    answers, function = call
+    call.clear()
     try:
-        answers.put((function(*arguments), None))
+        answers.put((function(), None))
     except BaseException as error:  # noqa: BLE001 - raised again by `result_of`
         answers.put((None, error))
+    finally:
+        del answers
+
+
+def begun(threads: Executor | None, function: Callable[..., Any], *arguments: Any) -> Answers:
+    """Begin a call in a thread, which a stop of this thread's work ends; or make the call here."""
+    answers: Answers = SimpleQueue()
+    if threads is None:
+        _answer([answers, partial(function, *arguments)])
+    else:
+        threads.submit(_answer, [answers, partial(stopped_with_caller(function), *arguments)])
+    return answers
 
 
 def result_of(answers: Answers) -> Any:
@@ -45,14 +66,15 @@ def result_of(answers: Answers) -> Any:
 def made_ahead(items: Generator[_T]) -> Generator[_T]:
     """Yield the items; a thread makes each item while the caller uses the item before.
 
-    The thread ends with the iteration, and closes the items. The garbage collector may end the
-    iteration in one of the threads, which cannot wait for each other. At the end of the program,
-    `_end` has ended the thread. A forked child has no thread.
+    The thread ends with the iteration, which stops its requests, and closes the items. The garbage
+    collector may end the iteration in one of the threads, which cannot wait for each other. At the
+    end of the program, `_end` has ended the thread. A forked child has no thread.
     """
     process, owner = os.getpid(), threading.current_thread()
+    interrupt = Interrupt(interrupted_by())
     asked: SimpleQueue[bool] = SimpleQueue()
     answers: Answers = SimpleQueue()
-    given = (items, asked, answers)
+    given = (items, asked, answers, interrupt)
     thread = threading.Thread(target=_make, args=given, name="larder-loader", daemon=True)
     thread.start()
     at_exit = weakref.finalize(thread, _end, thread, asked, process)
@@ -65,16 +87,20 @@ def made_ahead(items: Generator[_T]) -> Generator[_T]:
                 raise begun_in_parent()
     finally:
         if at_exit.detach() and process == os.getpid():
+            interrupt.stop()
             asked.put(False)
             closer = threading.current_thread()
             if closer is owner or not closer.name.startswith("larder-"):
                 thread.join()
 
 
-def _make(items: Generator[Any], asked: SimpleQueue[bool], answers: Answers) -> None:
-    with closing(items):
+def _make(
+    items: Generator[Any], asked: SimpleQueue[bool], answers: Answers, interrupt: Interrupt
+) -> None:
+    with interrupt.active(), closing(items):
         while asked.get():
-            answer(answers, list, islice(items, 1))
+            _answer([answers, partial(list, islice(items, 1))])
+    del answers  # see `_answer`
 
 
 def _end(thread: threading.Thread, asked: SimpleQueue[bool], process: int) -> None:

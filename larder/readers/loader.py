@@ -13,15 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
 from itertools import groupby
-from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from larder.errors import DamageError, Failure, Failures, FatalError, LarderError, ObjectError
+from larder.errors import DamageError, Failure, Failures, FatalError, ObjectError
 from larder.forking import cached_property
 from larder.machine import usable_cores
-from larder.readers.ahead import Answers, answer, made_ahead, mapped, result_of
+from larder.readers.ahead import Answers, begun, made_ahead, mapped, result_of
 from larder.readers.batch_decoding import (
     Batch,
     Decoding,
@@ -62,7 +61,7 @@ most `_LOOK` batches starts none. If functions of the user are called, processes
 or none: what functions draw, keep or read may differ between threads and processes.
 """
 
-_GROUP_BYTES = 64 << 20
+_GROUP_BYTES = 48 << 20
 """Without a window, a larger group saves no requests, and takes memory that is costly to get."""
 
 
@@ -473,9 +472,15 @@ class Loader:
         return bool(self._collate or getattr(self._decode, "calls_functions", False))
 
     def _read(self, epoch: int, numbers: range) -> Generator[Iterator[_Ahead]]:
-        """Yield groups that release each batch when it is taken, so the next reuses its memory."""
-        for shares in self._groups(epoch, numbers):
-            yield _taken(deque(self._read_group(shares)))
+        """Yield groups that release each batch when it is taken, so the next reuses its memory.
+
+        Reading of a group may still go on. The next group's requests begin as this group's requests
+        end, so connections are busy all the time.
+        """
+        with ThreadPoolExecutor(2, "larder-group") as pool:
+            threads = None if self._source.is_decoded else pool
+            for shares in self._groups(epoch, numbers):
+                yield _taken(begun(threads, self._read_group, shares))
 
     def _groups(self, epoch: int, numbers: range) -> Iterator[list[Numbers]]:
         """Yield groups of the rank's draws of batches that fit into half of the memory.
@@ -523,33 +528,32 @@ class Loader:
     def _read_group(self, shares: Sequence[Numbers]) -> list[_Ahead]:
         try:
             return [*map(_Ahead, self._reads(shares), shares)]
-        except (DamageError, ObjectError) as error:
-            if len(shares) == 1:  # raised in turn: the batches before are good
-                return [_Ahead(partial(_raised, error), shares[0])]
+        except (DamageError, ObjectError):
+            if len(shares) == 1:  # read again, and raised, in turn: the batches before are good
+                return [_Ahead(partial(self._read_share, shares[0]), shares[0])]
         return [ahead for share in shares for ahead in self._read_group([share])]
 
     def _reads(self, shares: Sequence[Numbers]) -> Sequence[Read]:
         samples = self._schedule.samples
         return self._source.read([share % samples for share in shares])
 
+    def _read_share(self, share: Numbers, empty: Empty) -> Any:
+        (read,) = self._reads([share])
+        return read(empty)
+
     def _readable(self, share: Numbers) -> _Ahead:
         """Read a share without its damaged samples; other samples are repeated in their place."""
         readable: list[int] = []
         skipped: list[Failure] = []
-        error: LarderError | None = None
         for number in share.tolist():
             try:
-                (read,) = self._reads([np.array([number])])
-                read(np.empty)
+                self._read_share(np.array([number]), np.empty)
                 readable.append(number)
-            except DamageError as damage:
-                if damage.code == _WHOLE:
+            except DamageError as error:
+                if error.code == _WHOLE or len(skipped) == len(share) - 1:
                     raise
-                error = damage
                 (key,) = self._keys_of(np.array([number % self._schedule.samples]))
                 skipped.append(Failure.of(key, error))
-        if not readable and error is not None:
-            raise error
         share = np.resize(readable, len(share))
         (read,) = self._reads([share])
         return _Ahead(read, share, skipped)
@@ -565,21 +569,15 @@ class Loader:
         """Yield each batch as soon as its decoding began.
 
         So no thread waits for the last sample of a batch before the next batch begins. Batches that
-        are only copied are made one by one, because two threads copy no faster; the first error
-        ends the iteration.
+        are only copied are made one by one, because two threads copy no faster.
         """
         empty = ReusedMemory().empty
         is_copied = self._source.is_decoded and not (self._decode or self._collate)
-        with closing(groups), ThreadPoolExecutor(2, "larder-batch") as threads:
+        with closing(groups), ThreadPoolExecutor(2, "larder-batch") as pool:
+            threads = None if is_copied else pool
             for group in groups:
                 for ahead in group:
-                    answers: Answers = SimpleQueue()
-                    given = ahead, epoch, empty, np.empty
-                    if is_copied:
-                        answers.put((self._made(*given), None))
-                    else:
-                        threads.submit(answer, answers, self._made, *given)
-                    yield answers
+                    yield begun(threads, self._made, ahead, epoch, empty, np.empty)
 
     def _made(self, ahead: _Ahead, epoch: int, read: Empty, empty: Empty) -> LoadedBatch:
         """Make a batch; ``read`` makes the arrays for reading, ``empty`` for decoding."""
@@ -606,14 +604,10 @@ class Loader:
         return LoadedBatch(batch, [*ahead.skipped, *undecoded])
 
 
-def _taken(group: deque[_Ahead]) -> Iterator[_Ahead]:
+def _taken(answers: Answers) -> Iterator[_Ahead]:
+    group = deque(result_of(answers))
     while group:
         yield group.popleft()
-
-
-def _raised(error: LarderError, empty: Empty) -> Batch:
-    del empty
-    raise error
 
 
 def _filled(batch: Batch, samples: int, size: int) -> Batch:

@@ -205,16 +205,15 @@ class _Worker:
         lane, is_batch = process.calls[0]
         try:
             answer = process.result()
-        except FatalError as error:
-            answer = error
-            if not process.answered:
+        except BaseException as error:
+            if process.answered:
+                answer = error.with_traceback(None)  # which refers to this frame
+            elif isinstance(error, FatalError):
                 self._stop()
                 self._count_loss(lane, error)
                 return
-        except BaseException as error:
-            if not process.answered:
+            else:
                 raise
-            answer = error
         process.calls.popleft()
         if is_batch or answer is not None:
             lane.answer(answer, is_batch)
@@ -360,7 +359,10 @@ class _Lane:
         if not isinstance(layout, SlotLayout):
             if slot:
                 self._release(slot)
-            raise layout
+            try:
+                raise layout
+            finally:
+                del layout  # which refers to this frame
         memory = self._worker.memory
         if self._left and not (self._free or self._ready or self.waiting):
             # Training keeps all batches, so no slot would become free.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -30,6 +30,7 @@ from larder.samples.indexed import IndexedPart, IndexedSample, Sample, SampleRea
 from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
+from larder.store.interrupt import stopped_with_caller
 from larder.store.own_files import once_more
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
@@ -37,6 +38,7 @@ from larder.versions.index import SegmentIndex
 from larder.versions.omitted import Omitted, Place, read_omitted
 from larder.versions.publish import existing_segment
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 THREADS = 8
@@ -201,7 +203,7 @@ class SplitSamples(Sequence[Sample]):
 
         ``numbers`` are in ascending order.
         """
-        mapped = _process(os.getpid()).threads.map
+        mapped = _process(os.getpid()).map
         segments = self._segments_of(numbers)
         pairs = [segment.measures(inside, mapped, exts) for segment, inside, _ in segments]
         stored, labels = zip(*pairs, strict=True) if pairs else ((), ())
@@ -317,19 +319,16 @@ class SplitSamples(Sequence[Sample]):
 
     def _read(self, numbers: Array, exts: Exts | None) -> list[Sample]:
         """Read samples in ascending order."""
-        with self._access.cleaned_errors(self._version.id):
-            return self._read_parts(numbers, exts)
-
-    def _read_parts(self, numbers: Array, exts: Exts | None) -> list[Sample]:
-        threads = _process(os.getpid()).threads
-        lots = [
-            segment.locate(inside, self._unchecked(every, exts), threads.map, exts)
-            for segment, inside, every in self._segments_of(numbers)
-        ]
-        spans = [span for lot in lots for span in lot.spans()]
-        list((threads.map if len(spans) > 1 else map)(self._read_span, spans))
+        threads = _process(os.getpid())
         read_all = partial(self._read_shard, exts)
-        samples = [sample for lot in lots for sample in lot.finish(read_all)]
+        with self._access.cleaned_errors(self._version.id):
+            lots = [
+                segment.locate(inside, self._unchecked(every, exts), threads.map, exts)
+                for segment, inside, every in self._segments_of(numbers)
+            ]
+            spans = [span for lot in lots for span in lot.spans()]
+            list((threads.map if len(spans) > 1 else map)(self._read_span, spans))
+            samples = [sample for lot in lots for sample in lot.finish(read_all)]
         if self._check == "once":
             self._checked_of(exts).set(numbers)
         return samples
@@ -471,8 +470,12 @@ class _ProcessThreads:
     def __init__(self, pid: int) -> None:
         keep_freed_memory()
         self.pid = pid
-        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="larder-samples")
         self.lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="larder-samples")
+
+    def map(self, function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
+        """Call the function in threads; a stop of this thread's work ends the calls too."""
+        return self._threads.map(stopped_with_caller(function), items)
 
 
 @lru_cache(1)

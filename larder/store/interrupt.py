@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from larder.errors import FatalError
 from larder.progress import Progress, check_stopped
@@ -17,6 +17,7 @@ INTERRUPTED = "run.interrupted"
 """The code of the error that ends stopped work."""
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _GRACE_SECONDS = 2.0
 _TURN_SECONDS = 0.1
@@ -27,18 +28,18 @@ class Interrupt:
     """A stop signal for the work of some threads, which their waits check regularly.
 
     The outer signal stops this work too. A call of this work is repeated for at most
-    ``patience_seconds``.
+    ``patience_seconds``. There is no lock, as the garbage collector may stop work in any thread.
     """
 
     def __init__(self, outer: Interrupt | None = None, patience_seconds: float = math.inf) -> None:
-        self._stopped = threading.Event()
+        self._is_stopped = False
         self._outer = outer
         outer_seconds: float = outer.patience_seconds if outer else math.inf
         self.patience_seconds: float = min(patience_seconds, outer_seconds)
 
     @property
     def stopped(self) -> bool:
-        return self._stopped.is_set() or (self._outer is not None and self._outer.stopped)
+        return self._is_stopped or (self._outer is not None and self._outer.stopped)
 
     def active(self) -> AbstractContextManager[None]:
         """Let a stop end this thread's work within a ``with`` block."""
@@ -46,7 +47,7 @@ class Interrupt:
 
     def stop(self) -> None:
         """End the work in progress, and refuse more."""
-        self._stopped.set()
+        self._is_stopped = True
 
     def check(self) -> None:
         """Raise a FatalError, ``run.interrupted``, if the work was stopped."""
@@ -57,7 +58,7 @@ class Interrupt:
         """Wait; raise a FatalError, ``run.interrupted``, soon after a stop."""
         until = time.monotonic() + seconds
         while not self.stopped and (left := until - time.monotonic()) > 0:
-            self._stopped.wait(min(left, _TURN_SECONDS))
+            time.sleep(min(left, _TURN_SECONDS))
         self.check()
 
 
@@ -117,10 +118,15 @@ def check_wait() -> None:
 
 def in_thread(pool: Executor, call: Callable[[], T]) -> Future[T]:
     """Make a call in another thread; a stop of this thread's work ends the call too."""
+    return pool.submit(stopped_with_caller(call))
+
+
+def stopped_with_caller(call: Callable[P, T]) -> Callable[P, T]:
+    """Return the function for other threads; a stop of this thread's work ends its calls too."""
     interrupt, progress = interrupted_by(), getattr(_current, "progress", None)
 
-    def work() -> T:
+    def work(*arguments: P.args, **options: P.kwargs) -> T:
         with interrupt.active() if interrupt else nullcontext(), stopping_waits(progress):
-            return call()
+            return call(*arguments, **options)
 
-    return pool.submit(work)
+    return work

@@ -1,11 +1,40 @@
-"""Samples are read again after a read that was stopped."""
+"""Requests of samples, which threads make, end with the work of their caller."""
 
 import pytest
 from pipeline_lab import directory_lab
 
 import larder
 from larder.errors import FatalError
+from larder.readers.segment import Span
 from larder.shards.formats.recordio import MAGIC, ImageRecordReader
+from larder.store.interrupt import Interrupt, interrupted_by
+from larder.versions.index import SegmentIndex
+
+
+@pytest.mark.parametrize(("owner", "name"), [(Span, "read"), (SegmentIndex, "_load")])
+def test_a_stop_reaches_all_requests_of_a_batch(tmp_path, monkeypatch, owner, name):
+    lab = directory_lab(
+        tmp_path,
+        {f"a/{number}.bin": b"%d" % number for number in range(4)},
+        splits={"train": "**"},
+        cache=None,
+        validate="none",
+        shards={"samples_per_shard": 1},
+    )
+    lab.prepare()
+    seen, read = [], getattr(owner, name)
+
+    def noted(*arguments):
+        seen.append(interrupted_by())
+        return read(*arguments)
+
+    monkeypatch.setattr(owner, name, noted)
+    monkeypatch.setattr(SegmentIndex, "_worth_mapping", lambda *_: False)  # as in a bucket
+    interrupt = Interrupt()
+    with interrupt.active():
+        larder.open(f"{lab.storage}/larder/d").samples_of("train").batch(range(4))
+    assert seen
+    assert set(seen) == {interrupt}
 
 
 def test_samples_are_read_again_after_a_stop_midway(tmp_path, monkeypatch):

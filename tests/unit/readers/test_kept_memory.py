@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 
+from larder.readers.options import Shuffle
 from tests.support.numbered import NumberedSamples, loader_of
 from tests.support.processes import run_python
 
@@ -41,16 +42,17 @@ class _Parts(dict):
 class _NotedSamples(NumberedSamples):
     def batch(self, numbers, parts=None):
         samples = [one._replace(parts=_Parts(one.parts)) for one in super().batch(numbers)]
-        self.noted += [weakref.ref(one.parts) for one in samples]
+        self.noted |= {int(one.key): weakref.ref(one.parts) for one in samples}
         return samples
 
 
 def test_a_batch_is_gone_before_the_others_of_its_group():
     samples = _NotedSamples([100])
-    samples.noted = []
-    batches = loader_of(samples, batch_size=10, memory_bytes=1_000_000).make(range(10))
-    for number, _ in enumerate(batches):
-        alive = [reference() is not None for reference in samples.noted]
+    samples.noted = {}
+    order = Shuffle("sequential")
+    batches = loader_of(samples, batch_size=10, memory_bytes=1_000_000, shuffle=order)
+    for number, _ in enumerate(batches.make(range(10))):
+        alive = [reference() is not None for _, reference in sorted(samples.noted.items())]
         assert not any(alive[: number * 10])
         assert all(alive[number * 10 :])
-    assert samples.reads == [10, 90]
+    assert sorted(samples.reads) == [10, 90]

@@ -62,7 +62,8 @@ def test_a_state_after_the_last_batch_is_the_beginning_of_the_next_epoch():
 def test_it_reads_groups_within_the_memory():
     samples = NumberedSamples(SHARDS, each=10)
     keys(loader_of(samples, **GIVEN, memory_bytes=1_000_000))
-    assert samples.reads[:4] == [8, 8, 16, 16], "the first batch is not waited for longer"
+    first = sorted(samples.reads[:4])  # two are read at a time
+    assert first == [8, 8, 16, 16], "the first batch is not waited for longer"
     assert max(samples.reads) == 16, "a window"
     for memory, most in ((2 * 8 * 10, 8), (0, 8), (2 * 16 * 10, 16)):
         samples = NumberedSamples(SHARDS, each=10)
