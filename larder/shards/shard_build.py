@@ -24,7 +24,7 @@ from larder.shards.reading.fetch import (
     fetch_together,
     known_failure,
 )
-from larder.shards.reading.large import check_streamed, transformed_sample
+from larder.shards.reading.large import UnreadablePartError, check_streamed, transformed_sample
 from larder.shards.reading.readahead import Lot, Reads, lots, read_ahead
 from larder.store.base import Readable, Writer
 
@@ -217,7 +217,11 @@ class _Building:
         if checked.failures:
             self._note(planned or sample, checked.failures)
         else:
-            self._appended(self.shard.append_streamed(sample, source), sample, checked)
+            try:
+                failure = self.shard.append_streamed(sample, source)
+            except UnreadablePartError as error:
+                failure = error.failure
+            self._appended(failure, sample, checked)
 
     def _appended(self, failure: Failure | None, sample: PlannedSample, fetched: Fetched) -> None:
         if failure is not None:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from larder.config.shape import FormatOptions, Layout
-from larder.errors import ConfigError, DamageError, Failure, ObjectError
+from larder.errors import ConfigError, DamageError
 from larder.manifest.digest import canonical_json
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.shards.formats.format_interface import ShardFormat, ShardWriter, Split
@@ -115,17 +115,12 @@ class RecordWriter(ShardWriter):
         self._output.append(pieces, self._layout.bytes)
         self._add_rows(sample, start, [body.crc32c for body in bodies])
 
-    def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
-        start, checksums = self._output.bytes, []
-        for part in sample.parts:
-            try:
-                checksums.append(self._put_all(stream(source, part)))
-            except ObjectError as error:
-                return Failure.of(part.key, error)
+    def append_streamed(self, sample: PlannedSample, source: Readable) -> None:
+        start = self._output.bytes
+        checksums = [self._put_all(stream(source, part)) for part in sample.parts]
         if sample.label is not None:
             self._put(_LABEL.pack(sample.label))
         self._add_rows(sample, start, checksums)
-        return None
 
     def _add_rows(self, sample: PlannedSample, start: int, checksums: Sequence[int]) -> None:
         layout = self._layout

@@ -124,7 +124,6 @@ _EMPTY_BLOCK = np.frombuffer(_block(b"", 0), np.uint8)
 
 
 def _are_plain(names: Sequence[str]) -> bool:
-    """Whether names only need plain headers."""
     text = "\n".join([*names, ""])
     return (
         text.isascii()
