@@ -205,10 +205,9 @@ class Labeller:
     ) -> None:
         self._archives = archives
         origins = {"pattern": "key", "column": f"column {labels.column!r}"}
-        origin = origins.get(labels.source, "folder")
-        self._table = ClassTable(labels.classes, known_classes, origin)
+        self._origin = origins.get(labels.source, "folder")
+        self._table = ClassTable(labels.classes, known_classes, self._origin)
         self.from_column = labels.source == "column"
-        self._column = labels.column or ""
         pattern = labels.pattern
         self._pattern = None if pattern is None else KeyPattern(pattern, "labels.pattern")
         self._unlabelled = Failures()
@@ -239,8 +238,7 @@ class Labeller:
             if split in self._files:
                 codes[rows] = self._from_file(split, keys, parts.take(chosen))
             elif texts is not None:
-                column = f"column {self._column!r}"
-                message = f"no annotation or row gives this sample a class in {column}"
+                message = f"no annotation or row gives this sample a class in {self._origin}"
                 without = message, "add it, or exclude the sample with source.exclude"
                 codes[rows] = self._coded(keys, texts.take(chosen), without)
             elif self._pattern:

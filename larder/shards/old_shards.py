@@ -51,7 +51,7 @@ class OldShards(Closing):
         *,
         weaker: Collection[str] = (),
     ) -> None:
-        self._store = store
+        self.store = store
         self._formats = formats
         self._segment_of = segment_of
         self._weaker = frozenset(weaker)
@@ -68,8 +68,8 @@ class OldShards(Closing):
         contents: dict[int, Mapping[str, bytes]] = {}
         for key, numbers in by_shard.items():
             old_samples = [_packed(samples[number]) for number in numbers]
-            with old_shard_errors(object_url(self._store.url, key)):
-                parts = read_parts(self._store, key, old_samples)
+            with old_shard_errors(object_url(self.store.url, key)):
+                parts = read_parts(self.store, key, old_samples)
                 contents |= zip(numbers, parts, strict=True)
         return [
             _fetched(sample, contents[number], self.rules_for(sample, rules))
@@ -79,13 +79,9 @@ class OldShards(Closing):
     def read(self, sample: PlannedSample, rules: ImageRules = PLAIN) -> Fetched:
         """Read one sample whose parts are not ranges; may be called by one thread at a time."""
         packed = _packed(sample)
-        with old_shard_errors(object_url(self._store.url, packed.shard)):
+        with old_shard_errors(object_url(self.store.url, packed.shard)):
             contents = self._reader(packed).read(packed, packed.parts)
         return _fetched(sample, contents, self.rules_for(sample, rules))
-
-    def parts(self, sample: PlannedSample) -> PackedParts:
-        """Return the objects of a large sample whose parts are ranges, to be read in buffers."""
-        return PackedParts(self._store, sample)
 
     def rules_for(self, sample: PlannedSample, rules: ImageRules) -> ImageRules:
         """Return the rules for a sample: validate images only if checked more weakly before."""
@@ -104,7 +100,7 @@ class OldShards(Closing):
         if reader is None or packed.offset < end:
             if reader is not None:
                 reader.close()
-            reader = shard_format(*self._formats[self._segment_of(key)]).open(self._store, key)
+            reader = shard_format(*self._formats[self._segment_of(key)]).open(self.store, key)
         self._open[key] = packed.offset + packed.length, reader
         if len(self._open) > _MOST_OPEN:
             _, (_, unused) = self._open.popitem(last=False)
