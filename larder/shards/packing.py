@@ -129,16 +129,11 @@ def _filled(ends: Ends, target_bytes: int, empty_bytes: int) -> Iterator[int]:
         if row < fitting < len(ends):
             total = empty_bytes + int(ends[fitting - 1]) - before
             size = int(ends[fitting] - ends[fitting - 1])
-            fitting += stretches(total, size, target_bytes)
+            missing_bytes = target_bytes - total
+            fitting += 20 * total < 19 * target_bytes and size < 2 * missing_bytes
         row = max(row + 1, fitting)
         before = int(ends[row - 1])
         yield row
-
-
-def stretches(total_bytes: int, size_bytes: int, target_bytes: int) -> bool:
-    """Whether a shard takes a sample of ``size_bytes`` that makes it longer than the target."""
-    missing_bytes = target_bytes - total_bytes
-    return 20 * total_bytes < 19 * target_bytes and size_bytes < 2 * missing_bytes
 
 
 def _counted_off(ends: Ends, rows: int) -> Iterator[int]:
@@ -192,7 +187,8 @@ def target_for(ends: Ends, target_bytes: int, count_min: int, empty_bytes: int) 
     wanted = min(count_min, len(ends))
 
     def count(tried_bytes: int, most: int) -> int:
-        return count_shards(ends, tried_bytes, most, empty_bytes)
+        """Count the shards that `plan_shards` would fill, up to ``most``."""
+        return sum(1 for _ in islice(_filled(ends, tried_bytes, empty_bytes), most))
 
     if count(target_bytes, wanted) >= wanted:
         return target_bytes
@@ -205,8 +201,3 @@ def target_for(ends: Ends, target_bytes: int, count_min: int, empty_bytes: int) 
 def _smallest(most: int, holds: Callable[[int], bool]) -> int:
     """Return the smallest target from 1 to ``most`` for which the monotonic ``holds`` is true."""
     return bisect_left(range(1, most), True, key=holds) + 1
-
-
-def count_shards(ends: Ends, target_bytes: int, most: int, empty_bytes: int) -> int:
-    """Count the shards that `plan_shards` would fill, up to ``most``."""
-    return sum(1 for _ in islice(_filled(ends, target_bytes, empty_bytes), most))

@@ -74,10 +74,7 @@ class RecordsIndex:
             "dataset": split.dataset,
             "split": split.name,
             "record_bytes": self._layout.bytes,
-            "fields": [
-                {"name": name, "offset": offset, "bytes": size_bytes, "type": kind}
-                for name, offset, size_bytes, kind in self._layout.fields
-            ],
+            "fields": self._layout.fields,
             "records": sum(samples for _, samples in split.shards),
             "shards": [{"key": file.path, "records": samples} for file, samples in split.shards],
         }
@@ -95,11 +92,12 @@ class _RecordLayout:
         self.label_offset = end
         self.bytes = end + (_LABEL.size if layout.labelled else 0)
         self.fields = [
-            (ext, start, size_bytes, "bytes")
+            {"name": ext, "offset": start, "bytes": size_bytes, "type": "bytes"}
             for ext, start, size_bytes in zip(layout.parts, starts, sizes, strict=True)
         ]
         if layout.labelled:
-            self.fields.append(("label", end, _LABEL.size, "int64"))
+            label = {"name": "label", "offset": end, "bytes": _LABEL.size, "type": "int64"}
+            self.fields.append(label)
 
 
 class RecordWriter(ShardWriter):

@@ -71,7 +71,9 @@ def member_header(name: str, size_bytes: int) -> bytes:
     """
     raw = name.encode()
     if not raw or b"\0" in raw or raw.endswith(b"/"):
-        raise _bad_name(name)
+        message = "a tar archive cannot contain a member with this name"
+        hint = "rename the object, or exclude it"
+        raise ObjectError("object.bad_key", message, where=repr(name), hint=hint)
     if len(raw) <= NAME_BYTES and size_bytes < OCTAL_LIMIT and raw.isascii():
         return _block(raw, size_bytes)
     return _unusual_header(raw, size_bytes)
@@ -93,15 +95,6 @@ def member_headers(names: Sequence[str], sizes: npt.NDArray[np.int64]) -> list[b
 
 def member_size(name: str, size_bytes: int) -> int:
     return len(member_header(name, size_bytes)) + size_bytes + -size_bytes % BLOCK_BYTES
-
-
-def _bad_name(name: str) -> ObjectError:
-    return ObjectError(
-        "object.bad_key",
-        "a tar archive cannot contain a member with this name",
-        where=repr(name),
-        hint="rename the object, or exclude it",
-    )
 
 
 def _sum(data: bytes) -> int:
