@@ -58,10 +58,7 @@ Array = np.ndarray[Any, Any]
 
 # For Pillow's modes without colour: the mode to convert to, and the dtype.
 _GREY: Final = {
-    "1": ("L", "uint8"),
-    "L": ("L", "uint8"),
-    "LA": ("L", "uint8"),
-    "La": ("L", "uint8"),
+    **dict.fromkeys(("1", "L", "LA", "La"), ("L", "uint8")),
     "I": ("I", "int32"),
     "F": ("F", "float32"),
 }

@@ -130,7 +130,8 @@ class _Building:
     def add(self, samples: Iterable[PlannedSample]) -> None:
         tried, reads = 0, self._build.reads
         waiting = lots(samples, reads.whole_bytes, together=reads.together)
-        with closing(read_ahead(waiting, self._read, _held_bytes, reads)) as readings:
+        ahead = read_ahead(waiting, self._read, lambda lot: lot.held_bytes or 0, reads)
+        with closing(ahead) as readings:
             for lot, contents in readings:
                 self._add_all(lot.samples, contents)
                 tried += len(lot.samples)
@@ -247,7 +248,3 @@ class _Building:
             STAGE, objects=tried - self._reported_samples, bytes=size_bytes - self._reported_bytes
         )
         self._reported_samples, self._reported_bytes = tried, size_bytes
-
-
-def _held_bytes(lot: Lot) -> int:
-    return lot.held_bytes or 0

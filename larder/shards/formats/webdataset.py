@@ -41,13 +41,8 @@ class DaliTarIndex:
             if _spaced(batch.column("parts").flatten().field("ext")):
                 return None
             named = named and not _spaced(batch.column("key"))
-        return _text(rows, named=named)
-
-
-def _text(rows: Spool, *, named: bool) -> Iterator[bytes]:
-    yield f"v1.{2 if named else 1} {rows.num_rows}\n".encode()
-    for batch in rows.read():
-        yield _lines(batch, named=named)
+        head = f"v1.{2 if named else 1} {rows.num_rows}\n".encode()
+        return chain([head], (_lines(batch, named=named) for batch in rows.read()))
 
 
 def _lines(rows: pa.RecordBatch, *, named: bool) -> bytes:

@@ -195,25 +195,16 @@ class PlainWriter(ExampleWriter):
         offsets = np.zeros((len(samples), count), np.int64)
         for number, part in enumerate(parts):
             offsets[:, part] = starts + HEADER_BYTES + lengths[: 2 * number + 1].sum(0)
-        self._add_all_rows(samples, contents, starts, ends - starts, offsets.reshape(-1))
-
-    def _add_all_rows(
-        self,
-        samples: Sequence[PlannedSample],
-        contents: Contents,
-        starts: Sizes,
-        lengths: Sizes,
-        offsets: Sizes,
-    ) -> None:
-        exts, keys, etags, data, checksums, is_label, counts = all_members(samples, contents)
-        places = np.full(len(data), -1)
-        places[~is_label] = offsets
+        columns = all_members(samples, contents)
+        places = np.full(len(columns.data), -1)  # of labels, which have no offset
+        places[~columns.labels] = offsets.reshape(-1)
         nullable = [None if place < 0 else place for place in places.tolist()]
-        names, labels = [each.key for each in samples], [each.label for each in samples]
+        keys, labels = [each.key for each in samples], [each.label for each in samples]
+        sizes = map(len, columns.data)
         self._rows.add_all(
-            (names, starts.tolist(), lengths.tolist(), labels),
-            (exts, keys, etags, nullable, map(len, data), checksums),
-            counts.tolist(),
+            (keys, starts.tolist(), (ends - starts).tolist(), labels),
+            (columns.exts, columns.keys, columns.etags, nullable, sizes, columns.checksums),
+            columns.counts.tolist(),
         )
 
 
