@@ -102,14 +102,11 @@ class Planner:
 def _texts(grouped: Grouped) -> pa.Array:
     """Return each sample's class from a table; null without a class."""
     texts = grouped.rows.column("class_name")
-    rows = np.flatnonzero(column_flags(texts.is_valid()))
+    rows = np.flatnonzero(column_flags(texts.is_valid()))[::-1]
     owners = np.repeat(np.arange(len(grouped.lengths)), grouped.lengths)[rows]
-    samples, firsts = np.unique(owners, return_index=True)
-    places = np.zeros(len(grouped.lengths), np.int64)
-    places[samples] = rows[firsts]
-    given = np.zeros(len(places), np.bool_)
-    given[samples] = True
-    return texts.take(pa.array(places, mask=~given))
+    places = np.full(len(grouped.lengths), -1)
+    places[owners] = rows  # the last assignment stays, which is the first row
+    return texts.take(pa.array(places, mask=places < 0))
 
 
 def _check_no_label_part(keys: pa.Array, parts: pa.Array) -> None:

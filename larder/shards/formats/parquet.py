@@ -115,8 +115,7 @@ class ParquetRows(ShardWriter):
         self._schema = _schema(tuple(layout.parts), layout.labelled)
         self._file = _SinkFile(output)
         self._parquet = _parquet(self._file.sink, self._schema)
-        self._labelled = layout.labelled
-        self._exts = tuple(layout.parts)
+        self._layout = layout
         self._samples: list[tuple[PlannedSample, Mapping[str, _Content]]] = []
         self._packed: list[pa.RecordBatch] = []
         self._group_bytes = 0
@@ -166,9 +165,10 @@ class ParquetRows(ShardWriter):
     def _pack(self) -> None:
         """Turn held samples into columns, which take a fraction of the memory."""
         columns = [pa.array([sample.key for sample, _ in self._samples], pa.string())]
-        if self._labelled:
+        if self._layout.labelled:
             columns.append(pa.array([sample.label for sample, _ in self._samples], pa.int64()))
-        columns += [_binary([parts.get(ext) for _, parts in self._samples]) for ext in self._exts]
+        for ext in self._layout.parts:
+            columns.append(_binary([parts.get(ext) for _, parts in self._samples]))
         self._samples = []
         self._packed.append(pa.record_batch(columns, schema=self._schema))
 
