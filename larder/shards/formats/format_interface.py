@@ -51,22 +51,14 @@ class ReaderIndex(Protocol):
         """
 
 
-class IndexContent(NamedTuple):
-    """An index file being made; the pieces can be read once."""
-
-    kind: str
-    name: str
-    pieces: Iterator[bytes]
-
-
 def index_contents(
     indexes: Sequence[ReaderIndex], shard: str, rows: Spool
-) -> Iterator[IndexContent]:
-    """Yield the index files of one shard; nothing if the shard was not written."""
+) -> Iterator[tuple[str, str, Iterator[bytes]]]:
+    """Yield kind, name and pieces of each index file; nothing if the shard was not written."""
     for index in indexes if rows.num_rows else ():
         pieces = index.content(rows)
         if pieces is not None:
-            yield IndexContent(index.kind, index.file_name(shard), pieces)
+            yield index.kind, index.file_name(shard), pieces
 
 
 def index_files(
