@@ -30,7 +30,7 @@ from larder.config.shape import Transform
 from larder.jobs.processes import shared_pool
 from larder.machine import usable_cores
 from larder.pipeline.preparing import prepare
-from larder.shards.images.check import ImageRules, check_image, stored_image
+from larder.shards.images.check import ImageRules, check_decodable, stored_image
 from tests.support.runs import run_settings
 
 TRANSFORM = Transform(resize=256, quality=90)
@@ -76,7 +76,7 @@ def transform(found: Sequence[bytes], processes: int, threads: int) -> Measured:
 
 def check(found: Sequence[bytes], threads: int) -> Measured:
     """Decode images."""
-    return seconds(partial(check_image, "jpg", mode="decode", where="image"), found, threads)
+    return seconds(partial(check_decodable, "jpg", mode="decode", where="image"), found, threads)
 
 
 def prepared(folder: Path, workers: int) -> Measured:

@@ -376,10 +376,8 @@ _DIVIDED: Final = ("shard_index", "shards")
 class Builder(NamedTuple):
     """A function that yields an element for each sample.
 
-    Attributes:
-        is_divided: Whether the function may be called for some of the samples alone, because it
-            takes ``shard_index`` and ``shards``.
-        digest: Digest of the source of the function's module.
+    If it takes ``shard_index`` and ``shards``, it ``is_divided``: it may be called for some of the
+    samples alone. ``digest`` is the digest of the source of its module.
     """
 
     name: str
@@ -409,12 +407,11 @@ def builder_of(use: BuilderUse) -> Builder:
         is_divided = set(_DIVIDED) <= signature.parameters.keys()
         signature.bind(iter(()), **inputs, **(dict.fromkeys(_DIVIDED, 1) if is_divided else {}))
     except (TypeError, ValueError) as error:
-        message = f"{use.use} cannot be called: {error}"
         hint = "it is called with an iterator of samples, and with builder_inputs by name"
-        raise ConfigError("config.invalid_value", message, where=_BUILDER, hint=hint) from None
+        raise _refused(_BUILDER, f"{use.use} cannot be called: {error}", hint) from None
     try:
         source = Path(sys.modules[use.use.partition(":")[0]].__file__ or "").read_bytes()
     except (OSError, AttributeError):
-        message, hint = f"{use.use} has no source file", "name a function of a module in Python"
-        raise ConfigError("config.invalid_value", message, where=_BUILDER, hint=hint) from None
+        hint = "name a function of a module in Python"
+        raise _refused(_BUILDER, f"{use.use} has no source file", hint) from None
     return Builder(use.use, function, inputs, is_divided, hashlib.sha256(source).hexdigest())

@@ -24,29 +24,30 @@ _PARTS = SAMPLE_ORDER.field("parts").type
 class Grouped:
     """Rows of `larder.samples.parts.PARTS` with complete samples.
 
-    The parts of a sample are adjacent; ``lengths`` is the number of parts of each sample.
+    The parts of a sample are adjacent: ``starts`` has the first row of each, ``lengths`` their
+    number.
     """
 
     def __init__(self, rows: pa.RecordBatch, starts: npt.NDArray[np.intp]) -> None:
         self.rows = rows
+        self.starts = starts
         self.lengths = np.diff(np.append(starts, rows.num_rows))
-        self._starts = starts
 
     def first(self, column: str) -> pa.Array:
         """Return one value per sample of a column that is equal for all parts of a sample."""
-        return self.rows.column(column).take(pa.array(self._starts))
+        return self.rows.column(column).take(pa.array(self.starts))
 
     def parts(self, fields: Sequence[pa.Field] = tuple(_PARTS.value_type)) -> pa.Array:
         kind = pa.list_(pa.field("part", pa.struct(fields), nullable=False))
-        return lists_of(kind, self.rows.column, np.append(self._starts, self.rows.num_rows))
+        return lists_of(kind, self.rows.column, np.append(self.starts, self.rows.num_rows))
 
 
 def group_parts(
     batches: Iterable[pa.RecordBatch], by: Sequence[str] = ("sample",)
 ) -> Iterator[Grouped]:
-    """Divide rows between samples. The parts of one sample must fit into memory.
+    """Divide rows of `larder.samples.parts.PARTS`, ordered by the columns ``by`` first, by sample.
 
-    Rows of `larder.samples.parts.PARTS`, ordered by the columns ``by`` first.
+    The parts of one sample must fit into memory.
     """
     pieces: list[pa.RecordBatch] = []
     for batch in batches:
@@ -127,9 +128,8 @@ def _check_splits(rows: pa.RecordBatch, same: Flags, split_names: Sequence[str])
 class Complete:
     """A filter of samples with a part of each pattern.
 
-    Only ``missing: keep`` lets incomplete samples pass; ``incomplete`` counts the samples that do
-    not pass. Annotations count as one more pattern, after the named patterns; ``names`` is empty
-    without joins.
+    Only ``missing: keep`` lets incomplete samples pass. Annotations count as one more pattern,
+    after the named patterns; ``names`` is empty without joins.
     """
 
     def __init__(self, names: Sequence[str], annotated: bool, missing: Missing) -> None:
@@ -175,8 +175,5 @@ class Complete:
 def _found(grouped: Grouped) -> npt.NDArray[np.int64]:
     """Return the patterns of each sample's parts, one bit for each; shape (samples,)."""
     bits = np.left_shift(1, grouped.rows.column("pattern").to_numpy().astype(np.int64))
-    starts = np.cumsum(grouped.lengths) - grouped.lengths
-    patterns: npt.NDArray[np.int64] = (
-        np.bitwise_or.reduceat(bits, starts) if len(starts) else np.zeros(0, np.int64)
-    )
-    return patterns
+    empty: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+    return np.bitwise_or.reduceat(bits, grouped.starts) if len(grouped.starts) else empty

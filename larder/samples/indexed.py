@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import google_crc32c
@@ -41,12 +40,9 @@ class IndexedSample(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A sample.
+    """A sample, with the number of its class, and the contents of its parts by extension.
 
-    Attributes:
-        key: The sample key.
-        label: The number of the class; None without labels.
-        parts: The content of each part by extension, with the label as ``cls``.
+    The label, if it has one, is also the part ``cls``.
     """
 
     key: str
@@ -82,19 +78,11 @@ class SampleReader(Protocol):
             LarderError: An error of the store.
         """
 
-    def close(self) -> None:
-        """Close the shard."""
+    def close(self) -> None: ...
 
-    def __enter__(self) -> SampleReader:
-        """Return the reader itself."""
+    def __enter__(self) -> SampleReader: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the shard."""
+    def __exit__(self, *_: object) -> None: ...
 
 
 def check_part(part: IndexedPart, data: bytes, sample: IndexedSample, url: str) -> bytes:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from larder.config.models.dataset import Labels
 from larder.disk import LOOKS
-from larder.errors import ConfigError
+from larder.errors import ConfigError, Failure, Failures
 from larder.samples.arrow_columns import column_texts
 from larder.samples.naming import KeyPattern
 from larder.units import format_count, format_names
@@ -116,8 +116,7 @@ class Numbering(NamedTuple):
 class ClassTable:
     """A table that assigns a code to every class that occurs; `number` turns codes into labels.
 
-    Memory is proportional to the number of classes. Messages name ``origin``, the source of classes
-    other than label files.
+    Messages name ``origin``, the source of classes other than label files.
     """
 
     def __init__(
@@ -189,13 +188,10 @@ class Labeller:
     """A labeller of samples by codes; `number` turns codes into labels when all samples are known.
 
     The class of a sample is the name of its immediate parent folder, the first group of a pattern
-    in its key, or a text from a table. If the folder is an archive, ``.tar`` is left out. In a
-    split with a label file, names are looked up in this order: the key of a part, the sample key,
-    the base name of a part, the base name of the sample key. So a label file names samples by full
-    keys or by base names, with or without extension. Label files are held in memory.
-
-    ``label_files`` has the bytes of ``labels.files`` by split; ``archives`` tells whether folders
-    may be archives.
+    in its key, or a text from a table. If the folder is an archive (only with ``archives``),
+    ``.tar`` is left out. In a split with a label file, names are looked up in this order: the key
+    of a part, the sample key, the base name of a part, the base name of the sample key.
+    ``label_files`` has the bytes of ``labels.files`` by split.
     """
 
     def __init__(
@@ -209,13 +205,13 @@ class Labeller:
     ) -> None:
         self._archives = archives
         origins = {"pattern": "key", "column": f"column {labels.column!r}"}
-        origin = origins.get(labels.source, "folder")
-        self._table = ClassTable(labels.classes, known_classes, origin)
+        self._origin = origins.get(labels.source, "folder")
+        self._table = ClassTable(labels.classes, known_classes, self._origin)
         self.from_column = labels.source == "column"
-        self._column = labels.column or ""
         pattern = labels.pattern
         self._pattern = None if pattern is None else KeyPattern(pattern, "labels.pattern")
-        self._unlabelled = _Unlabelled()
+        self._unlabelled = Failures()
+        self._hint = ""
         files = {
             key: _LabelTexts(key, parse_label_file(label_files[split], key))
             for split, key in labels.files.items()
@@ -231,8 +227,8 @@ class Labeller:
     ) -> _Codes:
         """Label samples by code; samples without a label get -1, until `number` refuses them.
 
-        ``splits`` has shape (samples,), and the arrays have the same length. ``parts`` has lists of
-        structs with a field ``key``. ``texts`` has classes or nulls, if labels come from a column.
+        The arrays have one value per sample. ``parts`` has lists of structs with a field ``key``;
+        ``texts`` has classes or nulls, if labels come from a column.
         """
         codes = np.empty(len(splits), np.int32)
         for split in np.unique(splits).tolist():
@@ -242,8 +238,7 @@ class Labeller:
             if split in self._files:
                 codes[rows] = self._from_file(split, keys, parts.take(chosen))
             elif texts is not None:
-                column = f"column {self._column!r}"
-                message = f"no annotation or row gives this sample a class in {column}"
+                message = f"no annotation or row gives this sample a class in {self._origin}"
                 without = message, "add it, or exclude the sample with source.exclude"
                 codes[rows] = self._coded(keys, texts.take(chosen), without)
             elif self._pattern:
@@ -254,8 +249,15 @@ class Labeller:
         return codes
 
     def number(self) -> Numbering:
-        self._unlabelled.refuse()
-        return self._table.number()
+        """Number the classes; refuse samples without a label."""
+        if not (count := self._unlabelled.count):
+            return self._table.number()
+        first, *_ = self._unlabelled.shown
+        message = first.message
+        if count > 1:
+            names = format_names([each.key for each in self._unlabelled.shown], _SHOWN, total=count)
+            message += f"; {count:,} samples have no label: {names}"
+        raise ConfigError("config.label", message, where=first.key, hint=self._hint)
 
     def _from_folder(self, sample_keys: pa.Array) -> _Codes:
         folders = pc.struct_field(pc.extract_regex(sample_keys, _FOLDER), "folder")
@@ -284,7 +286,12 @@ class Labeller:
         file: str = "",
     ) -> _Codes:
         """Return the code of each sample's class; ``without`` is the refusal for null."""
-        self._unlabelled.add(without, *column_texts(sample_keys.filter(names.is_null())))
+        if names.null_count:
+            message, hint = without
+            self._hint = self._hint or hint
+            keys = sample_keys.filter(names.is_null()).slice(0, self._unlabelled.room).to_pylist()
+            failures = (Failure(key, "config.label", message) for key in keys)
+            self._unlabelled.add_counted(failures, names.null_count)
         encoded = names.dictionary_encode()
         indices = encoded.indices.fill_null(-1).to_numpy()
         present, places = np.unique(indices, return_index=True)
@@ -295,31 +302,6 @@ class Labeller:
         ]
         of_samples: _Codes = np.array([*codes, _NO_LABEL], np.int32)[indices]
         return of_samples
-
-
-class _Unlabelled:
-    """Samples without a label: their number, the first samples, and the error for the first."""
-
-    def __init__(self) -> None:
-        self._error: ConfigError | None = None
-        self._keys: list[str] = []
-        self._count = 0
-
-    def add(self, without: _Refusal, *sample_keys: str) -> None:
-        if sample_keys and self._error is None:
-            message, hint = without
-            self._error = ConfigError("config.label", message, where=sample_keys[0], hint=hint)
-        self._count += len(sample_keys)
-        self._keys += sample_keys[: _SHOWN + 1 - len(self._keys)]
-
-    def refuse(self) -> None:
-        """Raise the error for the first sample, which counts all samples, if any exist."""
-        if self._error is None:
-            return
-        if self._count > 1:
-            names = format_names(self._keys, _SHOWN, total=self._count)
-            self._error.message += f"; {self._count:,} samples have no label: {names}"
-        raise self._error
 
 
 class _LabelTexts:

@@ -44,23 +44,19 @@ def bad_key_hint(failures: Iterable[Failure]) -> str:
     return f"{globs}rename or exclude them, or set on_bad_key: skip"
 
 
-def is_directory_marker(key: str, size_bytes: int) -> bool:
-    """Whether an object only represents a folder: its key ends in ``/`` and it is empty."""
-    return size_bytes == 0 and key.endswith("/")
-
-
 def may_be_part(key: str, size_bytes: int) -> bool:
     """Whether an object can be part of a sample, judging by its key and size alone."""
-    return not is_directory_marker(key, size_bytes) and bad_key_reason(key) is None
+    is_directory_marker = size_bytes == 0 and key.endswith("/")
+    return not is_directory_marker and bad_key_reason(key) is None
 
 
 def bad_key_reason(key: str) -> str | None:
-    """Return the reason why a part of a sample cannot have this key, as a clause, or None."""
+    """Return the reason why a part of a sample cannot have this key, as a clause."""
     return bad_path_reason(key) or _bad_name(key)
 
 
 def bad_path_reason(key: str) -> str | None:
-    """Return the reason why no part can have this path, as a clause, or None."""
+    """Return the reason why no part can have this path, as a clause."""
     try:
         size_bytes = len(key.encode())
     except UnicodeEncodeError:
@@ -87,7 +83,7 @@ def path_fault(path: str) -> str:
 
 
 def _bad_name(key: str) -> str | None:
-    """Return the reason why WebDataset does not handle a name, as a clause, or None.
+    """Return the reason why WebDataset does not handle a name, as a clause.
 
     ``base_plus_ext``, ``tar_file_iterator`` and ``group_by_keys`` skip names without an extension.
     Hidden files are skipped, or become parts of one sample ``DIRECTORY/``. A first segment

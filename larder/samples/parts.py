@@ -43,11 +43,10 @@ PARTS = table(
 """One row per part, with the fields of parts in `larder.manifest.schemas.SAMPLE_ORDER`.
 
 ``split`` is an index into the dataset's splits, or `NO_SAMPLE` for an object that is mirrored but
-is not part of a sample. `larder.samples.sample_order` adds the columns that depend on the sample:
-the split if sample keys are hashed; ``order``, a hash if samples are shuffled, else 0; and
-``label``, a code of `larder.samples.labels.ClassTable`. ``pattern`` is the number of the key's
-matching pattern in ``samples.join``, or 0. ``class_name`` is the sample's class from an entry of a
-table.
+is not part of a sample. `larder.samples.sample_order` adds what depends on the sample: the split
+if sample keys are hashed, ``order``, a hash if samples are shuffled, and ``label``, a code of
+`larder.samples.labels.ClassTable`. ``pattern`` is the number of the key's pattern in
+``samples.join``, or 0. ``class_name`` is the sample's class from an entry of a table.
 """
 
 NO_SAMPLE = 2**15 - 1
@@ -187,19 +186,16 @@ def annotation_parts(
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows of `PARTS` for entries of annotation files, from rows of `MATCHED`."""
     for batch in matched:
-        count = batch.num_rows
-        objects = batch.column("object")
-        columns = {
-            "sample": batch.column("sample"),
-            **{name: batch.column(name) for name in ("ext", "key", "size_bytes", "etag")},
-            "checksum": batch.column("checksum"),
-            "split": pa.array(rule.of_objects(objects)),
-            "order": pa.array(np.zeros(count, np.uint64)),
-            "label": pa.nulls(count, pa.int32()),
-            "pattern": pa.array(np.full(count, pattern, np.int16)),
-            "class_name": batch.column("label"),
-        }
-        yield pa.RecordBatch.from_arrays([columns[name] for name in PARTS.names], schema=PARTS)
+        fields = ("sample", "ext", "key", "size_bytes", "etag", "checksum")
+        columns = [
+            *(batch.column(name) for name in fields),
+            pa.array(rule.of_objects(batch.column("object"))),
+            pa.array(np.zeros(len(batch), np.uint64)),
+            pa.nulls(len(batch), pa.int32()),
+            pa.array(np.full(len(batch), pattern, np.int16)),
+            batch.column("label"),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=PARTS)
 
 
 def _by_rule(keys: pa.Array) -> pa.RecordBatch:
@@ -220,9 +216,10 @@ def _rows(batch: pa.RecordBatch, names: pa.RecordBatch, splits: Splits) -> pa.Re
         pa.array(np.zeros(len(batch), np.uint64)),
         pa.nulls(len(batch), pa.int32()),
         names.column("pattern"),
-        _class_names(batch),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=PARTS)
+    with_classes = "class_name" in batch.schema.names
+    classes = batch.column("class_name") if with_classes else pa.nulls(len(batch), pa.string())
+    return pa.RecordBatch.from_arrays([*columns, classes], schema=PARTS)
 
 
 def with_labels(
@@ -237,12 +234,6 @@ def with_labels(
     statement = "SELECT * FROM objects LEFT JOIN labels USING (key)"
     schema = OBJECTS.append(PARTS.field("class_name"))
     return sorted_query(statement, inputs, schema, ["key"], work_dir=work_dir)
-
-
-def _class_names(batch: pa.RecordBatch) -> pa.Array:
-    if "class_name" in batch.schema.names:
-        return batch.column("class_name")
-    return pa.nulls(len(batch), pa.string())
 
 
 def _mapped(exts: pa.Array, function: Callable[[str], str]) -> pa.Array:
@@ -289,8 +280,7 @@ _NONE = -1
 class Joins:
     """Patterns of ``samples.join``. The first pattern that matches a key counts.
 
-    Extensions of parts begin with the names of named patterns; ``names`` has the patterns' names
-    for messages.
+    Extensions of parts begin with the names of named patterns.
     """
 
     def __init__(self, join: Mapping[str, str] | Sequence[str]) -> None:
@@ -301,20 +291,21 @@ class Joins:
     def split(self, keys: pa.Array) -> pa.RecordBatch:
         """Return rows of `NAMES`, one for each key; extensions are not normalised."""
         pattern = np.full(len(keys), _NONE, np.int16)
-        names: list[tuple[pa.Array, pa.Array]] = []
-        rows: list[np.typing.NDArray[np.intp]] = []
+        samples = exts = pa.nulls(len(keys), pa.string())
         for number, (name, each) in enumerate(self._patterns):
             left = np.flatnonzero(pattern == _NONE)
             if not len(left):
                 break
             groups = pc.extract_regex(keys.take(pa.array(left)), each.regex)
             with_ext = pc.not_equal(pc.struct_field(groups, "ext"), "")
-            matched = column_flags(pc.fill_null(with_ext, False))
-            chosen = groups.filter(pa.array(matched))
-            pattern[left[matched]] = number
-            rows.append(left[matched])
-            names.append((chosen.field("id"), _exts(name, each, chosen)))
-        return _in_place(rows, names, pattern)
+            matched = pc.fill_null(with_ext, False)
+            chosen = groups.filter(matched)
+            pattern[left[column_flags(matched)]] = number
+            places = pa.array(pattern == number)
+            samples = pc.replace_with_mask(samples, places, chosen.field("id"))
+            exts = pc.replace_with_mask(exts, places, _exts(name, each, chosen))
+        numbers = pa.array(pattern, mask=pattern == _NONE)
+        return pa.RecordBatch.from_arrays([samples, exts, numbers], schema=NAMES)
 
 
 def _exts(name: str, pattern: PartPattern, groups: pa.StructArray) -> pa.Array:
@@ -325,21 +316,3 @@ def _exts(name: str, pattern: PartPattern, groups: pa.StructArray) -> pa.Array:
         longer = pc.binary_join_element_wise(text, exts, ".")
         exts = pc.if_else(pc.equal(text, ""), exts, longer)
     return pc.binary_join_element_wise(name, exts, ".") if name else exts
-
-
-def _in_place(
-    rows: Sequence[np.typing.NDArray[np.intp]],
-    names: Sequence[tuple[pa.Array, pa.Array]],
-    pattern: np.typing.NDArray[np.int16],
-) -> pa.RecordBatch:
-    """Return the matches of all patterns in the order of the keys, with nulls for other keys."""
-    places = np.zeros(len(pattern), np.int64)
-    matched = pattern != _NONE
-    if rows:
-        places[np.concatenate(rows)] = np.arange(int(matched.sum()))
-    taken = pa.array(places, mask=~matched)
-    columns = [
-        pa.concat_arrays([pa.array([], pa.string()), *(each[at] for each in names)]).take(taken)
-        for at in range(2)
-    ]
-    return pa.RecordBatch.from_arrays([*columns, pa.array(pattern, mask=~matched)], schema=NAMES)

@@ -25,14 +25,8 @@ from larder.manifest.query import Stream
 from larder.manifest.row_digest import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED, lists_of
 from larder.manifest.sort import sort, work_folder
-from larder.samples.arrow_columns import (
-    FROM_PREVIOUS,
-    column_flags,
-    column_texts,
-    from_objects,
-)
+from larder.samples.arrow_columns import FROM_PREVIOUS, column_flags, column_texts, from_objects
 from larder.samples.grouping import Complete, Grouped, group_parts, without_duplicates
-from larder.samples.image_parts import is_image
 from larder.samples.labels import Labeller
 from larder.samples.matching import Matching
 from larder.samples.naming import LABEL_EXT
@@ -59,11 +53,7 @@ _Orders = npt.NDArray[np.uint64]
 
 
 class Planner:
-    """A planner that adds split, order and label to each sample by the dataset file.
-
-    ``label_files`` has the bytes of ``labels.files`` by split. Known classes keep their numbers, in
-    order, and new classes follow.
-    """
+    """A planner that adds split, order and label to each sample; see `order_samples`."""
 
     def __init__(
         self,
@@ -75,8 +65,6 @@ class Planner:
         self.split_names = dataset.split_names
         join = dataset.samples.join
         self.joins = Joins(join) if join else None
-        annotations = dataset.samples.annotations
-        self.annotations = annotations.files if annotations else ()
         self.split_rule = SPLIT_RULES[dataset.split_options.rule](dataset.split_options)
         archives = dataset.source.archives == "expand"
         self.labeller = (
@@ -114,14 +102,11 @@ class Planner:
 def _texts(grouped: Grouped) -> pa.Array:
     """Return each sample's class from a table; null without a class."""
     texts = grouped.rows.column("class_name")
-    rows = np.flatnonzero(column_flags(texts.is_valid()))
+    rows = np.flatnonzero(column_flags(texts.is_valid()))[::-1]
     owners = np.repeat(np.arange(len(grouped.lengths)), grouped.lengths)[rows]
-    samples, firsts = np.unique(owners, return_index=True)
-    places = np.zeros(len(grouped.lengths), np.int64)
-    places[samples] = rows[firsts]
-    given = np.zeros(len(places), np.bool_)
-    given[samples] = True
-    return texts.take(pa.array(places, mask=~given))
+    places = np.full(len(grouped.lengths), -1)
+    places[owners] = rows  # the last assignment stays, which is the first row
+    return texts.take(pa.array(places, mask=places < 0))
 
 
 def _check_no_label_part(keys: pa.Array, parts: pa.Array) -> None:
@@ -152,15 +137,14 @@ class SampleOrder:
     Attributes:
         file: Manifest of schema SAMPLE_ORDER; the first rows are the samples.
         splits: Counts of every split of the dataset, in order, even of an empty split.
-        bad_keys: The first 1,000 objects that cannot be part of a sample.
-        incomplete: The first samples without all parts, and entries of annotation files without a
-            sample, at most 1,000 of each; none if such samples are kept.
+        bad_keys: Objects that cannot be part of a sample.
+        incomplete: Samples without all parts, and entries of annotation files without a sample;
+            none if such samples are kept.
         ignored_count: Number of directory markers and label files, which are not samples either.
         digest: sha256 hex over the ordered samples: split, key, label, and each part's extension,
             key, size and etag.
         split_classes: Number of samples of each class, by split.
-        unfit: The first entries of annotation files without a sample that are not ``incomplete``,
-            because samples without all parts are kept.
+        unfit: Entries of annotation files without a sample, if samples without all parts are kept.
         empty: Rows of tables that became no sample.
     """
 
@@ -168,19 +152,15 @@ class SampleOrder:
     samples: int
     objects: int
     object_bytes: int
-    image_objects: int
     splits: Mapping[str, SplitCount]
     classes: tuple[str, ...]
-    bad_keys: tuple[Failure, ...]
-    bad_key_count: int
-    incomplete: tuple[Failure, ...]
-    incomplete_count: int
+    bad_keys: Failures
+    incomplete: Failures
     ignored_count: int
     digest: str
     statistics: SampleStatistics
     split_classes: Mapping[str, tuple[int, ...]]
-    unfit: tuple[Failure, ...] = ()
-    unfit_count: int = 0
+    unfit: Failures
     empty: Failures = field(default_factory=Failures)
 
     @property
@@ -189,11 +169,11 @@ class SampleOrder:
 
     @property
     def left_out(self) -> tuple[Failure, ...]:
-        return (*self.bad_keys, *self.incomplete, *self.empty.shown)
+        return (*self.bad_keys.shown, *self.incomplete.shown, *self.empty.shown)
 
     @property
     def left_out_count(self) -> int:
-        return self.bad_key_count + self.incomplete_count + self.empty.count
+        return self.bad_keys.count + self.incomplete.count + self.empty.count
 
 
 def order_samples(
@@ -213,9 +193,8 @@ def order_samples(
     order of the sample key's UTF-8 or, with ``shards.shuffle_seed``, of the key's seeded hash. The
     order depends only on the objects and the dataset, not on the batches or the available memory.
 
-    Bad keys are left out and reported for any ``on_bad_key``: the caller decides whether they stop
-    the run. Memory holds two concurrent calls of `larder.manifest.sort.sort`, the classes, the
-    label files and the parts of a single sample.
+    Bad keys are left out: the caller decides whether they stop the run. Memory holds two concurrent
+    calls of `larder.manifest.sort.sort`, the classes, the label files and the parts of one sample.
 
     Args:
         objects: Batches of schema OBJECTS, ordered by key, of any length.
@@ -263,26 +242,23 @@ def order_samples(
         rows = tally.rows(group_parts(parts, ("split", "sample")))
         file = write_manifest(out, SAMPLE_ORDER, rows)
     unfit = annotated.unfit if annotated else Failures()
-    kept = dataset.samples.missing == "keep"
-    incomplete = [complete.incomplete, *([] if kept else [unfit])]
+    if dataset.samples.missing != "keep":
+        complete.incomplete.add_counted(unfit.shown, unfit.count)
+        unfit = Failures()
     return SampleOrder(
         file=file,
         samples=sum(count.samples for count in tally.splits.values()),
         objects=tally.objects,
         object_bytes=sum(count.bytes for count in tally.splits.values()),
-        image_objects=tally.image_objects,
         splits=tally.splits,
         classes=tally.classes,
-        bad_keys=tuple(bad_keys.shown),
-        bad_key_count=bad_keys.count,
-        incomplete=tuple(chain.from_iterable(each.shown for each in incomplete)),
-        incomplete_count=sum(each.count for each in incomplete),
+        bad_keys=bad_keys,
+        incomplete=complete.incomplete,
         ignored_count=intake.ignored,
         digest=tally.digest.hexdigest(),
         statistics=tally.sample_tally.statistics(),
         split_classes={name: tuple(each.tolist()) for name, each in tally.split_classes.items()},
-        unfit=tuple(unfit.shown) if kept else (),
-        unfit_count=unfit.count if kept else 0,
+        unfit=unfit,
     )
 
 
@@ -321,7 +297,7 @@ class _OrderTally:
     """A converter of sorted parts to rows of the sample order, which also counts them."""
 
     def __init__(self, planner: Planner) -> None:
-        self.objects = self.image_objects = 0
+        self.objects = 0
         self.splits = dict.fromkeys(planner.split_names, SplitCount())
         self.classes: tuple[str, ...] = ()
         self.split_classes = dict.fromkeys(planner.split_names, np.zeros(0, np.int64))
@@ -361,7 +337,6 @@ class _OrderTally:
         self.sample_tally.add(samples.column("key"), samples.column("parts"))
         parts = samples.column("parts").flatten()
         self.objects += len(parts)
-        self.image_objects += _images(parts.field("ext"))
         ends = np.append(0, np.cumsum(pc.list_value_length(samples.column("parts")).to_numpy()))
         sizes = np.append(0, np.cumsum(parts.field("size_bytes").to_numpy()))[ends]
         runs = pc.run_end_encode(samples.column("split"))
@@ -377,9 +352,3 @@ class _OrderTally:
                 counts = np.bincount(labels, minlength=len(self.classes))
                 self.split_classes[split] = self.split_classes[split] + counts
             start = stop
-
-
-def _images(exts: pa.Array) -> int:
-    encoded = exts.dictionary_encode()
-    image = np.array([is_image(ext) for ext in encoded.dictionary.to_pylist()], np.bool_)
-    return int(image[encoded.indices.to_numpy()].sum())

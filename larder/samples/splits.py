@@ -104,9 +104,7 @@ class HashRule(SplitRule):
         self._bounds = np.array([min(int(end * 2.0**64), 2**64 - 1) for end in ends], "u8")
 
     def of_samples(self, sample_keys: pa.Array, of_objects: Splits) -> Splits:
-        return self._splits(self.hashes.of(column_texts(sample_keys)))
-
-    def _splits(self, hashes: npt.NDArray[np.uint64]) -> Splits:
+        hashes = self.hashes.of(column_texts(sample_keys))
         return np.searchsorted(self._bounds, hashes, side="right").astype(np.int16)
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.samples.image_parts import Role, role
+from larder.samples.image_parts import Role, is_image, role
 
 MOST_EXTENSIONS = 1_000
 """Maximum number of extensions; parts with other extensions are counted together."""
@@ -71,6 +71,10 @@ class SampleStatistics(NamedTuple):
     composed: str = ""
     decomposed: str = ""
 
+    @property
+    def images(self) -> int:
+        return sum(part.objects for part in self.parts if is_image(part.ext))
+
 
 class SampleTally:
     """A counter of samples, in bounded memory."""
@@ -79,44 +83,32 @@ class SampleTally:
         self._parts: dict[str, PartCount] = {}
         self._other = PartCount("", 0, 0)
         self._roles: dict[Role, RoleCount] = {}
-        self._most_parts = 0
-        self._merged = self._clashing = self._empty = Anomaly()
-        self._composed = self._decomposed = ""
+        self._found = SampleStatistics()
 
     def add(self, keys: pa.Array, parts: pa.Array) -> None:
-        self._note_forms(keys)
         batch = _SampleColumns(keys, parts)
-        self._most_parts = max(self._most_parts, int(batch.lengths.max(initial=0)))
         self._count(batch)
         self._count_roles(batch)
+        found = self._found
         clashing = batch.sharing(batch.roles)
         merged = np.union1d(clashing, batch.sharing(batch.kinds))
-        self._clashing = batch.and_more(self._clashing, clashing, _SHOWN_CLASHES, [batch.roles])
-        self._empty = batch.with_empty_images(self._empty)
         both = [batch.roles, batch.kinds]
-        self._merged = batch.and_more(self._merged, merged, _EXAMPLES, both)
+        composed, decomposed = _first_forms(keys)
+        self._found = found._replace(
+            most_parts=max(found.most_parts, int(batch.lengths.max(initial=0))),
+            merged=batch.and_more(found.merged, merged, _EXAMPLES, both),
+            clashing=batch.and_more(found.clashing, clashing, _SHOWN_CLASHES, [batch.roles]),
+            empty_images=batch.with_empty_images(found.empty_images),
+            composed=found.composed or composed,
+            decomposed=found.decomposed or decomposed,
+        )
 
     def statistics(self) -> SampleStatistics:
-        return SampleStatistics(
+        return self._found._replace(
             parts=tuple(sorted(self._parts.values(), key=lambda part: (-part.objects, part.ext))),
             other_parts=self._other,
             roles=() if self._other.objects else self._sorted_roles(),
-            most_parts=self._most_parts,
-            merged=self._merged,
-            clashing=self._clashing,
-            empty_images=self._empty,
-            composed=self._composed,
-            decomposed=self._decomposed,
         )
-
-    def _note_forms(self, keys: pa.Array) -> None:
-        """Note the first key of either Unicode form; ASCII keys have only one form."""
-        keys = keys.filter(pc.not_equal(pc.utf8_length(keys), pc.binary_length(keys)))
-        nfc, nfd = (pc.utf8_normalize(keys, form) for form in ("NFC", "NFD"))
-        composed = keys.filter(pc.and_(pc.equal(keys, nfc), pc.not_equal(keys, nfd)))
-        others = keys.filter(pc.not_equal(keys, nfc))
-        self._composed = self._composed or next(iter(composed.slice(0, 1).to_pylist()), "")
-        self._decomposed = self._decomposed or next(iter(others.slice(0, 1).to_pylist()), "")
 
     def _sorted_roles(self) -> tuple[RoleCount, ...]:
         return tuple(sorted(self._roles.values(), key=lambda count: (-count.samples, count.exts)))
@@ -146,13 +138,18 @@ class SampleTally:
             self._roles[part_role] = before._replace(samples=before.samples + samples)
 
 
-class _SampleColumns:
-    """A few thousand samples, by column.
+def _first_forms(keys: pa.Array) -> tuple[str, str]:
+    """Return the first key of either Unicode form, or empty; ASCII keys have only one form."""
+    keys = keys.filter(pc.not_equal(pc.utf8_length(keys), pc.binary_length(keys)))
+    nfc, nfd = (pc.utf8_normalize(keys, form) for form in ("NFC", "NFD"))
+    composed = keys.filter(pc.and_(pc.equal(keys, nfc), pc.not_equal(keys, nfd)))
+    others = keys.filter(pc.not_equal(keys, nfc))
+    return "".join(composed.slice(0, 1).to_pylist()), "".join(others.slice(0, 1).to_pylist())
 
-    Attributes:
-        kinds: The last component of each extension.
-        codes: The index in ``exts`` of each part's extension; shape (parts,).
-        lengths: Parts of each sample; shape (samples,).
+
+class _SampleColumns:
+    """A few thousand samples, by column: ``kinds`` and ``roles`` for each of ``exts``, ``codes``
+    and ``sizes`` for each part, ``lengths`` for each sample.
     """
 
     def __init__(self, keys: pa.Array, parts: pa.Array) -> None:
@@ -192,7 +189,6 @@ class _SampleColumns:
         return owners * len(distinct) + places[self.codes]
 
     def with_empty_images(self, before: Anomaly) -> Anomaly:
-        """Add the images of zero bytes to the previous findings."""
         empty = np.flatnonzero(self.sizes == 0)
         if not len(empty):
             return before

@@ -95,10 +95,6 @@ class StrataRule(SplitRule):
         published: Iterable[pa.RecordBatch],
         folder: Path,
     ) -> Iterator[pa.RecordBatch]:
-        """Set the split of each part's sample; yield the parts in any order.
-
-        ``published`` has rows of `PUBLISHED`, each sample once.
-        """
         assert labeller is not None, "classes are divided"
         spooled = write_rows(
             Stream(_SPOOLED, map(self._with_units, parts)), folder / "strata-parts.arrow"
@@ -167,12 +163,11 @@ def targets(totals: _Numbers, fractions: Sequence[float], offsets: _Fractions) -
 
 
 def needs(wanted: _Numbers, kept: _Numbers, offsets: _Fractions) -> _Numbers:
-    """Compute each split's number of new samples of each class.
+    """Compute each split's number of new samples of each class: the number that it lacks.
 
-    A split gets the number that it lacks. If another split has too many samples, the new samples
-    are divided in proportion to the numbers lacking. The arrays have shape (classes, splits):
-    ``wanted`` are the `targets` of all samples, ``kept`` the samples that stay in their splits.
-    Each row of the result adds up to the number of new samples.
+    If another split has too many samples, the new samples are divided in proportion to the numbers
+    lacking. The arrays have shape (classes, splits): ``wanted`` are the `targets` of all samples,
+    ``kept`` the samples that stay in their splits.
     """
     new = wanted.sum(axis=1) - kept.sum(axis=1)
     lacking = np.maximum(wanted - kept, 0)
@@ -194,9 +189,9 @@ class Divider:
         self._given = np.zeros(len(needed), np.int64)
 
     def splits(self, classes: _Numbers, weights: _Numbers) -> npt.NDArray[np.int16]:
-        """Return the splits of the next samples or groups.
+        """Return the splits of the next samples or groups; the middle of a group decides.
 
-        Each has a class and, as its weight, a number of samples; the middle of a group decides.
+        Each has a class and, as its weight, a number of samples.
         """
         by_class = np.argsort(classes, kind="stable")
         sorted_classes, sorted_weights = classes[by_class], weights[by_class]

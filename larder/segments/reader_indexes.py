@@ -7,16 +7,11 @@ missing and altered files again, and files for shards that an earlier release wr
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from larder.manifest.spool import Spool
 from larder.segments.shard_receipts import Receipt
-from larder.shards.formats.format_interface import (
-    IndexContent,
-    ShardFormat,
-    index_contents,
-    index_files,
-)
+from larder.shards.formats.format_interface import ShardFormat, index_contents, index_files
 from larder.shards.model import ROWS, WrittenFile
 from larder.store.base import Store
 from larder.store.own_files import listed
@@ -31,19 +26,21 @@ def put_indexes(
     ``rows`` have at least the columns of `larder.shards.model.ROWS`.
     """
     contents = index_contents(shard_format.indexes, shard, rows)
-    return tuple(_put(root, segment, split, content) for content in contents)
+    return tuple(_put(root, segment, split, *content) for content in contents)
 
 
-def _put(root: Store, segment: str, split: str, content: IndexContent) -> WrittenFile:
+def _put(
+    root: Store, segment: str, split: str, kind: str, name: str, pieces: Iterable[bytes]
+) -> WrittenFile:
     digest, size_bytes = hashlib.sha256(), 0
-    key = layout.reader_index_key(segment, content.kind, split, content.name)
+    key = layout.reader_index_key(segment, kind, split, name)
     with root.writer(key) as writer:
-        for piece in content.pieces:
+        for piece in pieces:
             writer.write(piece)
             digest.update(piece)
             size_bytes += len(piece)
         etag = writer.commit().etag
-    return WrittenFile(content.name, size_bytes, digest.hexdigest(), etag, content.kind)
+    return WrittenFile(name, size_bytes, digest.hexdigest(), etag, kind)
 
 
 PutIndexes = Callable[[Store, str, str, str, ShardFormat, Spool], tuple[WrittenFile, ...]]

@@ -6,27 +6,22 @@ import hashlib
 import io
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
-from typing import NamedTuple
 
 from larder.store.base import Buffer, Closing, Writer
 
 _BLOCK_BYTES = 1 << 20
 _BLOCKS = 3
 
-_UnderWay = tuple[io.BytesIO, Future[None], Future[None]]
-"""A block, with the futures of its hashing and its writing."""
-
 
 class HashedOutput(Closing):
     """An output that joins pieces into blocks, and hashes and writes the blocks in order.
 
-    The output holds up to three blocks of 1 MiB. As a context manager, the output ends its threads
-    but neither commits nor aborts the writer. With ``beside``, one thread hashes and another
-    writes, while the caller reads the next pieces. If all cores are busy, the caller does both
-    faster.
+    As a context manager, the output ends its threads but neither commits nor aborts the writer.
+    With ``beside``, one thread hashes and another writes, while the caller reads the next pieces.
+    If all cores are busy, the caller does both faster.
     """
 
     def __init__(self, writer: Writer, *, beside: bool = True) -> None:
@@ -36,9 +31,10 @@ class HashedOutput(Closing):
         self._writer = writer
         self._digest = hashlib.sha256()
         self._block = io.BytesIO(bytes(_BLOCK_BYTES))
-        self._blocks = 1
-        self._under_way: deque[_UnderWay] = deque()
-        self._threads = _Threads.start() if beside else None
+        self._under_way: deque[tuple[io.BytesIO, Sequence[Future[None]]]] = deque()
+        names = ("larder-hash", "larder-write") if beside else ()
+        # The threads start with the first block.
+        self._threads = [ThreadPoolExecutor(1, thread_name_prefix=name) for name in names]
 
     def append(self, pieces: Sequence[Buffer], size_bytes: int) -> None:
         """Append pieces with a total length of ``size_bytes``; raise errors of earlier blocks."""
@@ -76,53 +72,37 @@ class HashedOutput(Closing):
 
     def _next_block(self) -> None:
         self._submit()
-        if self._threads is None:
+        if not self._threads:
             self._block.seek(0)
-        elif self._blocks < _BLOCKS:
-            self._blocks += 1
+        elif len(self._under_way) < _BLOCKS:
             self._block = io.BytesIO(bytes(_BLOCK_BYTES))
         else:
             self._block = self._done()
 
     def _submit(self) -> None:
         """Hash and write the block, or hand it to the threads."""
-        block = self._block
-        if self._threads is None:
-            self._hash(block)
-            self._write(block)
+        block, uses = self._block, (self._digest.update, self._writer.write)
+        if not self._threads:
+            for use in uses:
+                _give(block, use)
             return
-        hashed = self._threads.hashes.submit(self._hash, block)
-        written = self._threads.writes.submit(self._write, block)
-        self._under_way.append((block, hashed, written))
+        pairs = zip(self._threads, uses, strict=True)
+        futures = [thread.submit(_give, block, use) for thread, use in pairs]
+        self._under_way.append((block, futures))
 
     def _done(self) -> io.BytesIO:
         """Wait until the oldest block is hashed and written, and return it emptied."""
-        block, hashed, written = self._under_way.popleft()
-        written.result()
-        hashed.result()
+        block, futures = self._under_way.popleft()
+        for future in futures:
+            future.result()
         block.seek(0)
         return block
 
-    def _hash(self, block: io.BytesIO) -> None:
-        with block.getbuffer() as buffer, buffer[: block.tell()] as data:
-            self._digest.update(data)
-
-    def _write(self, block: io.BytesIO) -> None:
-        with block.getbuffer() as buffer, buffer[: block.tell()] as data:
-            self._writer.write(data)
-
     def close(self) -> None:
-        """End the threads."""
-        for executor in self._threads or ():
-            executor.shutdown(wait=True, cancel_futures=True)
+        for thread in self._threads:
+            thread.shutdown(wait=True, cancel_futures=True)
 
 
-class _Threads(NamedTuple):
-    hashes: ThreadPoolExecutor
-    writes: ThreadPoolExecutor
-
-    @classmethod
-    def start(cls) -> _Threads:
-        """Return both executors; their threads start with the first block."""
-        names = "larder-hash", "larder-write"
-        return cls(*(ThreadPoolExecutor(1, thread_name_prefix=name) for name in names))
+def _give(block: io.BytesIO, use: Callable[[Buffer], object]) -> None:
+    with block.getbuffer() as buffer, buffer[: block.tell()] as data:
+        use(data)

@@ -36,8 +36,8 @@ _AT_A_TIME = 1_024
 class Part(NamedTuple):
     """One source object of a sample: a row's entry of `larder.manifest.schemas.SAMPLE_ORDER`.
 
-    ``ext`` is without the first dot, such as ``jpg`` or ``seg.png``; size and etag come from the
-    listing. An object with an empty etag is read regardless of its etag.
+    ``ext`` is without the first dot, such as ``seg.png``. An object with an empty etag is read
+    regardless of its etag.
     """
 
     ext: str
@@ -111,8 +111,7 @@ class ShardBatch(NamedTuple):
 class WrittenFile:
     """A file of a shard, or with a ``kind``, an index of the shard for other readers.
 
-    In most formats a shard has one file. The etag is empty if unknown. Etags are not compared,
-    because they depend on the store, not on the content.
+    The etag is empty if unknown, and not compared, because it depends on the store.
     """
 
     name: FileName

@@ -1,11 +1,9 @@
 """Read samples from the shards of earlier segments, to pack them again.
 
-Every part is compared with the checksum of the index. So the packed contents stay the same, and
-images are validated again only if they were checked more weakly before.
-
 Parts that are ranges of a shard are read as ranges in every format: neighbours with one request, by
 any number of threads, and a large sample in buffers. The format's reader reads other parts into
-memory. A sample too large for this is planned to be read from its objects.
+memory. A sample too large for this is planned to be read from its objects. Every part is compared
+with the checksum of the index.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import google_crc32c
 
@@ -25,10 +23,14 @@ from larder.shards.formats import shard_format
 from larder.shards.images.check import PLAIN, ImageRules, check_decodable
 from larder.shards.model import PlannedSample
 from larder.shards.reading.fetch import Body, Fetched, failure_of
+from larder.shards.reading.large import OtherContents
 from larder.shards.reading.ranges import read_parts
 from larder.store import object_url
-from larder.store.base import Buffer, Closing, Features, ObjectInfo, Readable, Reader
+from larder.store.base import Buffer, Closing, ObjectInfo, Readable, Reader, ReadOptions
 from larder.store.delegate import DelegatingReader
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 _MOST_OPEN = 16
 """Most open shards: samples of this many segments may alternate in a new segment's order."""
@@ -37,7 +39,6 @@ _MOST_OPEN = 16
 class OldShards(Closing):
     """The shards of the previous version's segments.
 
-    Memory is that used by the readers of up to 16 open shards, for parts that are not ranges.
     ``formats`` are by segment, and ``segment_of`` gives the segment of a shard's key. Images of the
     segments ``weaker`` were checked more weakly than now.
     """
@@ -50,17 +51,13 @@ class OldShards(Closing):
         *,
         weaker: Collection[str] = (),
     ) -> None:
-        self._store = store
+        self.store = store
         self._formats = formats
         self._segment_of = segment_of
         self._weaker = frozenset(weaker)
         self._open: OrderedDict[str, tuple[int, SampleReader]] = OrderedDict()
 
-    def fetch(
-        self,
-        samples: Sequence[PlannedSample],
-        rules: ImageRules = PLAIN,
-    ) -> list[Fetched]:
+    def fetch(self, samples: Sequence[PlannedSample], rules: ImageRules = PLAIN) -> list[Fetched]:
         """Read into memory samples whose parts are ranges; many threads may call this method.
 
         Only bad images are returned as failures. A damaged or missing shard raises `DamageError`.
@@ -71,8 +68,8 @@ class OldShards(Closing):
         contents: dict[int, Mapping[str, bytes]] = {}
         for key, numbers in by_shard.items():
             old_samples = [_packed(samples[number]) for number in numbers]
-            with old_shard_errors(object_url(self._store.url, key)):
-                parts = read_parts(self._store, key, old_samples)
+            with old_shard_errors(object_url(self.store.url, key)):
+                parts = read_parts(self.store, key, old_samples)
                 contents |= zip(numbers, parts, strict=True)
         return [
             _fetched(sample, contents[number], self.rules_for(sample, rules))
@@ -82,13 +79,9 @@ class OldShards(Closing):
     def read(self, sample: PlannedSample, rules: ImageRules = PLAIN) -> Fetched:
         """Read one sample whose parts are not ranges; may be called by one thread at a time."""
         packed = _packed(sample)
-        with old_shard_errors(object_url(self._store.url, packed.shard)):
+        with old_shard_errors(object_url(self.store.url, packed.shard)):
             contents = self._reader(packed).read(packed, packed.parts)
         return _fetched(sample, contents, self.rules_for(sample, rules))
-
-    def parts(self, sample: PlannedSample) -> PackedParts:
-        """Return the objects of a large sample whose parts are ranges, to be read in buffers."""
-        return PackedParts(self._store, sample)
 
     def rules_for(self, sample: PlannedSample, rules: ImageRules) -> ImageRules:
         """Return the rules for a sample: validate images only if checked more weakly before."""
@@ -107,7 +100,7 @@ class OldShards(Closing):
         if reader is None or packed.offset < end:
             if reader is not None:
                 reader.close()
-            reader = shard_format(*self._formats[self._segment_of(key)]).open(self._store, key)
+            reader = shard_format(*self._formats[self._segment_of(key)]).open(self.store, key)
         self._open[key] = packed.offset + packed.length, reader
         if len(self._open) > _MOST_OPEN:
             _, (_, unused) = self._open.popitem(last=False)
@@ -166,8 +159,8 @@ def old_shard_errors(url: str) -> Iterator[None]:
         raise FatalError(error.code, error.message, where=url, hint=error.hint) from error
 
 
-class PackedParts(Readable):
-    """The objects of one sample, under their current keys and etags.
+class PackedParts(OtherContents):
+    """A store with the parts of one sample in its old shard, under the keys of its objects.
 
     An object that is read completely is compared with the checksum of the index. Etags are not
     compared again: the run was planned with them. ``sample`` has the lengths in the shard, because
@@ -175,43 +168,27 @@ class PackedParts(Readable):
     """
 
     def __init__(self, store: Readable, sample: PlannedSample) -> None:
-        self._store = store
+        super().__init__(store)
         self._old = _packed(sample)
         pairs = list(zip(sample.parts, _indexed_parts(sample), strict=True))
         self._parts = {part.key: (part.etag, indexed) for part, indexed in pairs}
         stored = (part._replace(size_bytes=indexed.length) for part, indexed in pairs)
         self.sample = sample._replace(parts=tuple(stored))
 
-    @property
-    def url(self) -> str:
-        return self._store.url
-
-    @property
-    def features(self) -> Features:
-        """The features of the store, except that etags come from the source."""
-        return replace(self._store.features, etag_is_md5=False)
-
-    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        after = start_after.encode()
-        keys = sorted((key for key in self._parts if key.startswith(prefix)), key=str.encode)
-        if page := [self.head(key) for key in keys if key.encode() > after]:
-            yield page
-
     def head(self, key: str) -> ObjectInfo:
         etag, part = self._parts[key]
         return ObjectInfo(key, part.length, etag, 0)
 
-    def open(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> Reader:
+    def open(self, key: str, **options: Unpack[ReadOptions]) -> Reader:
         """Open an object; after its last byte, content that differs from the index is refused."""
+        offset, length = options.get("offset", 0), options.get("length")
         _, part = self._parts[key]
         assert part.offset is not None, "the format stores parts as they are"
         left = max(0, part.length - offset)
         wanted = left if length is None else min(length, left)
-        url = object_url(self._store.url, self._old.shard)
+        url = object_url(self.url, self._old.shard)
         with old_shard_errors(url):
-            inner = self._store.open(self._old.shard, offset=part.offset + offset, length=wanted)
+            inner = self.inner.open(self._old.shard, offset=part.offset + offset, length=wanted)
         place = part_place(url, self._old, part.ext)
         return _PackedPartReader(inner, self.head(key), part, wanted, url, place)
 

@@ -79,9 +79,9 @@ def batch_shards(
 ) -> list[ShardBatch]:
     """Group neighbouring shards into batches of about ``batch_bytes``.
 
-    A batch exceeds ``batch_bytes`` or ``batch_rows`` only if it has a single shard. A batch may
-    contain shards of several splits, but its rows are contiguous: a new batch begins after shards
-    that need not be built.
+    Only a batch with a single shard exceeds ``batch_bytes`` or ``batch_rows``. A batch may contain
+    shards of several splits, but its rows are contiguous: a new batch begins after shards that need
+    not be built.
     """
     batches: list[ShardBatch] = []
     shards: list[ShardPlan] = []
@@ -102,10 +102,10 @@ def batch_shards(
 def brace_patterns(names: Sequence[str]) -> tuple[str, ...]:
     """Return patterns that expand, in order, to the shards of a segment's split.
 
-    A shell or WebDataset expands them. Each pattern has one numeric range, such as
-    ``digits-train-{000000..000003}.tar``, or is a plain name. Several patterns are needed if a
-    shard is missing because all its samples were left out. Names must be in the order of their
-    numbers; names that differ in more than a number stay unchanged.
+    Each has one numeric range, as shells and WebDataset expand them, such as
+    ``digits-train-{000000..000003}.tar``, or is a plain name. Several are needed if a shard is
+    missing because all its samples were left out. Names must be in the order of their numbers;
+    names that differ in more than a number stay unchanged.
     """
     if len(names) < 2:
         return tuple(names)
@@ -116,7 +116,8 @@ def brace_patterns(names: Sequence[str]) -> tuple[str, ...]:
     numbers = [name.removeprefix(head).removesuffix(tail) for name in names]
     if [f"{head}{number}{tail}" for number in numbers if number.isdecimal()] != [*names]:
         return tuple(names)
-    return tuple(f"{head}{_braced(first, last)}{tail}" for first, last in _runs(numbers))
+    ranges = [first if first == last else f"{{{first}..{last}}}" for first, last in _runs(numbers)]
+    return tuple(f"{head}{each}{tail}" for each in ranges)
 
 
 def _filled(ends: Ends, target_bytes: int, empty_bytes: int) -> Iterator[int]:
@@ -128,16 +129,11 @@ def _filled(ends: Ends, target_bytes: int, empty_bytes: int) -> Iterator[int]:
         if row < fitting < len(ends):
             total = empty_bytes + int(ends[fitting - 1]) - before
             size = int(ends[fitting] - ends[fitting - 1])
-            fitting += stretches(total, size, target_bytes)
+            missing_bytes = target_bytes - total
+            fitting += 20 * total < 19 * target_bytes and size < 2 * missing_bytes
         row = max(row + 1, fitting)
         before = int(ends[row - 1])
         yield row
-
-
-def stretches(total_bytes: int, size_bytes: int, target_bytes: int) -> bool:
-    """Whether a shard takes a sample of ``size_bytes`` that makes it longer than the target."""
-    missing_bytes = target_bytes - total_bytes
-    return 20 * total_bytes < 19 * target_bytes and size_bytes < 2 * missing_bytes
 
 
 def _counted_off(ends: Ends, rows: int) -> Iterator[int]:
@@ -153,17 +149,12 @@ def _runs(numbers: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield run[0], run[-1]
 
 
-def _braced(first: str, last: str) -> str:
-    return first if first == last else f"{{{first}..{last}}}"
-
-
 def running_totals(
     sizes: Iterable[tuple[str, npt.NDArray[np.int64]]], path: Path
 ) -> dict[str, Ends]:
     """Write the running totals of each split to a file at ``path``, and map them.
 
-    ``sizes`` are pairs of a split and the bytes of some of its samples, from
-    `larder.shards.sizes.split_sizes`; a split's pairs follow each other.
+    ``sizes`` are from `larder.shards.sizes.split_sizes`; a split's pairs follow each other.
     """
     rows: dict[str, int] = {}
     before = 0
@@ -188,17 +179,16 @@ def target_for(ends: Ends, target_bytes: int, count_min: int, empty_bytes: int) 
     """Return a target of at most ``target_bytes`` that gives enough shards of similar sizes.
 
     Enough means ``count_min``, or one shard per sample if there are fewer samples. If
-    ``target_bytes`` gives enough, it is returned, so that nothing is packed again. A smaller target
-    never gives fewer shards. So the largest sufficient target gives the least sufficient number of
-    shards, which is chosen. The number is less than twice ``count_min``, because a shard that is
-    one byte too long becomes two. Several targets may give this number; the smallest is returned,
-    because a larger target leaves less for the last shard, down to a single sample. ``ends`` are
-    the running totals of the samples' sizes.
+    ``target_bytes`` gives enough, it is returned, so that nothing is packed again. Otherwise the
+    result gives the least sufficient number of shards, below twice ``count_min``: a smaller target
+    never gives fewer shards. Of the targets with this number, the smallest is returned, because a
+    larger one leaves less for the last shard, down to a single sample.
     """
     wanted = min(count_min, len(ends))
 
     def count(tried_bytes: int, most: int) -> int:
-        return count_shards(ends, tried_bytes, most, empty_bytes)
+        """Count the shards that `plan_shards` would fill, up to ``most``."""
+        return sum(1 for _ in islice(_filled(ends, tried_bytes, empty_bytes), most))
 
     if count(target_bytes, wanted) >= wanted:
         return target_bytes
@@ -211,8 +201,3 @@ def target_for(ends: Ends, target_bytes: int, count_min: int, empty_bytes: int) 
 def _smallest(most: int, holds: Callable[[int], bool]) -> int:
     """Return the smallest target from 1 to ``most`` for which the monotonic ``holds`` is true."""
     return bisect_left(range(1, most), True, key=holds) + 1
-
-
-def count_shards(ends: Ends, target_bytes: int, most: int, empty_bytes: int) -> int:
-    """Count the shards that `plan_shards` would fill, up to ``most``."""
-    return sum(1 for _ in islice(_filled(ends, target_bytes, empty_bytes), most))

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from larder.errors import Failure, Failures, FatalError
-from larder.manifest.spool import Spool
 from larder.progress import NullProgress, Progress
 from larder.shards.formats.format_interface import ShardFormat
 from larder.shards.hashed_output import HashedOutput
 from larder.shards.images.check import PLAIN, FormTally, ImageRules
 from larder.shards.index_rows import IndexRows
 from larder.shards.model import NO_ROWS, PlannedSample, ShardPlan, ShardResult, WrittenFile
-from larder.shards.old_shards import OldShards
+from larder.shards.old_shards import OldShards, PackedParts
 from larder.shards.reading.fetch import (
     UNDECODABLE,
     Contents,
@@ -24,7 +23,7 @@ from larder.shards.reading.fetch import (
     fetch_together,
     known_failure,
 )
-from larder.shards.reading.large import check_streamed, transformed_sample
+from larder.shards.reading.large import UnreadablePartError, check_streamed, transformed_sample
 from larder.shards.reading.readahead import Lot, Reads, lots, read_ahead
 from larder.store.base import Readable, Writer
 
@@ -82,30 +81,28 @@ def build_shard(
         stack.callback(building.shard.close)
         building.add(islice(samples, plan.rows))
         skipped, failures = building.skipped, building.failures
-
-        def result(files: tuple[WrittenFile, ...], rows: Spool) -> ShardResult:
-            return ShardResult(
-                plan.split,
-                plan.name,
-                files,
-                rows,
-                skipped.finish(),
-                tuple(failures.shown),
-                failures.count,
-                building.forms.notes() if files else (),
-            )
-
-        if failures.count or not building.samples:
-            return result((), NO_ROWS)
-        rows = building.shard.finish()
-        sums = [output.finish() for output in outputs]
-        sizes = [output.bytes for output in outputs]
-        if building.sizes_known and not skipped.count and sum(sizes) != plan.bytes:
-            message = f"the shard has {sum(sizes):,} bytes, and not {plan.bytes:,} as planned"
-            raise FatalError("run.internal", message, where=plan.name)
-        # Commit the first file last: if it exists, so do the others.
-        etags = [writer.commit().etag for writer in reversed(writers)][::-1]
-    return result(tuple(map(WrittenFile, names, sizes, sums, etags)), rows)
+        files: tuple[WrittenFile, ...] = ()
+        rows = NO_ROWS
+        if building.samples and not failures.count:
+            rows = building.shard.finish()
+            sums = [output.finish() for output in outputs]
+            sizes = [output.bytes for output in outputs]
+            if building.sizes_known and not skipped.count and sum(sizes) != plan.bytes:
+                message = f"the shard has {sum(sizes):,} bytes, and not {plan.bytes:,} as planned"
+                raise FatalError("run.internal", message, where=plan.name)
+            # Commit the first file last: if it exists, so do the others.
+            etags = [writer.commit().etag for writer in reversed(writers)][::-1]
+            files = tuple(map(WrittenFile, names, sizes, sums, etags))
+    return ShardResult(
+        plan.split,
+        plan.name,
+        files,
+        rows,
+        skipped.finish(),
+        tuple(failures.shown),
+        failures.count,
+        building.forms.notes() if files else (),
+    )
 
 
 class _Building:
@@ -133,7 +130,8 @@ class _Building:
     def add(self, samples: Iterable[PlannedSample]) -> None:
         tried, reads = 0, self._build.reads
         waiting = lots(samples, reads.whole_bytes, together=reads.together)
-        with closing(read_ahead(waiting, self._read, _held_bytes, reads)) as readings:
+        ahead = read_ahead(waiting, self._read, lambda lot: lot.held_bytes or 0, reads)
+        with closing(ahead) as readings:
             for lot, contents in readings:
                 self._add_all(lot.samples, contents)
                 tried += len(lot.samples)
@@ -182,7 +180,8 @@ class _Building:
         elif sample.packed is None:
             self._add_streamed(sample, self._source, self._rules)
         elif sample.packed.in_ranges:
-            parts, rules = self._old.parts(sample), self._old.rules_for(sample, self._rules)
+            parts = PackedParts(self._old.store, sample)
+            rules = self._old.rules_for(sample, self._rules)
             if rules.validate != "none" or rules.forms:
                 parts.verify()  # damage must not look like a bad image
             self._add_streamed(parts.sample, parts, rules, planned=sample)
@@ -217,7 +216,11 @@ class _Building:
         if checked.failures:
             self._note(planned or sample, checked.failures)
         else:
-            self._appended(self.shard.append_streamed(sample, source), sample, checked)
+            try:
+                failure = self.shard.append_streamed(sample, source)
+            except UnreadablePartError as error:
+                failure = error.failure
+            self._appended(failure, sample, checked)
 
     def _appended(self, failure: Failure | None, sample: PlannedSample, fetched: Fetched) -> None:
         if failure is not None:
@@ -245,7 +248,3 @@ class _Building:
             STAGE, objects=tried - self._reported_samples, bytes=size_bytes - self._reported_bytes
         )
         self._reported_samples, self._reported_bytes = tried, size_bytes
-
-
-def _held_bytes(lot: Lot) -> int:
-    return lot.held_bytes or 0

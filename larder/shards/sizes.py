@@ -20,7 +20,6 @@ from larder.config.shape import Layout, Transform
 from larder.errors import ConfigError
 from larder.manifest.schemas import lists_of
 from larder.samples.image_parts import role
-from larder.samples.naming import LABEL_EXT
 from larder.units import format_count
 
 Sizes = npt.NDArray[np.int64]
@@ -40,35 +39,16 @@ def split_sizes(
             start = stop
 
 
-def sum_members(
-    batch: pa.RecordBatch,
-    member_sizes: Callable[[pa.Array, pa.Array, Sizes], Sizes],
-    *,
-    labels: bool = True,
-) -> Sizes:
-    """Return the bytes of each sample: the sum over its parts, and its label as part ``cls``.
-
-    ``member_sizes`` gets the samples' keys, the extensions and the lengths of the contents.
-    """
-    parts = batch.column("parts")
+def sum_parts(parts: pa.Array, sizes: Sizes) -> Sizes:
+    """Return the sum over the parts of each sample; ``sizes`` has one number per part."""
     counts = pc.list_value_length(parts).to_numpy()
-    entries = parts.flatten()
-    exts, sizes = entries.field("ext"), entries.field("size_bytes")
-    keys = batch.column("key").take(pa.array(np.repeat(np.arange(len(counts)), counts)))
-    ends = np.concatenate(([0], np.cumsum(member_sizes(keys, exts, sizes.to_numpy()))))
+    ends = np.concatenate(([0], np.cumsum(sizes)))
     last = np.cumsum(counts)
-    total: Sizes = ends[last] - ends[last - counts]
-    column = batch.column("label")
-    rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-    if labels and len(rows):
-        keys, exts = batch.column("key").take(pa.array(rows)), pa.repeat(LABEL_EXT, len(rows))
-        texts = pc.binary_length(pc.cast(column.drop_null(), pa.string()))
-        total[rows] += member_sizes(keys, exts, texts.to_numpy().astype(np.int64))
-    return total
+    totals: Sizes = ends[last] - ends[last - counts]
+    return totals
 
 
-_JPEG_MILLIBITS: Final = ((1, 250), (30, 800), (50, 1_100), (75, 1_700), (85, 2_200), (90, 2_800))
-_BEST_MILLIBITS: Final = ((95, 4_200), (100, 8_000))
+_JPEG_MILLIBITS = {1: 250, 30: 800, 50: 1100, 75: 1700, 85: 2200, 90: 2800, 95: 4200, 100: 8000}
 """Thousandths of a bit per pixel of a small photograph, by quality."""
 
 _PNG_MILLIBITS: Final = 14_000
@@ -100,11 +80,9 @@ def with_estimates(batch: pa.RecordBatch, transform: Transform | None) -> pa.Rec
 
 
 def expected_bytes(ext: str, sizes: Sizes, transform: Transform) -> Sizes:
-    """Return the expected bytes of transformed images.
+    """Return the expected bytes of transformed images: a 4 x 3 photograph with the requested side.
 
-    The estimate is the size of a 4 x 3 photograph with the requested shorter side. Unless images
-    are enlarged, the estimate is at most the object's size. Without ``resize``, the estimate is the
-    object's size.
+    Unless images are enlarged, the estimate is at most the object's size.
     """
     if transform.resize is None:
         return sizes
@@ -120,8 +98,7 @@ def _millibits(ext: str, transform: Transform) -> int:
     kept_png = transform.format == "keep" and ext.rpartition(".")[2] == "png"
     if transform.format == "png" or kept_png:
         return _PNG_MILLIBITS
-    points = (*_JPEG_MILLIBITS, *_BEST_MILLIBITS)
-    for (low, below), (high, above) in pairwise(points):
+    for (low, below), (high, above) in pairwise(_JPEG_MILLIBITS.items()):
         if transform.quality <= high:
             return below + (above - below) * (transform.quality - low) // (high - low)
     raise AssertionError("a quality is at most 100")
@@ -141,23 +118,17 @@ def survey_sizes(batches: Iterable[pa.RecordBatch], before: Layout | None) -> La
     """Return the parts of every sample, with their lengths; ``before`` must hold too."""
     layout = before
     for batch in batches:
-        if len(batch):
-            layout = layout or _of_the_first(batch)
+        if layout is None and len(batch):
+            parts = batch.column("parts")[0].as_py()  # sorted by extension
+            sizes = {part["ext"]: part["size_bytes"] for part in parts}
+            layout = Layout(sizes, batch.column("label")[0].is_valid)
+        if layout is not None:
             _compare(batch, layout)
     return layout or Layout({}, False)
 
 
-def _of_the_first(batch: pa.RecordBatch) -> Layout:
-    parts = batch.column("parts")[0].as_py()
-    sizes = {part["ext"]: part["size_bytes"] for part in parts}
-    return Layout(dict(sorted(sizes.items())), batch.column("label")[0].is_valid)
-
-
 def _compare(batch: pa.RecordBatch, layout: Layout) -> None:
-    """Refuse a batch whose samples differ from the layout.
-
-    Parts are sorted by extension, so the extensions and sizes of all samples must be equal.
-    """
+    """Refuse a batch whose samples differ from the layout. Parts are sorted by extension."""
     lists = batch.column("parts")
     parts = lists.flatten()
     counts = pc.list_value_length(lists).to_numpy()

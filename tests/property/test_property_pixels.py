@@ -21,7 +21,7 @@ from larder.readers.augment import RandomResizedCrop
 from larder.readers.image_decoding import decode_image, decode_mask
 from larder.samples.decoders import Decoders
 from larder.samples.pixels import decoded, fitted, image_of, plain, resized
-from larder.shards.images.check import ImageRules, check_image
+from larder.shards.images.check import ImageRules, check_decodable
 from larder.shards.images.transform import encode_again, target_size
 from tests.support.pictures import (
     MODES,
@@ -74,7 +74,7 @@ def check_picture(picture: Picture, size: int) -> None:
     if source is not None and mode not in ("P", "PA", "CMYK", "YCbCr", "LAB", "RGBX"):
         elements = source[..., : wanted.shape[2]].astype(wanted.dtype)
         equal(wanted, np.where(elements, 255, 0).astype("u1") if mode == "1" else elements, what)
-    check_image("png", data, "decode", where=what)
+    check_decodable("png", data, "decode", where=what)
     equal(open_picture(data, what).array(), wanted, what)
     bytes_ = wanted.dtype == np.uint8
     if bytes_:
@@ -139,13 +139,13 @@ def check_mask(data: bytes, size: int, what: str) -> None:
     mask = Decoders((DecoderUse("png", "mask"),))
     if refused(decode_mask, data, what):
         assert refused(
-            check_image, "png", data, "decode", where=what, rules=ImageRules(decoders=mask)
+            check_decodable, "png", data, "decode", where=what, rules=ImageRules(decoders=mask)
         )
         assert refused(open_picture, data, what, mask=True)
         assert refused(packed, data, "seg.png", masks=("seg",))
         return
     wanted = numbers(data)
-    check_image("png", data, "decode", where=what, rules=ImageRules(decoders=mask))
+    check_decodable("png", data, "decode", where=what, rules=ImageRules(decoders=mask))
     equal(decode_mask(data, what), wanted, what)
     equal(open_picture(data, what, mask=True).array(), wanted, what)
     small = nearest(square(wanted), (size, size))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -67,11 +67,11 @@ def check_plan(plan: Plan) -> None:
         why = (
             "that cannot be parts of samples" if joined else "that WebDataset readers skip or merge"
         )
-        hint = bad_key_hint(order.bad_keys)
-        _refuse("config.bad_key", order.bad_keys, order.bad_key_count, ("key", why), hint)
+        bad = order.bad_keys
+        _refuse("config.bad_key", bad.shown, bad.count, ("key", why), bad_key_hint(bad.shown))
     if dataset.samples.missing == "refuse":
         hint = "add what is missing, or set samples.missing: skip or keep"
-        incomplete = order.incomplete, order.incomplete_count
+        incomplete = order.incomplete.shown, order.incomplete.count
         _refuse("config.missing_part", *incomplete, ("incomplete sample", ""), hint)
     hint = "rename or exclude them, shorten storage.url, or set mirror: false"
     what = "key", "that the storage cannot hold"
@@ -93,7 +93,7 @@ def check_plan(plan: Plan) -> None:
         objects = format_count(plan.source_state.inventory.objects, "object")
         kinds = "folder markers, label files or bad keys"
         hint = "check source.url, source.include and source.exclude"
-        if order.incomplete_count:
+        if order.incomplete.count:
             kinds = "parts of incomplete samples, folder markers, label files or bad keys"
             hint += ", samples.join and samples.annotations"
         message = f"no samples: {objects}, all of them {kinds}"
@@ -153,13 +153,13 @@ def check_archived(plan: Plan) -> None:
 
 
 def _refuse(
-    code: str, failures: tuple[Failure, ...], count: int, what: tuple[str, str], hint: str
+    code: str, failures: Sequence[Failure], count: int, what: tuple[str, str], hint: str
 ) -> None:
     """Refuse some objects or samples if there are any; ``what`` is a noun and its continuation."""
     if count:
         noun, why = what
         message = f"{format_count(count, noun)} {why}".rstrip() + f": {failures[0].message}"
-        raise RefusedError(code, message, hint, BatchReport(failures=failures, failed=count))
+        raise RefusedError(code, message, hint, BatchReport(failures=tuple(failures), failed=count))
 
 
 _NAMES = 3
@@ -223,11 +223,11 @@ def _have(count: int) -> str:
 
 
 def _unused_entries(plan: Plan) -> Iterator[str]:
-    order = plan.sample_order
-    if order.unfit_count:
-        entries = "entry fits" if order.unfit_count == 1 else "entries fit"
+    unfit = plan.sample_order.unfit
+    if unfit.count:
+        entries = "entry fits" if unfit.count == 1 else "entries fit"
         yield (
-            f"{order.unfit_count:,} annotation {entries} no sample, such as {order.unfit[0].key}:"
+            f"{unfit.count:,} annotation {entries} no sample, such as {unfit.shown[0].key}:"
             " check samples.annotations.key"
         )
 

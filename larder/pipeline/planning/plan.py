@@ -15,7 +15,7 @@ from larder.config.shape import FormatOptions
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.site import MirrorChoice, Site, mirror_choice
 from larder.copy.skyplane.engine_choice import EngineChoice
-from larder.errors import SHOWN_FAILURES
+from larder.errors import Failures
 from larder.experiments.advice import Choices
 from larder.experiments.delivery import Advice, DeliveredSplit
 from larder.growth.previous import Previous, published_splits
@@ -167,7 +167,7 @@ def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
     new, shard_plan = plan_segment(state, root, growth, sample_order.classes, folder)
     version = _version_id(dataset, new, growth, sample_order.classes)
     published = (new is None or new.complete) and read_version(root, version) is not None
-    checked = sample_order.objects if dataset.decoding else sample_order.image_objects
+    checked = sample_order.objects if dataset.decoding else sample_order.statistics.images
     mirror = mirror_choice(dataset, cluster, images=checked)
     unfit = _unfit(state, root, folder) if mirror.wanted and not published else Unfit()
     due, copies = None, Totals() if mirror.wanted and new else None
@@ -227,9 +227,10 @@ def _kept_splits(
 
 def _with_unlisted(order: SampleOrder, inventory: Inventory) -> SampleOrder:
     """Add paths that could not be listed to the bad keys, so that they are skipped and reported."""
-    failures = (*inventory.failures, *order.bad_keys)[:SHOWN_FAILURES]
-    count = inventory.unlisted + order.bad_key_count
-    return replace(order, bad_keys=failures, bad_key_count=count, empty=inventory.empty)
+    failures = Failures()
+    failures.add_counted(inventory.failures, inventory.unlisted)
+    failures.add_counted(order.bad_keys.shown, order.bad_keys.count)
+    return replace(order, bad_keys=failures, empty=inventory.empty)
 
 
 def plan_segment(

@@ -37,7 +37,7 @@ from larder.shards.formats.format_interface import ShardFormat, ShardWriter, Spl
 from larder.shards.hashed_output import HashedOutput
 from larder.shards.model import PlannedSample, ShardPlan, label_bytes
 from larder.shards.reading.fetch import Body
-from larder.shards.sizes import Sizes, refuse_names, sum_members, survey_parts
+from larder.shards.sizes import Sizes, refuse_names, sum_parts, survey_parts
 from larder.store import object_url
 from larder.store.base import Closing, Readable
 
@@ -68,8 +68,8 @@ class BatchesFormat(ShardFormat):
         return layout
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Return the bytes of contents, key, offsets and label of each sample."""
-        sizes = sum_members(batch, lambda keys, exts, sizes: sizes, labels=False)
+        parts = batch.column("parts")
+        sizes = sum_parts(parts, parts.flatten().field("size_bytes").to_numpy())
         sizes += pc.binary_length(batch.column("key")).to_numpy()
         columns = len(self._layout.parts) + 1 + self._layout.labelled
         return sizes + _NUMBER_BYTES * columns
@@ -107,52 +107,43 @@ class BatchWriter(ShardWriter):
         super().__init__(output)
         self._layout = layout
         self._samples: list[tuple[PlannedSample, Sequence[Body]]] = []
+        self._entries: list[tuple[Array, int, int]] = []
 
     def append(self, sample: PlannedSample, bodies: Sequence[Body]) -> None:
         self._samples.append((sample, bodies))
 
     def finish(self) -> Spool:
-        entries: list[tuple[Array, int, int]] = []
-        places: dict[str, list[int]] = {}
         contents = [
             {part.ext: body.data for part, body in zip(sample.parts, bodies, strict=True)}
             for sample, bodies in self._samples
         ]
         keys = [sample.key.encode() for sample, _ in self._samples]
-        self._put_texts(_KEY, keys, entries)
+        self._put_texts(_KEY, keys)
         if self._layout.labelled:
             labels = [
                 _NO_LABEL if sample.label is None else sample.label for sample, _ in self._samples
             ]
-            self._put_array(_LABEL, "<i8", len(labels), [_numbers(labels)], entries)
-        for ext in self._layout.parts:
-            places[ext] = self._put_texts(ext, [parts.get(ext, b"") for parts in contents], entries)
-        end = directory(entries)
-        self._output.append([end], len(end))
+            self._put_array(_LABEL, "<i8", len(labels), [_numbers(labels)])
+        places = {
+            ext: self._put_texts(ext, [parts.get(ext, b"") for parts in contents])
+            for ext in self._layout.parts
+        }
+        self._put(directory(self._entries))
         return self._index(places)
 
-    def _put_texts(
-        self, name: str, values: list[bytes], entries: list[tuple[Array, int, int]]
-    ) -> list[int]:
+    def _put_texts(self, name: str, values: list[bytes]) -> list[int]:
         """Write contents and their offsets, and return each content's place in the object."""
         ends = list(accumulate(map(len, values), initial=0))
-        start = self._put_array(name, "|u1", ends[-1], values, entries)
-        self._put_array(f"{name}{_OFFSETS}", "<i8", len(ends), [_numbers(ends)], entries)
+        start = self._put_array(name, "|u1", ends[-1], values)
+        self._put_array(f"{name}{_OFFSETS}", "<i8", len(ends), [_numbers(ends)])
         return [start + end for end in ends[:-1]]
 
-    def _put_array(
-        self,
-        name: str,
-        kind: str,
-        length: int,
-        pieces: list[bytes],
-        entries: list[tuple[Array, int, int]],
-    ) -> int:
+    def _put_array(self, name: str, kind: str, length: int, pieces: list[bytes]) -> int:
+        """Write an array, and return the place of its items in the object."""
         array = Array(name, kind, length, sum(map(len, pieces)))
         crc32, offset = array.crc32(pieces), self._output.bytes
-        header = entry_header(array, crc32)
-        self._output.append([header], len(header))
-        entries.append((array, crc32, offset))
+        self._put(entry_header(array, crc32))
+        self._entries.append((array, crc32, offset))
         start = self._output.bytes
         self._output.append(pieces, array.size_bytes)
         return start
@@ -248,7 +239,6 @@ class Array(NamedTuple):
 
     @property
     def header(self) -> bytes:
-        """The header in numpy's format, before the items."""
         text = f"{{'descr': '{self.kind}', 'fortran_order': False, 'shape': ({self.length},), }}"
         rest = HEADER_BYTES - len(_MAGIC) - 2
         return _MAGIC + struct.pack("<H", rest) + text.encode().ljust(rest - 1) + b"\n"
@@ -258,7 +248,6 @@ class Array(NamedTuple):
         return HEADER_BYTES + self.size_bytes
 
     def crc32(self, pieces: Sequence[bytes]) -> int:
-        """Compute the checksum of the array's file, with the items in pieces."""
         checksum = zlib.crc32(self.header)
         for piece in pieces:
             checksum = zlib.crc32(piece, checksum)

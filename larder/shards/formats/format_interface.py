@@ -27,7 +27,7 @@ from larder.shards.hashed_output import HashedOutput
 from larder.shards.index_rows import IndexRows
 from larder.shards.model import PlannedSample, ShardPlan, WrittenFile
 from larder.shards.reading.fetch import Body, Contents
-from larder.shards.reading.large import read_streamed
+from larder.shards.reading.large import stream
 from larder.shards.reading.ranges import PartReader
 from larder.shards.sizes import Sizes
 from larder.store.base import Buffer, Readable
@@ -51,22 +51,14 @@ class ReaderIndex(Protocol):
         """
 
 
-class IndexContent(NamedTuple):
-    """An index file being made; the pieces can be read once."""
-
-    kind: str
-    name: str
-    pieces: Iterator[bytes]
-
-
 def index_contents(
     indexes: Sequence[ReaderIndex], shard: str, rows: Spool
-) -> Iterator[IndexContent]:
-    """Yield the index files of one shard; nothing if the shard was not written."""
+) -> Iterator[tuple[str, str, Iterator[bytes]]]:
+    """Yield kind, name and pieces of each index file; nothing if the shard was not written."""
     for index in indexes if rows.num_rows else ():
         pieces = index.content(rows)
         if pieces is not None:
-            yield IndexContent(index.kind, index.file_name(shard), pieces)
+            yield index.kind, index.file_name(shard), pieces
 
 
 def index_files(
@@ -139,12 +131,17 @@ class ShardWriter:
         value in pieces joins the buffers, as here, and holds one such sample at a time.
 
         Returns:
-            The failure, if an object differs from the plan or cannot be read. The shard is then
-            discarded, because a part of the sample has been written. But after
-            ``sample.undecodable``, nothing was written and the sample can be left out.
+            The failure of `append`, before anything was written.
+
+        Raises:
+            UnreadablePartError: An object differs from the plan or cannot be read. The shard is
+                discarded, because a part of the sample has been written.
         """
-        bodies = read_streamed(source, sample)
-        return bodies if isinstance(bodies, Failure) else self.append(sample, bodies)
+        bodies = []
+        for part in sample.parts:
+            data = b"".join(stream(source, part))
+            bodies.append(Body(data, google_crc32c.value(data)))
+        return self.append(sample, bodies)
 
     def finish(self) -> Spool:
         """Write the end of the shard, and return its index rows."""

@@ -29,16 +29,15 @@ import pyarrow.parquet as pq
 
 from larder.config.shape import FormatOptions, Layout
 from larder.disk import disk_errors, limit_error
-from larder.errors import ConfigError, DamageError, Failure, ObjectError
+from larder.errors import ConfigError, DamageError
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.samples.naming import LABEL_EXT
 from larder.shards.formats.format_interface import ShardFormat, ShardWriter
 from larder.shards.hashed_output import HashedOutput
 from larder.shards.model import PlannedSample, ShardPlan, label_bytes
-from larder.shards.reading.fetch import Body
 from larder.shards.reading.large import giving_back, mapped_content, stream
-from larder.shards.sizes import Sizes, refuse_names, sum_members, survey_parts
+from larder.shards.sizes import Sizes, refuse_names, sum_parts, survey_parts
 from larder.store import object_url
 from larder.store.base import Closing, Readable
 from larder.store.seekable import ObjectFile
@@ -88,9 +87,10 @@ class ParquetFormat(ShardFormat):
         return layout
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Return the bytes of each sample's values, and of the lengths before variable values."""
-        _refuse_long(batch.column("parts").flatten())
-        sizes = sum_members(batch, lambda keys, exts, sizes: sizes + _LENGTH_BYTES, labels=False)
+        parts = batch.column("parts")
+        entries = parts.flatten()
+        _refuse_long(entries)
+        sizes = sum_parts(parts, entries.field("size_bytes").to_numpy() + _LENGTH_BYTES)
         sizes += pc.binary_length(batch.column("key")).to_numpy() + _LENGTH_BYTES
         sizes += 8 * batch.column("label").is_valid().to_numpy(zero_copy_only=False)
         return sizes
@@ -115,45 +115,22 @@ class ParquetRows(ShardWriter):
         self._schema = _schema(tuple(layout.parts), layout.labelled)
         self._file = _SinkFile(output)
         self._parquet = _parquet(self._file.sink, self._schema)
-        self._labelled = layout.labelled
-        self._exts = tuple(layout.parts)
+        self._layout = layout
         self._samples: list[tuple[PlannedSample, Mapping[str, _Content]]] = []
         self._packed: list[pa.RecordBatch] = []
         self._group_bytes = 0
         self._large = False
         self._count = 0
 
-    def append(self, sample: PlannedSample, bodies: Sequence[Body]) -> None:
-        self._append(sample, bodies)
-
-    def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
-        """Append a sample; if it is large, through a temporary file."""
+    def append_streamed(self, sample: PlannedSample, source: Readable) -> None:
         bodies = []
         large = sum(part.size_bytes for part in sample.parts) > ROW_GROUP_BYTES
         for part in sample.parts:
-            try:
-                bodies.append(mapped_content(stream(source, part), part.size_bytes if large else 0))
-            except ObjectError as error:
-                return Failure.of(part.key, error)
-        self._append(sample, bodies)
-        return None
+            mapped_bytes = part.size_bytes if large else 0
+            bodies.append(mapped_content(stream(source, part), mapped_bytes))
+        self.append(sample, bodies)
 
-    def finish(self) -> Spool:
-        if self._samples or self._packed:
-            self._flush()
-        with disk_errors(self._file.folder):
-            self._parquet.close()
-        self._file.empty()
-        self.close()
-        return super().finish()
-
-    def close(self) -> None:
-        """Let another shard have a large row group in memory."""
-        if self._large:
-            self._large = False
-            _one_large.release()
-
-    def _append(self, sample: PlannedSample, bodies: Sequence[tuple[_Content, int]]) -> None:
+    def append(self, sample: PlannedSample, bodies: Sequence[tuple[_Content, int]]) -> None:
         data, checksums = zip(*bodies, strict=True)
         size_bytes = sum(map(len, data))
         pending = self._samples or self._packed
@@ -170,18 +147,36 @@ class ParquetRows(ShardWriter):
         elif len(self._samples) == _PACKED_SAMPLES:
             self._pack()
 
+    def finish(self) -> Spool:
+        if self._samples or self._packed:
+            self._flush()
+        with disk_errors(self._file.folder):
+            self._parquet.close()
+        self._file.empty()
+        self.close()
+        return super().finish()
+
+    def close(self) -> None:
+        """Let another shard have a large row group in memory."""
+        if self._large:
+            self._large = False
+            _one_large.release()
+
     def _pack(self) -> None:
         """Turn held samples into columns, which take a fraction of the memory."""
         columns = [pa.array([sample.key for sample, _ in self._samples], pa.string())]
-        if self._labelled:
+        if self._layout.labelled:
             columns.append(pa.array([sample.label for sample, _ in self._samples], pa.int64()))
-        columns += [_binary([parts.get(ext) for _, parts in self._samples]) for ext in self._exts]
+        for ext in self._layout.parts:
+            columns.append(_binary([parts.get(ext) for _, parts in self._samples]))
         self._samples = []
         self._packed.append(pa.record_batch(columns, schema=self._schema))
 
     def _flush(self) -> None:
-        if large := self._group_bytes > ROW_GROUP_BYTES:
-            self._wait()
+        large = self._group_bytes > ROW_GROUP_BYTES
+        if large and not self._large:
+            _one_large.acquire()
+            self._large = True
         contents = [data for _, parts in self._samples for data in parts.values()] if large else []
         if self._samples:
             self._pack()
@@ -196,17 +191,9 @@ class ParquetRows(ShardWriter):
         if not large:
             self.close()
 
-    def _wait(self) -> None:
-        if not self._large:
-            _one_large.acquire()
-            self._large = True
-
 
 class ParquetReader(Closing):
-    """A reader of samples, one row group at a time.
-
-    The reader keeps the columns of the last row group, unless the row group is a single sample.
-    """
+    """A reader of samples, which keeps the columns of the last row group with several samples."""
 
     def __init__(self, store: Readable, key: str) -> None:
         self.url = object_url(store.url, key)

@@ -24,13 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.shape import FormatOptions
-from larder.errors import ConfigError, DamageError, Failure, ObjectError
+from larder.errors import ConfigError, DamageError
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.samples.naming import LABEL_EXT
 from larder.shards.formats.format_interface import ShardFormat, ShardWriter
 from larder.shards.hashed_output import HashedOutput
 from larder.shards.model import PlannedSample, ShardPlan, label_bytes
-from larder.shards.reading.fetch import Body
 from larder.shards.reading.large import giving_back, mapped_content, stream
 from larder.shards.reading.ranges import PartReader
 from larder.shards.sizes import Sizes
@@ -52,7 +51,6 @@ class RecordIO(ShardFormat):
         self._first_record = options.first_record
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Estimate the bytes of each sample's record and lines of text."""
         parts = batch.column("parts")
         counts = pc.list_value_length(parts).to_numpy()
         _refuse(batch, counts != 1, "has several parts, of which a record has one")
@@ -99,11 +97,7 @@ def _refuse(batch: pa.RecordBatch, wrong: np.ndarray, reason: str) -> None:
 
 
 class ImageRecordWriter(ShardWriter):
-    """A writer of records and two text files.
-
-    ``places`` gets the lines of ``.idx``: number and offset of a record. ``names`` gets the lines
-    of ``.lst``: number, label and name of a record.
-    """
+    """A writer of records, of the lines of ``.idx`` (``places``) and of ``.lst`` (``names``)."""
 
     def __init__(
         self,
@@ -117,22 +111,17 @@ class ImageRecordWriter(ShardWriter):
         self._names = names
         self._number = first_record
 
-    def append(self, sample: PlannedSample, bodies: Sequence[Body]) -> None:
-        (body,) = bodies
-        self._append(sample, body.data, body.crc32c)
-
-    def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
+    def append_streamed(self, sample: PlannedSample, source: Readable) -> None:
         """Append a sample through a file: the head of a record depends on the whole content."""
         (part,) = sample.parts
-        try:
-            data, crc32c = mapped_content(stream(source, part), part.size_bytes)
-        except ObjectError as error:
-            return Failure.of(part.key, error)
+        data, crc32c = mapped_content(stream(source, part), part.size_bytes)
         with giving_back([data]):
-            self._append(sample, data, crc32c)
-        return None
+            self.append(sample, [(data, crc32c)])
 
-    def _append(self, sample: PlannedSample, data: bytes | mmap.mmap, crc32c: int) -> None:
+    def append(
+        self, sample: PlannedSample, bodies: Sequence[tuple[bytes | mmap.mmap, int]]
+    ) -> None:
+        ((data, crc32c),) = bodies
         header = _header(sample.label, self._number)
         start = self._output.bytes
         count = self._append_record(header, data)
@@ -170,8 +159,7 @@ class ImageRecordWriter(ShardWriter):
 class ImageRecordReader(PartReader):
     """A reader of samples in a file of records.
 
-    The index gives the label, which is compared with the record's header. If all parts of a sample
-    are read, the whole record is compared, except its number.
+    If all parts of a sample are read, the whole record is compared, except its number.
     """
 
     def read(

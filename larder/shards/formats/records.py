@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from larder.config.shape import FormatOptions, Layout
-from larder.errors import ConfigError, DamageError, Failure, ObjectError
+from larder.errors import ConfigError, DamageError
 from larder.manifest.digest import canonical_json
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.shards.formats.format_interface import ShardFormat, ShardWriter, Split
@@ -74,10 +74,7 @@ class RecordsIndex:
             "dataset": split.dataset,
             "split": split.name,
             "record_bytes": self._layout.bytes,
-            "fields": [
-                {"name": name, "offset": offset, "bytes": size_bytes, "type": kind}
-                for name, offset, size_bytes, kind in self._layout.fields
-            ],
+            "fields": self._layout.fields,
             "records": sum(samples for _, samples in split.shards),
             "shards": [{"key": file.path, "records": samples} for file, samples in split.shards],
         }
@@ -95,11 +92,12 @@ class _RecordLayout:
         self.label_offset = end
         self.bytes = end + (_LABEL.size if layout.labelled else 0)
         self.fields = [
-            (ext, start, size_bytes, "bytes")
+            {"name": ext, "offset": start, "bytes": size_bytes, "type": "bytes"}
             for ext, start, size_bytes in zip(layout.parts, starts, sizes, strict=True)
         ]
         if layout.labelled:
-            self.fields.append(("label", end, _LABEL.size, "int64"))
+            label = {"name": "label", "offset": end, "bytes": _LABEL.size, "type": "int64"}
+            self.fields.append(label)
 
 
 class RecordWriter(ShardWriter):
@@ -115,17 +113,12 @@ class RecordWriter(ShardWriter):
         self._output.append(pieces, self._layout.bytes)
         self._add_rows(sample, start, [body.crc32c for body in bodies])
 
-    def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
-        start, checksums = self._output.bytes, []
-        for part in sample.parts:
-            try:
-                checksums.append(self._put_all(stream(source, part)))
-            except ObjectError as error:
-                return Failure.of(part.key, error)
+    def append_streamed(self, sample: PlannedSample, source: Readable) -> None:
+        start = self._output.bytes
+        checksums = [self._put_all(stream(source, part)) for part in sample.parts]
         if sample.label is not None:
             self._put(_LABEL.pack(sample.label))
         self._add_rows(sample, start, checksums)
-        return None
 
     def _add_rows(self, sample: PlannedSample, start: int, checksums: Sequence[int]) -> None:
         layout = self._layout

@@ -71,7 +71,9 @@ def member_header(name: str, size_bytes: int) -> bytes:
     """
     raw = name.encode()
     if not raw or b"\0" in raw or raw.endswith(b"/"):
-        raise _bad_name(name)
+        message = "a tar archive cannot contain a member with this name"
+        hint = "rename the object, or exclude it"
+        raise ObjectError("object.bad_key", message, where=repr(name), hint=hint)
     if len(raw) <= NAME_BYTES and size_bytes < OCTAL_LIMIT and raw.isascii():
         return _block(raw, size_bytes)
     return _unusual_header(raw, size_bytes)
@@ -95,15 +97,6 @@ def member_size(name: str, size_bytes: int) -> int:
     return len(member_header(name, size_bytes)) + size_bytes + -size_bytes % BLOCK_BYTES
 
 
-def _bad_name(name: str) -> ObjectError:
-    return ObjectError(
-        "object.bad_key",
-        "a tar archive cannot contain a member with this name",
-        where=repr(name),
-        hint="rename the object, or exclude it",
-    )
-
-
 def _sum(data: bytes) -> int:
     # The lower half of adler32 is one plus the sum of the bytes modulo 65,521, which the variable
     # fields of a header cannot reach: ten times as fast as sum().
@@ -124,7 +117,6 @@ _EMPTY_BLOCK = np.frombuffer(_block(b"", 0), np.uint8)
 
 
 def _are_plain(names: Sequence[str]) -> bool:
-    """Whether names only need plain headers."""
     text = "\n".join([*names, ""])
     return (
         text.isascii()

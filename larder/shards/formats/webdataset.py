@@ -7,16 +7,16 @@ library's documentation; the bytes of the archive come from `larder.shards.forma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import Failure, ObjectError
 from larder.manifest.digest import canonical_json
 from larder.manifest.spool import Spool
+from larder.samples.naming import LABEL_EXT
 from larder.shards.formats import tar
 from larder.shards.formats.format_interface import ShardFormat, ShardWriter, Split
 from larder.shards.hashed_output import HashedOutput
@@ -24,7 +24,7 @@ from larder.shards.index_rows import PartRow
 from larder.shards.members import all_members, members, streamed_members
 from larder.shards.model import PlannedSample, ShardPlan
 from larder.shards.reading.fetch import Body, Contents
-from larder.shards.sizes import Sizes, sum_members
+from larder.shards.sizes import Sizes, sum_parts
 from larder.store.base import Readable
 
 
@@ -41,13 +41,8 @@ class DaliTarIndex:
             if _spaced(batch.column("parts").flatten().field("ext")):
                 return None
             named = named and not _spaced(batch.column("key"))
-        return _text(rows, named=named)
-
-
-def _text(rows: Spool, *, named: bool) -> Iterator[bytes]:
-    yield f"v1.{2 if named else 1} {rows.num_rows}\n".encode()
-    for batch in rows.read():
-        yield _lines(batch, named=named)
+        head = f"v1.{2 if named else 1} {rows.num_rows}\n".encode()
+        return chain([head], (_lines(batch, named=named) for batch in rows.read()))
 
 
 def _lines(rows: pa.RecordBatch, *, named: bool) -> bytes:
@@ -106,7 +101,18 @@ class WebDataset(ShardFormat):
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Return the bytes of each sample's members: headers, data and padding, with the label."""
-        return sum_members(batch, _member_sizes)
+        parts = batch.column("parts")
+        entries = parts.flatten()
+        keys = batch.column("key").take(pc.list_parent_indices(parts))
+        sizes = entries.field("size_bytes").to_numpy()
+        totals = sum_parts(parts, _member_sizes(keys, entries.field("ext"), sizes))
+        labels = batch.column("label")
+        rows = np.flatnonzero(labels.is_valid().to_numpy(zero_copy_only=False))
+        if len(rows):
+            keys, exts = batch.column("key").take(pa.array(rows)), pa.repeat(LABEL_EXT, len(rows))
+            texts = pc.binary_length(pc.cast(labels.drop_null(), pa.string()))
+            totals[rows] += _member_sizes(keys, exts, texts.to_numpy().astype(np.int64))
+        return totals
 
     def heads(self, names: Sequence[str], sizes: Sizes) -> tuple[Sequence[bytes], Sizes]:
         return tar.member_headers(names, sizes), -sizes % tar.BLOCK_BYTES
@@ -158,31 +164,20 @@ class TarWriter(ShardWriter):
             counts.tolist(),
         )
 
-    def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
+    def append_streamed(self, sample: PlannedSample, source: Readable) -> None:
         start = self._output.bytes
         rows: list[PartRow] = []
         for ext, key, etag, size_bytes, buffers in streamed_members(sample, source):
-            try:
-                offset, crc32c = self._append_stream(f"{sample.key}.{ext}", size_bytes, buffers)
-            except ObjectError as error:
-                return Failure.of(key or sample.key, error)
+            self._put(tar.member_header(f"{sample.key}.{ext}", size_bytes))
+            offset = self._output.bytes
+            crc32c = self._put_all(buffers)
+            self._put(tar.padding(size_bytes))
             rows.append((ext, key, etag, offset, size_bytes, crc32c))
         self._rows.add((sample.key, start, self._output.bytes - start, sample.label), rows)
-        return None
 
     def finish(self) -> Spool:
         self._put(tar.END)
         return super().finish()
-
-    def _append_stream(
-        self, name: str, size_bytes: int, buffers: Iterable[bytes]
-    ) -> tuple[int, int]:
-        header = tar.member_header(name, size_bytes)
-        self._put(header)
-        offset = self._output.bytes
-        crc32c = self._put_all(buffers)
-        self._put(tar.padding(size_bytes))
-        return offset, crc32c
 
 
 def _member_sizes(keys: pa.Array, exts: pa.Array, sizes: Sizes) -> Sizes:

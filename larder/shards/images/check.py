@@ -9,6 +9,7 @@ import io
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import IO, Final, Literal, NamedTuple
 
 from larder.budgets import ByteBudget
@@ -59,36 +60,6 @@ PLAIN: Final = ImageRules()
 """The default rules."""
 
 
-def check_image(
-    ext: str,
-    data: bytes | IO[bytes],
-    mode: Validation,
-    *,
-    where: str,
-    rules: ImageRules = PLAIN,
-) -> Form | None:
-    """Check an image of a sample; accept parts that are not images.
-
-    ``header`` finds files that are not images, and images truncated within the header. ``decode``
-    decodes the first frame, and finds truncated images and others that training could not decode,
-    or that Pillow decodes to other values. Both refuse images with too many pixels before decoding.
-    With ``rules.forms``, ``none`` reads the header too, and the form of the decoded image is
-    returned.
-    """
-    if (mode == "none" and not rules.forms) or not rules.decoders.is_image(ext):
-        return None
-    # Opening an image refuses one without a width, a height or a mode.
-    with decoding(where, _HINT), open_image(data, rules.max_pixels) as image:
-        mask = rules.decoders.is_mask(ext)
-        form = form_of(image, mask=mask) if rules.forms or mode == "decode" else None
-        if mode == "decode":
-            budget = rules.budget
-            reservation = budget.holding(loading_bytes(image)) if budget else nullcontext()
-            with reservation, discarding(image):
-                load(image)
-        return form if rules.forms else None
-
-
 def check_decodable(
     ext: str,
     data: bytes | IO[bytes],
@@ -99,14 +70,18 @@ def check_decodable(
 ) -> Form | str | None:
     """Check a part of a sample; accept a part that is not an image and has no decoder.
 
-    Among parts that are not images, ``decode`` finds parts that their decoder refuses; ``header``
-    finds nothing. With ``rules.forms`` such parts are always decoded, and the form of an image or
-    the types of other arrays are returned.
+    ``header`` finds files that are not images, and images truncated within the header. ``decode``
+    decodes the first frame, and finds truncated images and others that training could not decode,
+    or that Pillow decodes to other values. Both refuse images with too many pixels before decoding.
+    Among other parts, ``decode`` finds parts that their decoder refuses; ``header`` finds nothing.
+
+    With ``rules.forms``, ``none`` reads the header too, parts that are not images are always
+    decoded, and the form of an image or the types of other arrays are returned.
     """
     if mode == "none" and not rules.forms:
         return None
-    if not rules.decoders.uses or rules.decoders.is_image(ext):
-        return check_image(ext, data, mode, where=where, rules=rules)
+    if rules.decoders.is_image(ext):
+        return _check_image(ext, data, mode, where, rules)
     decoder = rules.decoders.of(ext)
     if decoder is None or (mode != "decode" and not rules.forms):
         return None
@@ -118,6 +93,21 @@ def check_decodable(
             data = data.read()
         kind = kind_of(decoder.decode(data, where, _HINT))
     return kind if rules.forms else None
+
+
+def _check_image(
+    ext: str, data: bytes | IO[bytes], mode: Validation, where: str, rules: ImageRules
+) -> Form | None:
+    # Opening an image refuses one without a width, a height or a mode.
+    with decoding(where, _HINT), open_image(data, rules.max_pixels) as image:
+        mask = rules.decoders.is_mask(ext)
+        form = form_of(image, mask=mask) if rules.forms or mode == "decode" else None
+        if mode == "decode":
+            budget = rules.budget
+            reservation = budget.holding(loading_bytes(image)) if budget else nullcontext()
+            with reservation, discarding(image):
+                load(image)
+        return form if rules.forms else None
 
 
 def stored_image(
@@ -173,26 +163,22 @@ class FormTally:
         self._notes: dict[tuple[str, str], FormNote] = {}
 
     def add(self, ext: str, key: str, form: Form | str) -> None:
-        """Add a part; ``form`` is from `larder.shards.images.check.check_decodable`."""
-        place = note_role(ext, self._decoders)
-        self._add(FormNote(place, form if isinstance(form, str) else form.dtype, 1, key))
+        """Add a part; ``form`` is from `check_decodable`."""
+        dtype = form if isinstance(form, str) else form.dtype
+        self.join([FormNote(note_role(ext, self._decoders), dtype, 1, key)])
+
+    def join(self, notes: Iterable[FormNote]) -> None:
+        for note in notes:
+            place = note.role, note.dtype
+            before = self._notes.get(place)
+            count = note.count + (before.count if before else 0)
+            self._notes[place] = replace(before or note, count=count)
 
     def notes(self) -> tuple[FormNote, ...]:
         return tuple(self._notes.values())
 
-    def _add(self, note: FormNote) -> None:
-        place = note.role, note.dtype
-        before = self._notes.get(place)
-        count = note.count + (before.count if before else 0)
-        self._notes[place] = replace(before or note, count=count)
-
-    def join(self, notes: Iterable[FormNote]) -> None:
-        for note in notes:
-            self._add(note)
-
 
 def joined(notes: Iterable[Iterable[FormNote]]) -> tuple[FormNote, ...]:
     tally = FormTally()
-    for group in notes:
-        tally.join(group)
+    tally.join(chain.from_iterable(notes))
     return tally.notes()

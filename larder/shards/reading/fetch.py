@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import google_crc32c
 
@@ -17,9 +17,12 @@ from larder.samples.image_parts import Form
 from larder.shards.images.check import PLAIN, ImageRules, check_decodable, stored_image
 from larder.shards.model import Part, PlannedSample
 from larder.shards.reading.ranges import spans
-from larder.store.base import Readable
+from larder.store.base import Readable, ReadOptions
 from larder.store.delegate import DelegatingReadable
 from larder.store.etags import checked_crc32c, checked_crc32cs
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 UNDECODABLE = "sample.undecodable"
 """The only failure for which ``on_bad_sample: skip`` leaves a sample out."""
@@ -58,11 +61,7 @@ def sample_bytes(sample: PlannedSample) -> int:
     return parts[0].size_bytes if len(parts) == 1 else sum([part.size_bytes for part in parts])
 
 
-def fetch(
-    source: Readable,
-    sample: PlannedSample,
-    rules: ImageRules = PLAIN,
-) -> Fetched:
+def fetch(source: Readable, sample: PlannedSample, rules: ImageRules = PLAIN) -> Fetched:
     """Read a complete sample into memory; failures of its objects are returned, not raised."""
     bodies: list[Body] = []
     failures: list[Failure] = []
@@ -71,10 +70,8 @@ def fetch(
         try:
             data = source.get(part.key, if_match=part.etag or None)
             crc32c = checked_crc32c(source, part.key, part.etag, part.size_bytes, data)
-            check, stored = (
-                rules.validate,
-                stored_image(part.ext, data, where=part.key, rules=rules),
-            )
+            check = rules.validate
+            stored = stored_image(part.ext, data, where=part.key, rules=rules)
             if stored is not None:
                 data, crc32c = stored, google_crc32c.value(stored)
                 check = "none" if rules.decoders.is_image(part.ext) else rules.validate
@@ -92,14 +89,9 @@ def sends_several(source: Readable, rules: ImageRules) -> bool:
 
 
 def fetch_all(
-    source: Readable,
-    samples: Sequence[PlannedSample],
-    rules: ImageRules = PLAIN,
+    source: Readable, samples: Sequence[PlannedSample], rules: ImageRules = PLAIN
 ) -> Contents | list[Fetched]:
-    """Read samples into memory, faster than with `fetch` for each.
-
-    The result is a list if any sample failed, or if forms or transforms are requested.
-    """
+    """Read samples faster than `fetch`; a list if any failed, or for forms or transforms."""
     if rules.forms or rules.transform is not None:
         return [fetch(source, each, rules) for each in samples]
     parts = [part for sample in samples for part in sample.parts]
@@ -151,13 +143,8 @@ class _DerivedRange(NamedTuple):
     key: str
     etag: str
 
-    @property
-    def stop(self) -> int:
-        return self.offset + self.length
-
 
 def has_derived(sample: PlannedSample) -> bool:
-    """Whether some object of a sample is a derived object."""
     # A loop is faster than a generator here, and every sample needs it.
     for part in sample.parts:  # noqa: SIM110
         if part.etag.startswith("@"):
@@ -166,9 +153,7 @@ def has_derived(sample: PlannedSample) -> bool:
 
 
 def fetch_together(
-    source: Readable,
-    samples: Sequence[PlannedSample],
-    rules: ImageRules = PLAIN,
+    source: Readable, samples: Sequence[PlannedSample], rules: ImageRules = PLAIN
 ) -> Contents | list[Fetched]:
     """Like `fetch_all`, but read neighbouring derived objects with one request."""
     if any(map(has_derived, samples)):
@@ -183,9 +168,8 @@ def _derived_ranges(samples: Iterable[PlannedSample]) -> Iterator[_DerivedRange]
             if extent is not None:
                 container = extent.container(part.key)
                 end = in_own(container) if extent.name else in_object(container, extent.etag)
-                yield _DerivedRange(
-                    container, end, extent.offset, extent.length, part.key, part.etag
-                )
+                place = container, end, extent.offset, extent.length
+                yield _DerivedRange(*place, part.key, part.etag)
 
 
 def _read_derived(
@@ -195,7 +179,7 @@ def _read_derived(
     contents = {}
     for _, group in groupby(sorted(ranges), key=lambda each: each[:2]):
         for span in spans(group):
-            start, stop = span[0].offset, max(each.stop for each in span)
+            start, stop = span[0].offset, max(each.offset + each.length for each in span)
             etag = f"@{start}+{stop - start}{span[0].end}"
             try:
                 data = source.get(span[0].key, if_match=etag)
@@ -214,11 +198,7 @@ class _PrefetchedStore(DelegatingReadable):
         super().__init__(inner)
         self._contents = contents
 
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        """Return a whole object from memory if it was read already; else read from the store."""
-        data = self._contents.get((key, if_match or "")) if not offset and length is None else None
-        if data is not None:
-            return data
-        return self.inner.get(key, offset=offset, length=length, if_match=if_match)
+    def get(self, key: str, **options: Unpack[ReadOptions]) -> bytes:
+        whole = not options.get("offset") and options.get("length") is None
+        data = self._contents.get((key, options.get("if_match") or "")) if whole else None
+        return super().get(key, **options) if data is None else data

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import google_crc32c
 
@@ -22,21 +23,20 @@ from larder.manifest.extents import parse_extent
 from larder.samples.image_parts import Form, is_image
 from larder.shards.images.check import PLAIN, ImageRules, check_decodable, stored_image
 from larder.shards.model import Part, PlannedSample
-from larder.shards.reading.fetch import Body, Fetched, failure_of
-from larder.store.base import Features, ObjectInfo, Readable, Reader
-from larder.store.delegate import BytesReader
+from larder.shards.reading.fetch import Fetched, failure_of
+from larder.store.base import Features, ObjectInfo, Readable, Reader, ReadOptions
+from larder.store.delegate import BytesReader, DelegatingReadable
 from larder.store.etags import StreamCheck, changed
 from larder.store.seekable import ObjectFile
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 RANGE_BYTES = 1 << 20
 """Bytes of a large object to read at a time."""
 
 
-def check_streamed(
-    source: Readable,
-    sample: PlannedSample,
-    rules: ImageRules = PLAIN,
-) -> Fetched:
+def check_streamed(source: Readable, sample: PlannedSample, rules: ImageRules = PLAIN) -> Fetched:
     """Check a sample that is too large for memory, by reading only the needed ranges."""
     failures: list[Failure] = []
     forms: dict[str, Form | str] = {}
@@ -47,7 +47,7 @@ def check_streamed(
                 if info.size_bytes != part.size_bytes or part.etag not in ("", info.etag):
                     raise changed(part.key, part.size_bytes, info.size_bytes)
             if rules.decoders.decodes(part.ext):
-                with io.BufferedReader(part_file(source, part), RANGE_BYTES) as file:
+                with _part_file(source, part) as file:
                     form = check_decodable(
                         part.ext, file, rules.validate, where=part.key, rules=rules
                     )
@@ -57,34 +57,34 @@ def check_streamed(
     return Fetched([], failures, forms)
 
 
+class UnreadablePartError(Exception):
+    """An object that cannot be read, or is not as planned."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
 def stream(source: Readable, part: Part) -> Iterator[bytes]:
-    """Yield the content of a part in buffers; raise `ObjectError` unless it is as planned."""
+    """Yield the content of a part in buffers; `UnreadablePartError` unless it is as planned."""
     content = StreamCheck(source, part.key, part.etag, part.size_bytes)
-    with source.open(part.key, if_match=part.etag or None) as reader:
-        for buffer in reader:
-            data = bytes(buffer)
-            content.add(data)
-            if content.size_bytes > part.size_bytes:
-                break
-            yield data
-    content.check()
+    try:
+        with source.open(part.key, if_match=part.etag or None) as reader:
+            for buffer in reader:
+                data = bytes(buffer)
+                content.add(data)
+                if content.size_bytes > part.size_bytes:
+                    break
+                yield data
+        content.check()
+    except ObjectError as error:
+        raise UnreadablePartError(Failure.of(part.key, error)) from error
 
 
-def read_streamed(source: Readable, sample: PlannedSample) -> list[Body] | Failure:
-    """Stream a complete sample into memory, for formats that cannot write it in pieces."""
-    bodies = []
-    for part in sample.parts:
-        try:
-            data = b"".join(stream(source, part))
-        except ObjectError as error:
-            return Failure.of(part.key, error)
-        bodies.append(Body(data, google_crc32c.value(data)))
-    return bodies
-
-
-def part_file(source: Readable, part: Part) -> ObjectFile:
+def _part_file(source: Readable, part: Part) -> io.BufferedReader:
     """Open a part as a seekable file: each read is one ranged request."""
-    return ObjectFile(source, part.key, part.size_bytes, part.etag)
+    file = ObjectFile(source, part.key, part.size_bytes, part.etag)
+    return io.BufferedReader(file, RANGE_BYTES)
 
 
 def transformed_sample(
@@ -92,10 +92,10 @@ def transformed_sample(
 ) -> tuple[PlannedSample, Readable, list[Failure]]:
     """Transform the images of a sample that is too large for memory.
 
-    Each object is read twice: from front to back, to compare it with the plan, and in ranges. The
-    result is the sample with the stored sizes, a store with the transformed images, and failures.
+    Each image is read twice: from front to back, to compare it with the plan, and in ranges.
+    Returns the sample with the stored sizes, a store with the transformed images, and failures.
     """
-    contents: dict[str, bytes] = {}
+    images: dict[str, tuple[str, bytes]] = {}
     parts = list(sample.parts)
     failures = []
     for place, part in enumerate(sample.parts):
@@ -104,53 +104,49 @@ def transformed_sample(
         try:
             for _ in stream(source, part):
                 pass
-            with io.BufferedReader(part_file(source, part), RANGE_BYTES) as file:
+            with _part_file(source, part) as file:
                 data = stored_image(part.ext, file, where=part.key, rules=rules)
             assert data is not None, "images are transformed"
+        except UnreadablePartError as error:
+            failures.append(error.failure)
+            continue
         except ObjectError as error:
             failures.append(failure_of(part, error, rules))
             continue
-        contents[part.key] = data
+        images[part.key] = part.etag, data
         parts[place] = part._replace(size_bytes=len(data))
-    etags = {part.key: part.etag for part in parts}
-    return sample._replace(parts=tuple(parts)), _Transformed(source, contents, etags), failures
+    return sample._replace(parts=tuple(parts)), _Transformed(source, images), failures
 
 
-class _Transformed(Readable):
-    def __init__(
-        self, inner: Readable, contents: Mapping[str, bytes], etags: Mapping[str, str]
-    ) -> None:
-        self._inner = inner
-        self._contents = contents
-        self._etags = etags
+class OtherContents(DelegatingReadable):
+    """A store in which some objects have other contents than their etags say."""
 
-    @property
-    def url(self) -> str:
-        return self._inner.url
+    get = Readable.get  # by way of `open`
 
     @property
     def features(self) -> Features:
-        """The features of the store, except that etags do not match the transformed contents."""
-        return replace(self._inner.features, etag_is_md5=False)
+        return replace(self.inner.features, etag_is_md5=False)
 
-    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        return self._inner.list(prefix, start_after=start_after)
+
+class _Transformed(OtherContents):
+    """A store with the etags and transformed contents of ``images``, by key."""
+
+    def __init__(self, inner: Readable, images: Mapping[str, tuple[str, bytes]]) -> None:
+        super().__init__(inner)
+        self._images = images
 
     def head(self, key: str) -> ObjectInfo:
-        """Return the new size of an object, with its old etag."""
-        data = self._contents.get(key)
-        if data is None:
-            return self._inner.head(key)
-        return ObjectInfo(key, len(data), self._etags[key], 0)
+        if key not in self._images:
+            return super().head(key)
+        etag, data = self._images[key]
+        return ObjectInfo(key, len(data), etag, 0)
 
-    def open(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> Reader:
-        data = self._contents.get(key)
-        if data is None:
-            return self._inner.open(key, offset=offset, length=length, if_match=if_match)
+    def open(self, key: str, **options: Unpack[ReadOptions]) -> Reader:
+        if key not in self._images:
+            return super().open(key, **options)
+        offset, length = options.get("offset", 0), options.get("length")
         stop = None if length is None else offset + length
-        return BytesReader(self.head(key), memoryview(data)[offset:stop])
+        return BytesReader(self.head(key), memoryview(self._images[key][1])[offset:stop])
 
 
 _LEAST_BYTES = 1 << 20
@@ -162,10 +158,10 @@ _GIVE_BACK_SECONDS = 0.002
 
 def mapped_content(pieces: Iterable[bytes], size_bytes: int) -> tuple[bytes | mmap.mmap, int]:
     """Return a part's content and CRC-32C; a large content is in a mapped file without a name."""
-    crc32c = 0
     if size_bytes < _LEAST_BYTES:
         data = b"".join(pieces)
         return data, google_crc32c.value(data)
+    crc32c = 0
     folder = Path(tempfile.gettempdir())
     with disk_errors(folder):
         file = tempfile.TemporaryFile()  # noqa: SIM115 - closed below

@@ -16,10 +16,7 @@ _SKIP_BYTES = 8 << 20
 
 
 class RangeReader(Closing):
-    """A reader of an object's ranges from front to back; a context manager.
-
-    The object is opened from the first range up to ``stop``, or to its end.
-    """
+    """A reader of an object's ranges from front to back, up to ``stop`` or its end."""
 
     def __init__(self, store: Readable, key: str, stop: int | None = None) -> None:
         self.url = object_url(store.url, key)
@@ -113,15 +110,11 @@ _GAP_BYTES = 64 << 10
 
 
 class _Range(Protocol):
-    """A range of an object, in bytes."""
+    @property
+    def offset(self) -> int: ...
 
     @property
-    def offset(self) -> int:
-        """First byte of the range."""
-
-    @property
-    def length(self) -> int:
-        """Length of the range in bytes."""
+    def length(self) -> int: ...
 
 
 Range = TypeVar("Range", bound=_Range)
@@ -158,10 +151,7 @@ class _IndexedRange(NamedTuple):
 def read_parts(
     store: Readable, key: str, samples: Sequence[IndexedSample]
 ) -> Sequence[Mapping[str, bytes]]:
-    """Return each sample's parts by extension; all parts must be ranges of the shard.
-
-    Neighbours are read with one request.
-    """
+    """Return each sample's parts by extension; all parts must be ranges of the shard."""
     url = object_url(store.url, key)
     ranges = [
         _IndexedRange(part.offset, part.length, number, part)

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -48,8 +49,7 @@ def suited_concurrency(source: Readable, validate: Validation, concurrency: int)
     """Return the best number of concurrent reads for a source, at most ``concurrency``.
 
     Reading files in the page cache is three times as fast (measured with 1 KB) in the caller's
-    thread as passing them between threads. Decoding releases the interpreter lock, so one thread
-    for each core is best.
+    thread as passing them between threads. Decoding releases the interpreter lock.
     """
     if not source.features.local_path:
         return concurrency
@@ -80,8 +80,7 @@ def read_ahead(
 
     An item's bytes count from the submission of its read until the consumer requests the next item.
     No shard waits for bytes while holding some, so shards that share a budget cannot block each
-    other for ever. If the consumer closes the generator early, reads that have not started are
-    cancelled.
+    other for ever.
     """
     if reads.executor is None:
         for item in items:
@@ -98,7 +97,7 @@ def read_ahead(
     finally:
         for _, taken, future in pending:
             future.cancel()
-            future.add_done_callback(_releasing(reads.budget, taken))
+            future.add_done_callback(partial(_release, reads.budget, taken))
 
 
 _Pending = tuple[Item, int, Future[Result]]
@@ -112,7 +111,7 @@ def _take(reads: Reads, pending: int, size_bytes: int) -> int | None:
 
 
 def _consume(
-    pending: deque[tuple[Item, int, Future[Result]]], budget: ByteBudget
+    pending: deque[_Pending[Item, Result]], budget: ByteBudget
 ) -> Iterator[tuple[Item, Result]]:
     item, taken, future = pending[0]
     result = future.result()
@@ -123,8 +122,8 @@ def _consume(
         budget.release(taken)
 
 
-def _releasing(budget: ByteBudget, taken: int) -> Callable[[Future[Result]], None]:
-    return lambda _: budget.release(taken)
+def _release(budget: ByteBudget, taken: int, _: Future[Result]) -> None:
+    budget.release(taken)
 
 
 _LOT_BYTES = 1 << 20

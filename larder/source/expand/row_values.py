@@ -1,7 +1,7 @@
 """Values of Arrow tables as Python values, independent of other installed packages.
 
-``to_pylist`` refuses times with nanoseconds, or with pandas makes other objects of them. Its error
-about a year of more than four digits does not name the column.
+With pandas, ``to_pylist`` makes objects of pandas of times with nanoseconds; without pandas, it
+refuses them. Its error about a year of more than four digits does not name the column.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import datetime
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import Any, NamedTuple
+from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
 from larder.samples.naming import path_fault
@@ -18,13 +20,10 @@ from larder.samples.naming import path_fault
 NO_PARTS = "the row has no part: the columns that are parts are null"
 """The problem of a row that makes no sample, as a clause."""
 
-_NANOSECONDS = 1_000
-"""Nanoseconds in a microsecond, the finest unit of Python."""
-
 
 def json_value(value: Any, scalar: Callable[[Any], Any]) -> Any:
-    """Convert a value to JSON: dates and times in ISO 8601, durations in seconds, decimals as
-    strings, and other values by ``scalar``.
+    """Convert a value to JSON: dates and times in ISO 8601, durations in seconds, decimals and
+    UUIDs as strings, and other values by ``scalar``.
     """
     if isinstance(value, dict):
         return {str(name): json_value(each, scalar) for name, each in value.items()}
@@ -34,7 +33,7 @@ def json_value(value: Any, scalar: Callable[[Any], Any]) -> Any:
         return value.isoformat()
     if isinstance(value, datetime.timedelta):
         return value.total_seconds()
-    return str(value) if isinstance(value, Decimal) else scalar(value)
+    return str(value) if isinstance(value, Decimal | UUID) else scalar(value)
 
 
 def table_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -51,73 +50,43 @@ def table_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def table_values(column: pa.Array, name: str) -> list[Any]:
-    """Return the values of a column. Times with nanoseconds become strings in ISO 8601 with nine
-    decimals, and UUIDs become strings.
+    """Return the values of a column; if the column has UUIDs, as strings.
 
     Raises:
         ValueError: A value that Python cannot hold, as a clause with the column.
     """
     try:
-        if any(_has_nanoseconds(leaf) or _is_uuid(leaf) for leaf in _leaves(column.type)):
-            return [_value(scalar) for scalar in column]
-        return list(column.to_pylist())
+        if any(map(_has_nanoseconds, _leaves(column))):
+            raise ValueError("a time is finer than a microsecond: round it, or leave it out")
+        values: list[Any] = column.to_pylist()
     except OverflowError:
         raise ValueError(f"column {name!r} has a time that is not in the years 1 to 9999") from None
     except (ValueError, KeyError) as error:  # also for an unknown time zone
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"column {name!r} has a value that cannot be read: {reason}") from None
+    if getattr(column.type, "extension_name", "") == "arrow.uuid":
+        return [None if value is None else str(value) for value in values]
+    return values
 
 
-def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """Yield the types of the values inside a nested type."""
-    if isinstance(kind, pa.DictionaryType):
-        yield from _leaves(kind.value_type)
-    elif pa.types.is_nested(kind):
-        for at in range(kind.num_fields):
-            yield from _leaves(kind.field(at).type)
+def _leaves(column: pa.Array) -> Iterator[pa.Array]:
+    """Yield the arrays of values inside a nested array."""
+    if isinstance(column, pa.DictionaryArray):
+        yield from _leaves(column.dictionary)
+    elif isinstance(column, pa.StructArray | pa.MapArray):
+        is_map = isinstance(column, pa.MapArray)
+        for each in (column.keys, column.items) if is_map else column.flatten():
+            yield from _leaves(each)
+    elif pa.types.is_nested(column.type):
+        yield from _leaves(column.flatten())
     else:
-        yield kind
+        yield column
 
 
-def _has_nanoseconds(kind: pa.DataType) -> bool:
-    return pa.types.is_temporal(kind) and getattr(kind, "unit", "") == "ns"
-
-
-def _is_uuid(kind: pa.DataType) -> bool:
-    return getattr(kind, "extension_name", "") == "arrow.uuid"
-
-
-def _value(scalar: pa.Scalar) -> Any:
-    """Convert a scalar as ``as_py`` does, but UUIDs and times with nanoseconds to strings."""
-    if not scalar.is_valid:
-        return None
-    kind = scalar.type
-    if isinstance(scalar, pa.DictionaryScalar):
-        return _value(scalar.value)
-    if pa.types.is_struct(kind):
-        return {field.name: _value(scalar[at]) for at, field in enumerate(kind)}
-    if pa.types.is_map(kind):
-        return [tuple(map(_value, entry.values())) for entry in scalar.values]
-    if pa.types.is_nested(kind):
-        return [_value(each) for each in scalar.values]
-    value = _time(scalar) if _has_nanoseconds(kind) else scalar.as_py()
-    return str(value) if _is_uuid(kind) else value
-
-
-def _time(scalar: pa.Scalar) -> Any:
-    """Convert a time or duration; only a value with nanoseconds becomes a string or a float."""
-    kind = scalar.type
-    micros, nanos = divmod(scalar.value, _NANOSECONDS)
-    if pa.types.is_duration(kind):
-        value = pa.scalar(micros, pa.duration("us")).as_py()
-        return scalar.value / 10**9 if nanos else value
-    finer = pa.time64("us") if pa.types.is_time(kind) else pa.timestamp("us", kind.tz)
-    value = pa.scalar(micros, finer).as_py()
-    if not nanos:
-        return value
-    plain = value.replace(tzinfo=None)
-    offset = value.isoformat().removeprefix(plain.isoformat())
-    return f"{plain.isoformat(timespec='microseconds')}{nanos:03d}{offset}"
+def _has_nanoseconds(leaf: pa.Array) -> bool:
+    if getattr(leaf.type, "unit", "") != "ns":
+        return False
+    return bool(np.any(leaf.drop_null().cast(pa.int64()).to_numpy() % 1_000))
 
 
 class Named(NamedTuple):

@@ -79,8 +79,8 @@ def test_arranges_samples(tmp_path):
         ),
         ("train", "train/dog/b.d/x", 3, [part("jpg", "train/dog/b.d/x.jpg")]),
     ]
-    assert (found.objects, found.object_bytes, found.image_objects) == (5, 39, 4)
-    assert (found.ignored_count, found.bad_key_count) == (3, 0)
+    assert (found.objects, found.object_bytes, found.statistics.images) == (5, 39, 4)
+    assert (found.ignored_count, found.bad_keys.count) == (3, 0)
     assert found.classes == ("d", "cat", "dog", "b.d")
     assert list(found.splits.items()) == [
         ("validation", SplitCount(1, 13)),
@@ -118,14 +118,14 @@ def test_images_have_the_extensions_of_what_is_stored(tmp_path):
     images = {"format": "jpeg", "masks": ["seg"]}
     found, rows = run(tmp_path, ["a.bmp", "a.seg.bmp", "b.jpg", "b.png"], shards={"images": images})
     assert [[part["ext"] for part in row[3]] for row in rows] == [["jpg", "seg.png"], ["jpg"]]
-    assert [failure.key for failure in found.bad_keys] == ["b.png"]
+    assert [failure.key for failure in found.bad_keys.shown] == ["b.png"]
 
 
 def test_only_the_first_thousand_bad_keys_are_kept(tmp_path):
     found, rows = run(tmp_path, [f"{at:04}" for at in range(1_500)])
     assert rows == []
-    assert found.bad_key_count == 1_500
-    assert [failure.key for failure in found.bad_keys] == [f"{at:04}" for at in range(1_000)]
+    assert found.bad_keys.count == 1_500
+    assert [failure.key for failure in found.bad_keys.shown] == [f"{at:04}" for at in range(1_000)]
 
 
 def test_a_shuffle_is_pinned_and_a_permutation(tmp_path):
@@ -206,8 +206,8 @@ def test_arranges_as_the_rules_for_one_key_say(tmp_path_factory, sizes, cut):
         for sample_key in sorted(samples, key=str.encode)
     ]
     assert [(row[1], [(part["ext"], part["key"]) for part in row[3]]) for row in rows] == expected
-    assert {failure.key for failure in found.bad_keys} == bad
-    assert found.bad_key_count == len(bad)
+    assert {failure.key for failure in found.bad_keys.shown} == bad
+    assert found.bad_keys.count == len(bad)
     assert found.ignored_count == ignored
     assert all(part["size_bytes"] == sizes[part["key"]] for row in rows for part in row[3])
     assert found.objects == sum(len(row[3]) for row in rows)

@@ -21,7 +21,7 @@ from larder.readers.augment import RandomResizedCrop
 from larder.readers.image_decoding import decode_image, decode_mask
 from larder.samples import image_parts, pixels
 from larder.samples.image_parts import form_of, loading_bytes, open_image
-from larder.shards.images.check import check_image
+from larder.shards.images.check import check_decodable
 from larder.shards.images.transform import encode_again
 from tests.support.errors import larder_error
 
@@ -276,7 +276,7 @@ PATHS = {
         "jpg", io.BytesIO(data), Transform(8, format="png"), where="a", max_pixels=10**6
     ),
     "mask": lambda data: decode_mask(data, "a"),
-    "check": lambda data: check_image("jpg", data, "decode", where="a"),
+    "check": lambda data: check_decodable("jpg", data, "decode", where="a"),
     "cache": lambda data: open_picture(data, "a").array(),
     "shape": lambda data: open_picture(data, "a", shape=ImageShape(8, 8, 3)).array(),
     "loader": lambda data: decode_image(data, "a"),

@@ -13,7 +13,7 @@ from larder.budgets import ByteBudget
 from larder.config.shape import decoder_uses
 from larder.errors import NotFoundError, ObjectError
 from larder.samples.decoders import Decoders
-from larder.shards.images.check import ImageRules, check_decodable, check_image
+from larder.shards.images.check import ImageRules, check_decodable
 from tests.support.budgets import WatchedBudget
 from tests.support.errors import larder_error
 
@@ -36,20 +36,20 @@ def encoded(kind: str, side: int = 64) -> bytes:
 )
 def test_a_file_that_is_not_an_image_is_named(data, mode):
     with larder_error("sample.undecodable", "a"):
-        check_image("jpg", data, mode, where="a")  # type: ignore[arg-type]
+        check_decodable("jpg", data, mode, where="a")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ext", ["json", "cls", "txt", "npy", "mp4", ""])
 def test_other_parts_pass_and_may_be_empty(ext):
-    check_image(ext, b"", "decode", where="a")
+    check_decodable(ext, b"", "decode", where="a")
 
 
 @pytest.mark.parametrize("mode", ["header", "decode"])
 def test_the_header_tells_that_there_are_too_many_pixels(mode):
     data = encoded("PNG", 10)
-    check_image("png", data, mode, where="a", rules=ImageRules(max_pixels=100))
+    check_decodable("png", data, mode, where="a", rules=ImageRules(max_pixels=100))
     with larder_error("sample.undecodable"):
-        check_image("png", data[:60], mode, where="a", rules=ImageRules(max_pixels=99))
+        check_decodable("png", data[:60], mode, where="a", rules=ImageRules(max_pixels=99))
 
 
 @pytest.mark.parametrize("cut", [0, 3_000])
@@ -58,7 +58,7 @@ def test_an_image_that_is_decoded_counts_in_the_budget(cut):
     data = encoded("PNG")
     with pytest.raises(ObjectError) if cut else nullcontext():
         whole = data[: len(data) - cut]
-        check_image("png", whole, "decode", where="a", rules=ImageRules(budget=budget))
+        check_decodable("png", whole, "decode", where="a", rules=ImageRules(budget=budget))
     assert (budget.asked, budget.held) == ([64 * 64], 0)
 
 
@@ -68,7 +68,7 @@ def test_an_error_of_the_store_is_not_reported_as_one_of_the_image():
             raise NotFoundError("object.missing", "it is gone")
 
     with pytest.raises(NotFoundError):
-        check_image("jpg", Vanished(b"x"), "header", where="a")
+        check_decodable("jpg", Vanished(b"x"), "header", where="a")
 
 
 def test_a_decoder_holds_the_memory_that_it_needs(monkeypatch):

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from larder.config.shape import FormatOptions
 from larder.shards.formats.tfrecord.features import FeatureMap, numbers, two_images
 from larder.shards.model import PlannedSample, label_bytes
-from larder.shards.sizes import Sizes
+from larder.shards.sizes import Sizes, sum_parts
 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
 """Fields 1 to 3 of ``Feature``."""
@@ -37,13 +37,11 @@ _VALUE = b"\x12"
 _VARINT_LIMITS = 1 << np.arange(7, 63, 7, dtype=np.int64)
 """Limits from which on a varint needs another byte."""
 
-_ONE_BYTE = tuple(bytes([value]) for value in range(128))
-
 
 def varint(value: int) -> bytes:
     """Encode a base-128 number; a negative number takes ten bytes, as 64-bit two's complement."""
     if 0 <= value < 128:
-        return _ONE_BYTE[value]
+        return bytes((value,))
     value &= 0xFFFF_FFFF_FFFF_FFFF
     encoded = bytearray()
     while value >= 128:
@@ -61,32 +59,20 @@ def bytes_head(name: str, size_bytes: int) -> bytes:
 
 
 @lru_cache(4096)
-def _small_int64_entry(name: str, value: int) -> bytes:
-    return _numbers(name, _INT64_LIST, varint(value))
-
-
-def int64_entry(name: str, values: Sequence[int]) -> bytes:
-    """Encode an entry with a list of numbers, which must be in the range of int64."""
-    if len(values) == 1:
-        return _small_int64_entry(name, values[0])
-    return _numbers(name, _INT64_LIST, b"".join(map(varint, values)))
-
-
-def float_entry(name: str, values: Sequence[float]) -> bytes:
-    """Encode an entry with a list of numbers, rounded to float32."""
-    return _numbers(name, _FLOAT_LIST, struct.pack(f"<{len(values)}f", *values))
-
-
-@lru_cache(4096)
 def example_head(entries_bytes: int) -> bytes:
     """Return the beginning of an example, before entries with this total length."""
     return _FIRST + varint(entries_bytes)
 
 
-def _numbers(name: str, kind: bytes, packed: bytes) -> bytes:
+def _numbers_entry(name: str, kind: str, values: Sequence[int] | Sequence[float]) -> bytes:
+    """Encode an entry with a list of numbers, in the range of int64 or rounded to float32."""
+    if kind == "int64":
+        tag, packed = _INT64_LIST, b"".join([varint(int(value)) for value in values])
+    else:
+        tag, packed = _FLOAT_LIST, struct.pack(f"<{len(values)}f", *values)
     if not packed:  # a list without values has no field
-        return _entry_head(name, kind, b"", 0)
-    return _entry_head(name, kind, _FIRST + varint(len(packed)), len(packed)) + packed
+        return _entry_head(name, tag, b"", 0)
+    return _entry_head(name, tag, _FIRST + varint(len(packed)), len(packed)) + packed
 
 
 def _entry_head(name: str, kind: bytes, values: bytes, size_bytes: int) -> bytes:
@@ -151,8 +137,8 @@ class Skeletons:
     def of(self, sample: PlannedSample, sizes: Sequence[int], texts: Sequence[bytes]) -> Skeleton:
         """Return the skeleton of a sample, given the lengths and contents of its parts.
 
-        Only the contents of `number_parts` are used; contents that are not the required numbers
-        raise ``sample.undecodable``.
+        Only the contents of `number_parts` are used; if they are not the required numbers,
+        ``sample.undecodable`` is raised.
         """
         pieces: list[bytes | int] = []
         offsets = [0] * len(sizes)
@@ -219,7 +205,7 @@ class Skeletons:
 
     def sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Return the lengths of many examples; an estimate if sizes are not known."""
-        entries = self._part_sizes(batch)
+        entries = sum_parts(batch.column("parts"), self._part_sizes(batch))
         for place in self._features.of_sample:
             if place.source == "key":
                 keys = pc.binary_length(batch.column("key")).to_numpy().astype(np.int64)
@@ -233,14 +219,12 @@ class Skeletons:
         return field_sizes(entries)
 
     def _part_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Return the total length of the features of each sample's parts."""
-        parts = batch.column("parts")
-        counts = pc.list_value_length(parts).to_numpy().astype(np.int64)
-        flat = parts.flatten()
-        exts = flat.field("ext").dictionary_encode()
-        sizes = flat.field("size_bytes").to_numpy().astype(np.int64)
+        """Return the length of the features of each part."""
+        parts = batch.column("parts").flatten()
+        exts = parts.field("ext").dictionary_encode()
+        sizes = parts.field("size_bytes").to_numpy()
         codes, unique_exts = exts.indices.to_numpy(), exts.dictionary.to_pylist()
-        self._check_images(batch, counts, codes, unique_exts)
+        self._check_images(batch, codes, unique_exts)
         lengths = pc.binary_length(exts.dictionary).to_numpy().astype(np.int64)
         feature_sizes = bytes_sizes(lengths[codes] if len(codes) else sizes, sizes)
         for code, ext in enumerate(unique_exts):
@@ -249,26 +233,19 @@ class Skeletons:
                 feature_sizes[rows] = 0
                 for name, _ in self._features.of_part(ext):
                     feature_sizes[rows] += bytes_sizes(_length(name), sizes[rows])
-        ends = np.concatenate(([0], np.cumsum(feature_sizes)))
-        last = np.cumsum(counts)
-        total: Sizes = ends[last] - ends[last - counts]
-        return total
+        return feature_sizes
 
-    def _check_images(
-        self, batch: pa.RecordBatch, counts: Sizes, codes: Sizes, exts: Sequence[str]
-    ) -> None:
+    def _check_images(self, batch: pa.RecordBatch, codes: Sizes, exts: Sequence[str]) -> None:
         images = np.array([self._features.is_image(ext) for ext in exts], np.bool_)
-        if not images.any():
-            return
-        rows = np.repeat(np.arange(len(counts)), counts)[images[codes]]
-        again = np.flatnonzero(rows[1:] == rows[:-1])
-        if len(again):
-            raise two_images(batch.column("key")[int(rows[again[0]])].as_py())
+        if images.any():
+            rows = pc.list_parent_indices(batch.column("parts")).to_numpy()[images[codes]]
+            again = np.flatnonzero(rows[1:] == rows[:-1])
+            if len(again):
+                raise two_images(batch.column("key")[int(rows[again[0]])].as_py())
 
     def _label_entries(
         self, samples: Sequence[PlannedSample], name: str, source: str, kind: str
     ) -> list[bytes]:
-        """Return the entries that the labels add to the examples."""
         entry = self._label_entry
         labels = [sample.label for sample in samples]
         return [b"" if label is None else entry(name, source, kind, label) for label in labels]
@@ -294,9 +271,3 @@ def _length(name: str) -> int:
 def _text_entry(name: str, text: str) -> bytes:
     raw = text.encode()
     return bytes_head(name, len(raw)) + raw
-
-
-def _numbers_entry(name: str, kind: str, values: Sequence[int] | Sequence[float]) -> bytes:
-    if kind == "int64":
-        return int64_entry(name, [int(value) for value in values])
-    return float_entry(name, values)

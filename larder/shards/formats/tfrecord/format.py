@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from itertools import chain, groupby
+from operator import itemgetter
 
 import google_crc32c
 import numpy as np
@@ -145,15 +146,10 @@ class ExampleWriter(ShardWriter):
                 crc32c = google_crc32c.extend(crc32c, piece)
                 self._put(piece)
                 continue
-            checksum = 0
-            try:
-                for buffer in stream(source, parts[piece]):
-                    checksum = google_crc32c.extend(checksum, buffer)
-                    crc32c = google_crc32c.extend(crc32c, buffer)
-                    self._put(buffer)
-            except ObjectError as error:
-                return Failure.of(parts[piece].key, error)
-            checksums[piece] = checksum
+            for buffer in stream(source, parts[piece]):
+                checksums[piece] = google_crc32c.extend(checksums[piece], buffer)
+                crc32c = google_crc32c.extend(crc32c, buffer)
+                self._put(buffer)
         self._put(masked(crc32c))
         places = (start + HEADER_BYTES + offset for offset in skeleton.offsets)
         length = self._output.bytes - start
@@ -199,46 +195,34 @@ class PlainWriter(ExampleWriter):
         offsets = np.zeros((len(samples), count), np.int64)
         for number, part in enumerate(parts):
             offsets[:, part] = starts + HEADER_BYTES + lengths[: 2 * number + 1].sum(0)
-        self._add_all_rows(samples, contents, starts, ends - starts, offsets.reshape(-1))
-
-    def _add_all_rows(
-        self,
-        samples: Sequence[PlannedSample],
-        contents: Contents,
-        starts: Sizes,
-        lengths: Sizes,
-        offsets: Sizes,
-    ) -> None:
-        exts, keys, etags, data, checksums, is_label, counts = all_members(samples, contents)
-        places = np.full(len(data), -1)
-        places[~is_label] = offsets
+        columns = all_members(samples, contents)
+        places = np.full(len(columns.data), -1)  # of labels, which have no offset
+        places[~columns.labels] = offsets.reshape(-1)
         nullable = [None if place < 0 else place for place in places.tolist()]
-        names, labels = [each.key for each in samples], [each.label for each in samples]
+        keys, labels = [each.key for each in samples], [each.label for each in samples]
+        sizes = map(len, columns.data)
         self._rows.add_all(
-            (names, starts.tolist(), lengths.tolist(), labels),
-            (exts, keys, etags, nullable, map(len, data), checksums),
-            counts.tolist(),
+            (keys, starts.tolist(), (ends - starts).tolist(), labels),
+            (columns.exts, columns.keys, columns.etags, nullable, sizes, columns.checksums),
+            columns.counts.tolist(),
         )
 
 
 def _text(source: Readable, part: Part) -> bytes:
     """Read a part that becomes numbers, or the beginning of a part that is too long."""
     data = b""
-    try:
-        for buffer in stream(source, part):
-            data += buffer
-            if len(data) > MOST_TEXT_BYTES:
-                break
-    except ObjectError as error:  # replace the place that the store names
-        raise ObjectError(error.code, error.message, where=part.key, hint=error.hint) from error
+    for buffer in stream(source, part):
+        data += buffer
+        if len(data) > MOST_TEXT_BYTES:
+            break
     return data
 
 
 class ExampleReader(PartReader):
     """A reader of samples in a file of records.
 
-    A sample that is read with all its parts, or with its label, is compared with both checksums of
-    its record. The reader also compares the record with the record that the writer would make.
+    If all parts of a sample or its label are read, both checksums of its record are compared, and
+    the record with the writer's.
     """
 
     def __init__(self, store: Readable, key: str, skeletons: Skeletons) -> None:
@@ -265,12 +249,13 @@ class ExampleReader(PartReader):
             raise DamageError("damage.record", message, where=place)
         contents: dict[str, bytes] = {}
         crc32c = 0
-        for part in sorted(filter(_is_there, sample.parts), key=_offset):
-            between = self._read_until(start, _offset(part), place)
-            data = self.read_range(_offset(part), part.length)
+        stored = [(part.offset, part) for part in sample.parts if part.offset is not None]
+        for offset, part in sorted(stored, key=itemgetter(0)):
+            between = self._read_until(start, offset, place)
+            data = self.read_range(offset, part.length)
             contents[part.ext] = check_part(part, data, sample, self.url)
             crc32c = google_crc32c.extend(google_crc32c.extend(crc32c, between), data)
-            start = _offset(part) + part.length
+            start = offset + part.length
         crc32c = google_crc32c.extend(crc32c, self._read_until(start, end, place))
         if self.read_range(end, FOOTER_BYTES) != masked(crc32c):
             raise DamageError("damage.record", "its record differs from its checksum", where=place)
@@ -309,12 +294,3 @@ class ExampleReader(PartReader):
             place = part_place(self.url, sample, part.ext)
             raise DamageError("damage.manifest", "the index has no offset", where=place)
         return check_part(part, label_bytes(sample.label), sample, self.url)
-
-
-def _is_there(part: IndexedPart) -> bool:
-    return part.offset is not None
-
-
-def _offset(part: IndexedPart) -> int:
-    assert part.offset is not None, "it is stored as it is"
-    return part.offset
