@@ -432,15 +432,6 @@ def test_an_interrupted_handle_is_not_used_again(monkeypatch):
         assert get(http).read() == b"hello"
 
 
-def test_a_handle_is_returned_once():
-    """A length that nothing can have put it into the pool twice, so that two threads shared it."""
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\nhello"
-    with asking(saying(answer, close=True)) as http:
-        with pytest.raises(BrokenError):
-            get(http).read()
-        assert len(http._idle) == len(set(map(id, http._idle))) <= 1
-
-
 def test_an_idle_handle_holds_no_body():
     with asking(saying(BODIES["a length"])) as http:
         body = os.urandom(1000)
