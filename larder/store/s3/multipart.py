@@ -56,10 +56,9 @@ _MOST_PART_BYTES = 2 << 30
 
 
 class S3Upload(Upload):
-    """See `larder.store.base.Upload`; arguments as for `Store.begin_upload`.
+    """See `larder.store.base.Upload`.
 
-    With ``signed``, the server compares each part with its signed SHA-256, so no MD5 is computed as
-    a proof.
+    With ``signed``, the server compares each part with its signed SHA-256, so no MD5 is computed.
     """
 
     def __init__(
@@ -137,7 +136,6 @@ class S3Upload(Upload):
     def send_copy(
         self, number: int, source: BucketPrefix, info: ObjectInfo, offset: int, length: int
     ) -> UploadedPart:
-        """See `larder.store.base.Upload.send_copy`; the answer proves nothing."""
         headers = copy_source(source, info)
         headers["x-amz-copy-source-range"] = f"bytes={offset}-{offset + length - 1}"
         query = self._part(number)
@@ -195,7 +193,7 @@ def part_size_bytes(index: int) -> int:
 
 
 class S3Writer(PartsWriter):
-    """See `larder.store.base.Writer`; memory holds the parts being sent and at most one more.
+    """Memory holds the parts being sent and at most one more.
 
     An object that fits into one part is written with a single PUT, so that its etag is the MD5 of
     its content. The caller cannot send the bytes of a stream again, so requests are repeated here.

@@ -46,29 +46,6 @@ if TYPE_CHECKING:
 _ENTRY = ("Key", "Size", "ETag", "LastModified", "StorageClass")
 
 
-def list_objects(
-    bucket: S3Bucket, base: str, prefix: str, after: str
-) -> Iterator[list[ObjectInfo]]:
-    """Yield pages of objects in order; no page is empty.
-
-    Only keys in the bucket that begin with ``prefix`` and come after ``after`` are listed; the
-    results' keys are without ``base``, and never empty.
-
-    Raises:
-        LarderError: See `larder.store.s3.answers`; ``store.refused``: the store does not list in
-            order, such as a directory bucket of S3 Express, or its answer cannot be parsed.
-    """
-    first = {"encoding-type": "url", "list-type": "2", "prefix": prefix}
-    if after:
-        first["start-after"] = after
-
-    def read(token: str) -> tuple[list[ObjectInfo], str]:
-        query = {**first, "continuation-token": token} if token else first
-        return read_page(bucket.list_page(query), bucket.store_url, len(base))
-
-    return list_pages(read, after[len(base) :], bucket.store_url)
-
-
 def read_page(body: bytes, store_url: str, cut: int = 0) -> tuple[list[ObjectInfo], str]:
     """Parse an answer to ListObjectsV2: its objects, and the token of the next page, if any.
 
@@ -133,7 +110,7 @@ def _object(
 
 
 def _text(item: ElementTree.Element, tag: str) -> str:
-    """Return the text of a required element; raise LookupError if it is missing."""
+    """Return the text of an element; raise LookupError if it is missing."""
     text = item.findtext(tag)
     if text is None:
         raise LookupError(tag)
@@ -184,21 +161,24 @@ class S3Store(BucketStore):
         self._bucket = S3Bucket(bucket, self._url, access)
 
     def region(self) -> str:
-        """See `larder.store.base.Readable.region`; uses the settings without a request."""
+        """Return the region of the settings, without a request."""
         settings = self._bucket.account.settings
         return settings.region if cloud_of(settings.endpoint) == "aws" else ""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`.
+        """Omit the object that some tools create for the folder itself."""
+        first = {"encoding-type": "url", "list-type": "2", "prefix": self._prefix + prefix}
+        if start_after:
+            first["start-after"] = self._prefix + start_after
 
-        The listing omits the object that some tools create for the folder itself, with this store's
-        prefix as its key.
-        """
-        after = self._prefix + start_after if start_after else ""
-        return list_objects(self._bucket, self._prefix, self._prefix + prefix, after)
+        def read(token: str) -> tuple[list[ObjectInfo], str]:
+            query = {**first, "continuation-token": token} if token else first
+            return read_page(self._bucket.list_page(query), self._url, len(self._prefix))
+
+        return list_pages(read, start_after, self._url)
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Readable.head`. A missing bucket is ``object.missing`` too."""
+        """Describe an object. A missing bucket is ``object.missing`` too."""
         return self._bucket.head(self._call(key))
 
     def open(
@@ -233,10 +213,7 @@ class S3Store(BucketStore):
         return etag_of(answer.headers)
 
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
-        """See `larder.store.base.Store.put`: a single PUT; see `larder.store.s3.bucket`.
-
-        ``modified_us`` of the result is from this machine's clock; `head` has the store's.
-        """
+        """Write with a single PUT. ``modified_us`` of the result is from this machine's clock."""
         call = self._call(key, writing=True, if_absent=options.get("if_absent", False))
         put = partial(
             self._bucket.put, call, data, like=options.get("like"), md5=options.get("md5")
@@ -266,10 +243,9 @@ class S3Store(BucketStore):
         return S3Upload(self._bucket, self._call(key, writing=True), **options)
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
-        """See `larder.store.base.Store.copy_from`: from any bucket of the same server.
+        """Copy from any bucket of the same server: at most 5 GB, as S3 does in one request.
 
-        At AWS, the credentials of this store must be allowed to read the source's objects. S3
-        copies at most 5 GB in one request.
+        At AWS, the credentials of this store must be allowed to read the source's objects.
         """
         origin = self._same_server(source)
         if origin is None:
@@ -281,7 +257,7 @@ class S3Store(BucketStore):
         return ObjectInfo(key, info.size_bytes, etag, time.time_ns() // 1000)
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        """See `larder.store.base.Store.delete`; a weak etag is compared just before."""
+        """Delete an object; a weak etag is compared just before."""
         if if_match and is_weak(if_match) and not are_equal(self.head(key).etag, if_match):
             raise conflict(self._call(key))
         headers = if_match_header(if_match)
@@ -292,7 +268,6 @@ class S3Store(BucketStore):
         return S3Writer(self._bucket, self._call(key, writing=True), like, parts, self._policy)
 
     def abort_uploads(self, older_seconds: float, kept: Collection[str] = ()) -> int:
-        """See `larder.store.base.Store.abort_uploads`; covers keys with this store's prefix."""
         begun = [each for each in list_uploads(self._bucket, self._prefix) if each.id not in kept]
         before_us = self._bucket.clock_us() - older_seconds * 1e6 if begun else 0
         abandoned = [upload for upload in begun if upload.begun_us < before_us]
