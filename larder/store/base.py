@@ -220,7 +220,9 @@ class Upload(Closing, Protocol):
 
 def span_bytes(size_bytes: int, offset: int, length: int | None) -> int:
     """Return the length of a range in an object of this size; None is the rest of the object."""
-    rest = max(0, size_bytes - offset)
+    if offset >= size_bytes:
+        return 0
+    rest = size_bytes - offset
     return rest if length is None else min(length, rest)
 
 

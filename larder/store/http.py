@@ -44,7 +44,6 @@ _MOST_PIECES = 16
 
 _RECEIVE_BYTES = 64 << 10
 _SEND_BYTES = 256 << 10
-_MOST_IDLE = 256
 _TURN_SECONDS = 0.2
 _RECHECK_SECONDS = 0.005
 _CA_BUNDLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
@@ -171,17 +170,7 @@ class Http:
             return
         transfer.end()
         with self._lock:
-            if len(self._idle) < _MOST_IDLE:
-                self._idle.append(transfer)
-                return
-        transfer.close()
-
-    def close(self) -> None:
-        """Close the idle connections."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for transfer in idle:
-            transfer.close()
+            self._idle.append(transfer)
 
 
 _pools: weakref.WeakSet[Http] = weakref.WeakSet()

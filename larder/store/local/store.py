@@ -225,7 +225,7 @@ class LocalStore(Store):
         if offset > size_bytes:
             raise too_short(object_url(self._url, key), size_bytes, offset)
         wanted = span_bytes(size_bytes, offset, length)
-        data = b""
+        data = os.pread(handle, min(wanted, _READ_BYTES), offset)
         while len(data) < wanted:
             more = os.pread(handle, min(wanted - len(data), _READ_BYTES), offset + len(data))
             if not more:
