@@ -19,7 +19,6 @@ import hashlib
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import google_crc32c
 
@@ -51,21 +50,14 @@ _CHECKSUM = "x-amz-checksum-"
 _OF_NO_OTHER_CAUSE = ("store.refused", "object.unreadable")
 
 
-@dataclass(slots=True)
-class S3Server:
-    """Whether answers repeat the CRC32C of a part, and whether the etag of an object made of parts
-    is the MD5 of its content; None if not known yet.
-    """
-
-    repeats_checksum: bool | None = None
-    whole_md5: bool | None = None
-
-
 class S3Account:
     """Region, endpoint, connections and keys; refused or expiring keys are looked up again."""
 
     def __init__(self, access: Access, store_url: str) -> None:
-        self.server = S3Server()
+        self.repeats_checksum: bool | None = None
+        """Whether the server's answers repeat the CRC32C of a part; None if not known yet."""
+        self.whole_md5: bool | None = None
+        """Whether the etag of an object made of parts is the MD5 of its content, likewise."""
         self.settings = find_settings(store_url, access)
         self.http = connections(self.settings.endpoint, access)
         self.keys: RenewedKeys[Keys | None] = RenewedKeys(self._ask)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 
@@ -117,30 +117,20 @@ def _text(item: ElementTree.Element, tag: str) -> str:
     return text
 
 
-_UPLOAD = ("Key", "UploadId")
 _MARKERS = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
 
 
-class BegunUpload(NamedTuple):
-    """A multipart upload neither completed nor aborted; ``key`` is the key in the bucket."""
-
-    key: str
-    id: str
-    begun_us: int
-
-
-def list_uploads(bucket: S3Bucket, prefix: str) -> Iterator[BegunUpload]:
-    """Yield the uploads of keys with a prefix; ``store.refused``: an answer cannot be parsed."""
+def list_uploads(bucket: S3Bucket, prefix: str) -> Iterator[tuple[str, str, int]]:
+    """Yield key in the bucket, ID and beginning in microseconds of each upload in progress."""
     query = {"prefix": prefix, "uploads": ""}
     while True:
         try:
             root = _parsed(bucket.list_page(query), bucket.store_url)
             space = root.tag.rpartition("ListMultipartUploadsResult")[0]
             for item in root.iter(f"{space}Upload"):
-                key, upload = (_text(item, space + name) for name in _UPLOAD)
+                key, upload = _text(item, f"{space}Key"), _text(item, f"{space}UploadId")
                 if key.startswith(prefix):  # some servers ignore the prefix
-                    begun = item.findtext(f"{space}Initiated")
-                    yield BegunUpload(key, upload, time_of(begun))
+                    yield key, upload, time_of(item.findtext(f"{space}Initiated"))
             if root.findtext(f"{space}IsTruncated") != "true":
                 return
             markers = {name: _text(root, space + tag) for name, tag in _MARKERS.items()}
@@ -268,11 +258,11 @@ class S3Store(BucketStore):
         return S3Writer(self._bucket, self._call(key, writing=True), like, parts, self._policy)
 
     def abort_uploads(self, older_seconds: float, kept: Collection[str] = ()) -> int:
-        begun = [each for each in list_uploads(self._bucket, self._prefix) if each.id not in kept]
-        before_us = self._bucket.clock_us() - older_seconds * 1e6 if begun else 0
-        abandoned = [upload for upload in begun if upload.begun_us < before_us]
-        for upload in abandoned:
-            key = upload.key[len(self._prefix) :]
+        uploads = [each for each in list_uploads(self._bucket, self._prefix) if each[1] not in kept]
+        before_us = self._bucket.clock_us() - older_seconds * 1e6 if uploads else 0
+        abandoned = [(key, upload) for key, upload, begun_us in uploads if begun_us < before_us]
+        for key, upload in abandoned:
+            call = self._call(key[len(self._prefix) :], writing=True)
             with suppress(NotFoundError):  # already gone
-                self._bucket.abort_upload(self._call(key, writing=True), upload.id)
+                self._bucket.abort_upload(call, upload)
         return len(abandoned)
