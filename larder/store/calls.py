@@ -181,10 +181,11 @@ class AnswerReader(Reader):
     ) -> None:
         self.info = info
         self._answer = answer
+        self._offset = span.offset
         self._left = span_bytes(info.size_bytes, span.offset, span.length)
         self._call = call
 
-    def checked(self, span: ByteRange, if_match: str | None) -> Reader:
+    def checked(self, if_match: str | None) -> Reader:
         """Return this reader, or a `BytesReader` if the whole span has arrived.
 
         An answer with another etag, or a span beyond the end, is closed and refused: some servers
@@ -193,9 +194,9 @@ class AnswerReader(Reader):
         if if_match is not None and not are_equal(self.info.etag, if_match):
             self.close()
             raise conflict(self._call)
-        if span.offset > self.info.size_bytes:
+        if self._offset > self.info.size_bytes:
             self.close()
-            raise too_short(self._call.where, self.info.size_bytes, span.offset)
+            raise too_short(self._call.where, self.info.size_bytes, self._offset)
         body = self._answer.body if self._answer else b""
         if body is None or len(body) != self._left:
             return self

@@ -57,7 +57,7 @@ def open_object(
         if answer:
             answer.close()
         raise
-    return AnswerReader(info, answer, span, source.call).checked(span, if_match)
+    return AnswerReader(info, answer, span, source.call).checked(if_match)
 
 
 def _content(source: GcsObject, span: ByteRange) -> Answer | None:

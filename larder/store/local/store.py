@@ -265,21 +265,15 @@ class LocalReader(Reader):
         self._left = length
 
     def __iter__(self) -> Iterator[Buffer]:
-        while self._left and (data := self._read()):
+        assert self._handle is not None, "the reader is closed"
+        while self._left:
+            with local_errors(self._store.url, self.info.key):
+                data = os.pread(self._handle, min(self._left, _CHUNK_BYTES), self._offset)
+            if not data:
+                raise self._store._ends_early(self.info.key, self._left)
             self._left -= len(data)
             self._offset += len(data)
             yield data
-        if self._left:
-            raise self._store._ends_early(self.info.key, self._left)
-        self._check()
-
-    def _read(self) -> bytes:
-        assert self._handle is not None, "the reader is closed"
-        with local_errors(self._store.url, self.info.key):
-            return os.pread(self._handle, min(self._left, _CHUNK_BYTES), self._offset)
-
-    def _check(self) -> None:
-        assert self._handle is not None, "the reader is closed"
         if describe(self.info.key, os.fstat(self._handle)) != self.info:
             raise changed(object_url(self._store.url, self.info.key))
 

@@ -174,8 +174,7 @@ class S3Store(BucketStore):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        span = ByteRange(offset, length)
-        return self._open(self._call(key), span, if_match).checked(span, if_match)
+        return self._open(self._call(key), ByteRange(offset, length), if_match).checked(if_match)
 
     def _open(self, call: Call, span: ByteRange, if_match: str | None) -> AnswerReader:
         """Start reading; S3 itself cannot read an empty span."""
