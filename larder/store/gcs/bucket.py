@@ -142,7 +142,7 @@ class GcsAccount:
     def __init__(self, access: Access, store_url: str) -> None:
         self._access = access
         settings = find_settings(store_url, access)
-        self.tokens = _renewing(settings)
+        self.tokens = _renewing(settings, store_url)
         universe = os.environ.get("GOOGLE_CLOUD_UNIVERSE_DOMAIN") or "googleapis.com"
         self.http = connections(settings.endpoint or f"https://storage.{universe}", access)
         self.headers: RenewedKeys[dict[str, str]] = RenewedKeys(self._ask)
@@ -158,7 +158,7 @@ class GcsAccount:
         from google.auth.exceptions import GoogleAuthError
 
         if refused:
-            self.tokens = _renewing(find_settings(store_url, self._access))
+            self.tokens = _renewing(find_settings(store_url, self._access), store_url)
         headers = {"Host": self.http.host}
         try:
             self.tokens.apply(headers)
@@ -170,8 +170,16 @@ class GcsAccount:
         return headers, max(0.0, min(left, _LOOK_AGAIN).total_seconds())
 
 
-def _renewing(settings: GcsSettings) -> Any:
+def _renewing(settings: GcsSettings, store_url: str) -> Any:
     """Return the credentials of gcsfs, which renew tokens before they expire."""
+    mtls: Any = import_module("google.auth.transport.mtls")
+    if settings.credentials and mtls.should_use_client_cert():
+        raise ConfigError(
+            "config.invalid_value",
+            "Google's libraries are told to use a client certificate, and Larder has none",
+            where=store_url,
+            hint="set GOOGLE_API_USE_CLIENT_CERTIFICATE=false, or use other credentials",
+        )
     gcsfs: Any = import_gcsfs()
     return gcsfs.GoogleCredentials(settings.project, "read_write", settings.credentials or "anon")
 

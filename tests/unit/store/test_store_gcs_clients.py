@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from google.auth.credentials import Credentials
+from google.auth.credentials import AnonymousCredentials, Credentials
 
 from larder.errors import RetryableError, StoreError
 from larder.store import Access, Store, open_store
@@ -37,6 +37,18 @@ def test_without_gcsfs_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "gcsfs.credentials", None)
     with larder_error("config.missing_package"):
         open_store("gs://bucket")
+
+
+def test_a_client_certificate_is_refused(gcs, monkeypatch):
+    # Google's libraries would need a certificate of the machine's vendor.
+    monkeypatch.setenv("GOOGLE_API_USE_CLIENT_CERTIFICATE", "true")
+    monkeypatch.setattr(
+        "larder.store.gcs.bucket.find_settings",
+        lambda *_: GcsSettings("https://127.0.0.1:9", AnonymousCredentials(), ""),
+    )
+    store = open_store("gs://bucket", access=Access(project="certificate"), retry=None)
+    with larder_error("config.invalid_value"):
+        store.get("k")
 
 
 class Refused:
