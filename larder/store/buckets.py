@@ -79,7 +79,6 @@ class SharedAccounts(Generic[T]):
         self._lock = lock_of_process()
 
     def get(self, access: Access, store_url: str) -> T:
-        """Return the account at a server, in the current process and environment."""
         environment = frozenset(
             (name, text)
             for name, text in os.environ.items()
@@ -421,7 +420,6 @@ class PartsWriter(Writer):
             return in_thread(self._pool, send)
 
     def _taken(self) -> bytearray:
-        """Return the collected part, and begin another."""
         part, self._buffer = self._buffer, bytearray()
         return part
 

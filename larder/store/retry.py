@@ -100,7 +100,6 @@ class _Tries:
 
 
 def repeated(call: Callable[[], T], policy: RetryPolicy) -> T:
-    """Repeat a call until it succeeds or the policy gives up."""
     tries = _Tries(policy)
     while True:
         try:

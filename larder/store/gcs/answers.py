@@ -108,7 +108,6 @@ _META = "x-goog-meta-"
 
 
 def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> ObjectInfo:
-    """Describe an object from its resource."""
     try:
         crc32c, md5 = resource.get("crc32c"), resource.get("md5Hash")
         generation = resource.get("generation")

@@ -288,8 +288,6 @@ class GcsBucket(Bucket[GcsAccount]):
 
 @dataclass(frozen=True, slots=True)
 class GcsObject:
-    """An object: its bucket, and the call that concerns the object."""
-
     bucket: GcsBucket
     call: Call
 

@@ -39,7 +39,6 @@ _PAGE_KEYS = 1000  # the most that GCS returns
 
 
 def describe(source: GcsObject, generation: str | None = None) -> ObjectInfo:
-    """Describe an object, or one generation of it."""
     response = source.send("GET", {"fields": FIELDS, "generation": generation})
     return info_of_resource(response.json(), source.call.key, source.call.where)
 

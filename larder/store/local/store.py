@@ -54,24 +54,18 @@ _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def _check_root(path: str) -> None:
-    """Refuse a root that is not a directory, or that cannot be created."""
     hint = "name a directory, or a path where one can be created"
-    ancestor = path
-    while not os.path.lexists(ancestor) and ancestor != os.path.dirname(ancestor):
-        if _is_too_long(ancestor):
-            where = f"{ancestor[:_SHOWN_CHARACTERS]}..."
-            raise ConfigError("config.path", "the path is too long", where=where, hint=hint)
-        ancestor = os.path.dirname(ancestor)
-    if os.path.lexists(ancestor) and not os.path.isdir(ancestor):
-        raise ConfigError("config.path", "it is not a directory", where=ancestor, hint=hint)
-
-
-def _is_too_long(path: str) -> bool:
     try:
         os.lstat(path)
     except OSError as error:
-        return error.errno == errno.ENAMETOOLONG
-    return False
+        if error.errno == errno.ENAMETOOLONG:
+            where, message = f"{path[:_SHOWN_CHARACTERS]}...", "the path is too long"
+            raise ConfigError("config.path", message, where=where, hint=hint) from None
+    ancestor = path
+    while not os.path.lexists(ancestor) and ancestor != os.path.dirname(ancestor):
+        ancestor = os.path.dirname(ancestor)
+    if os.path.lexists(ancestor) and not os.path.isdir(ancestor):
+        raise ConfigError("config.path", "it is not a directory", where=ancestor, hint=hint)
 
 
 class LocalStore(Store):

@@ -195,7 +195,6 @@ def crc32c_text(crc32c: int) -> str:
 
 
 def etag_of(headers: Mapping[str, str]) -> str:
-    """Return the etag in an answer, without quotes; empty if missing."""
     return plain_etag(headers.get("etag", ""))
 
 

@@ -218,7 +218,6 @@ class S3Bucket(Bucket[S3Account]):
         sha256: str,
         keys: Keys | None,
     ) -> tuple[str, dict[str, str]]:
-        """Return the target and all headers of a request."""
         account = self.account
         path = f"{account.http.path}/{self.name}"
         path = encoded_path(f"{path}/{call.full_key}" if call.full_key else path)

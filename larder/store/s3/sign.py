@@ -24,8 +24,6 @@ EMPTY_SHA256 = hashlib.sha256().hexdigest()
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Credentials: the access key's ID and secret, and the session token, if there is one."""
-
     access_key: str
     secret_key: str
     token: str = ""

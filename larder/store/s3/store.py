@@ -110,7 +110,6 @@ def _object(
 
 
 def _text(item: ElementTree.Element, tag: str) -> str:
-    """Return the text of an element; raise LookupError if it is missing."""
     text = item.findtext(tag)
     if text is None:
         raise LookupError(tag)
@@ -144,8 +143,6 @@ def list_uploads(bucket: S3Bucket, prefix: str) -> Iterator[tuple[str, str, int]
 
 
 class S3Store(BucketStore):
-    """The objects of a bucket whose keys begin with a prefix."""
-
     def __init__(self, bucket: str, prefix: str = "", access: Access = DEFAULT_ACCESS) -> None:
         super().__init__("s3", bucket, prefix, access)
         self._bucket = S3Bucket(bucket, self._url, access)
