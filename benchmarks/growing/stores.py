@@ -158,7 +158,7 @@ class InventingStore(DelegatingStore):
     @property
     def features(self) -> Features:
         """None: no paths, and etags that are not MD5."""
-        return Features(replace_if_match=False, etag_is_md5=False)
+        return Features(etag_is_md5=False)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         assert not prefix, prefix

@@ -52,18 +52,14 @@ class ObjectInfo(NamedTuple):
 
     Attributes:
         key: Relative to the store.
-        size_bytes: Length in bytes.
         etag: Opaque, without quotes; changes when the content does. It is the MD5 of the content
             only if the store says so (`Features.etag_is_md5`) and it has 32 hex digits.
-        modified_us: Last modification, microseconds since 1970 UTC; `UNKNOWN_US` if unknown.
-        storage_class: The store's name of the class, such as ``GLACIER``; empty for the standard
-            class, or if the store has none.
-        checksum: ``ALGORITHM:HEX`` of the content, if the store keeps one; else None.
-        generation: The store's identifier of this state of the object (generation in GCS, version
-            ID in S3); None if the store has none.
-        content_type: The media type; None if unknown.
-        metadata: User metadata, by lower-case name; None if unknown.
-        headers: The object's headers among `KEPT_HEADERS`; None if unknown.
+        modified_us: Microseconds since 1970 UTC; `UNKNOWN_US` if unknown.
+        storage_class: Such as ``GLACIER``; empty for the standard class.
+        checksum: ``ALGORITHM:HEX`` of the content, if the store keeps one.
+        generation: The generation in GCS, the version ID in S3.
+        metadata: User metadata, by lower-case name.
+        headers: The object's headers among `KEPT_HEADERS`.
     """
 
     key: str
@@ -90,8 +86,6 @@ class BucketPrefix:
     Attributes:
         provider: ``s3`` or ``gs``.
         server: URL of the server; empty for AWS and Google Cloud.
-        bucket: Name of the bucket.
-        prefix: Prefix of each key in the bucket.
         payer: The project that pays for reading there, empty for the reader's own; None if the
             bucket's owner pays.
     """
@@ -108,18 +102,15 @@ class Features:
     """Capabilities in which stores differ.
 
     Attributes:
-        replace_if_match: ``put(if_match=...)`` is atomic.
         etag_is_md5: An etag of 32 hex digits is the MD5 of the content, unless KMS or similar
             encryption is used.
         local_path: Objects are files that can be opened by path.
         reads_ahead: `Readable.get_each` has several requests in progress.
-        etag_trust: This process's knowledge about the etags, if ``etag_is_md5``; None learns
-            nothing.
+        etag_trust: This process's knowledge about the etags; None learns nothing.
         place: Place of the objects; None if their bytes have to pass through this store, which may
             alter them.
     """
 
-    replace_if_match: bool
     etag_is_md5: bool
     local_path: bool = False
     reads_ahead: bool = False
@@ -134,7 +125,6 @@ class Closing(Protocol):
         """Release all resources; may be called twice."""
 
     def __enter__(self) -> Self:
-        """Return the object itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -142,11 +132,7 @@ class Closing(Protocol):
 
 
 class Reader(Closing, Protocol):
-    """An object being read: iterate over it once, from front to back.
-
-    Attributes:
-        info: The object as the store described it when it was opened.
-    """
+    """An object being read, once from front to back. ``info`` describes it as it was opened."""
 
     info: ObjectInfo
 
@@ -176,7 +162,6 @@ class Writer(Closing, Protocol):
         """Discard the written bytes; may be called twice, or after `commit`."""
 
     def close(self) -> None:
-        """Call `abort`."""
         self.abort()
 
 
@@ -185,8 +170,6 @@ class UploadedPart(NamedTuple):
 
     Attributes:
         number: From 1.
-        size_bytes: Length in bytes.
-        etag: The store's etag of the part.
         crc32c: CRC32C of the bytes; None if they did not pass through this machine.
         proved: Whether the store's answer proves that the store has exactly these bytes.
     """
@@ -202,25 +185,20 @@ class Upload(Closing, Protocol):
     """An object being written in parts, which threads send in any order.
 
     It is invisible until `commit` returns. As a context manager, it aborts unless `commit` or
-    `leave` was called.
-
-    Attributes:
-        id: Identifier with which a later process can continue the upload.
-        whole_md5: Whether the etag of the object will be the MD5 of its content; None if not known
-            yet.
+    `leave` was called. With the ``id``, a later process can continue.
     """
 
     id: str
 
     @property
     def whole_md5(self) -> bool | None:
-        """See above."""
+        """Whether the etag of the object will be the MD5 of its content; None if unknown."""
 
     def sent(self) -> Mapping[int, str] | None:
         """Return the etags of the parts in the store, by number; None if the upload is gone."""
 
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
-        """Send a part: its number from 1, its bytes in pieces, and their CRC32C."""
+        """Send a part, numbered from 1, whose bytes have this CRC32C."""
 
     def send_copy(
         self, number: int, source: BucketPrefix, info: ObjectInfo, offset: int, length: int
@@ -237,18 +215,19 @@ class Upload(Closing, Protocol):
         """Leave the parts for a later process."""
 
     def close(self) -> None:
-        """Call `abort`."""
         self.abort()
 
 
-class ReadOptions(TypedDict, total=False):
-    """Options of a read: a range of bytes and a condition.
+def span_bytes(size_bytes: int, offset: int, length: int | None) -> int:
+    """Return the length of a range in an object of this size; None is the rest of the object."""
+    if offset >= size_bytes:
+        return 0
+    rest = size_bytes - offset
+    return rest if length is None else min(length, rest)
 
-    Attributes:
-        offset: Offset of the first byte; 0 by default.
-        length: Length in bytes; by default up to the end.
-        if_match: Read only if the object has this etag.
-    """
+
+class ReadOptions(TypedDict, total=False):
+    """Options of a read: a range of bytes, and the etag that the object has to have."""
 
     offset: int
     length: int | None
@@ -256,12 +235,11 @@ class ReadOptions(TypedDict, total=False):
 
 
 class WriteOptions(TypedDict, total=False):
-    """Options of a write.
+    """Options of a write. With a condition, `larder.store.retry` accepts an existing object with
+    the same bytes.
 
     Attributes:
-        if_absent: Write only if the object does not exist.
-        if_match: Write only if the object has this etag. With either condition,
-            `larder.store.retry` accepts an existing object with the same bytes.
+        if_match: Write only if the object has this etag.
         like: Object to copy content type, metadata and headers from, if the store keeps them.
         md5: MD5 of the content in hex, if known; some stores compare it.
         sync: False if the object need not be durable before `Store.sync` is called, which is faster
@@ -276,10 +254,8 @@ class WriteOptions(TypedDict, total=False):
 
 
 class UploadOptions(TypedDict, total=False):
-    """Options of a new `Upload`: ``like`` and ``md5`` (of the whole content) as in `WriteOptions`.
-
-    Attributes:
-        resume: `Upload.id` of an upload to continue.
+    """Options of an `Upload`; ``resume`` is the `Upload.id` of one to continue, and ``md5`` is of
+    the whole content.
     """
 
     like: ObjectInfo | None
@@ -298,14 +274,10 @@ class Readable(Protocol):
         """``s3://bucket/prefix/`` or ``file:///dir/``, without secrets."""
 
     @property
-    def features(self) -> Features:
-        """The store's capabilities."""
+    def features(self) -> Features: ...
 
     def region(self) -> str:
-        """Return the bucket's region at AWS or Google Cloud; empty if unknown, or elsewhere.
-
-        Call this after other calls have succeeded: they fail in another region.
-        """
+        """Return the bucket's region at AWS or Google Cloud; empty if unknown, or elsewhere."""
         return ""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
@@ -315,8 +287,7 @@ class Readable(Protocol):
         ends normally and is complete, or raises an error.
         """
 
-    def head(self, key: str) -> ObjectInfo:
-        """Describe one object."""
+    def head(self, key: str) -> ObjectInfo: ...
 
     def open(self, key: str, **options: Unpack[ReadOptions]) -> Reader:
         """Open an object, or a range of its bytes, for one pass."""
@@ -348,15 +319,11 @@ class Store(Readable, Protocol):
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
         """Write a complete object in one step: visible and durable on return.
 
-        The result has the etag, and a ``checksum`` if the store has verified a checksum sent with
-        it.
+        The result has a ``checksum`` only if the store has verified one that was sent.
         """
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
-        """Start writing an object as a stream (with multipart upload, if the store has it).
-
-        ``like`` and ``sync`` are as for `put`.
-        """
+        """Start writing an object as a stream, with multipart upload if the store has it."""
 
     def begin_upload(self, key: str, **options: Unpack[UploadOptions]) -> Upload | None:
         """Start writing an object in parts; None if this store does not support that."""
@@ -380,16 +347,8 @@ class Store(Readable, Protocol):
         """Copy an object on the servers, so that its bytes do not pass through this machine.
 
         The object is copied on the condition that its etag has not changed. Its content type and
-        metadata are kept. The caller verifies the copy: some servers report a copy that they have
-        not made.
-
-        Args:
-            source: The store with the object.
-            info: The object, as it was listed.
-            key: Key of the copy.
-
-        Returns:
-            The copy; None if this store cannot copy from ``source``.
+        metadata are kept. Return None if this store cannot copy from ``source``. The caller
+        verifies the copy: some servers report a copy that they have not made.
         """
         del source, info, key
         return None
@@ -398,10 +357,4 @@ class Store(Readable, Protocol):
         """Write a local file as an object, in upload parts if it is large."""
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        """Remove an object, if it exists.
-
-        Args:
-            key: Key of the object.
-            if_match: Delete only if the object has this etag. Many S3-compatible servers ignore
-                this.
-        """
+        """Remove an object, if it exists; many S3-compatible servers ignore ``if_match``."""

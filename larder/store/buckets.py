@@ -15,7 +15,6 @@ import re
 import sys
 import time
 from abc import abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -63,51 +62,35 @@ def server_endpoint(provider: str, access: Access) -> str:
 
 
 def connections(endpoint: str, access: Access) -> Http:
-    """Make the connections to a server, with the time limits of an access."""
-    silence_seconds = access.silence_seconds
-    return Http(
-        endpoint,
-        connect_seconds=min(_CONNECT_SECONDS, silence_seconds),
-        silence_seconds=silence_seconds,
-    )
+    seconds = access.silence_seconds
+    return Http(endpoint, connect_seconds=min(_CONNECT_SECONDS, seconds), silence_seconds=seconds)
 
 
 class SharedAccounts(Generic[T]):
     """The accounts of one provider, least recently used first.
 
-    Credentials depend on the environment variables that begin with one of ``variables``, and on
-    the state of ``files``.
+    Credentials depend on the environment variables that begin with one of ``variables``.
     """
 
-    def __init__(
-        self,
-        make: Callable[[Access, str], T],
-        variables: tuple[str, ...],
-        files: Callable[[], object] = tuple,
-    ) -> None:
+    def __init__(self, make: Callable[[Access, str], T], variables: tuple[str, ...]) -> None:
         self._make = make
         self._variables = (*variables, *_CERTIFICATES, "HOME")
-        self._files = files
-        self._accounts: OrderedDict[object, T] = OrderedDict()
+        self._accounts: dict[object, T] = {}
         self._lock = lock_of_process()
 
     def get(self, access: Access, store_url: str) -> T:
-        """Return the account at a server, in the current process and environment."""
-        place = (os.getpid(), access, self._environment(), self._files())
-        with self._lock:
-            account = self._accounts.get(place) or self._make(access, store_url)
-            self._accounts[place] = account
-            self._accounts.move_to_end(place)
-            if len(self._accounts) > _MOST:
-                self._accounts.popitem(last=False)  # stores keep their account
-            return account
-
-    def _environment(self) -> frozenset[tuple[str, str]]:
-        return frozenset(
+        environment = frozenset(
             (name, text)
             for name, text in os.environ.items()
             if name.startswith(self._variables) or name.lower().endswith("_proxy")
         )
+        place = (os.getpid(), access, environment)
+        with self._lock:
+            account = self._accounts.pop(place, None) or self._make(access, store_url)
+            self._accounts[place] = account
+            if len(self._accounts) > _MOST:
+                del self._accounts[next(iter(self._accounts))]  # stores keep their account
+            return account
 
 
 class Bucket(Generic[T]):
@@ -146,11 +129,7 @@ class RenewedKeys(Generic[T]):
         self._lock = lock_of_process()
 
     def use(self, call: Callable[[T], R], store_url: str) -> R:
-        """Make a call with the keys; repeat it with new keys if the first are refused.
-
-        Raises:
-            RefusedKeysError: There are no new keys, or they are refused too.
-        """
+        """Make a call with the keys; repeat it with new keys if the first are refused."""
         keys = self._current(store_url)
         try:
             return call(*keys)
@@ -187,9 +166,7 @@ _loaders: dict[str, Loader] = {}
 
 
 def register(kind: str, loader: Loader) -> None:
-    """Register the loader of a kind of block (the text before the slash in ``block``); replaces an
-    earlier loader. Any thread may call the loader.
-    """
+    """Register or replace the loader of a kind of block. Any thread may call the loader."""
     with _lock:
         _loaders[kind] = loader
 
@@ -212,14 +189,15 @@ def load(block: str) -> Mapping[str, Any]:
 def aws_keys(block: str) -> tuple[str, str, str]:
     """Load access key, secret and session token ("" if none) from a block ``KIND/NAME``."""
     content = load(block)
-    texts = [_text(content, names) for names in _NAMES]
-    if not (texts[0] and texts[1]):
+    key, secret, token = (_text(content, names) for names in _NAMES)
+    together, message = key + secret + token, ""
+    if not (key and secret):
         message = "the block has no access_key_id and secret_access_key"
-        raise ConfigError("config.block", message, where=f"block {block}")
-    if not all(text.isascii() and text.isprintable() for text in texts):
+    elif not (together.isascii() and together.isprintable()):
         message = "the block has keys with a line break or another invalid character"
+    if message:
         raise ConfigError("config.block", message, where=f"block {block}")
-    return texts[0], texts[1], texts[2]
+    return key, secret, token
 
 
 def _text(content: Mapping[str, Any], names: tuple[str, ...]) -> str:
@@ -280,7 +258,6 @@ def storage_class(name: str | None) -> str:
 
 _SHOWN_CHARACTERS = 100
 _MAX_EMPTY_PAGES = 10_000
-"""Limit of empty pages in a row in a listing."""
 
 
 def list_pages(
@@ -289,30 +266,21 @@ def list_pages(
     """Yield non-empty pages of objects in the order of their keys, all after the key ``last``.
 
     ``read`` gets a page's token, empty for the first page. It returns the page's objects and the
-    next token, empty at the end.
-
-    Raises:
-        StoreError: ``store.refused``: the server does not list in order, or the listing does not
-            end.
+    next token, empty at the end. A listing out of order, or without an end, is ``store.refused``.
     """
-    token = ""
-    seen: set[str] = set()
-    while True:
-        objects, following = read(token)
+    token, empty_pages = "", 0
+    while empty_pages < _MAX_EMPTY_PAGES:
+        objects, token = read(token)
         for info in objects:
             if info.key <= last:
                 raise _out_of_order(last, info.key, store_url)
             last = info.key
+        empty_pages = 0 if objects else empty_pages + 1  # keys ascend, so other pages end
         if objects:
-            # Keys ascend, so only the tokens of empty pages can repeat forever.
-            seen = {token}
             yield objects
-        if not following:
+        if not token:
             return
-        seen.add(token)
-        if following in seen or len(seen) > _MAX_EMPTY_PAGES:
-            raise StoreError("store.refused", "the listing does not end", where=store_url)
-        token = following
+    raise StoreError("store.refused", "the listing does not end", where=store_url)
 
 
 def _out_of_order(last: str, key: str, store_url: str) -> StoreError:
@@ -336,7 +304,6 @@ class BucketStore(Store):
         self._url = f"{provider}://{bucket}/{self._prefix}"
         self._policy = RetryPolicy(deadline_seconds=access.give_up_seconds)
         self._features = Features(
-            replace_if_match=True,
             etag_is_md5=True,
             reads_ahead=True,
             etag_trust=etag_trust(provider, bucket, server, access.profile),
@@ -345,12 +312,10 @@ class BucketStore(Store):
 
     @property
     def url(self) -> str:
-        """``s3://bucket/prefix/``, literally: nothing is percent-encoded."""
         return self._url
 
     @property
     def features(self) -> Features:
-        """Features of S3 and GCS. Some compatible servers and emulators ignore conditions."""
         return self._features
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
@@ -387,15 +352,12 @@ class BucketStore(Store):
     def _answers(self, calls: Iterable[tuple[Call, str]], ahead: int) -> Generator[Answer]:
         """Yield the answers to requests for objects with these etags.
 
-        An answer may be an error, or another state of the object.
-
-        Raises:
-            BrokenError: A request has no answer.
+        An answer may be an error, or another state of the object; `BrokenError` if there is none.
         """
 
     @abstractmethod
     def _etag(self, answer: Answer, call: Call) -> str:
-        """Return the etag of the object in an answer; empty if the answer does not have it."""
+        """Return the etag in an answer; empty if the answer has none."""
 
     @abstractmethod
     def _writer(self, key: str, like: ObjectInfo | None, parts: int) -> Writer:
@@ -458,7 +420,6 @@ class PartsWriter(Writer):
             return in_thread(self._pool, send)
 
     def _taken(self) -> bytearray:
-        """Return the collected part, and begin another."""
         part, self._buffer = self._buffer, bytearray()
         return part
 

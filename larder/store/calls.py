@@ -33,9 +33,9 @@ from larder.errors import (
     RetryableError,
     StoreError,
 )
-from larder.store.base import Buffer, ObjectInfo, Reader
+from larder.store.base import Buffer, ObjectInfo, Reader, span_bytes
 from larder.store.delegate import BytesReader
-from larder.store.etags import are_equal, changed
+from larder.store.etags import are_equal, changed, too_short
 from larder.store.http import Answer, BrokenError
 from larder.store.keys import object_url
 from larder.units import format_count
@@ -139,11 +139,6 @@ class ByteRange(NamedTuple):
     offset: int
     length: int | None
 
-    def within(self, size_bytes: int) -> int:
-        """Return the length of the range in an object of this size."""
-        rest = max(0, size_bytes - self.offset)
-        return rest if self.length is None else min(self.length, rest)
-
     def check(self, answer: Answer, call: Call) -> None:
         """Close and refuse an answer that does not begin where the range does."""
         content = answer.headers.get("content-range", "")
@@ -186,10 +181,11 @@ class AnswerReader(Reader):
     ) -> None:
         self.info = info
         self._answer = answer
-        self._left = span.within(info.size_bytes)
+        self._offset = span.offset
+        self._left = span_bytes(info.size_bytes, span.offset, span.length)
         self._call = call
 
-    def checked(self, span: ByteRange, if_match: str | None) -> Reader:
+    def checked(self, if_match: str | None) -> Reader:
         """Return this reader, or a `BytesReader` if the whole span has arrived.
 
         An answer with another etag, or a span beyond the end, is closed and refused: some servers
@@ -198,11 +194,9 @@ class AnswerReader(Reader):
         if if_match is not None and not are_equal(self.info.etag, if_match):
             self.close()
             raise conflict(self._call)
-        if span.offset > self.info.size_bytes:
+        if self._offset > self.info.size_bytes:
             self.close()
-            has = format_count(self.info.size_bytes, "byte")
-            message = f"it has only {has}, none at {span.offset}"
-            raise ObjectError("object.truncated", message, where=self._call.where)
+            raise too_short(self._call.where, self.info.size_bytes, self._offset)
         body = self._answer.body if self._answer else b""
         if body is None or len(body) != self._left:
             return self

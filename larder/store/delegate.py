@@ -32,8 +32,6 @@ T = TypeVar("T")
 
 
 class DelegatingReadable(Readable):
-    """Forwards every call that reads."""
-
     def __init__(self, inner: Readable) -> None:
         self.inner = inner
 
@@ -73,8 +71,6 @@ class DelegatingReadable(Readable):
 
 
 class DelegatingStore(DelegatingReadable, Store):
-    """Forwards every call."""
-
     inner: Store
 
     def __init__(self, inner: Store) -> None:
@@ -122,8 +118,6 @@ class DelegatingReader(Reader):
 
 
 class BytesReader(Reader):
-    """A reader of bytes in memory."""
-
     def __init__(self, info: ObjectInfo, data: Buffer) -> None:
         self.info = info
         self._data = data

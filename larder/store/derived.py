@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 
 from larder.errors import ObjectError
 from larder.manifest.extents import Extent, parse_extent
-from larder.store.base import AHEAD, Buffer, Contents, ObjectInfo, Readable, Reader, ReadOptions
+from larder.store.base import (
+    AHEAD,
+    Buffer,
+    Contents,
+    ObjectInfo,
+    Readable,
+    Reader,
+    ReadOptions,
+    span_bytes,
+)
 from larder.store.delegate import BytesReader, DelegatingReadable, DelegatingReader
 from larder.store.keys import object_url
 
@@ -56,22 +65,15 @@ class DerivedObjects(DelegatingReadable):
         if extent is None:
             return self.inner.open(key, offset=offset, length=length, if_match=if_match)
         info = ObjectInfo(key, extent.length, if_match or "", 0)
-        wanted = _wanted(extent, offset, length)
+        wanted = span_bytes(extent.length, offset, length)
         if not wanted:
             return BytesReader(info, b"")
-        store, container = self._container(extent, key)
+        store = self._containers if extent.name else self.inner
+        container = extent.container(key)
         reader = store.open(
             container, offset=extent.offset + offset, length=wanted, if_match=extent.etag or None
         )
         return _ExtentReader(reader, info, wanted, _too_short(store, container, extent))
-
-    def _container(self, extent: Extent, key: str) -> tuple[Readable, str]:
-        return self._containers if extent.name else self.inner, extent.container(key)
-
-
-def _wanted(extent: Extent, offset: int, length: int | None) -> int:
-    left = max(0, extent.length - offset)
-    return left if length is None else min(length, left)
 
 
 def _too_short(store: Readable, container: str, extent: Extent) -> ObjectError:

@@ -1,8 +1,7 @@
 """Downloads published files to a directory of this machine once, and verifies them.
 
 Threads read several ranges of a large file at once, which a server delivers faster than one stream.
-They write each range to its place in the file. The sha256 is computed by reading the file in order,
-so that no range is held in memory.
+The sha256 is computed by reading the file in order, so that no range is held in memory.
 """
 
 from __future__ import annotations
@@ -10,17 +9,17 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Final
 
 from larder.disk import Draft, check_inside, disk_errors, draft, file_lock
 from larder.errors import DamageError, StoreError
 from larder.store.base import Readable
-from larder.store.interrupt import Interrupt, interrupted_by
+from larder.store.interrupt import Interrupt, in_thread, interrupted_by
 from larder.store.keys import object_url
 from larder.store.own_files import once_more, read_digest
 from larder.units import format_bytes
@@ -30,9 +29,6 @@ LARGE_BYTES: Final = 64_000_000
 
 _RANGE_BYTES: Final = 16 << 20
 _THREADS: Final = 8
-
-_Answer = tuple[int, int, BaseException | None]
-"""Start and end of a range that was read, and the error, if any."""
 
 Room = Callable[[Path, int], AbstractContextManager[None]]
 """Makes room at a path for a file of a size; the file is created before the context ends."""
@@ -66,23 +62,13 @@ def download_once(
     """Download a file unless it exists; it appears under its name once verified.
 
     One process or thread downloads the file, and others that need it wait. If the downloader is
-    killed, the system releases its lock, and a waiting process starts again.
-
-    Args:
-        store: Store with the file.
-        key: Key of the file.
-        path: Path of the download. Its name has to imply the content: an existing file of this name
-            and length is used.
-        size_bytes: Length of the file.
-        sha256: Digest of the file.
-        room: Makes room for the file.
+    killed, the system releases its lock, and a waiting process starts again. The name of ``path``
+    has to imply the content: an existing file of this name and length is used.
 
     Raises:
         DamageError: ``damage.size`` or ``damage.digest``: the store has other bytes.
-        PreconditionError: ``object.changed`` while it was read.
-        StoreError: ``store.full``.
         ConfigError: ``config.path``: the directory cannot be written.
-        LarderError: An error of the store.
+        LarderError: ``store.full``; or an error of the store.
     """
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,8 +89,7 @@ def download(
 ) -> None:
     """Like `download_once`, but without a lock: one process and thread at a time per file.
 
-    ``threads`` read ranges of a large file at once; 1 reads it as one stream, for callers that
-    download several files at once.
+    With one of ``threads``, a large file is read as one stream, for callers that download several.
     """
 
     def read() -> None:
@@ -117,7 +102,7 @@ def download(
                 actual = _read_ranges(store, key, file, size_bytes, threads)
             else:
                 actual = read_digest(store, key, file.write)
-            _compare(actual, (size_bytes, sha256), store, key)
+            _compare(*actual, size_bytes, sha256, object_url(store.url, key))
             file.publish()
 
     if not is_downloaded(path, size_bytes):
@@ -127,12 +112,11 @@ def download(
 def _read_ranges(
     store: Readable, key: str, file: Draft, size_bytes: int, threads: int
 ) -> tuple[int, str]:
-    """Return length and sha256 of an object; threads read ranges, all of one state of it."""
+    """Return length and sha256 of an object, read in ranges of one state of it."""
     info = store.head(key)
     if info.size_bytes != size_bytes:
         return info.size_bytes, ""
-    interrupt, starts = Interrupt(interrupted_by()), iter(range(0, size_bytes, _RANGE_BYTES))
-    answers: SimpleQueue[_Answer] = SimpleQueue()
+    interrupt = Interrupt(interrupted_by())
 
     def read(start: int) -> int:
         interrupt.check()
@@ -143,43 +127,20 @@ def _read_ranges(
                 start += len(buffer)
         return start
 
-    def work() -> None:
-        with interrupt.active():
-            for start in starts:
-                try:
-                    answers.put((start, read(start), None))
-                except BaseException as error:  # noqa: BLE001 - raised by the caller
-                    answers.put((start, start, error))
-
     hasher, end = hashlib.sha256(), 0
-    started: list[threading.Thread] = []
+    pool = ThreadPoolExecutor(threads, "larder-range")
     try:
-        for _ in range(threads):
-            started.append(threading.Thread(target=work, name="larder-range", daemon=True))
-            started[-1].start()
-        for start, end in _in_order(answers, -(-size_bytes // _RANGE_BYTES)):
+        with interrupt.active():
+            starts = range(0, size_bytes, _RANGE_BYTES)
+            ends = [in_thread(pool, partial(read, start)) for start in starts]
+        for written in ends:
+            start, end = end, written.result()
             for data in file.read(start, end):
                 hasher.update(data)
     finally:
         interrupt.stop()
-        for thread in started:
-            if thread.ident is not None:
-                thread.join()
+        pool.shutdown(cancel_futures=True)
     return end, hasher.hexdigest()
-
-
-def _in_order(answers: SimpleQueue[_Answer], count: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of ``count`` ranges, each once all ranges before it are written."""
-    stops: dict[int, int] = {}
-    end = 0
-    for _ in range(count):
-        first, stop, error = answers.get()
-        if error is not None:
-            raise error
-        stops[first] = stop
-        while end in stops:
-            start, end = end, stops.pop(end)
-            yield start, end
 
 
 def path_below(root: Path, path: str) -> Path:
@@ -201,10 +162,7 @@ def is_downloaded(path: Path, size_bytes: int) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file: see `larder.disk.file_lock`.
-
-    Without locks, several processes may download the same file, each of them completely.
-    """
+    """Hold a lock file. Without locks, several processes may each download the same file."""
     with ExitStack() as stack:
         with disk_errors(path):
             stack.enter_context(file_lock(path))
@@ -212,12 +170,11 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _compare(
-    actual: tuple[int, str], published: tuple[int, str], store: Readable, key: str
+    actual_bytes: int, actual_sha256: str, size_bytes: int, sha256: str, where: str
 ) -> None:
-    (size_bytes, sha256), where = actual, object_url(store.url, key)
-    if size_bytes != published[0]:
-        message = f"the file has {size_bytes} bytes instead of {published[0]}"
+    if actual_bytes != size_bytes:
+        message = f"the file has {actual_bytes} bytes instead of {size_bytes}"
         raise DamageError("damage.size", message, where=where)
-    if sha256 != published[1]:
-        message = f"the sha256 of the file is {sha256}, not {published[1]}"
+    if actual_sha256 != sha256:
+        message = f"the sha256 of the file is {actual_sha256}, not {sha256}"
         raise DamageError("damage.digest", message, where=where)

@@ -17,6 +17,7 @@ from larder.errors import ObjectError, PreconditionError
 from larder.store.base import Readable, Reader
 from larder.store.etag_trust import EtagTrust
 from larder.store.keys import object_url
+from larder.units import format_count
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
@@ -62,6 +63,12 @@ def changed(where: str, listed_bytes: int = 0, read_bytes: int = 0) -> Precondit
     return PreconditionError("object.changed", message, where=where, hint=hint)
 
 
+def too_short(where: str, size_bytes: int, offset: int) -> ObjectError:
+    """Return the error of a range that begins beyond the end of an object."""
+    message = f"it has only {format_count(size_bytes, 'byte')}, none at {offset}"
+    return ObjectError("object.truncated", message, where=where)
+
+
 def open_listed(
     store: Readable, key: str, size_bytes: int, etag: str, spare_bytes: int = 0
 ) -> Reader:
@@ -97,7 +104,7 @@ def checked_crc32c(store: Readable, key: str, etag: str, listed_bytes: int, data
 def checked_crc32cs(
     store: Readable, objects: Sequence[tuple[str, int, str]], contents: Sequence[bytes]
 ) -> list[int]:
-    """Apply `checked_crc32c` to several objects: key, listed size in bytes, and etag or empty."""
+    """Apply `checked_crc32c` to several objects, as of `larder.store.base.Readable.get_each`."""
     as_listed = list(map(len, contents)) == [size_bytes for _, size_bytes, _ in objects]
     if as_listed and not store.features.etag_is_md5:
         return list(map(google_crc32c.value, contents))

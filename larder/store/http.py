@@ -24,7 +24,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from io import BytesIO
 from ipaddress import ip_address, ip_network
 from itertools import islice
@@ -45,7 +44,6 @@ _MOST_PIECES = 16
 
 _RECEIVE_BYTES = 64 << 10
 _SEND_BYTES = 256 << 10
-_MOST_IDLE = 256
 _TURN_SECONDS = 0.2
 _RECHECK_SECONDS = 0.005
 _CA_BUNDLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
@@ -63,10 +61,7 @@ _NEVER_CHANGING = {"GET", "HEAD"}
 class BrokenError(Exception):
     """A missing or incomplete answer: the connection failed, or the answer is not HTTP.
 
-    ``str(error)`` is the cause, as a clause for messages.
-
     Attributes:
-        hint: Advice for the message; may be empty.
         final: Whether a repeated request would fail in the same way.
         refused: Whether the server accepts no connections or has no address in the network, and has
             never answered this process. Long repetition is then in vain.
@@ -108,12 +103,8 @@ class Http:
     ) -> Answer:
         """Send a request, and receive the head and the first mebibyte of the answer.
 
-        The target is path and query, percent-encoded. GET and HEAD have no body. PUT, POST and
-        requests with a body get a ``Content-Length`` header.
-
-        Raises:
-            BrokenError: There is no answer.
-            FatalError: ``run.interrupted``: the work was stopped.
+        The target is path and query, percent-encoded. GET and HEAD have no body. `BrokenError` says
+        that there is no answer, and ``run.interrupted`` that the work was stopped.
         """
         return self._answer(self._begin(method, target, headers, body))
 
@@ -122,8 +113,8 @@ class Http:
     ) -> Generator[Answer, None, None]:
         """Yield the answers to GET requests with these targets and headers, in order.
 
-        Up to ``ahead`` requests are in progress at once. The first error of a request, raised in
-        its turn, ends the iteration. Close the generator, or read it to its end.
+        Up to ``ahead`` requests are in progress at once. The first error, raised in its turn, ends
+        the iteration. Close the generator, or read it to its end.
         """
         rest, sent = iter(requests), deque[_Transfer]()
         try:
@@ -179,17 +170,7 @@ class Http:
             return
         transfer.end()
         with self._lock:
-            if len(self._idle) < _MOST_IDLE:
-                self._idle.append(transfer)
-                return
-        transfer.close()
-
-    def close(self) -> None:
-        """Close the idle connections."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for transfer in idle:
-            transfer.close()
+            self._idle.append(transfer)
 
 
 _pools: weakref.WeakSet[Http] = weakref.WeakSet()
@@ -226,9 +207,7 @@ os.register_at_fork(before=_pause, after_in_parent=_resume, after_in_child=_fork
 class Answer(Closing):
     """An answer. It closes at the end of a ``with`` block, or once the body was read.
 
-    Attributes:
-        status: The status code.
-        headers: Values by lower-case name; repeated headers are joined by commas.
+    ``headers`` has the values by lower-case name; repeated headers are joined by commas.
     """
 
     def __init__(self, pool: Http, transfer: _Transfer, first: Sequence[bytes]) -> None:
@@ -236,13 +215,8 @@ class Answer(Closing):
         self._pool = pool
         self._transfer: _Transfer | None = transfer
         self._first = first
-        length = self.headers.get("content-length", "")
-        counted = length.isdecimal() and "transfer-encoding" not in self.headers
-        self._left = int(length) if counted and transfer.has_body(self.status) else None
-        if self._left is not None:
-            self._count(first)
         if transfer.done:
-            self._finish()
+            self.close()
 
     @property
     def body(self) -> bytes | None:
@@ -250,9 +224,7 @@ class Answer(Closing):
         return None if self._transfer else b"".join(self._first)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the body in pieces of usually 64 KiB to 1 MiB; raise an error if its length differs
-        from the announced length.
-        """
+        """Yield the body in pieces of usually 64 KiB to 1 MiB; libcurl compares its length."""
         pieces, self._first = self._first, ()
         yield from pieces
         while self._transfer is not None:
@@ -261,9 +233,8 @@ class Answer(Closing):
             except BaseException:
                 self.close()
                 raise
-            self._count(pieces)
             if self._transfer.done:
-                self._finish()
+                self.close()
             yield from pieces
 
     def read(self, most_bytes: int = DOCUMENT_BYTES) -> bytes:
@@ -284,15 +255,6 @@ class Answer(Closing):
                 self.close()
                 break
         return b"".join(pieces)[:most_bytes]
-
-    def _count(self, pieces: Sequence[bytes]) -> None:
-        if self._left is not None:
-            self._left -= sum(map(len, pieces))
-
-    def _finish(self) -> None:
-        self.close()
-        if self._left:
-            raise BrokenError("the answer does not have the announced length")
 
     def close(self) -> None:
         """Stop receiving; may be called twice."""
@@ -332,7 +294,6 @@ class _Transfer:
     def begin(
         self, method: str, url: str, headers: Mapping[str, str], body: Sequence[Buffer]
     ) -> None:
-        """Set the options of a request."""
         lines = [f"{name}: {text}" if text else f"{name};" for name, text in headers.items()]
         if _UNSENDABLE.search("".join(lines)):
             raise BrokenError("a header has characters that cannot be sent", final=True)
@@ -359,10 +320,6 @@ class _Transfer:
         with self.running:
             _, running = self._multi.perform()
         return not running or self._curl.getinfo(pycurl.REQUEST_SIZE) > 0
-
-    def has_body(self, status: int) -> bool:
-        """Whether an answer with this status has the body that its head announces."""
-        return self._method != "HEAD" and status not in (204, 304)
 
     def receive(self) -> Sequence[bytes]:
         """Receive the next mebibyte of the body, or less at its end; first also the head."""
@@ -414,7 +371,7 @@ class _Transfer:
         return False
 
     def _check(self) -> None:
-        """Raise the error that the transfer ended with."""
+        """Raise the error that the transfer ended with, if any."""
         _, _, failed = self._multi.info_read()
         for _, code, text in failed:
             system = self._curl.getinfo(pycurl.OS_ERRNO)
@@ -433,7 +390,6 @@ class _Transfer:
         self.head.clear()
 
     def close(self) -> None:
-        """Close the connection."""
         with self.running:
             with suppress(pycurl.error):  # the handle is not in use
                 self._multi.remove_handle(self._curl)
@@ -493,7 +449,6 @@ def _parsed(lines: Sequence[bytes]) -> tuple[int, dict[str, str]]:
 
 
 def _options(server: SplitResult, connect_seconds: float) -> dict[int, Any]:
-    """Return the options that all requests to a server share."""
     options: dict[int, Any] = {
         pycurl.NOSIGNAL: 1,  # required with threads
         pycurl.PATH_AS_IS: 1,  # keys may have segments like ".."
@@ -536,12 +491,9 @@ def _is_in_network(server: SplitResult, no_proxy: str) -> bool:
 
 def trusted_certificates() -> str:
     """Return the file or folder with certificates: from a variable, the system or botocore."""
-    named = filter(None, map(os.environ.get, _CA_BUNDLES))
-    return next(named, None) or _system_certificates()
-
-
-@cache
-def _system_certificates() -> str:
+    for variable in _CA_BUNDLES:
+        if named := os.environ.get(variable):
+            return named
     for system in (ssl.get_default_verify_paths().cafile, *_SYSTEM_CERTIFICATES):
         if system and os.path.isfile(system) and os.path.getsize(system):
             return system

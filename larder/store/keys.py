@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from larder.bounds import MAX_KEY_BYTES, MAX_NAME_BYTES
 from larder.disk import TEMPORARY_PREFIX
 from larder.errors import ObjectError
-
-_BAD_IN_LINES = ("\n\n", "\n.", "\n/", "/\n", "//", "/.", "\0")
-"""Texts that lines of plain keys never contain."""
 
 
 def object_url(store_url: str, key: str) -> str:
@@ -23,32 +18,22 @@ def folder_prefix(path: str) -> str:
     return f"{path}/" if path else ""
 
 
-def check_key(key: str, store_url: str, *, prefix: str = "") -> bytes:
-    """Return a key's UTF-8 bytes, if it is valid in a bucket after the store's ``prefix``. Raise
-    ``object.bad_key`` if it is empty, has over 1,024 bytes with the prefix, or is not Unicode.
-    """
-    try:
-        raw = key.encode()
-        size_bytes = len(prefix.encode()) + len(raw)
-    except UnicodeEncodeError:
-        raise _bad(key, store_url, "the key is not valid Unicode") from None
-    if not raw:
+def check_key(key: str, store_url: str, *, prefix: str = "") -> None:
+    """Raise ``object.bad_key`` if a key of a bucket, after the store's ``prefix``, is not valid."""
+    size_bytes = len(prefix.encode()) + len(_encoded(key, store_url))
+    if not key:
         raise _bad(key, store_url, "the key is empty")
     if size_bytes > MAX_KEY_BYTES:
         counted = f" with the prefix {prefix}" if prefix else ""
         reason = f"the key has {size_bytes:,} bytes{counted}, more than {MAX_KEY_BYTES:,}"
         raise _bad(key, store_url, reason)
-    return raw
 
 
 def check_path_key(key: str, store_url: str) -> bytes:
     """Return a key's UTF-8 bytes if it is a valid path in a directory; else ``object.bad_key``."""
     if _is_plain(key):
         return key.encode()
-    try:
-        raw = key.encode()
-    except UnicodeEncodeError:
-        raise _bad(key, store_url, "the key is not valid Unicode") from None
+    raw = _encoded(key, store_url)
     if "\0" in key:
         raise _bad(key, store_url, "a file name cannot have a NUL byte")
     for segment in raw.split(b"/"):
@@ -58,11 +43,11 @@ def check_path_key(key: str, store_url: str) -> bytes:
     return raw
 
 
-def check_path_keys(keys: Sequence[str], store_url: str) -> list[bytes]:
-    """Apply `check_path_key` to several keys, in a fifth of the time."""
-    if _are_plain(keys):
-        return [key.encode() for key in keys]
-    return [check_path_key(key, store_url) for key in keys]
+def _encoded(key: str, store_url: str) -> bytes:
+    try:
+        return key.encode()
+    except UnicodeEncodeError:
+        raise _bad(key, store_url, "the key is not valid Unicode") from None
 
 
 def _is_plain(key: str) -> bool:
@@ -93,13 +78,3 @@ def _why_no_name(segment: bytes) -> str:
 def _bad(key: str, store_url: str, reason: str) -> ObjectError:
     shown = key.encode("utf-8", "backslashreplace").decode()
     return ObjectError("object.bad_key", reason, where=object_url(store_url, shown))
-
-
-def _are_plain(keys: Sequence[str]) -> bool:
-    """Whether all keys are certainly valid; a newline within a key may make this False."""
-    text = "\n".join(["", *keys, ""])
-    return (
-        text.isascii()
-        and max(map(len, keys), default=0) <= MAX_NAME_BYTES
-        and not any(bad in text for bad in _BAD_IN_LINES)
-    )

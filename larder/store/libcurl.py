@@ -17,11 +17,7 @@ _GLOBAL_ALL = 3
 
 
 def _import_pycurl() -> ModuleType:
-    """Import pycurl; beside another libcurl, resolve its symbols in its own libraries first.
-
-    Raises:
-        ConfigError: ``config.missing_package``: pycurl cannot be imported.
-    """
+    """Import pycurl; beside another libcurl, resolve its symbols in its own libraries first."""
     loaded, before = ctypes.CDLL(None), sys.getdlopenflags()
     is_hidden = "pycurl" not in sys.modules and hasattr(loaded, "curl_easy_init")
     deep = getattr(os, "RTLD_DEEPBIND", 0) if is_hidden else 0  # only in glibc

@@ -98,7 +98,6 @@ def listed_pages(
 
 
 def listed(root: Store, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
-    """Yield the objects of `listed_pages`, in order."""
     return chain.from_iterable(listed_pages(root, prefix, start_after=start_after))
 
 

@@ -4,10 +4,9 @@ A forbidden call is answered with 403, which names neither the missing permissio
 grant it. `permission` adds both.
 
 A run first tries its calls on both stores, so that it does not fail later (`probe_source`,
-`probe_storage`). The source is listed, and one object read. In the storage, a small object is
-written, read, listed and deleted. Directories are not probed: permissions may differ between
-folders, and later errors there are as exact. ``s3:AbortMultipartUpload`` is not probed either:
-without it, a run stopped during a large write leaves parts behind.
+`probe_storage`). Directories are not probed: permissions may differ between folders, and later
+errors there are as exact. ``s3:AbortMultipartUpload`` is not probed either: without it, a run
+stopped during a large write leaves parts behind.
 """
 
 from __future__ import annotations
@@ -22,49 +21,24 @@ from larder.errors import ObjectError, StoreError
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
 
-_S3_READ = ("s3:GetObject", "s3:ListBucket")  # without the latter, 403 for a missing object
-_S3_PARTS = ("s3:PutObject", "s3:AbortMultipartUpload")
-_GS_READ = ("storage.objects.get", "storage.objects.list")
-_GS_WRITE = ("storage.objects.create", "storage.objects.delete")  # the latter to replace
-
 ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "s3": {
         "list": ("s3:ListBucket",),
-        **dict.fromkeys(("head", "open", "get"), _S3_READ),
+        "get": ("s3:GetObject", "s3:ListBucket"),  # without the latter, 403 for a missing object
         "put": ("s3:PutObject",),
-        **dict.fromkeys(("upload", "writer"), _S3_PARTS),
-        "begin_upload": (*_S3_PARTS, "s3:ListMultipartUploadParts"),
-        "abort_uploads": ("s3:ListBucketMultipartUploads", "s3:AbortMultipartUpload"),
-        "commit": ("s3:PutObject",),
-        "abort": ("s3:AbortMultipartUpload",),
-        "copy_from": _S3_PARTS,
         "delete": ("s3:DeleteObject",),
-        "region": (),
     },
     "gs": {
         "list": ("storage.objects.list",),
-        **dict.fromkeys(("head", "open", "get"), _GS_READ),
-        **dict.fromkeys(("put", "upload", "writer", "begin_upload", "commit"), _GS_WRITE),
-        "copy_from": _GS_WRITE,
+        "get": ("storage.objects.get", "storage.objects.list"),
+        "put": ("storage.objects.create", "storage.objects.delete"),  # the latter to replace
         "delete": ("storage.objects.delete",),
-        **dict.fromkeys(("abort_uploads", "abort", "region"), ()),
     },
 }
-"""Permissions by provider and method of a store or its writers.
-
-A copy also has to read the source. At Google, ``region`` takes storage.buckets.get; without it, the
-location stays unknown.
-"""
+"""Permissions by provider and method of a store, for the methods that are probed."""
 
 POLICIES = "deployments/policies"
 """The folder of the policies with these permissions, below the root of the repository."""
-
-ROLES: Final[Mapping[str, tuple[str, ...]]] = {
-    "source-reader": ("list", "head", "open", "get"),
-    "storage-writer": tuple(ACTIONS["s3"]),
-    "trainer": ("list", "head", "open", "get"),
-}
-"""Methods of a store that a role calls."""
 
 _ROLES = {"source": "source-reader", "storage": "storage-writer"}
 
@@ -76,16 +50,7 @@ _CLOUDS = {"s3": "aws", "gs": "gcp"}
 
 def is_remote(store: Readable) -> bool:
     """Whether a store is a bucket, and so has permissions."""
-    place = store.features.place
-    return place is not None and place.provider in ACTIONS
-
-
-def actions(store: Readable, *methods: str) -> tuple[str, ...]:
-    """Return the permissions that methods of a store need, each once; none for a directory."""
-    place = store.features.place
-    of_method = ACTIONS.get(place.provider, {}) if place else {}
-    repeated = (action for method in methods for action in of_method.get(method, ()))
-    return tuple(dict.fromkeys(repeated))
+    return store.features.place is not None
 
 
 @contextmanager
@@ -96,12 +61,12 @@ def permission(store: Readable, side: str, *methods: str) -> Iterator[None]:
     try:
         yield
     except (ObjectError, StoreError) as error:
-        needed = actions(store, *methods)
-        if not needed or not _is_refusal(error):
-            raise
         place = store.features.place
-        assert place is not None, "it has permissions"
-        named = tuple(dict.fromkeys(_ACTION.findall(error.message)))
+        if place is None or not _is_refusal(error):
+            raise
+        of_method = ACTIONS[place.provider]
+        needed = dict.fromkeys(action for method in methods for action in of_method[method])
+        named = dict.fromkeys(_ACTION.findall(error.message))
         policy = f"{_CLOUDS[place.provider]}-{_ROLES[side]}.json"
         if any("kms" in action for action in named):
             policy = "README.md"
@@ -159,8 +124,8 @@ def probe_source(source: Readable, samples: Iterable[ObjectInfo] | None = None) 
 def probe_storage(root: Store, prefix: str) -> None:
     """Check that objects may be written, read, listed and deleted; does nothing for a directory.
 
-    The probe's key is ``prefix`` and random digits. A bucket that does not keep the probe is
-    ``store.refused``. Probes that killed runs left over a day ago are deleted.
+    A bucket that does not keep the probe is ``store.refused``. Probes that killed runs left over a
+    day ago are deleted.
     """
     if not is_remote(root):
         return

@@ -1,8 +1,8 @@
 """The only place that repeats a call to a store.
 
-`RetryStore` repeats calls that fail with `RetryableError`, with a growing, random pause, until they
-succeed or the policy gives up. A listing continues after its last good page, and a reader at the
-byte where it failed, if the object is still the same.
+Calls that fail with `RetryableError` are repeated, with a growing, random pause, until they succeed
+or the policy gives up. A listing continues after its last good page, and a reader at the byte where
+it failed, if the object is still the same.
 """
 
 from __future__ import annotations
@@ -14,11 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from larder.config.urls import GIVE_UP_SECONDS
-from larder.errors import (
-    NotFoundError,
-    PreconditionError,
-    RetryableError,
-)
+from larder.errors import NotFoundError, PreconditionError, RetryableError
 from larder.store.base import (
     AHEAD,
     PIECE_BYTES,
@@ -34,6 +30,7 @@ from larder.store.base import (
     UploadOptions,
     WriteOptions,
     Writer,
+    span_bytes,
 )
 from larder.store.delegate import BytesReader, DelegatingStore
 from larder.store.etags import read_listed
@@ -54,7 +51,6 @@ class RetryPolicy(NamedTuple):
 
     Attributes:
         attempts: Maximum number of attempts, at least 1. Twelve take 45 seconds, on average.
-        first_delay_seconds: Maximum pause after the first failure.
         deadline_seconds: Time from the start of the first attempt to the end of the last. No
             attempt starts that would end later if it took as long as the previous attempt.
     """
@@ -104,7 +100,6 @@ class _Tries:
 
 
 def repeated(call: Callable[[], T], policy: RetryPolicy) -> T:
-    """Repeat a call until it succeeds or the policy gives up."""
     tries = _Tries(policy)
     while True:
         try:
@@ -139,7 +134,6 @@ class RetryStore(DelegatingStore):
                 yield read_listed(self, key, size_bytes, etag, PIECE_BYTES)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """Yield the pages; after a failure, continue after the last good page."""
         tries = _Tries(self.policy)
         while True:
             try:
@@ -153,7 +147,6 @@ class RetryStore(DelegatingStore):
                 return
 
     def open(self, key: str, **options: Unpack[ReadOptions]) -> Reader:
-        """Open an object; the reader continues where a stream failed."""
         first = super().open(key, **options)
         if isinstance(first, BytesReader):
             return first
@@ -161,10 +154,8 @@ class RetryStore(DelegatingStore):
         return RetryReader(self.inner, self.policy, first, offset, length)
 
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
-        """Write an object; an existing object with the same bytes counts as written.
-
-        The answer to a conditional put may be lost after the object was written. The repeated put
-        then finds its own object.
+        """Write an object; an existing object with the same bytes counts as written, because the
+        answer to an earlier attempt may be lost.
         """
         try:
             return super().put(key, data, **options)
@@ -183,12 +174,10 @@ class RetryStore(DelegatingStore):
         return info if same else None
 
     def begin_upload(self, key: str, **options: Unpack[UploadOptions]) -> Upload | None:
-        """Begin an upload whose calls are repeated."""
         inner = super().begin_upload(key, **options)
         return RetryUpload(inner, self.policy) if inner is not None else None
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
-        """Start a stream without repeated calls; see the class."""
         return self.inner.writer(key, like=like, sync=sync)
 
 
@@ -238,8 +227,7 @@ class RetryReader(Reader):
         self._policy = policy
         self._reader = first
         self._offset = offset
-        rest = self.info.size_bytes - offset
-        self._left = rest if length is None else min(length, rest)
+        self._left = span_bytes(self.info.size_bytes, offset, length)
 
     def __iter__(self) -> Iterator[Buffer]:
         tries = _Tries(self._policy)

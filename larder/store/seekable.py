@@ -35,11 +35,7 @@ class ObjectFile(io.RawIOBase):
         self._position = max(0, base + offset)
         return self._position
 
-    def tell(self) -> int:
-        return self._position
-
     def read(self, size: int | None = -1) -> bytes:
-        """Read one range, up to the end if ``size`` is negative."""
         left = max(0, self._size_bytes - self._position)
         length = left if size is None or size < 0 else min(size, left)
         if not length:

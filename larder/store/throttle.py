@@ -60,32 +60,20 @@ class Bandwidth:
         self._due_seconds = clock() - BURST_SECONDS
         """Time at which all granted bytes have moved at the limit, less the burst."""
 
-    def take(self, size_bytes: int, stop: Callable[[], object] = lambda: None) -> None:
-        """Wait until bytes may move. ``stop`` is called at least every `SLICE_SECONDS`; if it
-        raises an error, other requests get the bytes.
-        """
+    def take(self, size_bytes: int) -> None:
+        """Wait until bytes may move. If this thread's work is stopped, other requests get them."""
         seconds = size_bytes / self._rate
-        due_seconds = self._reserve(seconds)
-        try:
-            self._wait(due_seconds, stop)
-        except BaseException:
-            self._give_back(seconds)
-            raise
-
-    def _reserve(self, seconds: float) -> float:
         with self._lock:
             begin_seconds = max(self._due_seconds, self._clock() - BURST_SECONDS)
-            self._due_seconds = begin_seconds + seconds
-            return self._due_seconds
-
-    def _give_back(self, seconds: float) -> None:
-        with self._lock:
-            self._due_seconds -= seconds
-
-    def _wait(self, due_seconds: float, stop: Callable[[], object]) -> None:
-        while (left_seconds := due_seconds - self._clock()) > 0:
-            stop()
-            self._sleep(min(left_seconds, SLICE_SECONDS))
+            self._due_seconds = due_seconds = begin_seconds + seconds
+        try:
+            while (left_seconds := due_seconds - self._clock()) > 0:
+                check_wait()
+                self._sleep(min(left_seconds, SLICE_SECONDS))
+        except BaseException:
+            with self._lock:
+                self._due_seconds -= seconds
+            raise
 
 
 _shares = 1
@@ -103,29 +91,26 @@ class ThrottledStore(DelegatingStore):
     def __init__(self, inner: Store, max_bytes_per_second: float) -> None:
         super().__init__(inner)
         rate = max_bytes_per_second / max(_shares, processes_together())
-        self._read, self._written = _both_ways(rate)
+        self._read, self.written = _both_ways(rate)
 
     def open(self, key: str, **options: Unpack[ReadOptions]) -> Reader:
         return _ThrottledReader(super().open(key, **options), self._read)
 
     def get(self, key: str, **options: Unpack[ReadOptions]) -> bytes:
         data = super().get(key, **options)
-        _take(self._read, len(data))
+        self._read.take(len(data))
         return data
 
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
-        _take(self._written, len(data))
+        self.written.take(len(data))
         return super().put(key, data, **options)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
-        _take(self._written, path.stat().st_size)
+        self.written.take(path.stat().st_size)
         return super().upload(key, path)
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
         return _ThrottledWriter(self, key, self.inner.writer(key, like=like, sync=sync))
-
-    def wait_to_write(self, size_bytes: int) -> None:
-        _take(self._written, size_bytes)
 
 
 class _ThrottledReader(DelegatingReader):
@@ -135,7 +120,7 @@ class _ThrottledReader(DelegatingReader):
 
     def __iter__(self) -> Iterator[Buffer]:
         for buffer in self.inner:
-            _take(self._bandwidth, len(buffer))
+            self._bandwidth.take(len(buffer))
             yield buffer
 
 
@@ -143,14 +128,10 @@ class _ThrottledWriter(DelegatingWriter):
     store: ThrottledStore
 
     def write(self, data: Buffer) -> None:
-        self.store.wait_to_write(len(data))
+        self.store.written.take(len(data))
         super().write(data)
 
 
 @cache
 def _both_ways(rate: float) -> tuple[Bandwidth, Bandwidth]:
     return Bandwidth(rate), Bandwidth(rate)
-
-
-def _take(bandwidth: Bandwidth, size_bytes: int) -> None:
-    bandwidth.take(size_bytes, check_wait)

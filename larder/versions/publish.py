@@ -166,8 +166,7 @@ def probe_conditions(root: Store) -> Conditions:
         first = root.put(key, seal({"asking": "nothing"}))
         conditions = Conditions(
             if_absent=_refused(lambda: root.put(key, seal({"asking": "absent"}), if_absent=True)),
-            if_match=root.features.replace_if_match
-            and _refused(lambda: root.put(key, seal({"asking": "match"}), if_match=_NO_ETAG)),
+            if_match=_refused(lambda: root.put(key, seal({"asking": "match"}), if_match=_NO_ETAG)),
         )
         if conditions.if_match and is_weak(first.etag):  # a weak etag may never meet a condition
             again = partial(root.put, key, seal({"asking": "again"}))

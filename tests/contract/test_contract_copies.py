@@ -149,7 +149,7 @@ class Elsewhere:
 
     def __init__(self, provider: str) -> None:
         self.url = f"{provider}://elsewhere/"
-        self.features = Features(True, True, place=base.BucketPrefix(provider, "", "elsewhere", ""))
+        self.features = Features(True, place=base.BucketPrefix(provider, "", "elsewhere", ""))
 
 
 def test_one_of_eight_replaces(place, store):

@@ -18,10 +18,11 @@ from larder.errors import LarderError, NotFoundError, ObjectError, StoreError
 from larder.store import Store, open_store
 from larder.store.base import BucketPrefix, Features
 from larder.store.delegate import DelegatingStore
-from larder.store.permissions import ROLES, permission, probe_source, probe_storage
+from larder.store.permissions import permission, probe_source, probe_storage
 from larder.store.retry import RetryPolicy
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore
+from tests.support.roles import ROLES
 from tests.support.runs import between
 from tests.support.servers import S3Server
 from tests.support.stores import Fail, FaultyStore, Recorder

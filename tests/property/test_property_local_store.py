@@ -2,11 +2,9 @@
 
 import tempfile
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.errors import ObjectError
-from larder.store.keys import check_path_key, check_path_keys
 from larder.store.local.store import LocalStore
 from tests.support.stores import keys_of
 
@@ -38,26 +36,3 @@ def test_a_directory_lists_like_a_bucket(keys, questions):
                 for key in keys
                 if key.startswith(prefix) and key.encode() > start_after.encode()
             ]
-
-
-ANY_KEYS = st.lists(
-    st.text(alphabet="a.\n/\0é", max_size=4) | st.sampled_from(["a" * 256, "x" * 99])
-)
-
-
-def checked(keys: list[str]) -> list[bytes] | str:
-    """The keys' bytes one by one, or the first error."""
-    try:
-        return [check_path_key(key, "file:///") for key in keys]
-    except ObjectError as error:
-        return str(error)
-
-
-@settings(max_examples=5 * settings.default.max_examples)
-@given(ANY_KEYS)
-def test_keys_are_checked_together_as_one_by_one(keys):
-    try:
-        together: list[bytes] | str = check_path_keys(keys, "file:///")
-    except ObjectError as error:
-        together = str(error)
-    assert together == checked(keys)

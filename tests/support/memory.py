@@ -80,7 +80,7 @@ class MemoryStore(Store):
     @property
     def features(self) -> Features:
         trust = self._bucket.etag_trust
-        return Features(replace_if_match=True, etag_is_md5=True, etag_trust=trust)
+        return Features(etag_is_md5=True, etag_trust=trust)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """Each page is looked up when it is requested."""

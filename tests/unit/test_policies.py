@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from larder.store.base import Store
-from larder.store.permissions import ACTIONS, ROLES
+from tests.support.roles import ACTIONS, ROLES
 
 POLICIES = Path(__file__).parents[2] / "deployments" / "policies"
 NAMES = [*ROLES, "prune"]

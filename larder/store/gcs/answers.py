@@ -44,7 +44,6 @@ _XML_MESSAGE = re.compile(r"<(?:Message|Details)>([^<]*)</")
 
 
 def gcs_error(status: int, body: bytes, retry_after: str, call: Call) -> LarderError:
-    """Return the error of an answer; the table is at the top of this module."""
     refusal = Refusal(status, *_parsed(body), retry_after)
     if status == 403 and refusal.code in _RATE:
         return refusal.busy(call)
@@ -54,7 +53,6 @@ def gcs_error(status: int, body: bytes, retry_after: str, call: Call) -> LarderE
 
 
 def _says(refusal: Refusal, *texts: str) -> bool:
-    """Whether Google's message contains one of these texts."""
     return any(text in refusal.message.lower() for text in texts)
 
 
@@ -110,10 +108,6 @@ _META = "x-goog-meta-"
 
 
 def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> ObjectInfo:
-    """Describe an object from its resource.
-
-    https://cloud.google.com/storage/docs/json_api/v1/objects#resource
-    """
     try:
         crc32c, md5 = resource.get("crc32c"), resource.get("md5Hash")
         generation = resource.get("generation")
@@ -139,8 +133,7 @@ def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> Objec
 def info_of_headers(headers: Mapping[str, str], key: str) -> ObjectInfo | None:
     """Describe an object from the headers of its content, or of a part of it.
 
-    The metadata is unknown without its headers, which a download through the JSON API may lack.
-    Return None if the headers are incomplete.
+    A download through the JSON API may lack the metadata. Return None if other headers are missing.
     """
     parts = [part.strip().partition("=") for part in headers.get("x-goog-hash", "").split(",")]
     hashes = {algorithm: encoded for algorithm, _, encoded in parts}

@@ -40,7 +40,6 @@ from larder.store.http import Answer
 from larder.store.retry import RetryPolicy, repeated
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
-"""The scope of the tokens."""
 
 
 class GcsSettings(NamedTuple):
@@ -52,11 +51,7 @@ class GcsSettings(NamedTuple):
 
 
 def import_gcsfs() -> ModuleType:
-    """Import the module ``gcsfs.credentials``.
-
-    Raises:
-        ConfigError: ``config.missing_package``, with the way to install gcsfs.
-    """
+    """Import ``gcsfs.credentials``, or raise ``config.missing_package``."""
     try:
         return import_module("gcsfs.credentials")
     except ImportError as error:
@@ -72,9 +67,7 @@ def find_settings(store_url: str, access: Access) -> GcsSettings:
 
     Raises:
         StoreError: ``store.denied``: no credentials were found.
-        ConfigError: ``config.missing_package``; ``config.block``: the block cannot be used;
-            ``config.invalid_value``: the environment has an invalid endpoint, or the requester pays
-            but no project is known.
+        ConfigError: ``config.block`` or ``config.invalid_value``.
     """
     endpoint = server_endpoint("gs", access)
     credentials, project = _credentials(store_url, access, endpoint)
@@ -142,8 +135,8 @@ _VARIABLES = ("GOOGLE_", "STORAGE_EMULATOR_HOST", "CLOUDSDK_", "NO_GCE_")
 class GcsAccount:
     """Connections and credentials of one account at one server.
 
-    Larder uses the credentials of gcsfs, but not its calls. These repeat requests on their own,
-    drop the status and the headers of answers, keep listings, and need an event loop.
+    The credentials are gcsfs's, but not the calls: these repeat requests on their own, drop the
+    status and the headers of answers, keep listings, and need an event loop.
     """
 
     def __init__(self, access: Access, store_url: str) -> None:
@@ -218,8 +211,6 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer that was received as a whole."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -227,14 +218,12 @@ class Response:
 
     @classmethod
     def of(cls, answer: Answer, call: Call) -> Response:
-        """Receive the rest of an answer."""
         with answer, connection_errors(call):
             is_error = answer.status >= 300
             body = answer.beginning(ERROR_BYTES) if is_error else answer.read()
             return cls(answer.status, answer.headers, body, call)
 
     def error(self) -> LarderError:
-        """Return the error that the answer means; see `gcs_error`."""
         retry_after = self.headers.get("retry-after", "")
         return gcs_error(self.status, self.body, retry_after, self.call)
 
@@ -252,14 +241,12 @@ class Response:
 
 
 class GcsBucket(Bucket[GcsAccount]):
-    """Sends requests for one bucket. May be used by many threads."""
-
     def __init__(self, name: str, store_url: str, access: Access, policy: RetryPolicy) -> None:
         super().__init__(name, store_url, access, shared_account)
         self._policy = policy
 
     def path(self, full_key: str = "", *, bucket: str = "") -> str:
-        """Return the path of an object, or of the bucket's objects without a key."""
+        """Return the path of an object; without a key, of the bucket's objects."""
         path = f"/storage/v1/b/{quote(bucket or self.name, safe='')}/o"
         return f"{path}/{quote(full_key, safe='')}" if full_key else path
 
@@ -278,11 +265,7 @@ class GcsBucket(Bucket[GcsAccount]):
         return account.headers.use(send, self.store_url)
 
     def get_each(self, requests: Iterable[Request], ahead: int) -> Generator[Answer]:
-        """Yield the answers to GET requests, which may be errors.
-
-        Raises:
-            BrokenError: A request has no answer.
-        """
+        """See `larder.store.buckets.BucketStore._answers`."""
         account = self.account
         keys = account.headers.use(lambda keys: keys, self.store_url)
         targets = ((self._target(each), {**keys, **each.headers}) for each in requests)
@@ -296,27 +279,21 @@ class GcsBucket(Bucket[GcsAccount]):
         return account.http.path + path
 
     def send(self, request: Request, call: Call) -> Response:
-        """Send a request, and receive the complete answer; see `begin`."""
         return Response.of(self.begin(request, call), call)
 
     def again(self, call: Callable[[], T]) -> T:
         """Make a call that `RetryStore` cannot repeat, and repeat it here."""
-        result: T = repeated(call, self._policy)
-        return result
+        return repeated(call, self._policy)
 
 
 @dataclass(frozen=True, slots=True)
 class GcsObject:
-    """An object: its bucket, and the call that concerns the object."""
-
     bucket: GcsBucket
     call: Call
 
     @property
     def path(self) -> str:
-        """The object's path on the server."""
         return self.bucket.path(self.call.full_key)
 
     def send(self, method: str, query: Mapping[str, str | None] | None = None) -> Response:
-        """Send a request for the object, and receive the complete answer."""
         return self.bucket.send(Request(method, self.path, query or {}), self.call)

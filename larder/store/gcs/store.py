@@ -38,47 +38,7 @@ if TYPE_CHECKING:
 _PAGE_KEYS = 1000  # the most that GCS returns
 
 
-def list_objects(
-    bucket: GcsBucket, base: str, prefix: str, after: str
-) -> Iterator[list[ObjectInfo]]:
-    """Yield pages of objects in order; no page is empty.
-
-    Only keys in the bucket that begin with ``prefix`` and come after ``after`` are listed; the
-    results' keys are without ``base``.
-
-    Raises:
-        LarderError: See `larder.store.gcs.answers`; ``store.refused``: the server does not list in
-            order, or its answer cannot be parsed.
-    """
-    query = {
-        "prefix": prefix,
-        "startOffset": after or None,
-        "maxResults": str(_PAGE_KEYS),
-        "fields": f"nextPageToken,items({FIELDS})",
-    }
-
-    last = after[len(base) :]
-
-    def read(token: str) -> tuple[list[ObjectInfo], str]:
-        request = Request("GET", bucket.path(), {**query, "pageToken": token or None})
-        answer = bucket.send(request, Call(bucket.store_url)).json()
-        try:
-            items = [(item["name"][len(base) :], item) for item in answer.get("items") or []]
-            objects = [
-                info_of_resource(item, key, object_url(bucket.store_url, key))
-                for key, item in items
-                if key > last  # startOffset includes the key itself
-            ]
-        except (LookupError, TypeError) as error:
-            message = "the answer to a listing cannot be parsed"
-            raise StoreError("store.refused", message, where=bucket.store_url) from error
-        return objects, answer.get("nextPageToken") or ""
-
-    return list_pages(read, last, bucket.store_url)
-
-
 def describe(source: GcsObject, generation: str | None = None) -> ObjectInfo:
-    """Describe an object, or one generation of it."""
     response = source.send("GET", {"fields": FIELDS, "generation": generation})
     return info_of_resource(response.json(), source.call.key, source.call.where)
 
@@ -86,7 +46,7 @@ def describe(source: GcsObject, generation: str | None = None) -> ObjectInfo:
 def open_object(
     source: GcsObject, span: ByteRange, if_match: str | None, *, described: bool = False
 ) -> Reader:
-    """Start reading a span of an object; with ``described``, include the user metadata."""
+    """Start reading; with ``described``, include the user metadata."""
     threads = source.bucket.account.describing
     description = in_thread(threads, partial(describe, source)) if described else None
     answer = _content(source, span) if span.length != 0 else None
@@ -96,11 +56,11 @@ def open_object(
         if answer:
             answer.close()
         raise
-    return AnswerReader(info, answer, span, source.call).checked(span, if_match)
+    return AnswerReader(info, answer, span, source.call).checked(if_match)
 
 
 def _content(source: GcsObject, span: ByteRange) -> Answer | None:
-    """Request the content; return None if the object ends before the span begins."""
+    """Return None if the object ends before the span begins."""
     answer = source.bucket.begin(_media(source, span.range), source.call)
     if answer.status == 416:
         answer.close()
@@ -146,11 +106,7 @@ class GcsStore(BucketStore):
         self._bucket = GcsBucket(bucket, self._url, access, self._policy)
 
     def region(self) -> str:
-        """See `larder.store.base.Readable.region`: one request, for the bucket's location.
-
-        The call takes the permission ``storage.buckets.get``, unlike all others; without it, the
-        region is unknown.
-        """
+        """Request the bucket's location; unknown without the permission ``storage.buckets.get``."""
         path = self._bucket.path().removesuffix("/o")
         try:
             request = Request("GET", path, {"fields": "location"})
@@ -160,13 +116,32 @@ class GcsStore(BucketStore):
             return ""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`.
+        """Omit the object that some tools create for the folder itself."""
+        query = {
+            "prefix": self._prefix + prefix,
+            "startOffset": self._prefix + start_after or None,
+            "maxResults": str(_PAGE_KEYS),
+            "fields": f"nextPageToken,items({FIELDS})",
+        }
 
-        The listing omits the object that some tools create for the folder itself, with this store's
-        prefix as its key.
-        """
-        after = self._prefix + start_after
-        return list_objects(self._bucket, self._prefix, self._prefix + prefix, after)
+        def read(token: str) -> tuple[list[ObjectInfo], str]:
+            request = Request("GET", self._bucket.path(), {**query, "pageToken": token or None})
+            answer = self._bucket.send(request, Call(self._url)).json()
+            try:
+                items = [
+                    (item["name"][len(self._prefix) :], item) for item in answer.get("items") or []
+                ]
+                objects = [
+                    info_of_resource(item, key, object_url(self._url, key))
+                    for key, item in items
+                    if key > start_after  # startOffset includes the key itself
+                ]
+            except (LookupError, TypeError) as error:
+                message = "the answer to a listing cannot be parsed"
+                raise StoreError("store.refused", message, where=self._url) from error
+            return objects, answer.get("nextPageToken") or ""
+
+        return list_pages(read, start_after, self._url)
 
     def head(self, key: str) -> ObjectInfo:
         return describe(self._object(key))
@@ -193,7 +168,6 @@ class GcsStore(BucketStore):
         return info.etag if info else ""
 
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
-        """See `larder.store.base.Store.put`; the server verifies a CRC32C."""
         if_absent, etag = options.get("if_absent", False), options.get("if_match")
         target = self._object(key, writing=True, if_absent=if_absent)
         generation = "0" if if_absent else None
@@ -218,10 +192,7 @@ class GcsStore(BucketStore):
             self._object(key).send("DELETE", {"ifGenerationMatch": generation})
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
-        """See `larder.store.base.Store.copy_from`: a rewrite of one state of the object.
-
-        Within a location and storage class, a rewrite of any size takes no time.
-        """
+        """Rewrite an object: within a location and storage class, in no time."""
         place = self._same_server(source)
         target = self._object(key, writing=True)
         return rewrite(source, place, info, target) if place else None

@@ -77,7 +77,7 @@ def _insert(
 
 
 def _verified(target: GcsObject, response: Response, crc: int) -> ObjectInfo:
-    """Return the written object; delete it, with an error, if its CRC32C is wrong."""
+    """Describe the written object; delete it, with an error, if its CRC32C is wrong."""
     call = target.call
     info = info_of_resource(response.json(), call.key, call.where)
     if info.checksum in (None, format_crc32c(crc)):
@@ -93,10 +93,7 @@ def _verified(target: GcsObject, response: Response, crc: int) -> ObjectInfo:
 
 
 class GcsWriter(PartsWriter):
-    """See `larder.store.base.Writer`.
-
-    The writer holds at most three chunks in memory: being filled, waiting, and being sent.
-    """
+    """Holds at most three chunks in memory: being filled, waiting, and being sent."""
 
     def __init__(self, target: GcsObject, like: ObjectInfo | None) -> None:
         super().__init__(1)
@@ -116,7 +113,7 @@ class GcsWriter(PartsWriter):
         self._response = self._in_thread(partial(self._upload.deliver, chunk, last=last))
 
     def _sent(self) -> Response | None:
-        """Wait for the chunk in progress; return its response."""
+        """Wait for the chunk in progress."""
         sending, self._response = self._response, None
         return sending.result() if sending else None
 
@@ -212,7 +209,6 @@ class _ResumableUpload:
         return response
 
     def cancel(self) -> None:
-        """Cancel the upload at the server."""
         request = Request("DELETE", self._path, accept=(_CANCELLED, *_FORGOTTEN))
         with grace():
             self._target.bucket.send(request, self._target.call)
@@ -224,10 +220,7 @@ def rewrite(
     """Copy one state of an object, as it was listed, with its content type and metadata.
 
     The target's account must be allowed to read the source, which is at ``place``. Return None if
-    the server refuses to copy, so that the bytes have to be streamed.
-
-    Raises:
-        LarderError: ``object.changed``: the object has another etag; others.
+    the server refuses to copy; raise ``object.changed`` if the object has another etag.
     """
     bucket, read = target.bucket, Call(source.url, info.key)
     path = f"{bucket.path(place.prefix + info.key, bucket=place.bucket)}/rewriteTo"
@@ -256,7 +249,6 @@ def rewrite(
 
 
 def _step(bucket: GcsBucket, request: Request, call: Call) -> dict[str, Any] | None:
-    """Send one request of the copy; return None if the server refuses."""
     response = bucket.send(request, call)
     if response.status not in _NOT_COPIED:
         return response.json()
@@ -267,7 +259,6 @@ def _step(bucket: GcsBucket, request: Request, call: Call) -> dict[str, Any] | N
 
 
 def _generation(source: Readable, info: ObjectInfo, call: Call) -> str | None:
-    """Return the object's generation; ``object.changed`` unless it has the listed etag."""
     current = source.head(info.key)
     if current.etag != info.etag:
         raise conflict(call)

@@ -32,18 +32,19 @@ from larder.store.base import (
     Reader,
     Store,
     WriteOptions,
+    span_bytes,
 )
-from larder.store.etags import changed
-from larder.store.keys import check_path_key, check_path_keys, object_url
+from larder.store.etags import changed, too_short
+from larder.store.keys import check_path_key, object_url
 from larder.store.local.files import describe, file_etag, local_error, local_errors
-from larder.store.local.walk import OnUnlisted, walk
+from larder.store.local.walk import OnUnlisted, Walk, walk
 from larder.store.local.write import LocalWriter, unsynced
 from larder.units import format_count
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-_FEATURES = Features(replace_if_match=True, etag_is_md5=False, local_path=True)
+_FEATURES = Features(etag_is_md5=False, local_path=True)
 _PAGE_KEYS = 1000
 _SHOWN_CHARACTERS = 100
 _CHUNK_BYTES = 1 << 20
@@ -53,24 +54,18 @@ _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def _check_root(path: str) -> None:
-    """Refuse a root that is not a directory, or that cannot be created."""
     hint = "name a directory, or a path where one can be created"
-    ancestor = path
-    while not os.path.lexists(ancestor) and ancestor != os.path.dirname(ancestor):
-        if _is_too_long(ancestor):
-            where = f"{ancestor[:_SHOWN_CHARACTERS]}..."
-            raise ConfigError("config.path", "the path is too long", where=where, hint=hint)
-        ancestor = os.path.dirname(ancestor)
-    if os.path.lexists(ancestor) and not os.path.isdir(ancestor):
-        raise ConfigError("config.path", "it is not a directory", where=ancestor, hint=hint)
-
-
-def _is_too_long(path: str) -> bool:
     try:
         os.lstat(path)
     except OSError as error:
-        return error.errno == errno.ENAMETOOLONG
-    return False
+        if error.errno == errno.ENAMETOOLONG:
+            where, message = f"{path[:_SHOWN_CHARACTERS]}...", "the path is too long"
+            raise ConfigError("config.path", message, where=where, hint=hint) from None
+    ancestor = path
+    while not os.path.lexists(ancestor) and ancestor != os.path.dirname(ancestor):
+        ancestor = os.path.dirname(ancestor)
+    if os.path.lexists(ancestor) and not os.path.isdir(ancestor):
+        raise ConfigError("config.path", "it is not a directory", where=ancestor, hint=hint)
 
 
 class LocalStore(Store):
@@ -95,16 +90,12 @@ class LocalStore(Store):
         return _FEATURES
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """Yield pages of files; symbolic links are followed.
-
-        Links to a directory that contains them, pipes, sockets and devices are omitted;
-        ``unlisted`` is called for them. Unreadable directories, dangling links and names that are
-        not UTF-8 are errors, unless there is an ``unlisted``. Memory holds the names of one
-        directory and its ancestors.
+        """Yield pages of files, as `walk` does; memory holds the names of one directory and its
+        ancestors.
         """
         page = []
-        bounds = prefix.encode(), start_after.encode()
-        for key, status in walk(self._root, self._url, *bounds, self._unlisted):
+        search = Walk(self._root, self._url, prefix.encode(), start_after.encode(), self._unlisted)
+        for key, status in walk(search):
             page.append(describe(key, status))
             if len(page) == _PAGE_KEYS:
                 yield page
@@ -129,14 +120,11 @@ class LocalStore(Store):
             if if_match is not None and info.etag != if_match:
                 raise changed(object_url(self._url, key))
             if offset > info.size_bytes:
-                raise self._too_short(key, info.size_bytes, offset)
+                raise too_short(object_url(self._url, key), info.size_bytes, offset)
         except BaseException:
             os.close(handle)
             raise
-        rest = info.size_bytes - offset
-        return LocalReader(
-            self, info, handle, offset, rest if length is None else min(length, rest)
-        )
+        return LocalReader(self, info, handle, offset, span_bytes(info.size_bytes, offset, length))
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
@@ -163,16 +151,13 @@ class LocalStore(Store):
         """Yield the contents, in two thirds of the time of `get`. A file with the listed etag after
         the read has not changed; `get` decides about all others.
         """
-        objects = list(objects)
-        if not all(etag for _, _, etag in objects):
-            yield from super().get_each(objects)
-            return
-        paths = check_path_keys([key for key, _, _ in objects], self._url)
+        del ahead
         # One loop for everything: a function call per file would take a tenth of the time.
-        for (key, size_bytes, etag), path in zip(objects, paths, strict=True):
+        for key, size_bytes, etag in objects:
+            path = self._root + check_path_key(key, self._url)
             data, found_etag = b"", None
             try:
-                handle = os.open(self._root + path, _READ_FLAGS)
+                handle = os.open(path, _READ_FLAGS)
                 try:
                     data = os.pread(handle, min(size_bytes, _READ_BYTES) + 1, 0)
                     found_etag = file_etag(os.fstat(handle))
@@ -181,11 +166,10 @@ class LocalStore(Store):
             except OSError:
                 pass
             if found_etag != etag or len(data) != size_bytes:
-                data = self.get(key, if_match=etag)
+                data = self.get(key, if_match=etag or None)
             yield data
 
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
-        """Write a file, which has neither a content type nor metadata."""
         etag = options.get("if_match")
         with self.writer(key, sync=options.get("sync", True)) as draft:
             draft.write(data)
@@ -199,12 +183,10 @@ class LocalStore(Store):
         return LocalWriter(self._url, key, path, unsynced=unsynced)
 
     def sync(self) -> None:
-        """Sync each file, and each directory once."""
         with local_errors(self._url, "", writing=True):
             self._unsynced.sync()
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
-        """Copy a file, by reference if possible."""
         with (
             disk_errors(path, reading=True),
             open(path, "rb") as source,
@@ -214,9 +196,7 @@ class LocalStore(Store):
             return draft.commit()
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        """Delete a file and empty directories above it, except the root. The etag is compared just
-        before, not atomically.
-        """
+        """Delete a file and empty directories above it; the etag is not compared atomically."""
         path = self._path(key, writing=True)
         with local_errors(self._url, key, writing=True):
             try:
@@ -237,10 +217,8 @@ class LocalStore(Store):
     ) -> bytes:
         """Read bytes of an open file, which had ``size_bytes`` when it was opened."""
         if offset > size_bytes:
-            raise self._too_short(key, size_bytes, offset)
-        wanted = size_bytes - offset
-        if length is not None:
-            wanted = min(wanted, length)
+            raise too_short(object_url(self._url, key), size_bytes, offset)
+        wanted = span_bytes(size_bytes, offset, length)
         data = os.pread(handle, min(wanted, _READ_BYTES), offset)
         while len(data) < wanted:
             more = os.pread(handle, min(wanted - len(data), _READ_BYTES), offset + len(data))
@@ -263,14 +241,8 @@ class LocalStore(Store):
             )
         return status
 
-    def _too_short(self, key: str, size_bytes: int, offset: int) -> ObjectError:
-        has = format_count(size_bytes, "byte")
-        return self._truncated(key, f"it has only {has}, none at {offset}")
-
     def _ends_early(self, key: str, missing_bytes: int) -> ObjectError:
-        return self._truncated(key, f"it ends {format_count(missing_bytes, 'byte')} too early")
-
-    def _truncated(self, key: str, message: str) -> ObjectError:
+        message = f"it ends {format_count(missing_bytes, 'byte')} too early"
         return ObjectError("object.truncated", message, where=object_url(self._url, key))
 
 
@@ -287,21 +259,15 @@ class LocalReader(Reader):
         self._left = length
 
     def __iter__(self) -> Iterator[Buffer]:
-        while self._left and (data := self._read()):
+        assert self._handle is not None, "the reader is closed"
+        while self._left:
+            with local_errors(self._store.url, self.info.key):
+                data = os.pread(self._handle, min(self._left, _CHUNK_BYTES), self._offset)
+            if not data:
+                raise self._store._ends_early(self.info.key, self._left)
             self._left -= len(data)
             self._offset += len(data)
             yield data
-        if self._left:
-            raise self._store._ends_early(self.info.key, self._left)
-        self._check()
-
-    def _read(self) -> bytes:
-        assert self._handle is not None, "the reader is closed"
-        with local_errors(self._store.url, self.info.key):
-            return os.pread(self._handle, min(self._left, _CHUNK_BYTES), self._offset)
-
-    def _check(self) -> None:
-        assert self._handle is not None, "the reader is closed"
         if describe(self.info.key, os.fstat(self._handle)) != self.info:
             raise changed(object_url(self._store.url, self.info.key))
 

@@ -18,8 +18,8 @@ OnUnlisted = Callable[[bytes, ObjectError], None]
 _TEMPORARY = TEMPORARY_PREFIX.encode()
 
 
-class _Walk(NamedTuple):
-    """The root and the bounds of a walk. Paths are bytes, as file names are."""
+class Walk(NamedTuple):
+    """The root of a walk, which ends in ``/``, and its bounds. Paths are bytes, as names are."""
 
     root: bytes
     store_url: str
@@ -50,23 +50,16 @@ class _Folder(NamedTuple):
     """Device and inode of this directory and its ancestors in the walk."""
 
 
-def walk(
-    root: bytes,
-    store_url: str,
-    prefix: bytes,
-    start_after: bytes,
-    unlisted: OnUnlisted | None = None,
-) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield keys and stats of the regular files, in order of the keys' bytes.
+def walk(search: Walk) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield keys and stats of the regular files, in order of the keys' bytes, following links.
 
     ``unlisted`` gets each entry that cannot be listed, in order; without ``unlisted``, it is an
     error. ``unlisted`` also gets pipes, sockets, devices and links in circles, which are otherwise
-    omitted silently. ``root`` ends in ``/``.
+    omitted silently.
 
     A directory is sorted by its name with ``/`` appended, so that ``a-b`` comes before ``a/b``, as
     for keys. Only directories that may contain a wanted key are read.
     """
-    search = _Walk(root, store_url, prefix, start_after, unlisted)
     stack = [_read(search, b"", frozenset())]
     while stack:
         entries = stack[-1].entries
@@ -74,7 +67,7 @@ def walk(
             stack.pop()
         elif entries[-1].endswith(b"/"):
             path = entries.pop()
-            if unlisted is None or _decode(search, path) is not None:
+            if search.unlisted is None or _decode(search, path) is not None:
                 stack.append(_read(search, path, stack[-1].places))
         else:
             path = entries.pop()
@@ -85,13 +78,11 @@ def walk(
                 search.omit(
                     path, "object.unreadable", "neither a file nor a directory", "move it elsewhere"
                 )
-                continue
-            key = _decode(search, path)
-            if key is not None:
+            elif (key := _decode(search, path)) is not None:
                 yield key, status
 
 
-def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Folder:
+def _read(search: Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Folder:
     """Read the wanted entries of one directory; none if the walk is already inside it."""
     try:
         status = os.stat(search.root + path)
@@ -106,7 +97,8 @@ def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Fo
     except FileNotFoundError:
         if path:  # removed in the meantime
             return _Folder([], places)
-        raise _no_root(search) from None
+        message, hint = "the directory does not exist", "create the directory, or mount it"
+        raise StoreError("store.missing", message, where=search.store_url, hint=hint) from None
     except OSError as error:
         reason = local_error(error, search.store_url, _shown(path), writing=False)
         if not path or not isinstance(reason, ObjectError):
@@ -117,7 +109,7 @@ def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Fo
     return _Folder(wanted, places | {place})
 
 
-def _wanted(search: _Walk, parent: bytes, entry: os.DirEntry[bytes]) -> bytes:
+def _wanted(search: Walk, parent: bytes, entry: os.DirEntry[bytes]) -> bytes:
     """Return an entry's path if the entry, or a file below it, may be wanted; else empty."""
     path = parent + entry.name
     below = path + b"/"
@@ -142,7 +134,7 @@ def _is_folder(entry: os.DirEntry[bytes]) -> bool:
         raise
 
 
-def _stat(search: _Walk, path: bytes) -> os.stat_result | None:
+def _stat(search: Walk, path: bytes) -> os.stat_result | None:
     """Return the stat of a file, following links; None if it was removed or cannot be listed."""
     try:
         return os.stat(search.root + path)
@@ -160,12 +152,7 @@ def _stat(search: _Walk, path: bytes) -> os.stat_result | None:
         return None
 
 
-def _no_root(search: _Walk) -> StoreError:
-    message, hint = "the directory does not exist", "create the directory, or mount it"
-    return StoreError("store.missing", message, where=search.store_url, hint=hint)
-
-
-def _decode(search: _Walk, path: bytes) -> str | None:
+def _decode(search: Walk, path: bytes) -> str | None:
     """Return the key of a path; None if the path is not UTF-8, and omitted."""
     try:
         return path.decode()

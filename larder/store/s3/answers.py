@@ -76,7 +76,6 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 
 
 def error_of(answer: Answer, call: Call) -> LarderError:
-    """Return the error of an answer."""
     with connection_errors(call):
         body = answer.beginning(ERROR_BYTES).decode("utf-8", "replace")
     return _error(answer.status, answer.headers, body, call)
@@ -91,7 +90,6 @@ def document(answer: Answer, call: Call) -> str:
 
 
 def content(answer: Answer, call: Call) -> bytes:
-    """Read the whole body of an answer."""
     with connection_errors(call):
         return answer.read(XML_BYTES)
 
@@ -153,7 +151,7 @@ def _of_key(refusal: Refusal, call: Call) -> ObjectError | None:
 
 
 def elsewhere(region: str, call: Call) -> StoreError:
-    """Return the error of a bucket in another region, which may be unknown."""
+    """Return the error of a bucket in another region, empty if unknown."""
     message = f"the bucket is in {region}" if region else REGION_UNTOLD
     hint = f"set region: {region}" if region else "set the bucket's region"
     return StoreError("store.region", message, where=call.store_url, hint=hint)
@@ -167,8 +165,7 @@ def _redirected(to: SplitResult, call: Call) -> StoreError:
 
 
 _META = "x-amz-meta-"
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A valid name of a header: a token of RFC 9110."""
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token of RFC 9110
 
 
 def described(like: ObjectInfo) -> dict[str, str]:
@@ -194,12 +191,10 @@ def copy_source(source: BucketPrefix, info: ObjectInfo) -> dict[str, str]:
 
 
 def crc32c_text(crc32c: int) -> str:
-    """Format a CRC32C for S3, in Base64."""
     return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
 
 
 def etag_of(headers: Mapping[str, str]) -> str:
-    """Return the etag in an answer, without quotes; empty if missing."""
     return plain_etag(headers.get("etag", ""))
 
 
@@ -210,7 +205,6 @@ def compared_checksum(headers: Mapping[str, str], crc32c: int) -> str | None:
 
 
 def object_info(call: Call, headers: Mapping[str, str]) -> ObjectInfo:
-    """Return the description of the object in an answer."""
     total = headers.get("content-range", "").rpartition("/")[2]
     size = total if total.isdecimal() else headers.get("content-length", "0")
     modified = headers.get("last-modified")
@@ -244,8 +238,7 @@ def object_info(call: Call, headers: Mapping[str, str]) -> ObjectInfo:
     )
 
 
-time_us = lru_cache(4096)(time_of)
-"""Parse the date of a header; many objects have one date."""
+time_us = lru_cache(4096)(time_of)  # many objects have one date
 
 
 def _checksum(headers: Mapping[str, str]) -> str | None:

@@ -16,13 +16,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 import google_crc32c
 
@@ -52,30 +48,16 @@ from larder.store.s3.sign import EMPTY_SHA256, UNSIGNED, Keys, encoded_path, enc
 
 _CHECKSUM = "x-amz-checksum-"
 _OF_NO_OTHER_CAUSE = ("store.refused", "object.unreadable")
-_CONFIG_FILES = (
-    ("AWS_CONFIG_FILE", "~/.aws/config"),
-    ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
-)
-
-
-@dataclass(slots=True)
-class S3Server:
-    """Knowledge of this process about a server's treatment of upload parts; None if unknown.
-
-    Attributes:
-        repeats_checksum: Whether answers repeat the CRC32C of a part.
-        whole_md5: Whether the etag of an object made of parts is the MD5 of its content.
-    """
-
-    repeats_checksum: bool | None = None
-    whole_md5: bool | None = None
 
 
 class S3Account:
     """Region, endpoint, connections and keys; refused or expiring keys are looked up again."""
 
     def __init__(self, access: Access, store_url: str) -> None:
-        self.server = S3Server()
+        self.repeats_checksum: bool | None = None
+        """Whether the server's answers repeat the CRC32C of a part; None if not known yet."""
+        self.whole_md5: bool | None = None
+        """Whether the etag of an object made of parts is the MD5 of its content, likewise."""
         self.settings = find_settings(store_url, access)
         self.http = connections(self.settings.endpoint, access)
         self.keys: RenewedKeys[Keys | None] = RenewedKeys(self._ask)
@@ -87,24 +69,10 @@ class S3Account:
         return current_keys(self.settings, store_url, self._access)
 
 
-def _files() -> tuple[tuple[int, int, int] | None, ...]:
-    """Return inode, size and modification time of the AWS configuration files."""
-    states: list[tuple[int, int, int] | None] = []
-    for variable, usual in _CONFIG_FILES:
-        try:
-            state = Path(os.environ.get(variable) or usual).expanduser().stat()
-        except (OSError, RuntimeError):
-            states.append(None)
-        else:
-            states.append((state.st_ino, state.st_size, state.st_mtime_ns))
-    return tuple(states)
-
-
-shared_account = SharedAccounts(S3Account, ("AWS_",), _files).get
+shared_account = SharedAccounts(S3Account, ("AWS_",)).get
 
 
 def crc32c_of(pieces: Sequence[Buffer]) -> int:
-    """Return the CRC32C of a body in pieces."""
     crc = 0
     for piece in pieces:
         crc = google_crc32c.extend(crc, piece if isinstance(piece, bytes) else bytes(piece))
@@ -112,8 +80,6 @@ def crc32c_of(pieces: Sequence[Buffer]) -> int:
 
 
 class S3Bucket(Bucket[S3Account]):
-    """A bucket. May be used by many threads."""
-
     def __init__(self, name: str, store_url: str, access: Access) -> None:
         super().__init__(name, store_url, access, shared_account)
 
@@ -157,12 +123,10 @@ class S3Bucket(Bucket[S3Account]):
         return ObjectInfo(call.key, size_bytes, etag, time.time_ns() // 1000, checksum=checksum)
 
     def abort_upload(self, call: Call, upload: str) -> None:
-        """Discard the parts of a multipart upload."""
         with grace():
             self.send("DELETE", call, query={"uploadId": upload}).close()
 
     def list_page(self, query: Mapping[str, str]) -> bytes:
-        """Request a listing of the bucket; return the body of the answer."""
         call = Call(self.store_url)
         with self.send("GET", call, query=query) as answer:
             return content(answer, call)
@@ -176,9 +140,10 @@ class S3Bucket(Bucket[S3Account]):
 
     def _described(self) -> Mapping[str, str]:
         """Return the headers of an answer about the bucket; the answer may be an error."""
-        call = Call(self.store_url)
-        request = partial(self._answered, "HEAD", call, {}, {}, [], EMPTY_SHA256)
-        with self.account.keys.use(request, self.store_url) as answer:
+        account, call = self.account, Call(self.store_url)
+        keys = account.keys.use(lambda keys: keys, self.store_url)
+        target, sent = self._signed("HEAD", call, {}, {}, EMPTY_SHA256, keys)
+        with connection_errors(call), account.http.request("HEAD", target, sent) as answer:
             return answer.headers
 
     def kept_headers(self, like: ObjectInfo | None) -> dict[str, str]:
@@ -215,7 +180,9 @@ class S3Bucket(Bucket[S3Account]):
         digest = sha256 or (digest_of("sha256", body) if body else EMPTY_SHA256)
 
         def send(keys: Keys | None) -> Answer:
-            answer = self._answered(method, call, query or {}, sent, body, digest, keys)
+            target, all_headers = self._signed(method, call, query or {}, sent, digest, keys)
+            with connection_errors(call):
+                answer = self.account.http.request(method, target, all_headers, body)
             if answer.status < 300:
                 return answer
             with answer:
@@ -233,11 +200,7 @@ class S3Bucket(Bucket[S3Account]):
     def get_each(
         self, objects: Iterable[tuple[Call, str]], ahead: int
     ) -> Generator[Answer, None, None]:
-        """Yield the answers to requests for objects with these etags, which may be errors.
-
-        Raises:
-            BrokenError: A request has no answer.
-        """
+        """See `larder.store.buckets.BucketStore._answers`."""
         account = self.account
         keys = account.keys.use(lambda keys: keys, self.store_url)
         requests = (
@@ -245,21 +208,6 @@ class S3Bucket(Bucket[S3Account]):
             for call, etag in objects
         )
         return account.http.get_each(requests, ahead)
-
-    def _answered(
-        self,
-        method: str,
-        call: Call,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: Sequence[Buffer],
-        sha256: str,
-        keys: Keys | None,
-    ) -> Answer:
-        """Sign a request and send it; the answer may be an error."""
-        target, sent = self._signed(method, call, query, headers, sha256, keys)
-        with connection_errors(call):
-            return self.account.http.request(method, target, sent, body)
 
     def _signed(
         self,
@@ -270,7 +218,6 @@ class S3Bucket(Bucket[S3Account]):
         sha256: str,
         keys: Keys | None,
     ) -> tuple[str, dict[str, str]]:
-        """Return the target and all headers of a request."""
         account = self.account
         path = f"{account.http.path}/{self.name}"
         path = encoded_path(f"{path}/{call.full_key}" if call.full_key else path)
@@ -288,7 +235,6 @@ def if_match_header(etag: str | None) -> dict[str, str]:
 
 
 def digest_of(algorithm: str, pieces: Sequence[Buffer]) -> str:
-    """Return a digest of a body in pieces, in hex."""
     digest = hashlib.new(algorithm, usedforsecurity=False)
     for piece in pieces:
         digest.update(piece)

@@ -47,10 +47,8 @@ def find_settings(store_url: str, access: Access) -> S3Settings:
     """Look up endpoint, region and credentials.
 
     Raises:
-        StoreError: ``store.denied``: no credentials were found.
-        RetryableError: ``store.unavailable``: the provider of credentials does not answer.
-        ConfigError: ``config.block``: the block cannot be loaded; or the environment or the profile
-            has an invalid endpoint or region.
+        StoreError, RetryableError: See `credential_errors`.
+        ConfigError: ``config.block``; or an invalid endpoint or region.
     """
     endpoint = server_endpoint("s3", access)
     region = access.region or _environment_region()
@@ -156,12 +154,8 @@ def current_keys(settings: S3Settings, store_url: str, access: Access) -> tuple[
 
 @contextmanager
 def credential_errors(store_url: str, what: str) -> Iterator[None]:
-    """Raise botocore's errors about credentials of ``what`` as errors of a store.
-
-    Raises:
-        StoreError: ``store.denied``: no credentials.
-        RetryableError: ``store.unavailable``: the provider of credentials is busy, or does not
-            answer.
+    """Raise botocore's errors about credentials of ``what`` as errors of a store:
+    ``store.denied``, or ``store.unavailable`` if their provider is busy or does not answer.
     """
     from botocore import exceptions as of_botocore
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
@@ -208,7 +202,6 @@ def _environment_region() -> str:
 
 
 def _configured_endpoint(session: Any, region: str, profile: str) -> str:
-    """Return the endpoint of the profile, by default AWS's own."""
     where = f"endpoint_url of AWS profile {profile}"
     try:
         client = session.create_client("s3", region_name=region)

@@ -56,10 +56,9 @@ _MOST_PART_BYTES = 2 << 30
 
 
 class S3Upload(Upload):
-    """See `larder.store.base.Upload`; arguments as for `Store.begin_upload`.
+    """See `larder.store.base.Upload`.
 
-    With ``signed``, the server compares each part with its signed SHA-256, so no MD5 is computed as
-    a proof.
+    With ``signed``, the server compares each part with its signed SHA-256, so no MD5 is computed.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class S3Upload(Upload):
     ) -> None:
         self._bucket = bucket
         self._call = call
-        self._server = bucket.account.server
+        self._account = bucket.account
         self._md5 = md5
         self._signed = signed
         self._done = False
@@ -90,8 +89,10 @@ class S3Upload(Upload):
 
     @property
     def whole_md5(self) -> bool | None:
-        server = self._server
-        return False if server.whole_md5 is None and server.repeats_checksum else server.whole_md5
+        account = self._account
+        if account.whole_md5 is None and account.repeats_checksum:
+            return False
+        return account.whole_md5
 
     def sent(self) -> Mapping[int, str] | None:
         etags: dict[int, str] = {}
@@ -112,11 +113,11 @@ class S3Upload(Upload):
             after = following
 
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
-        server, md5 = self._server, None
+        account, md5 = self._account, None
         # If no MD5 is known, the caller hashes the content of a new upload, to compare the etag.
-        hashes = server.whole_md5 and not self._resumed
-        optimistic = hashes if self._md5 is None else server.whole_md5 is not False
-        if not (server.repeats_checksum or optimistic or self._signed):
+        hashes = account.whole_md5 and not self._resumed
+        optimistic = hashes if self._md5 is None else account.whole_md5 is not False
+        if not (account.repeats_checksum or optimistic or self._signed):
             md5 = digest_of("md5", pieces)
         with self._bucket.send(
             "PUT",
@@ -129,15 +130,14 @@ class S3Upload(Upload):
         ) as answer:
             etag = etag_of(answer.headers)
             compared = compared_checksum(answer.headers, crc32c) is not None
-        if server.repeats_checksum is None:
-            server.repeats_checksum = compared
+        if account.repeats_checksum is None:
+            account.repeats_checksum = compared
         size_bytes = sum(map(len, pieces))
         return UploadedPart(number, size_bytes, etag, crc32c, proved=compared or etag == md5)
 
     def send_copy(
         self, number: int, source: BucketPrefix, info: ObjectInfo, offset: int, length: int
     ) -> UploadedPart:
-        """See `larder.store.base.Upload.send_copy`; the answer proves nothing."""
         headers = copy_source(source, info)
         headers["x-amz-copy-source-range"] = f"bytes={offset}-{offset + length - 1}"
         query = self._part(number)
@@ -154,8 +154,8 @@ class S3Upload(Upload):
             self._done = True
         # Ceph 16 answers without an etag, and rclone with a wrong etag.
         info = self._bucket.head(self._call)
-        if self._server.whole_md5 is None:
-            self._server.whole_md5 = is_md5(info.etag)
+        if self._account.whole_md5 is None:
+            self._account.whole_md5 = is_md5(info.etag)
         return info
 
     def _complete(self, etags: Sequence[str]) -> None:
@@ -195,7 +195,7 @@ def part_size_bytes(index: int) -> int:
 
 
 class S3Writer(PartsWriter):
-    """See `larder.store.base.Writer`; memory holds the parts being sent and at most one more.
+    """Memory holds the parts being sent and at most one more.
 
     An object that fits into one part is written with a single PUT, so that its etag is the MD5 of
     its content. The caller cannot send the bytes of a stream again, so requests are repeated here.

@@ -24,8 +24,6 @@ EMPTY_SHA256 = hashlib.sha256().hexdigest()
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Credentials: the access key's ID and secret, and the session token, if there is one."""
-
     access_key: str
     secret_key: str
     token: str = ""
@@ -61,15 +59,8 @@ def signed(
 ) -> dict[str, str]:
     """Return the headers of a request with its signature; without keys, of an anonymous request.
 
-    Args:
-        method: HTTP method, such as ``GET``.
-        path: As `encoded_path` returns it.
-        query: As `encoded_query` returns it.
-        headers: By lower-case name, with ``host``; values without a space at either end.
-        sha256: Digest of the body in hex, or `UNSIGNED`.
-        keys: The credentials.
-        region: The region to sign for.
-        now: Seconds since 1970; the current time by default.
+    Path and query are encoded. The names of headers are in lower case and include ``host``; no
+    value has a space at either end. ``now`` is in seconds since 1970.
     """
     if keys is None:
         return dict(headers)

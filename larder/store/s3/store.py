@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 
@@ -44,29 +44,6 @@ if TYPE_CHECKING:
 
 
 _ENTRY = ("Key", "Size", "ETag", "LastModified", "StorageClass")
-
-
-def list_objects(
-    bucket: S3Bucket, base: str, prefix: str, after: str
-) -> Iterator[list[ObjectInfo]]:
-    """Yield pages of objects in order; no page is empty.
-
-    Only keys in the bucket that begin with ``prefix`` and come after ``after`` are listed; the
-    results' keys are without ``base``, and never empty.
-
-    Raises:
-        LarderError: See `larder.store.s3.answers`; ``store.refused``: the store does not list in
-            order, such as a directory bucket of S3 Express, or its answer cannot be parsed.
-    """
-    first = {"encoding-type": "url", "list-type": "2", "prefix": prefix}
-    if after:
-        first["start-after"] = after
-
-    def read(token: str) -> tuple[list[ObjectInfo], str]:
-        query = {**first, "continuation-token": token} if token else first
-        return read_page(bucket.list_page(query), bucket.store_url, len(base))
-
-    return list_pages(read, after[len(base) :], bucket.store_url)
 
 
 def read_page(body: bytes, store_url: str, cut: int = 0) -> tuple[list[ObjectInfo], str]:
@@ -133,37 +110,26 @@ def _object(
 
 
 def _text(item: ElementTree.Element, tag: str) -> str:
-    """Return the text of a required element; raise LookupError if it is missing."""
     text = item.findtext(tag)
     if text is None:
         raise LookupError(tag)
     return text
 
 
-_UPLOAD = ("Key", "UploadId")
 _MARKERS = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
 
 
-class BegunUpload(NamedTuple):
-    """A multipart upload neither completed nor aborted; ``key`` is the key in the bucket."""
-
-    key: str
-    id: str
-    begun_us: int
-
-
-def list_uploads(bucket: S3Bucket, prefix: str) -> Iterator[BegunUpload]:
-    """Yield the uploads of keys with a prefix; ``store.refused``: an answer cannot be parsed."""
+def list_uploads(bucket: S3Bucket, prefix: str) -> Iterator[tuple[str, str, int]]:
+    """Yield key in the bucket, ID and beginning in microseconds of each upload in progress."""
     query = {"prefix": prefix, "uploads": ""}
     while True:
         try:
             root = _parsed(bucket.list_page(query), bucket.store_url)
             space = root.tag.rpartition("ListMultipartUploadsResult")[0]
             for item in root.iter(f"{space}Upload"):
-                key, upload = (_text(item, space + name) for name in _UPLOAD)
+                key, upload = _text(item, f"{space}Key"), _text(item, f"{space}UploadId")
                 if key.startswith(prefix):  # some servers ignore the prefix
-                    begun = item.findtext(f"{space}Initiated")
-                    yield BegunUpload(key, upload, time_of(begun))
+                    yield key, upload, time_of(item.findtext(f"{space}Initiated"))
             if root.findtext(f"{space}IsTruncated") != "true":
                 return
             markers = {name: _text(root, space + tag) for name, tag in _MARKERS.items()}
@@ -177,35 +143,35 @@ def list_uploads(bucket: S3Bucket, prefix: str) -> Iterator[BegunUpload]:
 
 
 class S3Store(BucketStore):
-    """The objects of a bucket whose keys begin with a prefix."""
-
     def __init__(self, bucket: str, prefix: str = "", access: Access = DEFAULT_ACCESS) -> None:
         super().__init__("s3", bucket, prefix, access)
         self._bucket = S3Bucket(bucket, self._url, access)
 
     def region(self) -> str:
-        """See `larder.store.base.Readable.region`; uses the settings without a request."""
+        """Return the region of the settings, without a request."""
         settings = self._bucket.account.settings
         return settings.region if cloud_of(settings.endpoint) == "aws" else ""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`.
+        """Omit the object that some tools create for the folder itself."""
+        first = {"encoding-type": "url", "list-type": "2", "prefix": self._prefix + prefix}
+        if start_after:
+            first["start-after"] = self._prefix + start_after
 
-        The listing omits the object that some tools create for the folder itself, with this store's
-        prefix as its key.
-        """
-        after = self._prefix + start_after if start_after else ""
-        return list_objects(self._bucket, self._prefix, self._prefix + prefix, after)
+        def read(token: str) -> tuple[list[ObjectInfo], str]:
+            query = {**first, "continuation-token": token} if token else first
+            return read_page(self._bucket.list_page(query), self._url, len(self._prefix))
+
+        return list_pages(read, start_after, self._url)
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Readable.head`. A missing bucket is ``object.missing`` too."""
+        """Describe an object. A missing bucket is ``object.missing`` too."""
         return self._bucket.head(self._call(key))
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        span = ByteRange(offset, length)
-        return self._open(self._call(key), span, if_match).checked(span, if_match)
+        return self._open(self._call(key), ByteRange(offset, length), if_match).checked(if_match)
 
     def _open(self, call: Call, span: ByteRange, if_match: str | None) -> AnswerReader:
         """Start reading; S3 itself cannot read an empty span."""
@@ -233,10 +199,7 @@ class S3Store(BucketStore):
         return etag_of(answer.headers)
 
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
-        """See `larder.store.base.Store.put`: a single PUT; see `larder.store.s3.bucket`.
-
-        ``modified_us`` of the result is from this machine's clock; `head` has the store's.
-        """
+        """Write with a single PUT. ``modified_us`` of the result is from this machine's clock."""
         call = self._call(key, writing=True, if_absent=options.get("if_absent", False))
         put = partial(
             self._bucket.put, call, data, like=options.get("like"), md5=options.get("md5")
@@ -266,10 +229,9 @@ class S3Store(BucketStore):
         return S3Upload(self._bucket, self._call(key, writing=True), **options)
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
-        """See `larder.store.base.Store.copy_from`: from any bucket of the same server.
+        """Copy from any bucket of the same server: at most 5 GB, as S3 does in one request.
 
-        At AWS, the credentials of this store must be allowed to read the source's objects. S3
-        copies at most 5 GB in one request.
+        At AWS, the credentials of this store must be allowed to read the source's objects.
         """
         origin = self._same_server(source)
         if origin is None:
@@ -281,7 +243,7 @@ class S3Store(BucketStore):
         return ObjectInfo(key, info.size_bytes, etag, time.time_ns() // 1000)
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        """See `larder.store.base.Store.delete`; a weak etag is compared just before."""
+        """Delete an object; a weak etag is compared just before."""
         if if_match and is_weak(if_match) and not are_equal(self.head(key).etag, if_match):
             raise conflict(self._call(key))
         headers = if_match_header(if_match)
@@ -292,12 +254,11 @@ class S3Store(BucketStore):
         return S3Writer(self._bucket, self._call(key, writing=True), like, parts, self._policy)
 
     def abort_uploads(self, older_seconds: float, kept: Collection[str] = ()) -> int:
-        """See `larder.store.base.Store.abort_uploads`; covers keys with this store's prefix."""
-        begun = [each for each in list_uploads(self._bucket, self._prefix) if each.id not in kept]
-        before_us = self._bucket.clock_us() - older_seconds * 1e6 if begun else 0
-        abandoned = [upload for upload in begun if upload.begun_us < before_us]
-        for upload in abandoned:
-            key = upload.key[len(self._prefix) :]
+        uploads = [each for each in list_uploads(self._bucket, self._prefix) if each[1] not in kept]
+        before_us = self._bucket.clock_us() - older_seconds * 1e6 if uploads else 0
+        abandoned = [(key, upload) for key, upload, begun_us in uploads if begun_us < before_us]
+        for key, upload in abandoned:
+            call = self._call(key[len(self._prefix) :], writing=True)
             with suppress(NotFoundError):  # already gone
-                self._bucket.abort_upload(self._call(key, writing=True), upload.id)
+                self._bucket.abort_upload(call, upload)
         return len(abandoned)

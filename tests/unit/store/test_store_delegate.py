@@ -7,24 +7,11 @@ from typing import Any
 
 import pytest
 
-from larder.store.base import ObjectInfo, Readable, Reader, Store, Writer
-from larder.store.delegate import (
-    DelegatingReadable,
-    DelegatingReader,
-    DelegatingStore,
-    DelegatingWriter,
-)
-from larder.store.derived import DerivedObjects
+from larder.store.base import ObjectInfo, Readable, Reader, Store
+from larder.store.delegate import DelegatingReader, DelegatingStore
 from tests.support.memory import MemoryStore
 from tests.support.stores import WRITES, Stop, Stopped, StoppingStore
 
-BASES = [
-    (Store, DelegatingStore),
-    (Readable, DelegatingReadable),
-    (Readable, DerivedObjects),
-    (Reader, DelegatingReader),
-    (Writer, DelegatingWriter),
-]
 INFO = ObjectInfo("a", 1, hashlib.md5(b"1").hexdigest(), 0)
 CALLS: dict[str, Callable[[Store, Path], object]] = {
     "list": lambda store, path: list(store.list("a")),
@@ -44,11 +31,6 @@ CALLS: dict[str, Callable[[Store, Path], object]] = {
 }
 
 
-def is_protocol(kind: type) -> bool:
-    """Whether a class only says what others have to have."""
-    return bool(vars(kind).get("_is_protocol", False))
-
-
 def methods(protocol: type) -> set[str]:
     """What a protocol asks for: methods and properties, none that are Python's own."""
     return {
@@ -57,14 +39,6 @@ def methods(protocol: type) -> set[str]:
         for name, value in vars(base).items()
         if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
     }
-
-
-@pytest.mark.parametrize(("protocol", "base"), BASES)
-def test_the_base_delegates_every_method_of_its_protocol(protocol, base):
-    # The same as abort; made of get.
-    left = {"close"} if protocol is Writer else {"get_each"}
-    own = {name for each in base.__mro__ if not is_protocol(each) for name in vars(each)}
-    assert methods(protocol) - left <= own
 
 
 class Noting(DelegatingStore):
@@ -81,6 +55,7 @@ def test_a_wrapper_wraps_every_call(tmp_path):
         "write",
         "commit",
     }
+    assert methods(Reader) <= vars(DelegatingReader).keys()
     (tmp_path / "file").write_bytes(b"1")
     for name, call in CALLS.items():
         inner = MemoryStore(uuid.uuid4().hex)
@@ -88,7 +63,7 @@ def test_a_wrapper_wraps_every_call(tmp_path):
         store = Noting(inner)
         store.noted = set()
         call(store, tmp_path / "file")
-        assert store.noted - {"writer", "abort"} == {name} - {"writer"}
+        assert store.noted - {"writer"} == {"abort" if name == "writer" else name}
         assert (store.url, store.features) == (inner.url, inner.features)
 
 

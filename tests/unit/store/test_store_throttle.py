@@ -16,7 +16,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int]]:
     """The rate and the size of what was asked for."""
     asked: list[tuple[float, int]] = []
 
-    def take(bandwidth: throttle.Bandwidth, size_bytes: int, _stop: object) -> None:
+    def take(bandwidth: throttle.Bandwidth, size_bytes: int) -> None:
         asked.append((bandwidth._rate, size_bytes))
 
     monkeypatch.setattr(throttle.Bandwidth, "take", take)
