@@ -36,6 +36,7 @@ TRANSACTION_BYTES: Final = 1_000_000
 """Few enough that the written bytes stay in the processor's cache, and memory is used again."""
 
 MAP_BYTES: Final = 1 << 30
+"""Initial size of the memory map, which doubles when full. It affects the bytes of the file."""
 
 _LARGEST_RECORD_BYTES = (1 << 32) - 1
 
@@ -49,29 +50,21 @@ def build_file(
     used_bytes: int = 0,
     place: str = "",
     reserve_bytes: int = 0,
-    transaction_bytes: int = TRANSACTION_BYTES,
-    map_bytes: int = MAP_BYTES,
-    group_bytes: int = GROUP_BYTES,
     digest_type: type[ContentDigest] = ContentDigest,
 ) -> CacheFileFacts:
-    """Write records from `Codec` to an LMDB file.
-
-    The file appears at ``path`` when it is complete and durable.
+    """Write records from `Codec` to an LMDB file, which appears when it is complete and durable.
 
     An endless dataset stops at ``limit_bytes`` (``run.endless``) instead of filling the disk; other
     files already use ``used_bytes`` of the limit. ``reserve_bytes`` of the disk remain free. The
     reserve is checked after every transaction, because files that are built at the same time share
-    the free space. ``map_bytes`` is the initial size of the memory map, which doubles when full. Do
-    not change ``map_bytes`` or ``group_bytes``: both affect the bytes of the file.
-
-    Memory is about twice ``transaction_bytes``. If the process is killed, ``path`` is unchanged.
+    the free space. Memory is about twice `TRANSACTION_BYTES`.
     """
     digest = digest_type(schema)
     with draft(path) as file:
-        limits = limit_bytes, used_bytes, reserve_bytes, transaction_bytes, map_bytes
+        limits = limit_bytes, used_bytes, reserve_bytes
         with closing(_CacheFileWriter(file.path, path, *limits)) as writer:
             ends = array("q")
-            for group in grouped(records, group_bytes):
+            for group in grouped(records, GROUP_BYTES):
                 for record in group:
                     digest.add(record)
                 value = group_value(group, is_fixed=schema.is_fixed)
@@ -91,21 +84,13 @@ def build_file(
 
 class _CacheFileWriter:
     def __init__(
-        self,
-        path: Path,
-        where: Path,
-        limit_bytes: int | None,
-        used_bytes: int,
-        reserve_bytes: int,
-        transaction_bytes: int,
-        map_bytes: int,
+        self, path: Path, where: Path, limit_bytes: int | None, used_bytes: int, reserve_bytes: int
     ) -> None:
         self._where = str(where.absolute())
         self._limit_bytes = limit_bytes
         self._others_bytes = used_bytes
         self._reserve_bytes = reserve_bytes
-        self._transaction_bytes = transaction_bytes
-        self._map_bytes = map_bytes
+        self._map_bytes = MAP_BYTES
         self._batch: list[tuple[bytes, Buffer]] = []
         self._batch_bytes = 0
         self._pending_bytes = 0
@@ -113,7 +98,7 @@ class _CacheFileWriter:
         # A single writer of a private file needs no lock. meminit makes the bytes reproducible.
         with _lmdb_errors(self._where, need_bytes=2 * PAGESIZE):
             self._env: Any = lmdb.open(
-                str(path), subdir=False, lock=False, map_size=map_bytes, sync=False, meminit=True
+                str(path), subdir=False, lock=False, map_size=MAP_BYTES, sync=False, meminit=True
             )
         self._page_bytes = int(self._env.stat()["psize"])
         self._file_bytes = self._used_bytes()
@@ -132,7 +117,7 @@ class _CacheFileWriter:
         self._batch.append((key, value))
         self._batch_bytes += len(value)
         self.records += records
-        if self._batch_bytes >= self._transaction_bytes:
+        if self._batch_bytes >= TRANSACTION_BYTES:
             self.commit()
 
     def sync(self) -> None:

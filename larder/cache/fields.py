@@ -117,11 +117,8 @@ def widened(
 ) -> RecordSchema:
     """Return the narrowest schema that also accepts this array in field ``name``.
 
-    If arrays were ``decoded``, all images of a field get the same number of channels; see
-    `image_shape`.
-
-    Raises:
-        FatalError: ``cache.schema``: earlier arrays have another dtype or number of dimensions.
+    If arrays were ``decoded``, all images of a field get the same number of channels.
+    ``cache.schema``: earlier arrays have another dtype or number of dimensions.
     """
     (field,) = schema.select([name])
     wider = replace(field, dtype=dtype, shape=shape)

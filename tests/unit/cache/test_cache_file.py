@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from larder.cache import cache_file_build
 from larder.cache.cache_file_build import build_file
 from larder.cache.cache_record import CacheFileFacts, Codec, ContentDigest, empty_columns
 from larder.cache.file import CacheFileReader, open_file
@@ -89,9 +90,12 @@ def test_arrays_belong_to_the_caller(file):
     assert_record(file[3], 3)
 
 
-def test_the_map_grows_and_loses_nothing(tmp_path):
-    facts = build(tmp_path / "a.mdb", 1000, map_bytes=1 << 16, transaction_bytes=1 << 15)
-    assert facts.digest == build(tmp_path / "b.mdb", 1000).digest
+def test_the_map_grows_and_loses_nothing(tmp_path, monkeypatch):
+    wanted = build(tmp_path / "b.mdb", 1000)
+    monkeypatch.setattr(cache_file_build, "MAP_BYTES", 1 << 16)
+    monkeypatch.setattr(cache_file_build, "TRANSACTION_BYTES", 1 << 15)
+    facts = build(tmp_path / "a.mdb", 1000)
+    assert facts.digest == wanted.digest
     with open_file(tmp_path / "a.mdb", facts) as reader:
         assert reader.schema == SCHEMA
         for number, record in enumerate(reader):
@@ -113,8 +117,9 @@ def test_a_part_of_the_disk_stays_free(tmp_path, monkeypatch):
         build(tmp_path / "b.mdb", 10, reserve_bytes=1_000_000)
     frees = chain([1_000_000], repeat(400_000))  # others write meanwhile
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=next(frees)))
+    monkeypatch.setattr(cache_file_build, "TRANSACTION_BYTES", 1)
     with larder_error("store.full"):
-        build(tmp_path / "b.mdb", 10, reserve_bytes=500_000, transaction_bytes=1)
+        build(tmp_path / "b.mdb", 10, reserve_bytes=500_000)
     assert os.listdir(tmp_path) == ["a.mdb"]
 
 
