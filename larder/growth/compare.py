@@ -171,7 +171,7 @@ class Changes(NamedTuple):
 
     @property
     def differing(self) -> dict[str, int]:
-        """Number of samples of each kind that differs from the previous version, without zeros."""
+        """Numbers of samples that differ from the previous version, by kind, without zeros."""
         kinds = ("added", "changed", "relabelled", "moved", "removed")
         return {kind: count for kind in kinds if (count := getattr(self, kind))}
 
@@ -181,11 +181,7 @@ class Changes(NamedTuple):
 
     @property
     def growth_percent(self) -> float:
-        """By how much the number of samples grows, in percent; 0 for a first version.
-
-        >>> Changes(unchanged=8, removed=2, added=5).growth_percent
-        30.0
-        """
+        """By how much the number of samples grows, in percent; 0 for a first version."""
         before = self.unchanged + self.changed + self.relabelled + self.moved + self.removed
         return 100 * (self.added - self.removed) / before if before else 0.0
 

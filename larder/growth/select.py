@@ -19,7 +19,7 @@ from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.manifest_files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Stream, query
 from larder.manifest.row_digest import RowDigest
-from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED, packed_rows
+from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED, packed_rows, table
 from larder.manifest.sort import sort, sorted_query
 from larder.manifest.spool import Spool
 from larder.samples.sample_order import SampleOrder, identity_parts, identity_rows
@@ -29,14 +29,11 @@ from larder.versions.omitted import Omitted
 class Selected(NamedTuple):
     """The samples of the new segment, which are the first rows of a manifest of SAMPLE_ORDER.
 
-    ``digest`` is sha256 hex over the ordered samples, as in
-    `larder.samples.sample_order.SampleOrder`. ``read`` counts objects read from the source or the
-    mirror, and their bytes. ``packed`` counts samples read from shards of the previous version, and
-    their bytes there.
+    ``digest`` covers the ordered samples. ``read`` counts objects read from the source or the
+    mirror, and ``packed`` samples read from shards of the previous version, with their bytes there.
 
-    ``skipped`` are records of bad samples that belong to the version itself. ``skipped_digest`` is
-    sha256 hex over these records, and over segments' records that no longer apply; None without any
-    of these records.
+    ``skipped`` are records of bad samples that belong to the version itself. ``skipped_digest``
+    covers these records, and segments' records that no longer apply; None without any of these.
     """
 
     file: ManifestFile
@@ -48,14 +45,7 @@ class Selected(NamedTuple):
     skipped_digest: str | None = None
 
 
-_SEGMENTS = pa.schema(
-    [
-        ("segment", pa.int32()),
-        ("is_kept", pa.bool_()),
-        ("is_alike", pa.bool_()),
-        ("whole_bytes", pa.int64()),
-    ]
-)
+_SEGMENTS = table(segment="int32?", is_kept="bool?", is_alike="bool?", whole_bytes="int64?")
 _SHARDS = pa.schema([COMPARED.field("segment"), COMPARED.field("shard_number")])
 _SELECTED = SAMPLE_ORDER.append(COMPARED.field("place"))
 _KINDS = pa.schema([("kind", pa.string())])

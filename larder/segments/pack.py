@@ -31,8 +31,8 @@ def pack(
     sample_order: ManifestFile,
     samples: int,
     folder: Path,
+    options: FormatOptions,
     *,
-    options: FormatOptions | None = None,
     targets: Mapping[str, int] | None = None,
     first_shards: Mapping[str, int] | None = None,
 ) -> tuple[Shape, dict[str, Totals], ManifestFile]:
@@ -41,13 +41,11 @@ def pack(
     Returns the shape of the segment, the number and bytes of its shards in each split, and their
     manifest of schema SHARD_PLAN.
 
-    The samples are the first ``samples`` rows of the order. ``options`` are the options of the
-    format, by default as configured. ``targets`` is the size of a split's shards if it is not
-    ``shards.bytes``; the default follows from ``shards.count_min``. ``first_shards`` is the number
-    of a split's first shard, unless it is 0.
+    The samples are the first ``samples`` rows of the order. ``targets`` is the size of a split's
+    shards if it is not ``shards.bytes``; the default follows from ``shards.count_min``.
+    ``first_shards`` is the number of a split's first shard, unless it is 0.
     """
     shards = dataset.shards
-    options = options or shards.options
     format_ = shard_format(shards.format, options)
     transform = dataset.image_options.transform
     rows = (

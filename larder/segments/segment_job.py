@@ -109,7 +109,7 @@ class Job:
     @property
     def root(self) -> str:
         """URL of the dataset's root in the storage."""
-        return root_url(self.dataset, self.cluster)
+        return root_url(self.dataset.name, self.cluster)
 
 
 def open_root(job: Job) -> Store:
