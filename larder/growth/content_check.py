@@ -62,9 +62,9 @@ def same_contents(
 class ObjectCheck:
     """Compares the contents of objects with checksums; a context manager.
 
-    ``transforms`` are the transforms of the previous segments, and ``current`` is that of a new
-    one. The source is read only if etags do not tell contents apart; ``compare`` does what
-    `same_contents` does.
+    ``transforms`` are the transforms of the previous segments, and ``current`` is the transform of
+    a new segment. The source is read only if etags do not tell contents apart. ``compare`` calls
+    `same_contents`, here or in other processes.
     """
 
     def __init__(

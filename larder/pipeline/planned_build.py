@@ -43,7 +43,7 @@ from larder.versions.tags import TAG
 
 
 class PlannedBuild(NamedTuple):
-    """A job in the storage, its plan as JSON, and the record of the run as far as known."""
+    """A job in the storage, the JSON document of its plan, and the known fields of its record."""
 
     document: dict[str, Any]
     job: Job

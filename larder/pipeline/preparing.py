@@ -121,8 +121,8 @@ def refresh(
     """Prepare datasets one after the other; an unchanged source is only listed.
 
     ``datasets`` has a function by name that loads the settings. Returns ``{"datasets": [DOCUMENT,
-    ...]}``. An error stops no other dataset: RunError names those that failed, and its ``document``
-    is that of the others.
+    ...]}``. An error stops no other dataset. RunError names the failed datasets, and its
+    ``document`` has the documents of the others.
     """
 
     def execute(runner: Runner) -> dict[str, Any]:

@@ -283,8 +283,10 @@ def _samples(
     job: Job, source: Readable, shard: Shard, sources: StoredFile
 ) -> Generator[PlannedSample]:
     """Yield the samples of a shard as they were planned."""
-    rows = {"first_row": shard.first_row, "rows": shard.samples, "batch_rows": PIECE_ROWS}
-    for batch in read_ref(open_root(job), sources, SOURCES, **rows):
+    root, first, rows = open_root(job), shard.first_row, shard.samples
+    for batch in read_ref(
+        root, sources, SOURCES, first_row=first, rows=rows, batch_rows=PIECE_ROWS
+    ):
         keys, labels = (batch.column(name).to_pylist() for name in ("key", "label"))
         parts = column_structs(batch.column("parts"), ("ext", "source", "length", "etag"), Part)
         if job.shape.images.transform:  # the recorded lengths are of transformed images

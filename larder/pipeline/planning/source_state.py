@@ -249,7 +249,7 @@ def _report(dataset: Dataset, cluster: Cluster) -> SourceReport | None:
 
 
 def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tuple[str, ...]]:
-    """Find the version to start from, and the numbered classes: those of the newest document.
+    """Find the version to start from, and the numbered classes of the newest document.
 
     A document may be missing because a user deleted it to have damage repaired. Then the newest
     version in the tag's history with all its documents is returned. If the version that the tag
