@@ -34,11 +34,7 @@ HINT: Final = "fix or exclude it, or use a cache of encoded records"
 
 
 class OpenedImage:
-    """An image whose header was read; decoding needs ``loading_bytes`` besides the array.
-
-    With a ``shape``, the image is fitted to this shape. ``sample.undecodable``: it cannot become an
-    array.
-    """
+    """An image whose header was read; decoding needs ``loading_bytes`` besides the array."""
 
     def __init__(
         self,
@@ -62,10 +58,9 @@ class OpenedImage:
                 self.form = fitted_form(self.form, shape, mask=mask)
 
     def array(self, channels: int | None = None) -> Array:
-        """Decode the image to shape (height, width, channels), in C order.
+        """Decode the image, once, to shape (height, width, channels), in C order.
 
-        May be called only once, in any thread. With 3 ``channels``, 8-bit grey values are repeated
-        as red, green and blue; None keeps grey.
+        With 3 ``channels``, 8-bit grey values are repeated as red, green and blue.
         """
         image, self._image = self._image, None  # the image is as large as the array
         assert image is not None, "an image is decoded once"

@@ -126,12 +126,8 @@ def open_file(
 
     With ``verify``, the whole file is read first and its sha256 compared. Otherwise damage to a
     record is found when the record is read (``check_records`` compares CRC-32Cs), but damage to
-    LMDB's own pages may kill the process.
-
-    The length is checked before LMDB maps the file, because reading beyond the end of a truncated
-    file kills the process.
-
-    DamageError: the file is not as published; ``cache.format``: it is of another format.
+    LMDB's own pages may kill the process. So does reading beyond the end of a truncated file: the
+    length is checked before LMDB maps it.
     """
     with disk_errors(path, reading=True):
         size_bytes = path.stat().st_size
@@ -199,9 +195,6 @@ class CacheFileReader:
             message = f"the content digest is {digest.hexdigest()}, not {self._facts.digest}"
             raise DamageError("damage.digest", message, where=str(self.path))
 
-    def __iter__(self) -> Iterator[dict[str, Array]]:
-        return (self[number] for number in range(len(self)))
-
     def __enter__(self) -> CacheFileReader:
         return self
 
@@ -228,10 +221,7 @@ class CacheFileReader:
             release(self._file)
 
     def _read_schema(self) -> tuple[RecordSchema, Array, int]:
-        """Return the schema, the record counts up to each group's end, and an address.
-
-        No byte of the file is mapped before the address.
-        """
+        """Return the schema, the record counts up to each group's end, and the least address."""
         facts, where, transaction = self._facts, str(self.path), self._file.transaction
         try:
             document = bytes(transaction.get(SCHEMA_KEY, b""))

@@ -99,10 +99,6 @@ def build_samples(
     the budget; a larger part is decoded alone. None means 64 MiB for this file. ``encode`` makes
     the records elsewhere. The build begins with ``schema``, if given. The caller starts and
     finishes stage `STAGE`, because only the caller knows all splits.
-
-    Errors: ``sample.undecodable`` names shard and sample. ``cache.schema``: two parts of one sample
-    would become the same field, or parts of a field differ in dtype or, except for images, in the
-    number of dimensions.
     """
     schema = schema or sample_schema(samples.rows(), samples.kind, samples.decoders)
     encode = encode or partial(encoded_records, samples, place=place, budget=budget)

@@ -190,9 +190,8 @@ class Changes(NamedTuple):
 class Comparison:
     """The result of a comparison: ``file`` has rows of `COMPARED`.
 
-    ``segments`` of the previous version know their ``live`` samples. ``outdated`` is a digest, for
-    each segment, of its records of bad samples that no longer apply: the samples were removed,
-    repaired or changed. It is None without such records.
+    ``segments`` of the previous version know their ``live`` samples. ``outdated`` has a digest, for
+    each segment, of its records of bad samples that no longer apply, if any.
     """
 
     changes: Changes

@@ -43,9 +43,8 @@ _Flags = npt.NDArray[np.bool_]
 class RemovalPolicy(NamedTuple):
     """The effects of a policy for removals (``repack`` or ``omit``).
 
-    ``packed`` counts samples that are packed again because of their shards, and estimates their
-    bytes. ``omitted`` counts the omitted rows of listed shards, and ``shards`` the shards that are
-    no longer listed.
+    ``packed`` counts samples that are packed again because of their shards. ``omitted`` counts the
+    omitted rows of listed shards, and ``shards`` the shards that are no longer listed.
     """
 
     removals: str

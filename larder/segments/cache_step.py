@@ -83,8 +83,7 @@ def cache_splits(
     """Return the files to build, one per split with samples, and the files of complete caches.
 
     Altered or missing files of a complete cache are built again. Files of the new segment are known
-    by their receipts, like its shards: they may come from a killed run, and nothing has checked
-    them since.
+    by their receipts: they may come from a killed run, and nothing has checked them since.
     """
     batches: list[CacheBatch] = []
     complete: list[CacheFile] = []

@@ -30,10 +30,7 @@ from larder.versions.index import (
 
 
 class IndexWriter(ExitStack):
-    """A context manager that writes the arrays into a folder.
-
-    Memory grows with the names of shards, not with the rows.
-    """
+    """A writer of the arrays; memory grows with the names of shards, not with the rows."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -133,10 +133,7 @@ ENOUGH = Totals(1_000, 64_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The measured pace of a copy.
-
-    ``source`` and ``storage`` are their names in plans: another pair has another pace.
-    """
+    """The measured pace of a copy; another pair of ``source`` and ``storage`` has another pace."""
 
     objects: int
     bytes: int

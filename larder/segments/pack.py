@@ -39,11 +39,9 @@ def pack(
     """Fill shards with the samples of a sample order. Memory does not depend on their number.
 
     Returns the shape of the segment, the number and bytes of its shards in each split, and their
-    manifest of schema SHARD_PLAN.
-
-    The samples are the first ``samples`` rows of the order. ``targets`` is the size of a split's
-    shards if it is not ``shards.bytes``; the default follows from ``shards.count_min``.
-    ``first_shards`` is the number of a split's first shard, unless it is 0.
+    manifest. ``targets`` is the size of a split's shards if it is not ``shards.bytes``; the default
+    follows from ``shards.count_min``. ``first_shards`` is the number of a split's first shard,
+    unless it is 0.
     """
     shards = dataset.shards
     format_ = shard_format(shards.format, options)
@@ -101,9 +99,8 @@ def laid_out(
 ) -> FormatOptions:
     """Return the options of a format, with the layout of a segment if the format needs one.
 
-    The samples are the first ``samples`` rows of the order. ``before`` are the options of the
-    previous version's last segment, if the new version keeps any segment. A sample that the format
-    cannot store is refused by name (``config.invalid_value``).
+    ``before`` are the options of the last kept segment. A sample that the format cannot store is
+    refused by name (``config.invalid_value``).
     """
     format_ = shard_format(format_name, options)
     if not format_.surveys:

@@ -30,7 +30,7 @@ from larder.samples.arrow_columns import FROM_PREVIOUS, column_structs, from_obj
 from larder.segments.image_rules import batch_read_bytes, image_rules, strongest_check
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import put_indexes
-from larder.segments.segment_job import Job, open_origin, open_root, open_source
+from larder.segments.segment_job import Job, open_root, open_source
 from larder.segments.shard_receipts import finished_shards, list_shards, put_receipt, shard_of
 from larder.segments.stores import storage_of, with_derived
 from larder.shards.formats import shard_format
@@ -49,6 +49,7 @@ from larder.shards.packing import batch_shards
 from larder.shards.reading.fetch import sends_several
 from larder.shards.reading.readahead import open_reads, suited_concurrency
 from larder.shards.shard_build import STAGE, ShardBuild, build_shard
+from larder.store import open_location
 from larder.store.base import AHEAD, Readable, Store, Writer
 from larder.versions import layout
 from larder.versions.documents import Shape
@@ -93,8 +94,7 @@ def _batch_size(job: Job, plans: Sequence[ShardPlan]) -> tuple[int, int]:
 def shard_units(job: Job, batch: ShardBatch, count: int) -> list[ShardBatch]:
     """Split a batch into pieces for ``count`` processes, if other processes reach the stores.
 
-    A batch with a transform is not split: its images have processes of their own, several per
-    shard.
+    Images of a transform have processes of their own, several per shard.
     """
     here = not reachable(job.dataset.source, job.cluster.storage)
     if here or job.shape.images.transform is not None:
@@ -253,8 +253,7 @@ def pack_again(
 ) -> ShardResult:
     """Write a shard and its indexes for other readers into ``output``, under their keys.
 
-    Objects are read from the source or the mirror, whatever their etags. ``run.failed``: this
-    machine cannot write shards as planned.
+    Objects are read from the source or the mirror, whatever their etags.
     """
     source, format_ = _anywhere(job), format_to_write(job.shape)
     plan = ShardPlan(shard.split, 0, shard.name, shard.first, shard.samples, shard.bytes)
@@ -274,7 +273,7 @@ def _anywhere(job: Job) -> Readable:
     mirror = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
     others = (
         with_derived(Unconditional(each), job.dataset, job.cluster)
-        for each in (mirror, open_origin(job))
+        for each in (mirror, open_location(job.dataset.source, limits=job.cluster.copy_))
     )
     return FirstOf([open_source(job), *others])
 

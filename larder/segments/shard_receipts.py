@@ -54,10 +54,9 @@ _METADATA = b"larder.shard"
 
 @dataclass(frozen=True, slots=True)
 class FinishedShard:
-    """A finished shard; it has no ``files`` if all of its samples were left out as bad.
+    """A finished shard, and its index files for other readers.
 
-    ``forms`` are the types that its images decode to, if requested. ``indexes`` are its index files
-    for other readers.
+    It has no ``files`` if all of its samples were left out as bad.
     """
 
     split: SplitName
@@ -203,8 +202,7 @@ def finished_shards(
 ) -> list[ShardObjects]:
     """Return the finished shards, among some shards of a segment.
 
-    If a shard has receipts and none of them matches its objects, the objects are read and compared
-    with the receipts. If they are right, the shard gets a matching receipt.
+    If no receipt of a shard matches its objects, the objects are read and compared.
     """
     shards = list_shards(root, job, plans)
     finished = [shard for shard in shards if shard.receipt]

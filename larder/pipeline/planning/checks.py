@@ -154,7 +154,7 @@ def warnings(plan: Plan) -> list[dict[str, str]]:
     """List all warnings of a plan, in the order of `WARNINGS`: the finding, and its remedy."""
     return [
         {"code": code, "message": printable(message)}
-        for code, (_, rule) in WARNINGS.items()
+        for code, rule in WARNINGS.items()
         for message in rule(plan)
     ]
 
@@ -378,49 +378,22 @@ def _unconditional_writes(plan: Plan) -> Iterator[str]:
         )
 
 
-WARNINGS: Mapping[str, tuple[str, Callable[[Plan], Iterator[str]]]] = {
-    "reported_source": (
-        "the objects come from a report, which does not see what is newer",
-        _reported,
-    ),
-    "nothing_expanded": (
-        "`source.archives` or `source.rows` is set, but there is nothing to expand",
-        _nothing_expanded,
-    ),
-    "merged_samples": (
-        "objects of one kind merge into one sample: `img.v1.jpg`, `img.v2.jpg`",
-        _merged,
-    ),
-    "uneven_samples": ("some samples do not have a part that others have", _uneven),
-    "unused_entries": (
-        "entries of annotation files fit no sample, and `samples.missing` is `keep`",
-        _unused_entries,
-    ),
-    "empty_split": ("a split has no samples", _empty_splits),
-    "empty_class": ("a class has no samples, in a split or at all", _empty_classes),
-    "twin_classes": (f"two classes differ by {CLASS_LOOKS} only", _twin_classes),
-    "mixed_classes": ("some classes are whole numbers, and others names", _mixed_classes),
-    "permuted_classes": (
-        "classes 0 to n-1 are not their own numbers: published or pinned in another order",
-        _permuted_classes,
-    ),
-    "other_form": (
-        "an object differs from what `source.include` matches by case or Unicode form only",
-        _other_form,
-    ),
-    "two_forms": ("some keys have composed Unicode characters, others decomposed", _two_forms),
-    "unused_parts": (
-        "no sample has a part that `shards.features`, `shards.images.masks` or `decoding` names",
-        _unused_parts,
-    ),
-    "source_pixels": (
-        "images are resized, and boxes in a COCO file keep the pixels of the source",
-        _source_pixels,
-    ),
-    "few_shards": ("a split has fewer shards than readers, or only one", _few_shards),
-    "unconditional_writes": (
-        "the storage ignores conditional writes, on which concurrent runs rely",
-        _unconditional_writes,
-    ),
+WARNINGS: Mapping[str, Callable[[Plan], Iterator[str]]] = {
+    "reported_source": _reported,
+    "nothing_expanded": _nothing_expanded,
+    "merged_samples": _merged,
+    "uneven_samples": _uneven,
+    "unused_entries": _unused_entries,
+    "empty_split": _empty_splits,
+    "empty_class": _empty_classes,
+    "twin_classes": _twin_classes,
+    "mixed_classes": _mixed_classes,
+    "permuted_classes": _permuted_classes,
+    "other_form": _other_form,
+    "two_forms": _two_forms,
+    "unused_parts": _unused_parts,
+    "source_pixels": _source_pixels,
+    "few_shards": _few_shards,
+    "unconditional_writes": _unconditional_writes,
 }
-"""By code, the meaning of a warning, and a rule that yields its messages for a plan."""
+"""The rule of each warning, which yields its messages for a plan."""
