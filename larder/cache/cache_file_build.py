@@ -115,7 +115,6 @@ class _CacheFileWriter:
             self.commit()
 
     def sync(self) -> None:
-        """Make the file durable."""
         with _lmdb_errors(self._where, PAGESIZE):
             self._env.sync(True)
 

@@ -189,7 +189,6 @@ class Codec:
         return b"".join(pieces)
 
     def encode_each(self, records: Iterable[Mapping[str, Value]]) -> Iterator[Buffer]:
-        """Yield the records of a file from its first on."""
         for number, values in enumerate(records):
             yield self.encode(values, number)
             del values  # they may be large, and the next values are made now

@@ -250,7 +250,6 @@ def built_records(
 def _built(
     samples: CacheInput, builder: Builder, shard: tuple[int, int]
 ) -> Generator[tuple[IndexedSample, dict[str, Array]]]:
-    """Yield each sample with the arrays of its element."""
     what = f"{builder.name} fails"
     where = builder.name
     with decoding(where, _HINT, what):

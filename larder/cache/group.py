@@ -36,7 +36,6 @@ def group_key(group: int) -> bytes:
 
 
 def grouped(records: Iterable[Buffer], group_bytes: int) -> Iterator[list[Buffer]]:
-    """Yield the records of each group."""
     group: list[Buffer] = []
     size_bytes = 0
     for record in records:

@@ -127,7 +127,6 @@ class Previous(NamedTuple):
         return Stream(PLACES, _places(self, samples))
 
     def bad_records(self) -> Stream:
-        """Stream the records of samples that were left out as bad."""
         return Stream(RECORDS, _records(self))
 
 

@@ -122,16 +122,6 @@ _GAPS = """
 """The ranges of rows between remaining rows, with a row before the first and after the last."""
 
 
-def select_all(order: SampleOrder) -> Selected:
-    return Selected(
-        file=order.file,
-        samples=order.samples,
-        digest=order.digest,
-        read=Totals(order.objects, order.object_bytes),
-        packed=Totals(),
-    )
-
-
 class Selection:
     """The samples of the new segment, and the omitted rows, that follow from a decision.
 
@@ -201,7 +191,6 @@ class Selection:
         )
 
     def _places(self, chosen: Spool) -> Stream:
-        """Return the places of the chosen samples that are packed already."""
         packed = (
             batch.filter(batch.column("is_packed")).select(_ROWS.names) for batch in chosen.read()
         )
@@ -240,7 +229,6 @@ class Selection:
         return sorted_query(statement, inputs, schema, by, work_dir=self._folder)
 
     def omitted(self) -> dict[tuple[str, str], Omitted]:
-        """Return the rows that the version omits, by segment and split."""
         kept = [
             (place, segment)
             for place, segment in enumerate(self._previous.segments)

@@ -42,7 +42,6 @@ def _asked(settings: Settings) -> Settings:
 
 
 def advise_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the document as lines for people."""
     delivery = document["delivery"]
     whose = "the published" if document["status"] == "published" else "the planned"
     yield f"{document['dataset']} on {document['cluster']}, a cluster of {document['consumer']}"

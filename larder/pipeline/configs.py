@@ -194,7 +194,6 @@ def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Writt
 
 
 def submit_command(settings: Settings, configs: Sequence[Written]) -> str:
-    """Return the command that submits the written configs."""
     names = [config.path.relative_to(settings.output).as_posix() for config in configs]
     return consumer_of(settings.cluster).command(settings.output, names, settings.cluster)
 
@@ -223,7 +222,6 @@ def emit(settings: Settings, name: str) -> dict[str, Any]:
 
 
 def emit_lines(document: Mapping[str, Any]) -> list[str]:
-    """List the document as lines for people."""
     states = {True: "written", False: "current"}
     return [
         f"{document['dataset']} version {document['version']}",

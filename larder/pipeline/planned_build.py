@@ -50,7 +50,6 @@ class PlannedBuild(NamedTuple):
     record: RunRecord
 
     def execute(self, settings: Settings, runner: Runner) -> dict[str, Any]:
-        """Build and publish the version, and emit its configs; returns the run's document."""
         job, record = self.job, self.record
         stages_before, root = runner.times.stages(), open_root(job)
         try:
@@ -106,7 +105,6 @@ def _timed(record: RunRecord, stages_before: Mapping[str, Any], runner: Runner) 
 def record_run(
     settings: Settings, record: RunRecord, *, progress: Progress
 ) -> tuple[Settings, RunRecord]:
-    """Write the record of a run beside its version."""
     del progress
     write_run(storage_of(settings.dataset, settings.cluster), record)
     return settings, record
@@ -161,7 +159,6 @@ def _claim(plan: Plan) -> Claim | None:
 
 
 def _put_manifests(root: Store, plan: Plan) -> dict[str, StoredFile]:
-    """Write the order and the shards of the new segment into its work folder."""
     if plan.new is None or plan.shard_plan is None or plan.published:
         return {}
     files = {"order": plan.growth.selected.file, "shards": plan.shard_plan}

@@ -190,7 +190,6 @@ def _cache_facts(
 
 
 def _tagged(job: Job, root: Store, version: VersionDocument) -> Published:
-    """Move the tag, unless it is pinned."""
     try:
         move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
     except ConfigError as error:

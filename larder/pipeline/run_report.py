@@ -131,7 +131,6 @@ def _cache(version: VersionDocument) -> dict[str, int] | None:
 
 
 def run_lines(document: Mapping[str, Any]) -> list[str]:
-    """List a run as lines for people."""
     shards, cache, growth = document["shards"], document["cache"], document["growth"]
     lines = [
         f"{status_line(document)} in {format_seconds(document['seconds'])}",

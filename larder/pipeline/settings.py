@@ -96,7 +96,6 @@ def _load_both(
     environ: Mapping[str, str],
     reads_source: bool,
 ) -> tuple[Dataset, Cluster]:
-    """Load both files, and report the mistakes of both."""
     try:
         described = load_dataset(
             config_dir, dataset, settings, environ, formats=FORMATS, reads_source=reads_source

@@ -53,7 +53,6 @@ class Derived(NamedTuple):
 def put_derived(
     root: Store, version: VersionDocument, last: FormatUse, listed: Sequence[Shard]
 ) -> tuple[StoredFile, ...]:
-    """Write the files of `derived_files`."""
     facts = []
     for path, role, data in derived_files(version, last, listed):
         with published_file_errors():

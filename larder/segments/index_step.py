@@ -75,7 +75,6 @@ def index_shards(job: Job, *, progress: Progress) -> tuple[SegmentDocument, tupl
 
 
 def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
-    """Yield the first samples that a complete segment has left out."""
     shown = min(SHOWN_FAILURES, document.skipped)
     for file in document.files:
         if file.role == "skipped":
@@ -163,7 +162,6 @@ class IndexBuild(ExitStack):
             self.files["skipped"] = self._skipped.file
 
     def add(self, plan: ShardPlan, receipt: Receipt) -> None:
-        """Add the next shard in the order of the plan."""
         shard, split, first = receipt.shard, plan.split, self._planned
         for rows in receipt.rows():
             self._planned += rows.num_rows

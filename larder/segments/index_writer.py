@@ -44,7 +44,6 @@ class IndexWriter(ExitStack):
         )
 
     def append(self, shard: str, samples: pa.RecordBatch) -> None:
-        """Add samples of a shard, by `larder.shards.model.ROWS` at least."""
         lists, keys = samples.column("parts"), samples.column("key")
         rows = np.empty(samples.num_rows, ROWS)
         rows["key_end"] = self._keys.length + np.cumsum(pc.binary_length(keys).to_numpy())

@@ -120,7 +120,6 @@ def _numbered(order: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def failed_hint(job: Job, record: CopyDocument) -> str:
-    """Make the hint for a run with objects that could not be copied."""
     assert record.failures is not None, "some objects failed"
     listed_in = object_url(job.root, record.failures.path)
     hint = "nothing was published; fix or exclude them, then run again to continue"

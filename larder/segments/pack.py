@@ -111,6 +111,5 @@ def laid_out(
 
 
 def planned_shards(path: Path) -> Iterator[ShardPlan]:
-    """Yield the shards of a manifest of schema SHARD_PLAN."""
     for batch in read_manifest(path, SHARD_PLAN):
         yield from map(ShardPlan, *(column.to_pylist() for column in batch.columns))

@@ -101,7 +101,6 @@ class Job:
 
     @property
     def root(self) -> str:
-        """URL of the dataset's root in the storage."""
         return root_url(self.dataset.name, self.cluster)
 
 
@@ -110,7 +109,6 @@ def open_root(job: Job) -> Store:
 
 
 def open_source(job: Job) -> Readable:
-    """Open the source, with its derived objects."""
     return source_of(job.dataset, job.cluster)
 
 

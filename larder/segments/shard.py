@@ -281,7 +281,6 @@ def _anywhere(job: Job) -> Readable:
 def _samples(
     job: Job, source: Readable, shard: Shard, sources: StoredFile
 ) -> Generator[PlannedSample]:
-    """Yield the samples of a shard as they were planned."""
     root, first, rows = open_root(job), shard.first_row, shard.samples
     for batch in read_ref(
         root, sources, SOURCES, first_row=first, rows=rows, batch_rows=PIECE_ROWS

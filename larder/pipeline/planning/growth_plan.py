@@ -17,9 +17,10 @@ from larder.growth.compare import Changes, Comparison, changed_keys, compare
 from larder.growth.content_check import ObjectCheck, PackedPart, same_contents
 from larder.growth.decision import Decision, decide
 from larder.growth.previous import Previous
-from larder.growth.select import Selected, Selection, select_all
+from larder.growth.select import Selected, Selection
 from larder.jobs.crew import reachable, saves_time
 from larder.jobs.processes import ProcessPool, shared_pool
+from larder.jobs.results import Totals
 from larder.jobs.step_runner import runner_batches
 from larder.manifest.manifest_files import read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
@@ -82,7 +83,8 @@ def plan_growth(
     """Compare all samples with the previous version, and decide which of its segments to keep."""
     dataset = state.dataset
     if previous is None:
-        changes, selected = Changes(added=order.samples), select_all(order)
+        changes, read = Changes(added=order.samples), Totals(order.objects, order.object_bytes)
+        selected = Selected(order.file, order.samples, order.digest, read, Totals())
         decision = decide((), changes, dataset.growth)
         names = {"added": tuple(_first_keys(order))}
         return GrowthPlan(None, decision, changes, selected, (), (), {}, {}, None, 0, names)
@@ -181,7 +183,6 @@ def _processes(dataset: Dataset, cluster: Cluster) -> AbstractContextManager[Pro
 def contents_in_process(
     dataset: Dataset, cluster: Cluster, parts: Sequence[PackedPart], *, progress: Progress
 ) -> list[bool]:
-    """Call `same_contents` for a dataset's source, in another process."""
     source, rules = source_of(dataset, cluster), image_rules(dataset, cluster)
     return same_contents(source, rules, parts, progress=progress)
 

@@ -85,7 +85,6 @@ class Plan(NamedTuple):
 
     @property
     def shards_of_split(self) -> dict[str, Totals]:
-        """The shards of the version and their bytes, by split."""
         return {split: self._shards_of(split) for split in self.sample_order.splits}
 
     @property
@@ -147,7 +146,6 @@ class Plan(NamedTuple):
 
 
 def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
-    """Plan a run from the state of its source."""
     progress.start("plan", objects=state.inventory.objects)
     dataset, cluster = state.dataset, state.cluster
     root = storage_of(dataset, cluster)

@@ -107,7 +107,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def _growth(plan: Plan) -> dict[str, Any]:
-    """Make the field ``growth``: the changes since the previous version, and their effects."""
     growth, previous, new = plan.growth, plan.source_state.previous, plan.new
     before = {use.id: use for use in previous.segments} if previous else {}
     omitted_before = sum(
@@ -175,7 +174,6 @@ def _classes(plan: Plan) -> dict[str, Any]:
 
 
 def plan_lines(document: Mapping[str, Any]) -> list[str]:
-    """List a plan as lines for people."""
     if document["status"] == "reused":
         name, version, configs = (document[key] for key in ("dataset", "version", "configs"))
         if not configs:

@@ -39,7 +39,6 @@ from larder.versions.tags import TAG, Tag, read_tag
 
 if TYPE_CHECKING:
     from larder.source.expand.annotations import Indexed
-    from larder.source.reports import SourceReport
 
 MAX_LABEL_FILE_BYTES = 256 * 1024**2
 
@@ -215,12 +214,17 @@ def take_source(
     ``run.failed``: the source could not list the paths in ``unlisted``, and they are not to be
     skipped.
     """
-    failures, containers = unlisted.failures, None
+    failures, containers, report = unlisted.failures, None, None
     fails = dataset.on_bad_key == "fail"
     if dataset.source.archives == "expand":
         from larder.source.expand.archives import archives_to_list
 
         containers = archives_to_list(dataset.source.include)
+    if dataset.source.inventory is not None:
+        from larder.source.reports import open_report
+
+        opened = partial(source_of, dataset, cluster)
+        report = open_report(dataset.source.inventory, dataset.source.url, opened)
     try:
         inventory = take_inventory(
             source,
@@ -228,7 +232,7 @@ def take_source(
             dataset.source.exclude,
             folder / "inventory.parquet",
             progress,
-            _report(dataset, cluster),
+            report,
             containers=containers,
         )
     except ConfigError:
@@ -237,15 +241,6 @@ def take_source(
     if failures.count and fails:
         raise RunError("inventory", BatchReport.of(failures))
     return replace(inventory, unlisted=failures.count, failures=tuple(failures.shown))
-
-
-def _report(dataset: Dataset, cluster: Cluster) -> SourceReport | None:
-    report = dataset.source.inventory
-    if report is None:
-        return None
-    from larder.source.reports import open_report
-
-    return open_report(report, dataset.source.url, partial(source_of, dataset, cluster))
 
 
 def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tuple[str, ...]]:
