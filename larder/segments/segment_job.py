@@ -52,10 +52,10 @@ class Job:
 
     ``new`` is the segment to build, if any. Its ``manifests`` are ``order`` (SAMPLE_ORDER) and
     ``shards`` (SHARD_PLAN), none if shards are only made again, and ``copies`` (COPIES) once the
-    objects are in the mirror, which lacks those of ``due``. ``kept`` are the segments that the
-    version shares with the previous one, and ``uses`` what it uses of them. ``formats`` has the
-    format of each segment of the previous version, and ``weaker`` are the segments whose images
-    were checked more weakly than now.
+    objects are in the mirror; ``due`` is the copy that is missing there. ``kept`` are the segments
+    that the version shares with the previous one, and ``uses`` what it uses of them. ``formats``
+    has the format of each segment of the previous version, and ``weaker`` are the segments whose
+    images were checked more weakly than now.
 
     ``published``: the version exists, so that only the inputs have to be recorded. ``expected`` is
     the version that the tag named before the listing. ``claim`` keeps the segments that this run

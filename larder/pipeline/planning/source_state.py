@@ -278,8 +278,9 @@ def _compaction(
 
 
 def _read_label_file(source: Readable, split: str, key: str) -> bytes:
-    hint = f"put the labels of split {split!r} there, or change labels.files.{split}"
-    size_bytes = _head(source, key, "config.label", "label file", hint).size_bytes
+    absent = f"put the labels of split {split!r} there, or change labels.files.{split}"
+    hint = f"labels.files.{split} names a key in the source"
+    size_bytes = _head(source, key, "config.label", "label file", absent, hint).size_bytes
     if size_bytes > MAX_LABEL_FILE_BYTES:
         maximum = format_bytes(MAX_LABEL_FILE_BYTES)
         message = f"a label file of {format_bytes(size_bytes)}; the maximum is {maximum}"
@@ -296,17 +297,18 @@ def _find_annotations(dataset: Dataset, source: Readable) -> tuple[ObjectInfo, .
     """Return the annotation files as they are now; a missing file is ``config.annotations``."""
     annotations = dataset.samples.annotations
     files = annotations.files if annotations else ()
-    what = "annotation file", "samples.annotations.files names keys in the source"
-    return tuple(_head(source, key, "config.annotations", *what) for key in files)
+    hint = "samples.annotations.files names keys in the source"
+    what = "config.annotations", "annotation file", hint, hint
+    return tuple(_head(source, key, *what) for key in files)
 
 
-def _head(source: Readable, key: str, code: str, kind: str, hint: str) -> ObjectInfo:
+def _head(source: Readable, key: str, code: str, kind: str, absent: str, hint: str) -> ObjectInfo:
     """Find a file that the dataset file names; a ConfigError if it does not exist."""
     try:
         with published_file_errors():
             return source.head(key)
     except NotFoundError:
-        message = f"no such {kind}"
+        message, hint = f"no such {kind}", absent
     except ObjectError as error:
         if error.code != "object.bad_key":
             raise
