@@ -46,7 +46,7 @@ def build_file(
     schema: RecordSchema,
     path: Path,
     *,
-    limit_bytes: int | None,
+    limit_bytes: int | None = None,
     used_bytes: int = 0,
     place: str = "",
     reserve_bytes: int = 0,
@@ -55,8 +55,8 @@ def build_file(
     """Write records from `Codec` to an LMDB file, which appears when it is complete and durable.
 
     An endless dataset stops at ``limit_bytes`` (``run.endless``) instead of filling the disk; other
-    files already use ``used_bytes`` of the limit. ``reserve_bytes`` of the disk remain free. Both
-    are checked after every transaction, because files that are built at the same time share the
+    files already use ``used_bytes`` of the limit. ``reserve_bytes`` of the disk remain free, which
+    is checked before every transaction, because files that are built at the same time share the
     free space. Memory is about twice `TRANSACTION_BYTES`.
     """
     digest = digest_type(schema)
@@ -119,7 +119,12 @@ class _CacheFileWriter:
             self._env.sync(True)
 
     def commit(self) -> None:
-        """Write the added values; refuse a file that leaves its limits."""
+        """Write the added values, if the disk has room for them; refuse a file that is too long."""
+        room_bytes = _free_bytes(self._where) - self._reserve_bytes
+        if self._reserve_bytes and room_bytes < self._batch_bytes:
+            reserve = format_bytes(self._reserve_bytes)
+            message = f"the cache would leave less than {reserve} of the disk"
+            raise StoreError("store.full", message, where=self._where, hint="free some space there")
         with _lmdb_errors(self._where, self._batch_bytes + PAGESIZE):
             while not self._try_commit():
                 # A full map discards the whole transaction: write the batch again.
@@ -127,10 +132,6 @@ class _CacheFileWriter:
                 self._env.set_mapsize(self._map_bytes)
         self._batch.clear()
         self._batch_bytes = 0
-        if self._reserve_bytes and _free_bytes(self._where) <= self._reserve_bytes:
-            reserve = format_bytes(self._reserve_bytes)
-            message = f"the cache would leave less than {reserve} of the disk"
-            raise StoreError("store.full", message, where=self._where, hint="free some space there")
         pages = int(self._env.info()["last_pgno"]) + 1
         size_bytes = self._others_bytes + pages * int(self._env.stat()["psize"])
         if self._limit_bytes is not None and size_bytes > self._limit_bytes:

@@ -117,12 +117,7 @@ def build_samples(
         try:
             with closing(encode(schema)) as made:
                 return build_file(
-                    records(made),
-                    schema,
-                    path,
-                    limit_bytes=None,  # the samples are finite
-                    place=place,
-                    reserve_bytes=reserve_bytes,
+                    records(made), schema, path, place=place, reserve_bytes=reserve_bytes
                 )
         except Misfit as misfit:
             schema = misfit.schema

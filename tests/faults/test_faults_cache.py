@@ -26,7 +26,6 @@ from tests.support.processes import run_python
 
 SCHEMA = RecordSchema((Field("n", "int64"), Field("x", "uint8", (None,))))
 CODEC = Codec(SCHEMA)
-AMPLE_BYTES = 1 << 30
 
 
 def values(number: int) -> dict[str, object]:
@@ -34,9 +33,7 @@ def values(number: int) -> dict[str, object]:
 
 
 def build(path: Path, count: int = 100) -> CacheFileFacts:
-    return build_file(
-        CODEC.encode_each(map(values, range(count))), SCHEMA, path, limit_bytes=AMPLE_BYTES
-    )
+    return build_file(CODEC.encode_each(map(values, range(count))), SCHEMA, path)
 
 
 def flip(path: Path, data: bytes, at: int, bits: int = 1) -> None:
@@ -87,7 +84,7 @@ def test_another_file_is_refused_when_it_is_opened(tmp_path):
     """Of equal length, with records that match their checksums: another split, other records."""
     facts = build(tmp_path / "a.mdb")
     rows = ({"n": number + 1, "x": bytes(300)} for number in range(100))
-    others = build_file(CODEC.encode_each(rows), SCHEMA, tmp_path / "b.mdb", limit_bytes=None)
+    others = build_file(CODEC.encode_each(rows), SCHEMA, tmp_path / "b.mdb")
     assert others.bytes == facts.bytes
     for claimed in (others._replace(digest=facts.digest), others._replace(place="of/another")):
         with larder_error("damage.digest", str(tmp_path / "b.mdb")):
@@ -99,7 +96,7 @@ def test_a_pointer_to_another_record_is_found_when_it_is_read(tmp_path, monkeypa
     path = tmp_path / "a.mdb"
     monkeypatch.setattr(cache_file_build, "GROUP_BYTES", 1)
     rows = ({"n": number, "x": bytes(6_000)} for number in range(20))
-    facts = build_file(CODEC.encode_each(rows), SCHEMA, path, limit_bytes=None)
+    facts = build_file(CODEC.encode_each(rows), SCHEMA, path)
     data = path.read_bytes()
     with open_file(path, facts) as file:
         wanted = [file[number]["n"] for number in range(20)]
@@ -201,7 +198,7 @@ def records():
 
 cache_file_build.TRANSACTION_BYTES = 10_000
 encoded = CODEC.encode_each(records())
-build_file(encoded, SCHEMA, Path(sys.argv[2]), limit_bytes=1 << 40)
+build_file(encoded, SCHEMA, Path(sys.argv[2]))
 """
 
 

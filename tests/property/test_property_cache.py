@@ -121,12 +121,7 @@ def test_parts_come_back(case, transaction_bytes, group_bytes):
         patch.multiple(cache_file_build, MAP_BYTES=1 << 16, **sizes),
     ):
         path = Path(folder) / "a.mdb"
-        facts = build_file(
-            Codec(schema).encode_each(rows),
-            schema,
-            path,
-            limit_bytes=1 << 24,
-        )
+        facts = build_file(Codec(schema).encode_each(rows), schema, path)
         with open_file(path, facts, verify=True) as file:
             file.verify()
             for found, values in zip(file, rows, strict=True):
@@ -155,7 +150,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[CacheFileRe
         for place, size in enumerate(SIZES):
             rows = ({"x": 100 * place + n, "bytes": bytes(n)} for n in range(size))
             encoded = Codec(schema).encode_each(rows)
-            facts = build_file(encoded, schema, folder / f"{place}.mdb", limit_bytes=1 << 20)
+            facts = build_file(encoded, schema, folder / f"{place}.mdb")
             reader = open_file(folder / f"{place}.mdb", facts)
             readers.append(stack.enter_context(reader))
         yield readers

@@ -36,7 +36,6 @@ SCHEMA = RecordSchema(
     )
 )
 CODEC = Codec(SCHEMA)
-AMPLE_BYTES = 1 << 30
 
 
 def values(number: int) -> dict[str, Any]:
@@ -51,7 +50,6 @@ def values(number: int) -> dict[str, Any]:
 
 
 def build(path: Path, count: int, **options: Any) -> CacheFileFacts:
-    options.setdefault("limit_bytes", AMPLE_BYTES)
     return build_file(CODEC.encode_each(map(values, range(count))), SCHEMA, path, **options)
 
 
@@ -131,7 +129,7 @@ def test_a_file_is_little_larger_than_its_records(tmp_path, size, shape):
     count = 3_000_000 // size
     rows = ({"x": bytes(size)} for _ in range(count))
     path = tmp_path / "a.mdb"
-    facts = build_file(Codec(schema).encode_each(rows), schema, path, limit_bytes=AMPLE_BYTES)
+    facts = build_file(Codec(schema).encode_each(rows), schema, path)
     assert facts.bytes - 5 * 4096 < 1.05 * size * count  # five hold LMDB's trees, and the schema
     with open_file(path, facts) as file:
         columns = {"x": np.ones((count, size), np.uint8)}
@@ -225,7 +223,7 @@ def test_numbers_of_records_that_do_not_rise_are_damage(ends):
 def cache_file(folder: Path, *, damaged: bool = False) -> CacheFileReader:
     path, schema = folder / "0.mdb", RecordSchema((Field("x", "int64", (3, 4)),))
     records = Codec(schema).encode_each({"x": np.full((3, 4), -7 - n)} for n in range(9))
-    facts = build_file(records, schema, path, limit_bytes=None)
+    facts = build_file(records, schema, path)
     if damaged:
         second, other = (number.to_bytes(8, "little", signed=True) for number in (-8, -16))
         path.write_bytes(path.read_bytes().replace(second, other))

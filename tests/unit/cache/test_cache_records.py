@@ -360,9 +360,6 @@ def test_elements_of_a_builder_that_are_no_records_are_refused(labelled, tmp_pat
     encode = partial(built_records, samples, builder, place="")
     with larder_error(code):
         build_samples(
-            samples,
-            tmp_path / "x.mdb",
-            schema=built_schema(samples, builder),
-            encode=encode,
+            samples, tmp_path / "x.mdb", schema=built_schema(samples, builder), encode=encode
         )
     assert list(tmp_path.iterdir()) == []
