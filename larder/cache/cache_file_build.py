@@ -36,6 +36,7 @@ TRANSACTION_BYTES: Final = 1_000_000
 """Few enough that the written bytes stay in the processor's cache, and memory is used again."""
 
 MAP_BYTES: Final = 1 << 30
+"""Initial size of the memory map, which doubles when full. It affects the bytes of the file."""
 
 _LARGEST_RECORD_BYTES = (1 << 32) - 1
 
@@ -45,33 +46,25 @@ def build_file(
     schema: RecordSchema,
     path: Path,
     *,
-    limit_bytes: int | None,
+    limit_bytes: int | None = None,
     used_bytes: int = 0,
     place: str = "",
     reserve_bytes: int = 0,
-    transaction_bytes: int = TRANSACTION_BYTES,
-    map_bytes: int = MAP_BYTES,
-    group_bytes: int = GROUP_BYTES,
     digest_type: type[ContentDigest] = ContentDigest,
 ) -> CacheFileFacts:
-    """Write records from `Codec` to an LMDB file.
-
-    The file appears at ``path`` when it is complete and durable.
+    """Write records from `Codec` to an LMDB file, which appears when it is complete and durable.
 
     An endless dataset stops at ``limit_bytes`` (``run.endless``) instead of filling the disk; other
-    files already use ``used_bytes`` of the limit. ``reserve_bytes`` of the disk remain free. The
-    reserve is checked after every transaction, because files that are built at the same time share
-    the free space. ``map_bytes`` is the initial size of the memory map, which doubles when full. Do
-    not change ``map_bytes`` or ``group_bytes``: both affect the bytes of the file.
-
-    Memory is about twice ``transaction_bytes``. If the process is killed, ``path`` is unchanged.
+    files already use ``used_bytes`` of the limit. ``reserve_bytes`` of the disk remain free, which
+    is checked before every transaction, because files that are built at the same time share the
+    free space. Memory is about twice `TRANSACTION_BYTES`.
     """
     digest = digest_type(schema)
     with draft(path) as file:
-        limits = limit_bytes, used_bytes, reserve_bytes, transaction_bytes, map_bytes
+        limits = limit_bytes, used_bytes, reserve_bytes
         with closing(_CacheFileWriter(file.path, path, *limits)) as writer:
             ends = array("q")
-            for group in grouped(records, group_bytes):
+            for group in grouped(records, GROUP_BYTES):
                 for record in group:
                     digest.add(record)
                 value = group_value(group, is_fixed=schema.is_fixed)
@@ -91,33 +84,21 @@ def build_file(
 
 class _CacheFileWriter:
     def __init__(
-        self,
-        path: Path,
-        where: Path,
-        limit_bytes: int | None,
-        used_bytes: int,
-        reserve_bytes: int,
-        transaction_bytes: int,
-        map_bytes: int,
+        self, path: Path, where: Path, limit_bytes: int | None, used_bytes: int, reserve_bytes: int
     ) -> None:
         self._where = str(where.absolute())
         self._limit_bytes = limit_bytes
         self._others_bytes = used_bytes
         self._reserve_bytes = reserve_bytes
-        self._transaction_bytes = transaction_bytes
-        self._map_bytes = map_bytes
+        self._map_bytes = MAP_BYTES
         self._batch: list[tuple[bytes, Buffer]] = []
         self._batch_bytes = 0
-        self._pending_bytes = 0
         self.records = 0
         # A single writer of a private file needs no lock. meminit makes the bytes reproducible.
         with _lmdb_errors(self._where, need_bytes=2 * PAGESIZE):
             self._env: Any = lmdb.open(
-                str(path), subdir=False, lock=False, map_size=map_bytes, sync=False, meminit=True
+                str(path), subdir=False, lock=False, map_size=MAP_BYTES, sync=False, meminit=True
             )
-        self._page_bytes = int(self._env.stat()["psize"])
-        self._file_bytes = self._used_bytes()
-        self._room_bytes = self._free_bytes() - reserve_bytes
 
     def close(self) -> None:
         self._env.close()
@@ -127,31 +108,36 @@ class _CacheFileWriter:
         if len(value) > _LARGEST_RECORD_BYTES:
             message = f"record {self.records} has {len(value)} bytes; LMDB takes less than 4 GiB"
             raise FatalError("cache.schema", message, where=self._where)
-        self._pending_bytes += self._cost_bytes(value)
-        self._within_budget(self._file_bytes + self._pending_bytes)
         self._batch.append((key, value))
         self._batch_bytes += len(value)
         self.records += records
-        if self._batch_bytes >= self._transaction_bytes:
+        if self._batch_bytes >= TRANSACTION_BYTES:
             self.commit()
 
     def sync(self) -> None:
-        """Make the file durable."""
-        with _lmdb_errors(self._where, self._page_bytes):
+        with _lmdb_errors(self._where, PAGESIZE):
             self._env.sync(True)
 
     def commit(self) -> None:
-        """Write the added values."""
-        with _lmdb_errors(self._where, self._pending_bytes):
+        """Write the added values, if the disk has room for them; refuse a file that is too long."""
+        room_bytes = _free_bytes(self._where) - self._reserve_bytes
+        if self._reserve_bytes and room_bytes < self._batch_bytes:
+            reserve = format_bytes(self._reserve_bytes)
+            message = f"the cache would leave less than {reserve} of the disk"
+            raise StoreError("store.full", message, where=self._where, hint="free some space there")
+        with _lmdb_errors(self._where, self._batch_bytes + PAGESIZE):
             while not self._try_commit():
                 # A full map discards the whole transaction: write the batch again.
                 self._map_bytes *= 2
                 self._env.set_mapsize(self._map_bytes)
         self._batch.clear()
-        self._batch_bytes = self._pending_bytes = 0
-        self._file_bytes = self._used_bytes()
-        self._room_bytes = self._free_bytes() - self._reserve_bytes
-        self._within_budget(self._file_bytes)
+        self._batch_bytes = 0
+        pages = int(self._env.info()["last_pgno"]) + 1
+        size_bytes = self._others_bytes + pages * int(self._env.stat()["psize"])
+        if self._limit_bytes is not None and size_bytes > self._limit_bytes:
+            message = f"the cache exceeds its budget of {format_bytes(self._limit_bytes)}"
+            hint = "raise the budget, or end the dataset (does it repeat?)"
+            raise FatalError("run.endless", message, where=self._where, hint=hint)
 
     def _try_commit(self) -> bool:
         try:
@@ -161,27 +147,9 @@ class _CacheFileWriter:
             return False
         return True
 
-    def _used_bytes(self) -> int:
-        return (int(self._env.info()["last_pgno"]) + 1) * self._page_bytes
 
-    def _cost_bytes(self, value: Buffer) -> int:
-        # LMDB stores a value of more than about half a page on separate pages.
-        if len(value) <= self._page_bytes // 2:
-            return len(value)
-        return -(-(len(value) + 16) // self._page_bytes) * self._page_bytes
-
-    def _free_bytes(self) -> int:
-        return shutil.disk_usage(os.path.dirname(self._where)).free
-
-    def _within_budget(self, bytes_: int) -> None:
-        if self._reserve_bytes and self._pending_bytes > self._room_bytes:
-            reserve = format_bytes(self._reserve_bytes)
-            message = f"the cache would leave less than {reserve} of the disk"
-            raise StoreError("store.full", message, where=self._where, hint="free some space there")
-        if self._limit_bytes is not None and self._others_bytes + bytes_ > self._limit_bytes:
-            message = f"the cache exceeds its budget of {format_bytes(self._limit_bytes)}"
-            hint = "raise the budget, or end the dataset (does it repeat?)"
-            raise FatalError("run.endless", message, where=self._where, hint=hint)
+def _free_bytes(path: str) -> int:
+    return shutil.disk_usage(os.path.dirname(path)).free
 
 
 @contextmanager
@@ -190,7 +158,6 @@ def _lmdb_errors(where: str, need_bytes: int) -> Iterator[None]:
         yield
     except lmdb.Error as error:
         # LMDB reports a partial write to a full disk as an input/output error.
-        free_bytes = shutil.disk_usage(os.path.dirname(where)).free
-        if isinstance(error, lmdb.DiskError) or free_bytes < need_bytes:
+        if isinstance(error, lmdb.DiskError) or _free_bytes(where) < need_bytes:
             raise full_error(error, where) from error
         raise StoreError("store.refused", f"LMDB: {error}", where=where) from error

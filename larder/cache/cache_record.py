@@ -34,11 +34,8 @@ SCHEMA_KEY: Final = b"schema"
 class CacheFileFacts(NamedTuple):
     """Published facts of a cache file, which are checked when the file is read.
 
-    Attributes:
-        sha256: Digest of the file; depends on the page size of the machine that built it.
-        digest: Digest of the schema and the ordered records; see
-            `larder.cache.cache_record.ContentDigest`.
-        place: Identity of the file and its cache; see `larder.versions.layout.cache_place`.
+    ``sha256`` depends on the page size of the machine that built it; ``digest`` is a
+    `ContentDigest`. ``place`` is by `larder.versions.layout.cache_place`.
     """
 
     bytes: int
@@ -48,7 +45,7 @@ class CacheFileFacts(NamedTuple):
     place: str = ""
 
     def compare(self, size_bytes: int, sha256: str | None, where: str) -> None:
-        """Refuse a file that differs from the published file; its digest may be left out."""
+        """Refuse a file that differs from the published file; ``sha256`` may be None."""
         if size_bytes != self.bytes:
             message = f"the file has {size_bytes} bytes instead of {self.bytes}"
             raise DamageError("damage.size", message, where=where)
@@ -119,7 +116,6 @@ class RecordPlaces(NamedTuple):
     stops: Array
 
     def records(self) -> Iterator[tuple[int, memoryview]]:
-        """Yield the number and the bytes of each record."""
         columns = (column.tolist() for column in (self.numbers, self.starts, self.stops))
         for number, start, stop in zip(*columns, strict=True):
             yield number, self.memory[start:stop]
@@ -131,13 +127,9 @@ class RecordPlaces(NamedTuple):
 
 
 class _FixedField(NamedTuple):
-    """A field that has the same place in every record.
+    """A field that has its elements in the same place of every record, after its ``dims``.
 
-    Attributes:
-        dims: The open dimensions, before the elements.
-        begin: The place of the first element.
-        end: The place after the last element.
-        rows: The bytes of each row of the column.
+    ``rows`` are the bytes of each row of the column.
     """
 
     dims: bytes
@@ -183,12 +175,8 @@ class Codec:
     def encode(self, values: Mapping[str, Value], number: int = 0) -> bytes:
         """Encode values, by field, as the record with this number.
 
-        Arrays have the field's dtype (in any byte order) and shape. Bytes fill a one-dimensional
-        ``uint8`` field. An optional field may be None or missing.
-
-        Raises:
-            FatalError: ``cache.schema``: a dimension is too large, or a value has another dtype or
-                number of dimensions than its field.
+        Bytes fill a one-dimensional ``uint8`` field. An optional field may be None or missing.
+        ``cache.schema``: a dimension is too large, or a value does not fit its field.
         """
         assert values.keys() <= self._names, "all fields are in the schema"
         pieces: list[Any] = []
@@ -201,7 +189,6 @@ class Codec:
         return b"".join(pieces)
 
     def encode_each(self, records: Iterable[Mapping[str, Value]]) -> Iterator[Buffer]:
-        """Yield the records of a file from its first on."""
         for number, values in enumerate(records):
             yield self.encode(values, number)
             del values  # they may be large, and the next values are made now
@@ -222,10 +209,7 @@ class Codec:
                 yield record.data
 
     def decode(self, record: Buffer, number: int = 0) -> dict[str, Array]:
-        """Return the values of a record as new arrays, without fields that the record lacks.
-
-        The checksum is not verified; see `check`.
-        """
+        """Return the values of a record as new arrays; the checksum is not verified."""
         columns: dict[str, list[Array | None]] = {name: [None] for name in self.schema.names}
         self._read(columns, False, record, number, 0)
         return {name: value for name, (value,) in columns.items() if value is not None}
@@ -233,11 +217,7 @@ class Codec:
     def read_rows(
         self, columns: Columns, rows: Array, places: RecordPlaces, *, check: bool
     ) -> None:
-        """Read records into rows of the columns from `empty_columns`, an array or list per field.
-
-        Fields without a column are skipped. With ``check``, records are compared with their
-        checksums.
-        """
+        """Read records into rows of columns, skipping fields without one."""
         memory, numbers, starts, stops = places
         fields = self._fixed_fields(columns)
         if fields is None:
@@ -359,10 +339,7 @@ def _open_dims(slot: _Slot, shape: Sequence[int]) -> bytes:
 
 
 def _array(slot: _Slot, value: Value) -> Array:
-    """Return the value as an array; raise ``cache.schema`` if its type is not the field's.
-
-    The bytes of a part may be in a field that a decoder fills, too.
-    """
+    """Return the value as an array; raise ``cache.schema`` if its type is not the field's."""
     if isinstance(value, bytes | bytearray | memoryview):
         array = np.frombuffer(value, np.uint8)
     else:

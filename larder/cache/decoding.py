@@ -34,29 +34,33 @@ HINT: Final = "fix or exclude it, or use a cache of encoded records"
 
 
 class OpenedImage:
-    """An image whose header was read; decoding needs ``loading_bytes`` besides the array.
-
-    With a ``shape``, the image is fitted to this shape.
-    """
+    """An image whose header was read; decoding needs ``loading_bytes`` besides the array."""
 
     def __init__(
-        self, image: Image.Image, where: str, *, mask: bool, shape: ImageShape | None
+        self,
+        data: bytes,
+        where: str,
+        *,
+        max_pixels: int = MAX_PIXELS,
+        mask: bool = False,
+        shape: ImageShape | None = None,
     ) -> None:
-        self._image: Image.Image | None = image
         self._where = where
         self._mask = mask
         self._shape = shape
-        self.form = form_of(image, mask=mask)
-        self.loading_bytes = loading_bytes(image)
-        if shape:
-            self.loading_bytes += 3 * self.form.bytes
-            self.form = fitted_form(self.form, shape, mask=mask)
+        with decoding(where, HINT):
+            image = open_image(data, max_pixels)
+            self._image: Image.Image | None = image
+            self.form = form_of(image, mask=mask)
+            self.loading_bytes = loading_bytes(image)
+            if shape:
+                self.loading_bytes += 3 * self.form.bytes
+                self.form = fitted_form(self.form, shape, mask=mask)
 
     def array(self, channels: int | None = None) -> Array:
-        """Decode the image to shape (height, width, channels), in C order.
+        """Decode the image, once, to shape (height, width, channels), in C order.
 
-        May be called only once, in any thread. With 3 ``channels``, 8-bit grey values are repeated
-        as red, green and blue; None keeps grey.
+        With 3 ``channels``, 8-bit grey values are repeated as red, green and blue.
         """
         image, self._image = self._image, None  # the image is as large as the array
         assert image is not None, "an image is decoded once"
@@ -67,31 +71,11 @@ class OpenedImage:
             return decoded(image, channels, mask=self._mask)
 
 
-def open_picture(
-    data: bytes,
-    where: str,
-    *,
-    max_pixels: int = MAX_PIXELS,
-    mask: bool = False,
-    shape: ImageShape | None = None,
-) -> OpenedImage:
-    """Read the header of an image; raise ``sample.undecodable`` if it cannot become an array."""
-    with decoding(where, HINT):
-        image = open_image(data, max_pixels)
-        return OpenedImage(image, where, mask=mask, shape=shape)
-
-
 _AHEAD = 4
 
 
 class ToDecode(NamedTuple):
-    """A part of a record to decode.
-
-    Attributes:
-        where: Shard and sample, for errors.
-        needed_bytes: Memory for decoding, including the arrays.
-        decode: Makes the arrays by field.
-    """
+    """A part of a record to decode; ``needed_bytes`` of memory include the arrays."""
 
     where: str
     needed_bytes: int

@@ -69,11 +69,7 @@ def field_names(ext: str, kind: Kind, decoders: Decoders = IMAGES_ONLY) -> tuple
 def sample_schema(
     batches: Iterable[pa.RecordBatch], kind: Kind, decoders: Decoders = IMAGES_ONLY
 ) -> RecordSchema:
-    """Return the fields of a split's records that follow from the index.
-
-    Fields of images and decoders begin with a shape that nothing fits; `widened` extends the shape
-    for each image and array.
-    """
+    """Return the fields of a split's records; `widened` extends the shapes of decoded fields."""
     samples = labels = 0
     exts: Counter[str] = Counter()
     for batch in batches:
@@ -117,11 +113,8 @@ def widened(
 ) -> RecordSchema:
     """Return the narrowest schema that also accepts this array in field ``name``.
 
-    If arrays were ``decoded``, all images of a field get the same number of channels; see
-    `image_shape`.
-
-    Raises:
-        FatalError: ``cache.schema``: earlier arrays have another dtype or number of dimensions.
+    If arrays were ``decoded``, all images of a field get the same number of channels.
+    ``cache.schema``: earlier arrays have another dtype or number of dimensions.
     """
     (field,) = schema.select([name])
     wider = replace(field, dtype=dtype, shape=shape)

@@ -29,7 +29,6 @@ from larder.cache.cache_record import (
     Codec,
     Column,
     ContentDigest,
-    RecordPlaces,
     damage,
 )
 from larder.cache.group import GROUPS_KEY, Groups, group_ends, group_key
@@ -66,7 +65,7 @@ class _SharedFile:
         self.begin()
 
     def begin(self) -> None:
-        """Begin the first transaction, or a new transaction after an error has ended it."""
+        """Begin a transaction; an error ends it."""
         self.transaction: Any = self.environment.begin(buffers=True)
 
 
@@ -127,15 +126,8 @@ def open_file(
 
     With ``verify``, the whole file is read first and its sha256 compared. Otherwise damage to a
     record is found when the record is read (``check_records`` compares CRC-32Cs), but damage to
-    LMDB's own pages may kill the process.
-
-    The length is checked before LMDB maps the file, because reading beyond the end of a truncated
-    file kills the process.
-
-    Raises:
-        DamageError: ``damage.size``, ``damage.digest``, ``damage.record``.
-        FatalError: ``cache.format``: another format, or another release line of LMDB.
-        ConfigError: ``config.path``: the file cannot be read.
+    LMDB's own pages may kill the process. So does reading beyond the end of a truncated file: the
+    length is checked before LMDB maps it.
     """
     with disk_errors(path, reading=True):
         size_bytes = path.stat().st_size
@@ -168,15 +160,13 @@ class CacheFileReader:
 
     def __getitem__(self, index: int) -> dict[str, Array]:
         """Return the arrays of one record by field, without fields that the record lacks."""
-        records = self._facts.records
-        if not -records <= index < records:
-            raise IndexError(f"record {index} of {records}")
-        number = index % records
+        if not 0 <= index < len(self):
+            raise IndexError(f"record {index} of {len(self)}")
         with self._reading():
-            record = self._groups.record(number)
+            record = self._groups.record(index)
             if self._check_records:
-                self._codec.check(record, number)
-            return self._codec.decode(record, number)
+                self._codec.check(record, index)
+            return self._codec.decode(record, index)
 
     def read_into(
         self,
@@ -184,16 +174,13 @@ class CacheFileReader:
         rows: Sequence[int] | Array,
         indices: Sequence[int] | Array,
     ) -> None:
-        """Read records, which may repeat, into ``rows`` of existing columns.
-
-        `larder.cache.cache_record.empty_columns` makes the columns, such as in a shared buffer.
-
-        Raises:
-            IndexError: The record does not exist.
-            DamageError: ``damage.record``.
-        """
+        """Read records, which may repeat, into ``rows`` of columns from `empty_columns`."""
+        numbers = np.asarray(indices, np.int64)
+        outside = (numbers < 0) | (numbers >= len(self))
+        if outside.any():
+            raise IndexError(f"record {numbers[outside][0]} of {len(self)}")
         with self._reading():
-            places = self._places(indices)
+            places = self._groups.places(numbers)
             self._codec.read_rows(columns, np.asarray(rows), places, check=self._check_records)
 
     def verify(self) -> None:
@@ -208,9 +195,6 @@ class CacheFileReader:
             message = f"the content digest is {digest.hexdigest()}, not {self._facts.digest}"
             raise DamageError("damage.digest", message, where=str(self.path))
 
-    def __iter__(self) -> Iterator[dict[str, Array]]:
-        return (self[number] for number in range(len(self)))
-
     def __enter__(self) -> CacheFileReader:
         return self
 
@@ -220,14 +204,6 @@ class CacheFileReader:
     def __reduce__(self) -> tuple[object, ...]:
         reopen = partial(open_file, check_records=self._check_records)
         return reopen, (self.path, self._facts)
-
-    def _places(self, indices: Sequence[int] | Array) -> RecordPlaces:
-        records, numbers = self._facts.records, np.asarray(indices, np.int64)
-        outside = (numbers < -records) | (numbers >= records)
-        if outside.any():
-            raise IndexError(f"record {numbers[outside][0]} of {records}")
-        numbers = np.where(numbers < 0, numbers + records, numbers)
-        return self._groups.places(numbers)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -245,10 +221,7 @@ class CacheFileReader:
             release(self._file)
 
     def _read_schema(self) -> tuple[RecordSchema, Array, int]:
-        """Return the schema, the record counts up to each group's end, and an address.
-
-        No byte of the file is mapped before the address.
-        """
+        """Return the schema, the record counts up to each group's end, and the least address."""
         facts, where, transaction = self._facts, str(self.path), self._file.transaction
         try:
             document = bytes(transaction.get(SCHEMA_KEY, b""))
@@ -296,9 +269,7 @@ def _bytes_at(address: int, size_bytes: int) -> memoryview:
 def fetch_file(store: Store, key: str, facts: CacheFileFacts, directory: Path) -> Path:
     """Return the local path of a cache file; download it unless the store is a directory.
 
-    A downloaded file is named by its sha256 and appears after its verification, so no version
-    downloads it again. Processes on the machine that need the same file wait for the downloading
-    process.
+    A downloaded file is named by its sha256, so no version downloads it again.
     """
     if store.features.local_path:
         return local_path(store, key)

@@ -25,21 +25,13 @@ import numpy as np
 from larder.budgets import ByteBudget
 from larder.cache.cache_file_build import build_file
 from larder.cache.cache_record import Array, Buffer, CacheFileFacts, Codec
-from larder.cache.decoding import HINT, Making, OpenedImage, ToDecode, in_order, open_picture
-from larder.cache.fields import (
-    LABEL,
-    Kind,
-    field_names,
-    fits,
-    image_shape,
-    sample_schema,
-    widened,
-)
+from larder.cache.decoding import HINT, Making, OpenedImage, ToDecode, in_order
+from larder.cache.fields import LABEL, Kind, field_names, fits, image_shape, sample_schema, widened
 from larder.cache.schema import DTYPES, KEY, Field, RecordSchema
 from larder.config.shape import MAX_PIXELS, ImageShape
 from larder.errors import FatalError
 from larder.machine import usable_cores
-from larder.progress import NullProgress, Progress
+from larder.progress import Progress
 from larder.samples.decoders import IMAGES_ONLY, Bound, Builder, Decoders
 from larder.samples.image_parts import decoding
 from larder.samples.indexed import IndexedSample, Sample, SampleReader, part_place, read_index
@@ -94,10 +86,8 @@ def build_samples(
     samples: CacheInput,
     path: Path,
     *,
-    limit_bytes: int | None,
     place: str = "",
     reserve_bytes: int = 0,
-    threads: int | None = None,
     budget: ByteBudget | None = None,
     schema: RecordSchema | None = None,
     encode: Encode | None = None,
@@ -106,36 +96,31 @@ def build_samples(
     """Build the cache file of one split, with the memory of ``budget`` and of `build_file`.
 
     ``budget`` bounds the bytes of parts in progress, encoded and decoded, over all files that share
-    the budget; a larger part is decoded alone. None means 64 MiB for this file. ``threads`` is the
-    number of parts decoded at once; one per core if None. ``encode`` makes the records elsewhere.
-    The build begins with ``schema``, if given. The caller starts and finishes stage `STAGE`,
-    because only the caller knows all splits.
-
-    Errors: ``sample.undecodable`` names shard and sample; ``run.endless``: the file would exceed
-    ``limit_bytes``. ``cache.schema``: two parts of one sample would become the same field, or
-    parts of a field differ in dtype or, except for images, in the number of dimensions.
+    the budget; a larger part is decoded alone. None means 64 MiB for this file. ``encode`` makes
+    the records elsewhere. The build begins with ``schema``, if given. The caller starts and
+    finishes stage `STAGE`, because only the caller knows all splits.
     """
-    reported = _SteadyProgress(progress or NullProgress())
     schema = schema or sample_schema(samples.rows(), samples.kind, samples.decoders)
+    encode = encode or partial(encoded_records, samples, place=place, budget=budget)
+    reported = 0
+
+    def records(made: Iterable[EncodedRecord]) -> Iterator[Buffer]:
+        nonlocal reported
+        for number, (record, source_bytes) in enumerate(made, 1):
+            if number > reported and progress:  # else an earlier attempt has reported it
+                reported = number
+                progress.advance(STAGE, objects=1, bytes=source_bytes)
+            yield record
+            del record  # it may be large, and the next record is made now
+
     while True:
-        made = (
-            encode(schema)
-            if encode
-            else encoded_records(samples, schema, place, threads=threads, budget=budget)
-        )
         try:
-            with closing(made):
+            with closing(encode(schema)) as made:
                 return build_file(
-                    reported.each(made),
-                    schema,
-                    path,
-                    limit_bytes=limit_bytes,
-                    place=place,
-                    reserve_bytes=reserve_bytes,
+                    records(made), schema, path, place=place, reserve_bytes=reserve_bytes
                 )
         except Misfit as misfit:
             schema = misfit.schema
-            reported.begin_again()
 
 
 def encoded_records(
@@ -144,7 +129,6 @@ def encoded_records(
     place: str,
     *,
     first_number: int = 0,
-    threads: int | None = None,
     budget: ByteBudget | None = None,
 ) -> Generator[EncodedRecord]:
     """Yield the record of every sample, in order; raise `Misfit` if one does not fit the schema."""
@@ -153,7 +137,7 @@ def encoded_records(
     fields = {field.name: field for field in schema.fields}
     with (
         closing(_records(samples, schema)) as records,
-        closing(in_order(records, threads or usable_cores(), bound)) as made,
+        closing(in_order(records, usable_cores(), bound)) as made,
     ):
         for number, record in enumerate(made, first_number):
             for name, array, where in record.decoded():
@@ -195,7 +179,7 @@ def _record(
         record.source_bytes += len(data)
         name, where = names[ext][0], part_place(shard.url, sample, ext)
         if kind == "decoded" and decoders.is_image(ext):
-            picture = open_picture(
+            picture = OpenedImage(
                 data,
                 where,
                 max_pixels=samples.max_pixels,
@@ -221,29 +205,6 @@ def _picture(picture: OpenedImage, schema: RecordSchema, field: Field, where: st
 
 def _arrays(decoder: Bound, names: Sequence[str], data: bytes, where: str) -> Mapping[str, Array]:
     return dict(zip(names, decoder.decode(data, where, HINT).values(), strict=True))
-
-
-class _SteadyProgress:
-    """A progress that does not go back when a build starts again."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._most = 0
-        self._count = 0
-
-    def each(self, records: Iterable[EncodedRecord]) -> Iterator[Buffer]:
-        """Yield the records; report each record unless an earlier build has."""
-        for record, source_bytes in records:
-            self._count += 1
-            if self._count > self._most:
-                self._most = self._count
-                self._progress.advance(STAGE, objects=1, bytes=source_bytes)
-            yield record
-            del record
-
-    def begin_again(self) -> None:
-        """Start counting again, without reporting a record twice."""
-        self._count = 0
 
 
 def built_schema(samples: CacheInput, builder: Builder) -> RecordSchema:
@@ -284,7 +245,6 @@ def built_records(
 def _built(
     samples: CacheInput, builder: Builder, shard: tuple[int, int]
 ) -> Generator[tuple[IndexedSample, dict[str, Array]]]:
-    """Yield each sample with the arrays of its element."""
     what = f"{builder.name} fails"
     where = builder.name
     with decoding(where, _HINT, what):

@@ -36,7 +36,6 @@ def group_key(group: int) -> bytes:
 
 
 def grouped(records: Iterable[Buffer], group_bytes: int) -> Iterator[list[Buffer]]:
-    """Yield the records of each group."""
     group: list[Buffer] = []
     size_bytes = 0
     for record in records:
@@ -80,12 +79,8 @@ def group_ends(value: Buffer, place: str) -> Array:
 class Groups:
     """A finder of a file's records in memory, for many threads.
 
-    Args:
-        ends: The numbers of records up to the end of each group.
-        memory: Bytes with the values of the groups.
-        look_up: Returns the place and the length of a group's value. It is called once for each
-            group, and gets the number of a record for errors.
-        record_bytes: Length of every record; None if lengths differ.
+    ``look_up`` returns the place and the length of a group's value; it gets the number of a record
+    for errors. ``record_bytes`` is None if lengths differ.
     """
 
     def __init__(

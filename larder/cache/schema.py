@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -38,13 +38,9 @@ DTYPES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One tensor of every record.
+    """One tensor of every record, or of some if ``optional``.
 
-    Attributes:
-        name: Unique within the schema.
-        dtype: One of `DTYPES`.
-        shape: Dimensions; None for a dimension that differs between records, ``()`` for a scalar.
-        optional: Whether some records lack the field.
+    In ``shape``, a dimension that differs between records is None.
     """
 
     name: str
@@ -73,7 +69,6 @@ class Field:
 
     @property
     def ragged(self) -> bool:
-        """Whether a dimension differs between records."""
         return None in self.shape
 
     @property
@@ -108,7 +103,7 @@ class RecordSchema:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether all records have the same length."""
+        """Whether all records have one length."""
         return all(field.stackable for field in self.fields)
 
     def select(self, names: Sequence[str] | None) -> tuple[Field, ...]:
@@ -125,25 +120,11 @@ class RecordSchema:
         return canonical_json({**self._plain(), "lmdb": LMDB_LINE, **file})
 
     def _plain(self) -> dict[str, Any]:
-        fields = [
-            {
-                "name": field.name,
-                "dtype": field.dtype,
-                "shape": list(field.shape),
-                "optional": field.optional,
-            }
-            for field in self.fields
-        ]
-        return {"format": FORMAT, "fields": fields}
+        return {"format": FORMAT, "fields": [asdict(field) for field in self.fields]}
 
     @classmethod
     def parse(cls, data: bytes, where: str, **file: str) -> RecordSchema:
-        """Parse a `document`.
-
-        Raises:
-            FatalError: ``cache.format``: another format or release line of LMDB.
-            DamageError: ``damage.digest``: the document is of another file.
-        """
+        """Parse a `document`; ``damage.digest``: it is of another file."""
         try:
             plain = parse_bounded(data)
             formats = plain["format"], plain["lmdb"]

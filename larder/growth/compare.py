@@ -171,7 +171,7 @@ class Changes(NamedTuple):
 
     @property
     def differing(self) -> dict[str, int]:
-        """Number of samples of each kind that differs from the previous version, without zeros."""
+        """Numbers of samples that differ from the previous version, by kind, without zeros."""
         kinds = ("added", "changed", "relabelled", "moved", "removed")
         return {kind: count for kind in kinds if (count := getattr(self, kind))}
 
@@ -181,11 +181,7 @@ class Changes(NamedTuple):
 
     @property
     def growth_percent(self) -> float:
-        """By how much the number of samples grows, in percent; 0 for a first version.
-
-        >>> Changes(unchanged=8, removed=2, added=5).growth_percent
-        30.0
-        """
+        """By how much the number of samples grows, in percent; 0 for a first version."""
         before = self.unchanged + self.changed + self.relabelled + self.moved + self.removed
         return 100 * (self.added - self.removed) / before if before else 0.0
 
@@ -194,9 +190,8 @@ class Changes(NamedTuple):
 class Comparison:
     """The result of a comparison: ``file`` has rows of `COMPARED`.
 
-    ``segments`` of the previous version know their ``live`` samples. ``outdated`` is a digest, for
-    each segment, of its records of bad samples that no longer apply: the samples were removed,
-    repaired or changed. It is None without such records.
+    ``segments`` of the previous version know their ``live`` samples. ``outdated`` has a digest, for
+    each segment, of its records of bad samples that no longer apply, if any.
     """
 
     changes: Changes

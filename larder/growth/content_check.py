@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
@@ -23,7 +21,6 @@ from larder.progress import Progress
 from larder.samples.arrow_columns import column_structs
 from larder.samples.image_parts import is_image
 from larder.shards.images.check import ImageRules, stored_image
-from larder.shards.images.transform import codec_versions
 from larder.shards.model import Part, PlannedSample
 from larder.shards.reading.fetch import UNDECODABLE, fetch, sample_bytes
 from larder.shards.reading.large import check_streamed
@@ -65,8 +62,9 @@ def same_contents(
 class ObjectCheck:
     """Compares the contents of objects with checksums; a context manager.
 
-    ``transforms`` are the transforms of the previous segments. The source is read only if etags do
-    not tell contents apart. ``compare`` replaces `same_contents`.
+    ``transforms`` are the transforms of the previous segments, and ``current`` is the transform of
+    a new segment. The source is read only if etags do not tell contents apart. ``compare`` calls
+    `same_contents`, here or in other processes.
     """
 
     def __init__(
@@ -74,17 +72,16 @@ class ObjectCheck:
         source: Readable,
         rules: ImageRules,
         transforms: Sequence[Transform | None],
+        current: Transform | None,
         progress: Progress,
-        compare: Callable[[Sequence[PackedPart]], Sequence[bool]] | None = None,
+        compare: Callable[[Sequence[PackedPart]], Sequence[bool]],
     ) -> None:
         self._source = source
         self._rules = rules
         self._progress = progress
-        transform = rules.transform
-        current = replace(transform, codecs=codec_versions()) if transform else None
         self._transforms = np.array([each is not None for each in transforms], np.bool_)
         self._repeatable = np.array([each == current for each in transforms], np.bool_)
-        self._compare = compare or partial(same_contents, source, rules, progress=progress)
+        self._compare = compare
         self._started = False
 
     def stored(self, exts: pa.Array, segments: npt.NDArray[np.int32]) -> _Flags:
@@ -99,9 +96,7 @@ class ObjectCheck:
     def same(self, parts: pa.RecordBatch) -> _Flags:
         """Return which objects have the contents that they had when they were packed.
 
-        ``parts`` have the ``segment``, ``crc32c`` and ``ext`` of the part, and ``key``, ``etag``
-        and ``checksum`` of the object. A transformed image is transformed again, if the transform
-        and its libraries are still the same.
+        A transformed image is transformed again, if the transform and its libraries are the same.
         """
         same = _same_checksums(parts)
         if self._source.features.etag_is_md5:
@@ -121,9 +116,8 @@ class ObjectCheck:
     def still_bad(self, samples: pa.RecordBatch) -> _Flags:
         """Return which bad samples are still bad, although the etags of their objects differ.
 
-        ``samples`` have a ``key`` and ``parts`` as in SAMPLE_ORDER. They are checked on every kind
-        of source, because a file system does not tell whether they were changed. So the plan is the
-        same everywhere.
+        They are checked on every kind of source, because a file system does not tell whether they
+        were changed. So the plan is the same everywhere.
         """
         keys = samples.column("key").to_pylist()
         parts = column_structs(samples.column("parts"), Part._fields, Part)

@@ -43,9 +43,8 @@ _Flags = npt.NDArray[np.bool_]
 class RemovalPolicy(NamedTuple):
     """The effects of a policy for removals (``repack`` or ``omit``).
 
-    ``packed`` counts samples that are packed again because of their shards, and estimates their
-    bytes. ``omitted`` counts the omitted rows of listed shards, and ``shards`` the shards that are
-    no longer listed.
+    ``packed`` counts samples that are packed again because of their shards. ``omitted`` counts the
+    omitted rows of listed shards, and ``shards`` the shards that are no longer listed.
     """
 
     removals: str
@@ -58,11 +57,9 @@ class RemovalPolicy(NamedTuple):
 class Decision:
     """A decision; ``reason`` is one sentence for the user.
 
-    ``fresh``: one segment of all samples; ``grow``: a new segment, if any sample needs one, next to
-    the kept segments; ``keep``: nothing changes. ``again`` flags, for each kept segment, the shards
-    whose samples are packed again. ``folded`` are the small segments that are packed again as a
-    whole. ``policy`` has the effects of the configured policy, if it matters, and ``other`` the
-    effects of the other policy.
+    ``again`` flags, for each kept segment, the shards whose samples are packed again. ``folded``
+    are the small segments that are packed again as a whole. ``policy`` has the effects of the
+    configured policy, if it matters, and ``other`` the effects of the other policy.
     """
 
     kind: Literal["fresh", "grow", "keep"]
@@ -80,9 +77,8 @@ def decide(
     *,
     fresh: str | None = None,
 ) -> Decision:
-    """Decide which segments of the previous version to keep.
+    """Decide which segments of the previous version to keep; none without a previous version.
 
-    ``segments`` know their ``live`` samples; there are none if there is no previous version.
     ``fresh`` is the reason why all samples have to go into one new segment, if there is one.
     """
     if fresh is not None or not segments:

@@ -90,9 +90,8 @@ class PreviousSegment:
     @cached_property
     def before(self) -> _Numbers:
         """Number of samples that the previous version has."""
-        return np.array(
-            [shard.samples - self._omitted_of(shard) for shard in self.shards], np.int64
-        )
+        samples = (shard.samples - self._omitted_of(shard) for shard in self.shards)
+        return np.fromiter(samples, np.int64)
 
     def _omitted_of(self, shard: Shard) -> int:
         if shard.split not in self.omitted:
@@ -121,26 +120,21 @@ class Previous(NamedTuple):
     segments: tuple[PreviousSegment, ...]
 
     def samples(self) -> Stream:
-        """Stream its samples, rows of `PACKED`."""
         return Stream(PACKED, _packed(self))
 
     def places(self, samples: Spool) -> Stream:
-        """Stream the places of samples, rows of `PLACES`, given their segments and rows in this
-        order.
-        """
+        """Stream the places of samples, given their segments and rows in this order."""
         return Stream(PLACES, _places(self, samples))
 
     def bad_records(self) -> Stream:
-        """Stream the records of samples that were left out as bad, rows of `RECORDS`."""
         return Stream(RECORDS, _records(self))
 
 
 def read_previous(root: Store, version: VersionDocument) -> Previous:
     """Read the contents of a version; DamageError if some are damaged or missing."""
     omitted = read_omitted(root, version)
-    return Previous(
-        root, version, tuple(_segment(root, use.id, omitted) for use in version.segments)
-    )
+    segments = tuple(_segment(root, use.id, omitted) for use in version.segments)
+    return Previous(root, version, segments)
 
 
 def _segment(
@@ -179,8 +173,7 @@ def published_splits(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the split of each sample of the previous version, including samples left out as bad.
 
-    ``split_names`` are the current splits in order; samples of other splits are left out. Yields
-    rows of `larder.samples.strata.PUBLISHED`, each sample once.
+    ``split_names`` are the current splits in order; samples of other splits are left out.
     """
     splits = pa.record_batch({"split": split_names, "number": range(len(split_names))})
     inputs = {

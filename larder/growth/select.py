@@ -19,7 +19,7 @@ from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.manifest_files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Stream, query
 from larder.manifest.row_digest import RowDigest
-from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED, packed_rows
+from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED, packed_rows, table
 from larder.manifest.sort import sort, sorted_query
 from larder.manifest.spool import Spool
 from larder.samples.sample_order import SampleOrder, identity_parts, identity_rows
@@ -29,14 +29,11 @@ from larder.versions.omitted import Omitted
 class Selected(NamedTuple):
     """The samples of the new segment, which are the first rows of a manifest of SAMPLE_ORDER.
 
-    ``digest`` is sha256 hex over the ordered samples, as in
-    `larder.samples.sample_order.SampleOrder`. ``read`` counts objects read from the source or the
-    mirror, and their bytes. ``packed`` counts samples read from shards of the previous version, and
-    their bytes there.
+    ``digest`` covers the ordered samples. ``read`` counts objects read from the source or the
+    mirror, and ``packed`` samples read from shards of the previous version, with their bytes there.
 
-    ``skipped`` are records of bad samples that belong to the version itself. ``skipped_digest`` is
-    sha256 hex over these records, and over segments' records that no longer apply; None without any
-    of these records.
+    ``skipped`` are records of bad samples that belong to the version itself. ``skipped_digest``
+    covers these records, and segments' records that no longer apply; None without any of these.
     """
 
     file: ManifestFile
@@ -48,17 +45,9 @@ class Selected(NamedTuple):
     skipped_digest: str | None = None
 
 
-_SEGMENTS = pa.schema(
-    [
-        ("segment", pa.int32()),
-        ("is_kept", pa.bool_()),
-        ("is_alike", pa.bool_()),
-        ("whole_bytes", pa.int64()),
-    ]
-)
+_SEGMENTS = table(segment="int32?", is_kept="bool?", is_alike="bool?", whole_bytes="int64?")
 _SHARDS = pa.schema([COMPARED.field("segment"), COMPARED.field("shard_number")])
 _SELECTED = SAMPLE_ORDER.append(COMPARED.field("place"))
-_KINDS = pa.schema([("kind", pa.string())])
 _ROWS = pa.schema([("segment", pa.int32()), ("row", pa.int64())])
 _RANGES = pa.schema([("segment", pa.int32()), ("start", pa.int64()), ("stop", pa.int64())])
 
@@ -69,7 +58,8 @@ _CHOOSE = """
     LEFT JOIN segments USING (segment)
     LEFT JOIN leaving ON kind = 'unchanged'
         AND leaving.segment = compared.segment AND leaving.shard_number = compared.shard_number
-    WHERE leaving.shard_number IS NOT NULL OR kind IN (SELECT kind FROM going)
+    WHERE leaving.shard_number IS NOT NULL
+        OR kind IN ('added', 'changed', 'relabelled', 'moved') OR kind = 'bad' AND {fresh}
 """
 _CHOSEN = pa.schema(
     [
@@ -132,16 +122,6 @@ _GAPS = """
 """The ranges of rows between remaining rows, with a row before the first and after the last."""
 
 
-def select_all(order: SampleOrder) -> Selected:
-    return Selected(
-        file=order.file,
-        samples=order.samples,
-        digest=order.digest,
-        read=Totals(order.objects, order.object_bytes),
-        packed=Totals(),
-    )
-
-
 class Selection:
     """The samples of the new segment, and the omitted rows, that follow from a decision.
 
@@ -177,41 +157,41 @@ class Selection:
 
     def samples(self, order: SampleOrder, check: str) -> Selected:
         """Return the samples of the new segment; ``check`` is for the records of bad samples."""
-        going = ["added", "changed", "relabelled", "moved", *(["bad"] if self._fresh else [])]
         inputs = {
             "compared": self._comparison.rows(),
             "segments": self._segments,
             "leaving": self._leaving,
-            "going": _table(_KINDS, going),
         }
-        chosen = Spool.of(query(_CHOOSE, inputs, _CHOSEN, work_dir=self._folder), _CHOSEN)
+        statement = _CHOOSE.format(fresh=self._fresh)
+        chosen = Spool.of(query(statement, inputs, _CHOSEN, work_dir=self._folder), _CHOSEN)
         inputs = {
             "now": ordered_samples(order),
             "choice": Stream(_CHOSEN, chosen.read()),
             "packed": self._places(chosen),
         }
-        tally = _SelectionTally()
+        samples, read, packed, digest = 0, Totals(), Totals(), RowDigest()
         with ManifestWriter(self._folder / "selected.parquet", SAMPLE_ORDER) as writer:
             for batch in self._sorted(_SELECT, inputs, _SELECTED, "place"):
                 rows = batch.select(SAMPLE_ORDER.names)
-                tally.add(rows)
                 writer.append_batch(rows)
-            samples = tally.samples
+                samples += rows.num_rows
+                read += _read(rows)
+                packed += _packed(rows)
+                digest.update_batch(identity_rows(rows))
             for rows in read_manifest(order.file.path, SAMPLE_ORDER, first_row=order.samples):
                 writer.append_batch(rows)
-        skipped, digest = self._skipped(order, check)
+        skipped, skipped_digest = self._skipped(order, check)
         return Selected(
             file=writer.file,
             samples=samples,
-            digest=tally.digest.hexdigest(),
-            read=tally.read,
-            packed=tally.packed,
+            digest=digest.hexdigest(),
+            read=read,
+            packed=packed,
             skipped=skipped,
-            skipped_digest=self._skipped_digest(digest),
+            skipped_digest=self._skipped_digest(skipped_digest),
         )
 
     def _places(self, chosen: Spool) -> Stream:
-        """Return the places of the chosen samples that are packed already."""
         packed = (
             batch.filter(batch.column("is_packed")).select(_ROWS.names) for batch in chosen.read()
         )
@@ -250,7 +230,6 @@ class Selection:
         return sorted_query(statement, inputs, schema, by, work_dir=self._folder)
 
     def omitted(self) -> dict[tuple[str, str], Omitted]:
-        """Return the rows that the version omits, by segment and split."""
         kept = [
             (place, segment)
             for place, segment in enumerate(self._previous.segments)
@@ -276,24 +255,16 @@ class Selection:
         return {place: rows for place, rows in omitted.items() if rows.count}
 
 
-class _SelectionTally:
-    """The totals and the digest of the samples of the new segment."""
+def _packed(rows: pa.RecordBatch) -> Totals:
+    packed = rows.column("packed").drop_null()
+    lengths = packed.field("parts").flatten().field("length")
+    return Totals(len(packed), pc.sum(lengths).as_py() or 0)
 
-    def __init__(self) -> None:
-        self.samples = 0
-        self.read = self.packed = Totals()
-        self.digest = RowDigest()
 
-    def add(self, rows: pa.RecordBatch) -> None:
-        self.samples += rows.num_rows
-        packed = rows.column("packed").drop_null()
-        lengths = packed.field("parts").flatten().field("length")
-        self.packed += Totals(len(packed), pc.sum(lengths).as_py() or 0)
-        absent = (rows.column(name).is_null() for name in ("packed", "bad"))
-        read = rows.filter(pc.and_(*absent))
-        sizes = read.column("parts").flatten().field("size_bytes")
-        self.read += Totals(len(sizes), pc.sum(sizes).as_py() or 0)
-        self.digest.update_batch(identity_rows(rows))
+def _read(rows: pa.RecordBatch) -> Totals:
+    absent = (rows.column(name).is_null() for name in ("packed", "bad"))
+    sizes = rows.filter(pc.and_(*absent)).column("parts").flatten().field("size_bytes")
+    return Totals(len(sizes), pc.sum(sizes).as_py() or 0)
 
 
 def _table(schema: pa.Schema, *columns: Any) -> Stream:

@@ -19,11 +19,7 @@ def advise(load: Callable[..., Settings]) -> dict[str, Any]:
     """Advise on the deliveries of a dataset to a cluster, whichever is requested; a JSON document.
 
     The facts come from the version that ``latest`` names, else from the plan of a run. ``load``
-    reads the settings; its argument ``reads_source`` says whether the source's variables are
-    needed.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: no delivery is possible; or as in a plan.
+    reads the settings. ``config.invalid_value``: no delivery is possible.
     """
     settings = _asked(load(reads_source=False))
     dataset, cluster = settings.dataset, settings.cluster
@@ -46,7 +42,6 @@ def _asked(settings: Settings) -> Settings:
 
 
 def advise_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the document as lines for people."""
     delivery = document["delivery"]
     whose = "the published" if document["status"] == "published" else "the planned"
     yield f"{document['dataset']} on {document['cluster']}, a cluster of {document['consumer']}"

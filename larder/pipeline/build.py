@@ -33,10 +33,8 @@ from larder.versions.documents import CacheFile, SegmentDocument, VersionDocumen
 class Built(NamedTuple):
     """A published version, and the work that this run did for it.
 
-    ``status`` is ``reused`` if the version was published before this run, else ``built``.
-    ``reused_shards`` counts shards that an earlier run had finished. ``new_segments`` is 0 or 1.
-    ``omitted`` names the first samples left out. ``ahead`` is the error of an engine that copied
-    first and failed.
+    ``reused_shards`` counts shards that an earlier run had finished. ``omitted`` names the first
+    samples left out. ``ahead`` is the error of an engine that copied first and failed.
     """
 
     version: VersionDocument
@@ -50,12 +48,10 @@ class Built(NamedTuple):
 
 
 def build(job: Job, runner: Runner) -> Built:
-    """Execute a job.
+    """Execute a job; if objects or samples fail, a RunError is raised, and nothing is published.
 
     Every step finds the finished work of earlier runs, and does the rest. So if a run was killed
     after segment.json and before version.json, the next run writes version.json.
-
-    If objects or samples failed, a RunError is raised, and nothing is published.
     """
     if job.published:
         existing: Published = runner.run(publish_existing, job)

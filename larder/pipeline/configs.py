@@ -40,20 +40,8 @@ from larder.versions.version_copy import check_shards, copy_version, read_listed
 
 
 def location(settings: Settings, version: str) -> str:
-    root = root_url(settings.dataset, settings.cluster)
+    root = root_url(settings.dataset.name, settings.cluster)
     return object_url(root, layout.version_prefix(version)).rstrip("/")
-
-
-def _place(settings: Settings, version: str, delivery: Advice) -> DeliveredVersion:
-    return DeliveredVersion(
-        dataset=settings.dataset.name,
-        version=version,
-        location=location(settings, version),
-        root=root_url(settings.dataset, settings.cluster),
-        storage_url=settings.cluster.storage.url,
-        delivery=delivery,
-        replaces=settings.replaces,
-    )
 
 
 def check_configs(
@@ -68,7 +56,16 @@ def check_configs(
 def _config_files(
     settings: Settings, version: str, delivery: Advice, contents: VersionContents
 ) -> tuple[ConfigFile, ...]:
-    place, cluster = _place(settings, version, delivery), settings.cluster
+    cluster = settings.cluster
+    place = DeliveredVersion(
+        dataset=settings.dataset.name,
+        version=version,
+        location=location(settings, version),
+        root=root_url(settings.dataset.name, cluster),
+        storage_url=cluster.storage.url,
+        delivery=delivery,
+        replaces=settings.replaces,
+    )
     request = ConfigRequest(settings.template, place, contents, cluster, settings.template_name)
     return consumer_of(cluster).config_files(request)
 
@@ -160,8 +157,7 @@ def emit_configs(
 ) -> tuple[Written, ...]:
     """Render, validate and write the configs of a version.
 
-    If a config changes, or with ``renew``, the version gets a lease, unless the storage denies
-    writes.
+    If a config changes, or with ``renew``, the version gets a lease.
     """
     _check_output(settings.output)
     progress.start("emit")
@@ -198,7 +194,6 @@ def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Writt
 
 
 def submit_command(settings: Settings, configs: Sequence[Written]) -> str:
-    """Return the command that submits the written configs."""
     names = [config.path.relative_to(settings.output).as_posix() for config in configs]
     return consumer_of(settings.cluster).command(settings.output, names, settings.cluster)
 
@@ -211,14 +206,7 @@ def _check_output(output: Path) -> None:
 def emit(settings: Settings, name: str) -> dict[str, Any]:
     """Write the configs of a version like the last stage of a run; return a JSON document.
 
-    Args:
-        settings: Settings of the run that would prepare the dataset.
-        name: ID of the version, at least four of its first digits, or a tag.
-
-    Raises:
-        ConfigError: ``version.missing``: no such version or tag; ``version.ambiguous``: several
-            versions begin so; or as in the plan of a run.
-        DamageError: A document of the version is damaged or missing.
+    ``name`` is the ID of the version, at least four of its first digits, or a tag.
     """
     store = storage_of(settings.dataset, settings.cluster)
     version = published_version(store, settings.dataset.name, name)
@@ -234,7 +222,6 @@ def emit(settings: Settings, name: str) -> dict[str, Any]:
 
 
 def emit_lines(document: Mapping[str, Any]) -> list[str]:
-    """List the document as lines for people."""
     states = {True: "written", False: "current"}
     return [
         f"{document['dataset']} version {document['version']}",
@@ -259,9 +246,7 @@ def write_configs(
     """Write each file whose bytes differ from the existing file, completely or not at all.
 
     Files that belong into the storage are written to the dataset's ``root``, and are not returned.
-
-    Raises:
-        ConfigError: ``config.path``: a file of the user has the name of a file to write.
+    ``config.path``: a file of the user has the name of a file to write.
     """
     output_dir = output_dir.absolute()
     store = open_store(str(output_dir))
@@ -275,12 +260,14 @@ def write_configs(
         if not file.text:
             store.delete(file.name)
     written = []
-    for file in _to_write(files):
-        if file.in_storage:
-            assert root is not None, "the consumer reads from the storage"
-            _replace(root, file.name, file.text.encode())
-        else:
-            changed = _replace(store, file.name, file.text.encode())
+    for file in files:
+        if not file.text:
+            continue
+        place = root if file.in_storage else store
+        assert place is not None, "the consumer reads from the storage"
+        if changed := not _stands(place, file):
+            place.put(file.name, file.text.encode())
+        if not file.in_storage:
             written.append(Written(output_dir / file.name, changed, file.replaced))
     return tuple(written)
 
@@ -290,26 +277,13 @@ def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, .
     output_dir = output_dir.absolute()
     store = open_store(str(output_dir))
     changed = [
-        file
-        for file in _to_write(files)
-        if not file.in_storage and not _stands(store, file.name, file.text.encode())
+        file for file in files if file.text and not file.in_storage and not _stands(store, file)
     ]
     return tuple(Written(output_dir / file.name, changed=True) for file in changed)
 
 
-def _to_write(files: Iterable[ConfigFile]) -> Iterator[ConfigFile]:
-    return (file for file in files if file.text)
-
-
-def _replace(store: Store, key: str, data: bytes) -> bool:
-    if _stands(store, key, data):
-        return False
-    store.put(key, data)
-    return True
-
-
-def _stands(store: Store, key: str, data: bytes) -> bool:
+def _stands(store: Store, file: ConfigFile) -> bool:
     try:
-        return bool(store.get(key) == data)
+        return bool(store.get(file.name) == file.text.encode())
     except NotFoundError:
         return False

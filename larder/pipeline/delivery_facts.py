@@ -189,7 +189,6 @@ def chosen(dataset: Dataset, cluster: Cluster, offered: Choices) -> Advice:
 
 
 def delivery_document(dataset: Dataset, cluster: Cluster, offered: Choices) -> dict[str, Any]:
-    """Return the field ``delivery`` of a JSON document; errors as in `chosen`."""
     advice = chosen(dataset, cluster, offered)
     return {
         "kind": advice.delivery,

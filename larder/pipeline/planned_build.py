@@ -22,7 +22,7 @@ from larder.manifest.sealed import StoredFile
 from larder.pipeline.build import build
 from larder.pipeline.configs import emit_configs
 from larder.pipeline.planning.checks import check_archived
-from larder.pipeline.planning.growth_plan import GrowthPlan, weaker_segments
+from larder.pipeline.planning.growth_plan import GrowthPlan
 from larder.pipeline.planning.plan import Plan
 from larder.pipeline.planning.plan_report import plan_document
 from larder.pipeline.run_report import built_document
@@ -35,6 +35,7 @@ from larder.segments.stores import storage_of
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
+from larder.versions.identity import weaker_check
 from larder.versions.leases import Claim
 from larder.versions.publish import probe_conditions
 from larder.versions.runs import RunRecord, write_run
@@ -42,17 +43,13 @@ from larder.versions.tags import TAG
 
 
 class PlannedBuild(NamedTuple):
-    """A job in the storage, and the JSON document of its plan.
-
-    ``record`` has the fields of the run's record that the plan knows.
-    """
+    """A job in the storage, the JSON document of its plan, and the known fields of its record."""
 
     document: dict[str, Any]
     job: Job
     record: RunRecord
 
     def execute(self, settings: Settings, runner: Runner) -> dict[str, Any]:
-        """Build and publish the version, and emit its configs; returns the run's document."""
         job, record = self.job, self.record
         stages_before, root = runner.times.stages(), open_root(job)
         try:
@@ -73,10 +70,7 @@ class PlannedBuild(NamedTuple):
 def begin_build(
     settings: Settings, plan: Plan, runner: Runner, began: str, stages_before: Mapping[str, Any]
 ) -> PlannedBuild:
-    """Begin the job of a plan.
-
-    The run began at ``began``, with ``stages_before`` as the times of its stages.
-    """
+    """Begin the job of a plan; stages had taken ``stages_before`` when the run began."""
     check_archived(plan)
     job = _begin(plan)  # also tries the storage's conditions, if no run has
     document = plan_document(plan._replace(conditions=job.conditions))
@@ -103,7 +97,6 @@ def _record(settings: Settings, job: Job, growth: GrowthPlan, began: str) -> Run
 
 
 def _timed(record: RunRecord, stages_before: Mapping[str, Any], runner: Runner) -> RunRecord:
-    """Add the time that stages took since ``stages_before`` to the record."""
     stages = stages_since(stages_before, runner.times.stages())
     times = {name: round(1000 * each["seconds"]) for name, each in stages.items()}
     return replace(record, milliseconds={**record.milliseconds, **times})
@@ -112,17 +105,13 @@ def _timed(record: RunRecord, stages_before: Mapping[str, Any], runner: Runner) 
 def record_run(
     settings: Settings, record: RunRecord, *, progress: Progress
 ) -> tuple[Settings, RunRecord]:
-    """Write the record of a run beside its version; return the settings and the record."""
     del progress
     write_run(storage_of(settings.dataset, settings.cluster), record)
     return settings, record
 
 
 def _begin(plan: Plan) -> Job:
-    """Put the manifests of a plan into the storage: the inventory where it will be published.
-
-    Uploads of shards and copies that killed runs have left are aborted after a day.
-    """
+    """Put the manifests of a plan into the storage, the inventory where it will be published."""
     state = plan.source_state
     root = storage_of(state.dataset, state.cluster)
     if claim := _claim(plan):
@@ -148,7 +137,7 @@ def _begin(plan: Plan) -> Job:
         due=_begin_mirror(plan),
         files=() if plan.published else _put_files(root, plan),
         formats={segment.id: segment.document.shape.use for segment in segments},
-        weaker=weaker_segments(plan.growth.previous, state.dataset),
+        weaker=tuple(each.id for each in segments if weaker_check(state.dataset, each.document)),
     )
 
 
@@ -170,7 +159,6 @@ def _claim(plan: Plan) -> Claim | None:
 
 
 def _put_manifests(root: Store, plan: Plan) -> dict[str, StoredFile]:
-    """Write the order and the shards of the new segment into its work folder."""
     if plan.new is None or plan.shard_plan is None or plan.published:
         return {}
     files = {"order": plan.growth.selected.file, "shards": plan.shard_plan}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from larder.disk import scratch
 from larder.errors import Failure, LarderError, SupersededError, printable
 from larder.jobs.results import BatchReport, RunError
-from larder.jobs.step_runner import Execute, InlineRunner, Runner, Start, only_here
+from larder.jobs.step_runner import InlineRunner, Runner, Start, only_here
 from larder.manifest.query import tables_in
 from larder.pipeline.configs import emit_configs, pending_configs, submit_command
 from larder.pipeline.planning.source_state import inspect_source
@@ -45,9 +45,9 @@ def prepare(
 ) -> dict[str, Any]:
     """Prepare a dataset: reuse the version that these inputs led to before, or build one.
 
-    Without a ``runner``, this process does the work. With ``plan_only``, only private temporary
-    files are written, and on this machine the contents of a source's archives and tables. ``start``
-    chooses where the plan is executed. Returns the JSON document of the run, or of its plan.
+    With ``plan_only``, only private temporary files are written, and on this machine the contents
+    of a source's archives and tables. ``start`` chooses where the plan is executed. Returns the
+    JSON document of the run, or of its plan.
 
     SupersededError: other runs have moved the tag during each of the attempts. After any other
     error, nothing is published in part.
@@ -66,11 +66,9 @@ def prepare(
 def _planned(
     settings: Settings, runner: Runner, compaction: str | None = None, *, plan_only: bool = False
 ) -> dict[str, Any] | PlannedBuild:
-    """Plan a run, and begin its job unless ``plan_only``.
+    """Plan a run in a temporary folder, and begin its job, which does not need the folder.
 
-    The plan is in a folder for temporary files, with the memory that the cluster file gives to
-    tables. The job does not need the folder. Returns the JSON document if there is nothing to do,
-    or with ``plan_only``.
+    Returns the JSON document if there is nothing to do, or with ``plan_only``.
     """
     began, stages_before = now(), runner.times.stages()
     with scratch() as folder, tables_in(folder, settings.cluster.memory.tables_bytes):
@@ -97,8 +95,7 @@ def _execute(settings: Settings, planned: PlannedBuild, runner: Runner) -> dict[
     """Execute a planned build.
 
     If the run is superseded, it lists the source again, and executes the new plan. A compaction is
-    not repeated: later changes are added to its own result. ``run.interrupted``: the steps were
-    asked to stop; other errors as in `prepare`.
+    not repeated: later changes are added to its own result.
     """
     for restart in range(1, RESTARTS + 1):
         try:
@@ -123,19 +120,9 @@ def refresh(
 ) -> dict[str, Any]:
     """Prepare datasets one after the other; an unchanged source is only listed.
 
-    Args:
-        datasets: By name, a function that loads the dataset's settings; an error stops no other
-            dataset.
-        runner: The runner of all datasets.
-        start: Chooses where all of them run.
-        run: Prepares one dataset.
-
-    Returns:
-        ``{"datasets": [DOCUMENT, ...]}`` with the documents of the runs.
-
-    Raises:
-        RunError: Names the datasets that failed. The others were prepared: ``document`` is what
-            would be returned for these.
+    ``datasets`` has a function by name that loads the settings. Returns ``{"datasets": [DOCUMENT,
+    ...]}``. An error stops no other dataset. RunError names the failed datasets, and its
+    ``document`` has the documents of the others.
     """
 
     def execute(runner: Runner) -> dict[str, Any]:
@@ -159,8 +146,7 @@ def refresh(
             raise failed
         return {"datasets": documents}
 
-    chosen: Execute = execute
-    return start(chosen) if start else chosen(runner)
+    return start(execute) if start else execute(runner)
 
 
 def _of_one(

@@ -28,18 +28,10 @@ from larder.versions.documents import (
     SegmentUse,
     VersionDocument,
 )
-from larder.versions.identity import (
-    cache_decoders,
-    content_digest,
-    dataset_cache_id,
-    split_rule,
-)
+from larder.versions.identity import cache_decoders, content_digest, dataset_cache_id, split_rule
 from larder.versions.index import Shard
 from larder.versions.omitted import read_omitted
-from larder.versions.publish import (
-    publish_document,
-    read_version,
-)
+from larder.versions.publish import publish_document, read_version
 from larder.versions.tags import TAG, move_tag
 from larder.versions.version_copy import read_listed, segment_files
 
@@ -52,17 +44,13 @@ class Published(NamedTuple):
 
 
 def publish(
-    job: Job,
-    segment: SegmentDocument | None,
-    cache: tuple[CacheFile, ...],
-    *,
-    progress: Progress,
+    job: Job, segment: SegmentDocument | None, cache: tuple[CacheFile, ...], *, progress: Progress
 ) -> Published:
     """Complete the new ``segment`` and caches, publish the version, and move ``latest`` to it.
 
-    ``cache`` has the files of all caches of the version. Returns the version that this run
-    published, or the version of a run that came first. SupersededError: another run has moved the
-    tag since this run listed the source, or a clean has deleted files that the version needs.
+    Returns the version that this run published, or the version of a run that came first.
+    SupersededError: another run has moved the tag since this run listed the source, or a clean has
+    deleted files that the version needs.
     """
     progress.start("publish")
     root = open_root(job)
@@ -152,10 +140,7 @@ def _version_document(
     uses: Sequence[SegmentUse],
     caches: Sequence[CacheDocument | None],
 ) -> VersionDocument:
-    """Make the document of a version, and write the lists and indexes that follow from it.
-
-    ``segments`` are its segments, each with its use and its cache.
-    """
+    """Make the document of a version, and write the lists and indexes that follow from it."""
     new_skipped = segments[-1].skipped if job.new else 0
     version = VersionDocument(
         dataset=job.dataset.name,
@@ -168,10 +153,7 @@ def _version_document(
         ),
         splits={},
         classes=job.classes,
-        files=(
-            *(file for segment in segments for file in segment.files),
-            *job.files,
-        ),
+        files=(*(file for segment in segments for file in segment.files), *job.files),
         cache=None,
         skipped=job.skipped + new_skipped,
         split_rule=split_rule(job.dataset),
@@ -208,7 +190,6 @@ def _cache_facts(
 
 
 def _tagged(job: Job, root: Store, version: VersionDocument) -> Published:
-    """Move the tag, unless it is pinned."""
     try:
         move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
     except ConfigError as error:
@@ -219,10 +200,7 @@ def _tagged(job: Job, root: Store, version: VersionDocument) -> Published:
 
 
 def publish_existing(job: Job, *, progress: Progress) -> Published:
-    """Record that these inputs also lead to a version that is already published.
-
-    DamageError: the version does not exist any more, or is incomplete or damaged.
-    """
+    """Record that these inputs also lead to a version that is already published."""
     progress.start("publish")
     root = open_root(job)
     if job.claim:

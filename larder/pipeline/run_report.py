@@ -50,8 +50,7 @@ def built_document(
     """Make the JSON document of a run that built a version, or had planned to.
 
     ``planned`` is the document of its plan; ``moved_from`` is the version that the tag named
-    before. ``warnings``, the last field, come from the plan; they exist only if a version was
-    built.
+    before.
     """
     failures = [*planned["failures"], *(failure._asdict() for failure in built.omitted)]
     version, growth = built.version, planned["growth"]
@@ -110,7 +109,7 @@ def _document(
 
 def _shards(settings: Settings, version: VersionDocument) -> dict[str, Any]:
     splits = version.splits.values()
-    root = root_url(settings.dataset, settings.cluster)
+    root = root_url(settings.dataset.name, settings.cluster)
     return {
         "count": sum(split.shards for split in splits),
         "bytes": sum(split.bytes for split in splits),
@@ -132,7 +131,6 @@ def _cache(version: VersionDocument) -> dict[str, int] | None:
 
 
 def run_lines(document: Mapping[str, Any]) -> list[str]:
-    """List a run as lines for people."""
     shards, cache, growth = document["shards"], document["cache"], document["growth"]
     lines = [
         f"{status_line(document)} in {format_seconds(document['seconds'])}",

@@ -22,9 +22,8 @@ from larder.shards.formats import FORMATS
 class Settings(NamedTuple):
     """The contents of the user's files and flags; URLs and ``output`` are absolute.
 
-    ``template_name`` is the path below configs/experiments. ``compact``: pack all samples into a
-    single segment. ``replaces``: replace data settings of the template. ``writes``: the plan may be
-    executed, so it has to fit the storage.
+    ``template_name`` is the path below configs/experiments. ``replaces``: replace data settings of
+    the template. ``writes``: the plan may be executed, so it has to fit the storage.
     """
 
     dataset: Dataset
@@ -38,7 +37,6 @@ class Settings(NamedTuple):
 
     @property
     def batches_at_once(self) -> int:
-        """Number of concurrent batches."""
         return runner_batches(self.cluster.runner, self.cluster.copy_)
 
 
@@ -56,10 +54,8 @@ def load_settings(
 ) -> Settings:
     """Read the files that describe a run; all mistakes are raised at once.
 
-    ``dataset`` and ``cluster`` are names of files in folders of ``config_dir``, and ``settings``
-    are ``key.path=value`` pairs that override their fields. ``output`` is ``out/CLUSTER/DATASET``
-    below the current directory by default. ``reads_source``: the variables in the URL of the source
-    are needed.
+    ``settings`` are ``key.path=value`` pairs that override fields of the files. ``reads_source``:
+    the variables in the URL of the source are needed.
     """
     config_dir = directory(config_dir, "--config-dir")
     output = directory(output, "--output") if output else None
@@ -100,7 +96,6 @@ def _load_both(
     environ: Mapping[str, str],
     reads_source: bool,
 ) -> tuple[Dataset, Cluster]:
-    """Load both files, and report the mistakes of both."""
     try:
         described = load_dataset(
             config_dir, dataset, settings, environ, formats=FORMATS, reads_source=reads_source
@@ -116,8 +111,8 @@ def _load_both(
 
 def _both(error: ConfigError, other: ConfigError) -> ConfigError:
     """Combine the mistakes of both files; mistakes in shared input, such as --set, appear once."""
-    problems = {_same(each): each for each in ProblemsError.of(error)}
-    problems |= {_same(each): each for each in ProblemsError.of(other)}
+    every = (*ProblemsError.of(error), *ProblemsError.of(other))
+    problems = {(each.code, each.where, each.message): each for each in every}
     if error.code == other.code == "config.unreadable":
         return error  # the directory does not exist
     codes = {each.code for each in problems.values()}
@@ -125,7 +120,3 @@ def _both(error: ConfigError, other: ConfigError) -> ConfigError:
     if codes == {"config.missing_variable"} and error.where != other.where:
         message = f"{error.message}; {other.where}: {other.message}"
     return ProblemsError(list(problems.values()), message)
-
-
-def _same(error: ConfigError) -> tuple[str, str, str]:
-    return error.code, error.where, error.message

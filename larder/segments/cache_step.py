@@ -41,13 +41,7 @@ from larder.segments.completeness import written_since
 from larder.segments.image_rules import image_rules
 from larder.segments.segment_job import Job, open_root
 from larder.shards.formats import shard_format
-from larder.shards.images.check import (
-    FormNote,
-    FormTally,
-    check_decodable,
-    joined,
-    note_role,
-)
+from larder.shards.images.check import FormNote, FormTally, check_decodable, joined, note_role
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.store.own_files import has_sha256, listed, read_document
@@ -89,8 +83,7 @@ def cache_splits(
     """Return the files to build, one per split with samples, and the files of complete caches.
 
     Altered or missing files of a complete cache are built again. Files of the new segment are known
-    by their receipts, like its shards: they may come from a killed run, and nothing has checked
-    them since.
+    by their receipts: they may come from a killed run, and nothing has checked them since.
     """
     batches: list[CacheBatch] = []
     complete: list[CacheFile] = []
@@ -141,9 +134,7 @@ def cache_split(
 ) -> CacheFile:
     """Build and store the file of one split of a segment, unless it is stored already.
 
-    Files that one process builds concurrently share ``copy.memory_bytes`` and the disk:
-    ``store.full`` if almost no space is left. A file that differs when it is read back is a
-    DamageError.
+    Files that one process builds concurrently share ``copy.memory_bytes`` and the disk.
     """
     root = open_root(job)
     cache = dataset_cache_id(job.dataset, batch.segment.id)
@@ -162,8 +153,8 @@ def cache_split(
 def _stored(root: Store, note: str) -> CacheFile | None:
     """Return the cache file of a receipt, if the stored file matches the receipt.
 
-    A file with another etag is read. If it is right, the receipt gets its etag. Receipts of an
-    incompatible version of Larder are ignored.
+    A file with another etag is read. If it is right, the receipt gets its etag. A receipt that no
+    run could have written is ignored.
     """
     try:
         plain = unseal(read_document(root, note), object_url(root.url, note))
@@ -194,10 +185,7 @@ def built_split(
     cache = dataset_cache_id(job.dataset, batch.segment.id)
     assert cache is not None, "there is no cache to build"
     place = layout.cache_place(batch.segment.id, cache, batch.split)
-    with (
-        shared_pool(_processes(job, batch)) as pool,
-        workshop(workshop_place(root)) as folder,
-    ):
+    with shared_pool(_processes(job, batch)) as pool, workshop(workshop_place(root)) as folder:
         path = folder / f"{batch.split}.mdb"
         samples, builder = _samples(job, root, batch), _builder(job)
         encode = partial(_encoded, job, batch, folder, place, pool) if pool else None
@@ -206,7 +194,6 @@ def built_split(
         facts = build_samples(
             samples,
             path,
-            limit_bytes=None,  # the samples are finite
             place=place,
             schema=built_schema(samples, builder) if builder else None,
             encode=encode,
@@ -233,10 +220,7 @@ def built_split(
 
 
 def workshop_place(root: Store) -> Path:
-    """Return the folder to build in: on the storage's own disk, if the storage is a directory.
-
-    All segments share the folder, so that any run finds the files of a killed run.
-    """
+    """Return the folder to build in; any run finds the files of a killed run there."""
     if root.features.local_path:
         return local_path(root, "x").parent
     return Path(tempfile.gettempdir())
@@ -283,12 +267,7 @@ def _processes(job: Job, batch: CacheBatch) -> int:
 
 
 def _encoded(
-    job: Job,
-    batch: CacheBatch,
-    folder: Path,
-    place: str,
-    pool: ProcessPool,
-    schema: RecordSchema,
+    job: Job, batch: CacheBatch, folder: Path, place: str, pool: ProcessPool, schema: RecordSchema
 ) -> Generator[EncodedRecord]:
     """Yield the records of a split, which the processes of a pool make piece by piece.
 
@@ -333,10 +312,9 @@ def encode_samples(
     place: str,
     shard: tuple[int, int],
 ) -> list[tuple[int, int]]:
-    """Write the records of some samples of a split to a file, one after the other.
+    """Write the records of a piece to a file; return their lengths, and the bytes of their parts.
 
-    ``shard`` is the number of this piece, and the number of pieces. Returns the length of each
-    record, and the bytes of the parts from which it was made.
+    ``shard`` is the number of this piece, and the number of pieces.
     """
     samples, sizes, builder = _samples(job, open_root(job), piece), [], _builder(job)
     if builder:
@@ -376,8 +354,6 @@ def check_forms(job: Job, root: Store, forms: Mapping[str, tuple[FormNote, ...]]
 
     In each split, parts of a role must have the same type of elements, also in kept segments. Parts
     that are not images must also have the same number of dimensions.
-
-    ``forms`` are the types that the parts of each split of the new segment decode to.
     """
     cache = job.dataset.cache
     if cache is None or cache.kind != "decoded":

@@ -63,9 +63,8 @@ def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool
 def check_segment(root: Store, document: SegmentDocument, progress: Progress) -> None:
     """Check that every file of a complete segment is as it was published, except its caches.
 
-    Raises:
-        DamageError: ``damage.size``: a file is missing, or has another length; ``damage.digest``:
-            a file was written since, with other bytes.
+    ``damage.size``: a file is missing, or has another length; ``damage.digest``: a file was written
+    since, with other bytes.
     """
     key = layout.segment_key(document.id)
     prefixes = layout.shards_prefix(document.id), layout.index_prefix(document.id)
@@ -104,10 +103,8 @@ def written_since(
     progress: Progress,
     is_published: Callable[[], bool] = lambda: False,
 ) -> list[str]:
-    """Return the files that are not older than their segment.json or cache.json, and have other
-    bytes.
+    """Return the files that are not older than their document, and have another sha256.
 
-    ``objects`` are the files as listed, and ``digests`` the sha256 of the existing files, by key.
     If a version has been published with them (``is_published``), nothing is read.
     """
     newer = [key for key in digests if _changed_us(root, objects[key]) >= since_us]

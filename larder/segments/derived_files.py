@@ -45,8 +45,6 @@ def listed_splits(shards: Iterable[Shard]) -> dict[str, SplitFacts]:
 
 
 class Derived(NamedTuple):
-    """A file that follows from the others: its path below the dataset's root, role and content."""
-
     path: str
     role: str
     data: bytes
@@ -55,10 +53,6 @@ class Derived(NamedTuple):
 def put_derived(
     root: Store, version: VersionDocument, last: FormatUse, listed: Sequence[Shard]
 ) -> tuple[StoredFile, ...]:
-    """Write the files that follow from a version, which is otherwise complete.
-
-    ``last`` is the format of its last segment; ``listed`` are its shards.
-    """
     facts = []
     for path, role, data in derived_files(version, last, listed):
         with published_file_errors():
@@ -70,9 +64,10 @@ def put_derived(
 def derived_files(
     version: VersionDocument, last: FormatUse, listed: Sequence[Shard]
 ) -> Iterator[Derived]:
-    """Make the files that follow from a version; see `put_derived` for the arguments.
+    """Make the files that follow from a version, which is otherwise complete.
 
-    A split with omitted samples in its shards gets no index file.
+    ``last`` is the format of its last segment; ``listed`` are its shards. A split with omitted
+    samples in its shards gets no index file.
     """
     for split, facts in version.splits.items():
         if len(facts.patterns) > MAX_PATTERNS:

@@ -8,7 +8,6 @@ from larder.budgets import decoding_budget, read_ahead_bytes
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
 from larder.config.shape import ImageOptions, Transform
-from larder.errors import FatalError
 from larder.machine import processes_together, usable_cores
 from larder.samples.decoders import Decoders
 from larder.shards.images.check import ImageRules, Validation
@@ -51,8 +50,7 @@ def batch_read_bytes(
     """Return how many bytes a batch may read ahead: its share of the memory besides decoded images.
 
     Unless ``copy.memory_bytes`` is set, at most 64 MiB. More hardly helps, unless a sample in a
-    bucket takes over an eighth of that: such a sample is read alone. ``local``: the shards are
-    written to a directory.
+    bucket takes over an eighth of that: such a sample is read alone.
     """
     limits = cluster.copy_
     memory_bytes = limits.memory // (2 if strongest_check(dataset) == "decode" else 1)
@@ -69,19 +67,3 @@ def planned_transform(dataset: Dataset) -> Transform | None:
 def image_options(dataset: Dataset) -> ImageOptions:
     """Return which images a new segment may have, how they are stored, and its other decoders."""
     return replace(shaped_images(dataset), transform=planned_transform(dataset))
-
-
-def check_codecs(planned: Transform | None) -> None:
-    """Check that this machine has the libraries of the machine that planned the segment."""
-    if planned is None:
-        return
-    installed, other = codec_versions(), planned.codecs or {}
-    differing = [
-        f"{name} {other.get(name)}, here {installed[name]}"
-        for name in installed
-        if other.get(name) != installed[name]
-    ]
-    if differing:
-        message = f"the shards were planned with {', '.join(differing)}"
-        hint = "run all batches with the same packages"
-        raise FatalError("run.failed", message, hint=hint)

@@ -60,7 +60,6 @@ class IndexedColumns:
         return int(self._rows.num_rows)
 
     def __iter__(self) -> Iterator[IndexedSample]:
-        """Yield the samples in order, each made when it is needed."""
         rows = (self._rows.slice(start, _CHUNK_ROWS) for start in range(0, len(self), _CHUNK_ROWS))
         return read_index(rows)
 
@@ -117,7 +116,6 @@ class IndexedColumns:
         return "" if is_whole else f"by the index, the shard has {end:,} bytes"
 
     def end(self, begin: int = 0) -> int:
-        """Return the end of the last sample, or ``begin`` if there is none."""
         return int(self._stops[-1]) if len(self) else begin
 
     def _frames_problem(self, shard_format: ShardFormat, begin: int) -> str:
@@ -155,9 +153,7 @@ class IndexedColumns:
 
     def spooled(self) -> Spool:
         """Copy the rows into a spool, to make the index files of other readers."""
-        spool = Spool(INDEXED)
-        spool.append(self._rows)
-        return spool
+        return Spool.of([self._rows], INDEXED)
 
     def ranges(self) -> Ranges:
         """Return the offsets and lengths of the parts that are ranges of the file."""

@@ -23,7 +23,7 @@ from larder.segments.cache_step import check_forms
 from larder.segments.completeness import check_segment
 from larder.segments.index_writer import IndexWriter
 from larder.segments.pack import planned_shards
-from larder.segments.reader_indexes import PutIndexes, ReaderIndexes, put_indexes
+from larder.segments.reader_indexes import ReaderIndexes
 from larder.segments.receipt_check import ORDER_COLUMNS, PlannedRows, receipt_problem
 from larder.segments.segment_job import Job, open_root
 from larder.segments.shard_receipts import FinishedShard, Receipt, damaged_receipt, planned_receipts
@@ -43,19 +43,20 @@ def index_shards(job: Job, *, progress: Progress) -> tuple[SegmentDocument, tupl
     """Write the manifests of a segment whose shards are all finished.
 
     Returns its document, which may not be written yet, and the first samples that were left out.
-    If the segment was complete when the run was planned, its files must be as published: a missing
-    or altered file is damage. RunError: the dataset's cache cannot hold all images.
+    The files of a segment that was complete before must be as published. RunError: the dataset's
+    cache cannot hold all images.
     """
     progress.start("index")
     root = open_root(job)
     if job.new is not None and job.new.complete:
-        document = _published(root, job, progress)
-        left_out = tuple(_left_out(root, document))
+        if (document := read_segment(root, job.segment)) is None:
+            message = f"segment {job.segment} was complete, and its document is gone"
+            raise FatalError("run.failed", message, where=root.url, hint="run again")
+        check_segment(root, document, progress)
         progress.finish("index")
-        return document, left_out
-    with ExitStack() as stack:
-        plans = planned_shards(stack.enter_context(fetched(root, job.manifests["shards"])))
-        made = make_index(root, job, plans, stack.enter_context(scratch()))
+        return document, tuple(_left_out(root, document))
+    with fetched(root, job.manifests["shards"]) as shards, scratch() as folder:
+        made = make_index(root, job, planned_shards(shards), folder)
         check_forms(job, root, made.forms)
         document = SegmentDocument(
             dataset=job.dataset.name,
@@ -73,18 +74,7 @@ def index_shards(job: Job, *, progress: Progress) -> tuple[SegmentDocument, tupl
     return document, tuple(made.omitted)
 
 
-def _published(root: Store, job: Job, progress: Progress) -> SegmentDocument:
-    """Check the files of a complete segment."""
-    document = read_segment(root, job.segment)
-    if document is None:
-        message = f"segment {job.segment} was complete, and its document is gone"
-        raise FatalError("run.failed", message, where=root.url, hint="run again")
-    check_segment(root, document, progress)
-    return document
-
-
 def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
-    """Yield the first samples that a complete segment has left out."""
     shown = min(SHOWN_FAILURES, document.skipped)
     for file in document.files:
         if file.role == "skipped":
@@ -98,37 +88,30 @@ def _failures(skipped: pa.RecordBatch) -> Iterator[Failure]:
 
 
 def make_index(
-    root: Store,
-    job: Job,
-    plans: Iterable[ShardPlan],
-    folder: Path,
-    put: PutIndexes = put_indexes,
+    root: Store, job: Job, plans: Iterable[ShardPlan], folder: Path, *, writes: bool = True
 ) -> IndexBuild:
     """Make the files of a segment's index locally, in one pass over the receipts of its shards.
 
-    ``put`` is called for a shard that lacks an index file for other readers. A receipt that differs
-    from the sample order is refused (``damage.manifest``), unless nothing is planned.
+    A receipt that differs from the sample order is refused (``damage.manifest``), unless nothing
+    is planned. With ``writes``, missing index files for other readers are written.
     """
     planned = None
     if order := job.manifests.get("order"):
         planned = PlannedRows(read_ref(root, order, SAMPLE_ORDER, columns=ORDER_COLUMNS))
-    with IndexBuild(root, job, folder, put) as build:
+    transformed = job.dataset.image_options.transform is not None
+    format_ = shard_format(*job.shape.use)
+    with IndexBuild(root, job, folder, writes=writes) as build:
         for plan, receipt in planned_receipts(root, job, plans):
             if planned is not None:
-                _check_receipt(job, plan, planned.take(plan.rows), receipt)
+                rows = planned.take(plan.rows)
+                if problem := receipt_problem(
+                    plan, rows, receipt, format_, transformed=transformed
+                ):
+                    message = f"the receipt is not that of its shard: {problem}"
+                    raise damaged_receipt(receipt.url, message)
             build.add(plan, receipt)
         build.finish()
     return build
-
-
-def _check_receipt(
-    job: Job, plan: ShardPlan, planned: Iterable[pa.RecordBatch], receipt: Receipt
-) -> None:
-    transformed = job.dataset.image_options.transform is not None
-    format_ = shard_format(*job.shape.use)
-    problem = receipt_problem(plan, planned, receipt, format_, transformed=transformed)
-    if problem:
-        raise damaged_receipt(receipt.url, f"the receipt is not that of its shard: {problem}")
 
 
 _SOURCES = SOURCES.field("parts").type
@@ -150,12 +133,10 @@ def _sources(samples: pa.RecordBatch) -> pa.RecordBatch:
 class IndexBuild(ExitStack):
     """The sums and files made from the receipts of a segment's shards.
 
-    ``files`` are the segment's files by role, once all shards were added. ``forms`` says to which
-    types the images of each split decode. ``omitted`` are the first of the ``omitted_count`` bad
-    samples left out.
+    ``omitted`` are the first of the ``omitted_count`` bad samples left out.
     """
 
-    def __init__(self, root: Store, job: Job, folder: Path, put: PutIndexes) -> None:
+    def __init__(self, root: Store, job: Job, folder: Path, *, writes: bool) -> None:
         super().__init__()
         self.files: dict[str, ManifestFile] = {}
         self.splits: dict[str, SegmentSplit] = {}
@@ -165,7 +146,8 @@ class IndexBuild(ExitStack):
         self._planned = 0
         self._segment = job.segment
         self._check = image_check(job.dataset)
-        self._indexes = ReaderIndexes(root, job.segment, shard_format(*job.shape.use), put)
+        format_ = shard_format(*job.shape.use)
+        self._indexes = ReaderIndexes(root, job.segment, format_, writes=writes)
         self._rows = self.enter_context(IndexWriter(folder))
         self._sources, self._skipped = (
             self.enter_context(ManifestWriter(folder / f"{role}.parquet", schema))
@@ -173,7 +155,6 @@ class IndexBuild(ExitStack):
         )
 
     def finish(self) -> None:
-        """Complete the files."""
         self.files["rows"] = self._rows.finish()
         self.close()
         self.files["sources"] = self._sources.file
@@ -181,7 +162,6 @@ class IndexBuild(ExitStack):
             self.files["skipped"] = self._skipped.file
 
     def add(self, plan: ShardPlan, receipt: Receipt) -> None:
-        """Add the next shard in the order of the plan."""
         shard, split, first = receipt.shard, plan.split, self._planned
         for rows in receipt.rows():
             self._planned += rows.num_rows

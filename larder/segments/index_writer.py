@@ -30,10 +30,7 @@ from larder.versions.index import (
 
 
 class IndexWriter(ExitStack):
-    """A context manager that writes the arrays into a folder.
-
-    Memory grows with the names of shards, not with the rows.
-    """
+    """A writer of the arrays; memory grows with the names of shards, not with the rows."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -47,7 +44,6 @@ class IndexWriter(ExitStack):
         )
 
     def append(self, shard: str, samples: pa.RecordBatch) -> None:
-        """Add samples of a shard, by `larder.shards.model.ROWS` at least."""
         lists, keys = samples.column("parts"), samples.column("key")
         rows = np.empty(samples.num_rows, ROWS)
         rows["key_end"] = self._keys.length + np.cumsum(pc.binary_length(keys).to_numpy())

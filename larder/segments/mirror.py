@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +33,7 @@ from larder.jobs.results import Totals
 from larder.manifest.manifest_files import ManifestFile, ManifestWriter, write_manifest
 from larder.manifest.query import Stream, tables_in
 from larder.manifest.schemas import COPIES, DUE, OBJECTS, SAMPLE_ORDER, columns
-from larder.manifest.sealed import StoredFile, seal, unseal
+from larder.manifest.sealed import StoredFile, from_plain, seal, unseal
 from larder.manifest.sort import sorted_query
 from larder.samples.grouping import group_parts
 from larder.samples.sample_order import objects_of
@@ -51,10 +51,7 @@ PLACE = CopyPlace(Origin(), layout.MIRROR_PREFIX, layout.COPIES_PREFIX)
 def due_copies(
     order: Path, root: Store, *, md5: bool, work_dir: Path
 ) -> tuple[ManifestFile, Totals]:
-    """Find the objects that the samples of an order are read from, and that the mirror lacks.
-
-    The manifest is of schema DUE; ``md5``: see `larder.copy.copy_matches.uncopied`.
-    """
+    """Find the objects of an order that the mirror lacks; the manifest is of schema DUE."""
     prefix = layout.MIRROR_PREFIX
     mirrored = (info._replace(key=info.key.removeprefix(prefix)) for info in listed(root, prefix))
     receipts = receipt_rows(root, find_receipts(root, PLACE))
@@ -69,12 +66,12 @@ def due_copies(
 
 
 def mirror_route(dataset: Dataset, cluster: Cluster, copies: Totals) -> Route:
-    root = root_url(dataset, cluster)
+    root = root_url(dataset.name, cluster)
     return Route(dataset.source, cluster.storage, root, PLACE, cluster.copy_, copies)
 
 
 def has_receipts(job: Job) -> bool:
-    """Return whether a run that was killed while copying has left receipts that no record has."""
+    """Return whether a killed run has left receipts that no record has."""
     return bool(find_receipts(open_root(job), PLACE))
 
 
@@ -123,9 +120,8 @@ def _numbered(order: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def failed_hint(job: Job, record: CopyDocument) -> str:
-    """Make the hint for a run with objects that could not be copied."""
     assert record.failures is not None, "some objects failed"
-    listed_in = object_url(root_url(job.dataset, job.cluster), record.failures.path)
+    listed_in = object_url(job.root, record.failures.path)
     hint = "nothing was published; fix or exclude them, then run again to continue"
     return f"{hint}; they are listed in {listed_in}"
 
@@ -136,36 +132,30 @@ ENOUGH = Totals(1_000, 64_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The measured pace of a copy.
-
-    ``source`` and ``storage`` are their names in plans: another pair has another pace.
-    """
+    """The measured pace of a copy; another pair of ``source`` and ``storage`` has another pace."""
 
     objects: int
     bytes: int
-    seconds: float
+    milliseconds: int
     source: str
     storage: str
 
     def expected_seconds(self, copies: Totals) -> float:
-        """Estimate the time of other copies from their bytes and from their number; the longer
-        counts.
-        """
-        return self.seconds * max(copies.bytes / self.bytes, copies.count / self.objects)
+        """Estimate the time of other copies, from their bytes or their number: the longer."""
+        times = max(copies.bytes / self.bytes, copies.count / self.objects)
+        return self.milliseconds / 1000 * times
 
 
 def read_measured(root: Store, dataset: Dataset, cluster: Cluster) -> Measured | None:
     """Read the measurement of an earlier run between these places, if there is a valid one."""
     key = layout.MEASURED_KEY
-    with suppress(LarderError, TypeError):
+    with suppress(LarderError, ValueError):
         data = read_optional(root, key)
         if data is None:
             return None
-        plain = unseal(data, object_url(root.url, key))
-        measured = Measured(**{name: plain[name] for name in Measured.__slots__ if name in plain})
-        numbers = (measured.objects, measured.bytes, measured.seconds)
-        valid = all(isinstance(each, (int, float)) and each > 0 for each in numbers)
-        if valid and (measured.source, measured.storage) == _places(dataset, cluster):
+        measured = from_plain(Measured, unseal(data, object_url(root.url, key)))
+        is_valid = min(measured.objects, measured.bytes, measured.milliseconds) > 0
+        if is_valid and (measured.source, measured.storage) == _places(dataset, cluster):
             return measured
     return None
 
@@ -173,11 +163,11 @@ def read_measured(root: Store, dataset: Dataset, cluster: Cluster) -> Measured |
 def write_measured(job: Job, copied: Totals, seconds: float) -> None:
     """Record the pace of a large enough copy; a refusal by the store is ignored."""
     enough = copied.count >= ENOUGH.count or copied.bytes >= ENOUGH.bytes
-    if enough and copied.bytes and seconds > 0:
+    if enough and copied.bytes:
         places = _places(job.dataset, job.cluster)
-        measured = Measured(copied.count, copied.bytes, seconds, *places)
+        measured = Measured(copied.count, copied.bytes, round(1000 * seconds), *places)
         with suppress(LarderError):
-            open_root(job).put(layout.MEASURED_KEY, seal(asdict(measured)))
+            open_root(job).put(layout.MEASURED_KEY, seal(measured))
 
 
 def _places(dataset: Dataset, cluster: Cluster) -> tuple[str, str]:

@@ -31,23 +31,19 @@ def pack(
     sample_order: ManifestFile,
     samples: int,
     folder: Path,
+    options: FormatOptions,
     *,
-    options: FormatOptions | None = None,
     targets: Mapping[str, int] | None = None,
     first_shards: Mapping[str, int] | None = None,
 ) -> tuple[Shape, dict[str, Totals], ManifestFile]:
     """Fill shards with the samples of a sample order. Memory does not depend on their number.
 
     Returns the shape of the segment, the number and bytes of its shards in each split, and their
-    manifest of schema SHARD_PLAN.
-
-    The samples are the first ``samples`` rows of the order. ``options`` are the options of the
-    format, by default as configured. ``targets`` is the size of a split's shards if it is not
-    ``shards.bytes``; the default follows from ``shards.count_min``. ``first_shards`` is the number
-    of a split's first shard, unless it is 0.
+    manifest. ``targets`` is the size of a split's shards if it is not ``shards.bytes``; the default
+    follows from ``shards.count_min``. ``first_shards`` is the number of a split's first shard,
+    unless it is 0.
     """
     shards = dataset.shards
-    options = options or shards.options
     format_ = shard_format(shards.format, options)
     transform = dataset.image_options.transform
     rows = (
@@ -103,9 +99,8 @@ def laid_out(
 ) -> FormatOptions:
     """Return the options of a format, with the layout of a segment if the format needs one.
 
-    The samples are the first ``samples`` rows of the order. ``before`` are the options of the
-    previous version's last segment, if the new version keeps any segment. A sample that the format
-    cannot store is refused by name (``config.invalid_value``).
+    ``before`` are the options of the last kept segment. A sample that the format cannot store is
+    refused by name (``config.invalid_value``).
     """
     format_ = shard_format(format_name, options)
     if not format_.surveys:
@@ -116,6 +111,5 @@ def laid_out(
 
 
 def planned_shards(path: Path) -> Iterator[ShardPlan]:
-    """Yield the shards of a manifest of schema SHARD_PLAN."""
     for batch in read_manifest(path, SHARD_PLAN):
         yield from map(ShardPlan, *(column.to_pylist() for column in batch.columns))

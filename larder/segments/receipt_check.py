@@ -136,13 +136,9 @@ class _ReceiptSamples:
 
 
 def _rows_problem(wanted: pa.Table, rows: pa.Table, *, transformed: bool) -> str:
+    """Compare labels, and parts with their planned objects; parts of labels have none."""
     if not rows.column("label").equals(wanted.column("label")):
         return "its labels are not those that are planned"
-    return _parts_problem(wanted, rows, transformed=transformed)
-
-
-def _parts_problem(wanted: pa.Table, rows: pa.Table, *, transformed: bool) -> str:
-    """Compare the parts of samples with their planned objects; labels have none."""
     lists, objects = (table.column("parts").combine_chunks() for table in (rows, wanted))
     parts, planned = lists.flatten(), objects.flatten()
     kept = parts.field("source").is_valid()

@@ -18,7 +18,6 @@ from larder.jobs.results import Totals
 from larder.manifest.manifest_files import ManifestFile
 from larder.manifest.sealed import StoredFile
 from larder.segments.stores import root_url, source_of, storage_of
-from larder.store import open_location
 from larder.store.base import Readable, Store
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, SegmentUse, Shape
@@ -31,10 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """A segment to build; ``complete``: it existed when the run was planned.
-
-    ``splits`` counts the planned shards and their bytes; empty if shards are only made again.
-    """
+    """A segment to build, with its planned shards; ``complete``: it existed already."""
 
     id: str
     shape: Shape
@@ -50,23 +46,20 @@ class PlannedSegment:
 class Job:
     """The common input of all steps of a run, and of the steps that a repair takes again.
 
-    ``inputs`` is the inputs digest, ``version`` the ID of the version, and ``classes`` are in the
-    order of their numbers. ``files`` are files of the version that are written already: its omitted
-    rows, the bad samples that earlier versions left out, and the inventory. ``skipped`` counts
-    these bad samples, and keys that no sample can have.
+    ``inputs`` is the inputs digest. ``files`` are files of the version that are written already:
+    its omitted rows, the bad samples that earlier versions left out, and the inventory. ``skipped``
+    counts these bad samples, and keys that no sample can have.
 
     ``new`` is the segment to build, if any. Its ``manifests`` are ``order`` (SAMPLE_ORDER) and
     ``shards`` (SHARD_PLAN), none if shards are only made again, and ``copies`` (COPIES) once the
-    objects are in the mirror. ``due`` is the job of copying the objects that the mirror lacks,
-    if any. ``kept`` are the segments that the version shares with the previous one, in order, and
-    ``uses`` what it uses of them. ``formats`` has the format of the shards of each segment of the
-    previous version, by ID. ``weaker`` are the segments whose images were checked more weakly than
-    now.
+    objects are in the mirror; ``due`` is the copy that is missing there. ``kept`` are the segments
+    that the version shares with the previous one, and ``uses`` what it uses of them. ``formats``
+    has the format of each segment of the previous version, and ``weaker`` are the segments whose
+    images were checked more weakly than now.
 
     ``published``: the version exists, so that only the inputs have to be recorded. ``expected`` is
-    the version that the tag named before the listing, or None if there was no tag. ``claim`` keeps
-    the segments that this run uses from being cleaned until it ends; None if the run changes
-    nothing.
+    the version that the tag named before the listing. ``claim`` keeps the segments that this run
+    uses from being cleaned until it ends; None if the run changes nothing.
     """
 
     dataset: Dataset
@@ -108,21 +101,14 @@ class Job:
 
     @property
     def root(self) -> str:
-        """URL of the dataset's root in the storage."""
-        return root_url(self.dataset, self.cluster)
+        return root_url(self.dataset.name, self.cluster)
 
 
 def open_root(job: Job) -> Store:
     return storage_of(job.dataset, job.cluster)
 
 
-def open_origin(job: Job) -> Store:
-    """Open the source without its derived objects, which are never copied."""
-    return open_location(job.dataset.source, limits=job.cluster.copy_)
-
-
 def open_source(job: Job) -> Readable:
-    """Open the source, with its derived objects."""
     return source_of(job.dataset, job.cluster)
 
 

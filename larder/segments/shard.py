@@ -27,14 +27,15 @@ from larder.manifest.schemas import COPIES, SAMPLE_ORDER, SOURCES
 from larder.manifest.sealed import StoredFile
 from larder.progress import NullProgress, Progress
 from larder.samples.arrow_columns import FROM_PREVIOUS, column_structs, from_objects
-from larder.segments.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
+from larder.segments.image_rules import batch_read_bytes, image_rules, strongest_check
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import put_indexes
-from larder.segments.segment_job import Job, open_origin, open_root, open_source
+from larder.segments.segment_job import Job, open_root, open_source
 from larder.segments.shard_receipts import finished_shards, list_shards, put_receipt, shard_of
 from larder.segments.stores import storage_of, with_derived
 from larder.shards.formats import shard_format
 from larder.shards.formats.format_interface import ShardFormat
+from larder.shards.images.transform import codec_versions
 from larder.shards.model import (
     Part,
     PlannedSample,
@@ -48,6 +49,7 @@ from larder.shards.packing import batch_shards
 from larder.shards.reading.fetch import sends_several
 from larder.shards.reading.readahead import open_reads, suited_concurrency
 from larder.shards.shard_build import STAGE, ShardBuild, build_shard
+from larder.store import open_location
 from larder.store.base import AHEAD, Readable, Store, Writer
 from larder.versions import layout
 from larder.versions.documents import Shape
@@ -61,11 +63,7 @@ PIECE_ROWS = 2_048
 
 
 def shard_batches(job: Job, progress: Progress) -> tuple[list[ShardBatch], Totals]:
-    """Return the shards to make, in batches of about ``runner.batch_bytes``, and the finished
-    shards.
-
-    See `larder.segments.shard_receipts.finished_shards`.
-    """
+    """Return the shards to make, in batches of about ``runner.batch_bytes``; count the others."""
     root = open_root(job)
     with fetched(root, job.manifests["shards"]) as path:
         plans = list(planned_shards(path))
@@ -96,8 +94,7 @@ def _batch_size(job: Job, plans: Sequence[ShardPlan]) -> tuple[int, int]:
 def shard_units(job: Job, batch: ShardBatch, count: int) -> list[ShardBatch]:
     """Split a batch into pieces for ``count`` processes, if other processes reach the stores.
 
-    A batch with a transform is not split: its images have processes of their own, several per
-    shard.
+    Images of a transform have processes of their own, several per shard.
     """
     here = not reachable(job.dataset.source, job.cluster.storage)
     if here or job.shape.images.transform is not None:
@@ -119,12 +116,10 @@ def shard_batch(
     """Make the shards of one batch, each with a receipt.
 
     Shards that an earlier attempt at the batch has finished are not made again. Failed shards are
-    not written and have no receipt. Concurrent batches share ``copy.concurrency`` and
-    ``copy.memory_bytes``. ``run.failed``: this machine cannot write shards as planned.
+    not written and have no receipt. ``run.failed``: this machine cannot write shards as planned.
     """
     format_ = format_to_write(job.shape)
     failures, done = Failures(), Totals()
-    check_codecs(job.shape.images.transform)
     root = open_root(job)
     finished = list_shards(root, job, batch.shards)
     receipts = {shard.plan: shard for shard in finished if shard.receipt}
@@ -160,18 +155,26 @@ def shard_batch(
 
 def format_to_write(shape: Shape) -> ShardFormat:
     """Return the format of a segment; ``run.failed`` if this machine would write other bytes."""
-    here = shard_format(shape.format, shape.options)
-    planned = f"version {shape.format_version} {shape.library}".strip()
-    installed = f"version {here.version} {here.library}".strip()
-    if planned != installed:
-        message = f"the shards are {shape.format} {planned}, and this machine writes {installed}"
+    here, transform = shard_format(shape.format, shape.options), shape.images.transform
+    planned = {shape.format: f"version {shape.format_version} {shape.library}".strip()}
+    installed = {shape.format: f"version {here.version} {here.library}".strip()}
+    if transform is not None:
+        planned |= transform.codecs or {}
+        installed |= codec_versions()
+    differing = [
+        f"{name} {planned.get(name)}, here {version}"
+        for name, version in installed.items()
+        if planned.get(name) != version
+    ]
+    if differing:
+        message = f"the shards were planned with {', '.join(differing)}"
         hint = "use the same release of Larder and the same packages as for the other shards"
         raise FatalError("run.failed", message, hint=hint)
     return here
 
 
 def _origins(job: Job, root: Store, batch: ShardBatch) -> tuple[bool, bool]:
-    """Return whether any samples of the batch are read from objects, and any from old shards."""
+    """Return whether the batch reads samples from objects, and whether from old shards."""
     objects = packed = False
     for rows in _rows_of(root, batch)(job.manifests["order"], SAMPLE_ORDER, columns=FROM_PREVIOUS):
         objects |= bool(from_objects(rows).any())
@@ -200,7 +203,6 @@ def _copied(order: pa.RecordBatch, copies: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _rows_of(root: Store, batch: ShardBatch) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """Make a reader for the rows of a batch, in a manifest with one row per sample."""
     return partial(
         read_ref, root, first_row=batch.first_row, rows=batch.rows, batch_rows=PIECE_ROWS
     )
@@ -210,10 +212,7 @@ def _rows_of(root: Store, batch: ShardBatch) -> Callable[..., Iterator[pa.Record
 def open_build(
     job: Job, stores: Sequence[Readable], concurrent_batches: int, progress: Progress
 ) -> Iterator[ShardBuild]:
-    """Open the inputs of a batch's shards: the first of ``stores``, and old shards.
-
-    Concurrent batches share the cluster's limits for reading the ``stores``.
-    """
+    """Open the first of ``stores``, and old shards; concurrent batches share the limits."""
     root, limits = open_root(job), job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
     rules = image_rules(job.dataset, job.cluster)
@@ -241,9 +240,7 @@ def open_build(
 
 
 def _pass_over(samples: Iterator[PlannedSample]) -> None:
-    """Skip the samples that a failed or finished shard has left unread: each shard begins with its
-    own.
-    """
+    """Skip the samples that a failed or finished shard has left unread."""
     deque(samples, maxlen=0)
 
 
@@ -256,10 +253,8 @@ def pack_again(
 ) -> ShardResult:
     """Write a shard and its indexes for other readers into ``output``, under their keys.
 
-    Objects are read from the source or the mirror, whatever their etags. ``run.failed``: this
-    machine cannot write shards as planned.
+    Objects are read from the source or the mirror, whatever their etags.
     """
-    check_codecs(job.shape.images.transform)
     source, format_ = _anywhere(job), format_to_write(job.shape)
     plan = ShardPlan(shard.split, 0, shard.name, shard.first, shard.samples, shard.bytes)
     with (
@@ -278,7 +273,7 @@ def _anywhere(job: Job) -> Readable:
     mirror = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
     others = (
         with_derived(Unconditional(each), job.dataset, job.cluster)
-        for each in (mirror, open_origin(job))
+        for each in (mirror, open_location(job.dataset.source, limits=job.cluster.copy_))
     )
     return FirstOf([open_source(job), *others])
 
@@ -286,16 +281,10 @@ def _anywhere(job: Job) -> Readable:
 def _samples(
     job: Job, source: Readable, shard: Shard, sources: StoredFile
 ) -> Generator[PlannedSample]:
-    """Yield the samples of a shard as they were planned."""
-    batches = read_ref(
-        open_root(job),
-        sources,
-        SOURCES,
-        first_row=shard.first_row,
-        rows=shard.samples,
-        batch_rows=PIECE_ROWS,
-    )
-    for batch in batches:
+    root, first, rows = open_root(job), shard.first_row, shard.samples
+    for batch in read_ref(
+        root, sources, SOURCES, first_row=first, rows=rows, batch_rows=PIECE_ROWS
+    ):
         keys, labels = (batch.column(name).to_pylist() for name in ("key", "label"))
         parts = column_structs(batch.column("parts"), ("ext", "source", "length", "etag"), Part)
         if job.shape.images.transform:  # the recorded lengths are of transformed images

@@ -54,10 +54,9 @@ _METADATA = b"larder.shard"
 
 @dataclass(frozen=True, slots=True)
 class FinishedShard:
-    """A finished shard; it has no ``files`` if all of its samples were left out as bad.
+    """A finished shard, and its index files for other readers.
 
-    ``forms`` are the types that its images decode to, if requested. ``indexes`` are its index files
-    for other readers.
+    It has no ``files`` if all of its samples were left out as bad.
     """
 
     split: SplitName
@@ -72,21 +71,16 @@ class FinishedShard:
         return sum(file.bytes for file in self.files)
 
 
-def shard_of(result: ShardResult, indexes: Sequence[WrittenFile] = ()) -> FinishedShard:
+def shard_of(result: ShardResult, indexes: tuple[WrittenFile, ...]) -> FinishedShard:
     """Describe a shard that did not fail, with its index files for other readers."""
     samples = result.samples.num_rows
-    return FinishedShard(
-        result.split, result.name, result.files, samples, result.forms, tuple(indexes)
-    )
+    return FinishedShard(result.split, result.name, result.files, samples, result.forms, indexes)
 
 
 def put_receipt(
     root: Store, segment: str, shard: FinishedShard, rows: Iterable[pa.RecordBatch], folder: Path
 ) -> None:
-    """Write the receipt of a shard; ``rows`` are of `larder.shards.model.ROWS`.
-
-    ``folder`` is for a temporary file.
-    """
+    """Write the receipt of a shard, with a temporary file in ``folder``."""
     digest = _digest((file.name, file.bytes, file.etag) for file in shard.files)
     key = layout.receipt_key(segment, shard.split, shard.name, digest)
     schema = ROWS.with_metadata({_METADATA: seal({"shard": shard})})
@@ -109,17 +103,14 @@ class Receipt(NamedTuple):
     shard: FinishedShard
 
     def rows(self, first_row: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield the samples of the shard, then the bad samples that were left out.
-
-        Rows are by `larder.shards.model.ROWS`. ``damage.manifest``: they cannot be read.
-        """
+        """Yield the samples of the shard, then the bad samples; ``damage.manifest``."""
         try:
             yield from read_manifest(self.path, ROWS, first_row=first_row)
         except DamageError as error:
             raise damaged_receipt(self.url, error.message) from error
 
     def samples(self) -> Iterator[pa.RecordBatch]:
-        """Yield the samples of the shard; raises like `rows`."""
+        """Yield the samples of the shard; ``damage.manifest``."""
         for batch in self.rows():
             samples = batch.filter(batch.column("bad").is_null())
             if any(samples.column(name).null_count for name in ("offset", "length")):
@@ -155,10 +146,9 @@ def _shard(path: Path, url: str) -> FinishedShard:
 
 
 class ShardObjects(NamedTuple):
-    """The objects and receipts of a planned shard, as listed.
+    """The existing files of a planned shard, and the keys of its receipts, as listed.
 
-    ``objects`` are its existing files. ``receipts`` are the keys of all its receipts, and
-    ``receipt`` is the key of the receipt that matches these objects.
+    ``receipt`` is the key of the receipt that matches the files.
     """
 
     plan: ShardPlan
@@ -190,9 +180,13 @@ def list_shards(root: Store, job: Job, plans: Iterable[ShardPlan]) -> list[Shard
         for info in _between(root, layout.receipts_prefix(job.segment, split), names):
             receipts[layout.undigested_name(info.key)].append(info.key)
         for plan, file_names in files.items():
-            keys = (layout.shard_key(job.segment, split, name) for name in file_names)
-            infos = [objects.get(key) for key in keys]
-            shards.append(_listed_shard(job.segment, plan, file_names, infos, receipts[plan.name]))
+            keys = {name: layout.shard_key(job.segment, split, name) for name in file_names}
+            infos = {name: objects[key] for name, key in keys.items() if key in objects}
+            digest = _digest((name, info.size_bytes, info.etag) for name, info in infos.items())
+            right = layout.receipt_key(job.segment, split, plan.name, digest)
+            known = tuple(receipts[plan.name])
+            receipt = right if right in known else None
+            shards.append(ShardObjects(plan, tuple(infos.values()), known, receipt))
     return shards
 
 
@@ -203,30 +197,12 @@ def _between(root: Store, prefix: str, names: Sequence[str]) -> Iterator[ObjectI
     return takewhile(lambda info: info.key <= last or info.key.startswith(last), pages)
 
 
-def _listed_shard(
-    segment: str,
-    plan: ShardPlan,
-    names: Sequence[str],
-    infos: Sequence[ObjectInfo | None],
-    receipts: Sequence[str],
-) -> ShardObjects:
-    files = [
-        (name, info.size_bytes, info.etag)
-        for name, info in zip(names, infos, strict=True)
-        if info is not None
-    ]
-    key = layout.receipt_key(segment, plan.split, plan.name, _digest(files))
-    objects = tuple(info for info in infos if info is not None)
-    return ShardObjects(plan, objects, tuple(receipts), key if key in receipts else None)
-
-
 def finished_shards(
     root: Store, job: Job, plans: Iterable[ShardPlan], progress: Progress
 ) -> list[ShardObjects]:
     """Return the finished shards, among some shards of a segment.
 
-    If a shard has receipts and none of them matches its objects, the objects are read and compared
-    with the receipts. If they are right, the shard gets a matching receipt.
+    If no receipt of a shard matches its objects, the objects are read and compared.
     """
     shards = list_shards(root, job, plans)
     finished = [shard for shard in shards if shard.receipt]
@@ -247,9 +223,7 @@ def finished_shards(
 
 
 def _is_of(root: Store, segment: str, shard: ShardObjects, key: str, folder: Path) -> bool:
-    """Return whether a receipt matches the contents of a shard; if so, write a receipt with its
-    etags.
-    """
+    """Return whether a receipt matches the contents of a shard; if so, renew it."""
     receipt = read_receipt(root, key, folder)
     files = receipt.shard.files
     if [file.bytes for file in files] != [info.size_bytes for info in shard.objects]:
@@ -263,10 +237,7 @@ def _is_of(root: Store, segment: str, shard: ShardObjects, key: str, folder: Pat
 
 
 def published_plans(root: Store, document: SegmentDocument) -> list[ShardPlan]:
-    """Return the shards of a published segment that have receipts, in the order of their plan.
-
-    Only the splits and names of the plan are known.
-    """
+    """Return the splits and names of a published segment's shards, in the order of their plan."""
     prefix = layout.receipts_prefix(document.id)
     keys = (info.key for info in listed(root, prefix))
     names = {(key.removeprefix(prefix).split("/")[0], layout.undigested_name(key)) for key in keys}
@@ -284,8 +255,7 @@ def planned_receipts(
 ) -> Iterator[tuple[ShardPlan, Receipt]]:
     """Yield the shards of a segment in the order of its plan, each with its receipt, read ahead.
 
-    Of several receipts, the receipt of the stored objects is used. ``run.failed``: a shard
-    has none.
+    ``run.failed``: a shard has none.
     """
     shards = list_shards(root, job, plans)
     if missing := [shard.plan.name for shard in shards if not shard.receipts]:

@@ -11,12 +11,8 @@ from larder.store.derived import DerivedObjects
 from larder.versions import layout
 
 
-def root_url(dataset: Dataset, cluster: Cluster) -> str:
+def root_url(dataset: str, cluster: Cluster) -> str:
     """Return the URL of ``STORAGE/larder/DATASET/``; ``file:///...`` for a directory."""
-    return _root_url(dataset.name, cluster)
-
-
-def _root_url(dataset: str, cluster: Cluster) -> str:
     url = object_url(cluster.storage.url, layout.dataset_prefix(dataset))
     return url if parse_url(url).scheme else f"file://{url}"
 
@@ -32,7 +28,7 @@ def dataset_root(
     dataset: str, cluster: Cluster, prefix: str = "", *, unlisted: OnUnlisted | None = None
 ) -> Store:
     """Open the root of a dataset that is known only by name; see `storage_of`."""
-    url = _root_url(dataset, cluster)
+    url = root_url(dataset, cluster)
     return open_location(
         cluster.storage,
         object_url(url, prefix) if prefix else url,

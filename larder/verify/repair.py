@@ -24,7 +24,7 @@ from larder.segments.cache_step import CacheBatch, built_split, workshop_place
 from larder.segments.completeness import document_of
 from larder.segments.derived_files import derived_files
 from larder.segments.index_step import make_index
-from larder.segments.reader_indexes import described_indexes, put_indexes
+from larder.segments.reader_indexes import put_indexes
 from larder.segments.segment_job import Job, PlannedSegment
 from larder.segments.shard import pack_again
 from larder.segments.shard_receipts import published_plans
@@ -162,7 +162,7 @@ def _made(
         document = _segment(root, layout.segment_of(file.path))
         plans = published_plans(root, document)
         build_job = _job(job.dataset, job.cluster, version, document)
-        files = make_index(root, build_job, plans, folder, described_indexes).files
+        files = make_index(root, build_job, plans, folder, writes=False).files
         if file.role in files:
             return files[file.role].path, "the receipts of the shards"
     raise _Refused(refusal(file.path, version.id))

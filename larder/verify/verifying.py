@@ -263,7 +263,7 @@ def verify_document(
         status = "repaired" if repairs else "intact"
     return {
         "dataset": job.dataset.name,
-        "storage": root_url(job.dataset, job.cluster),
+        "storage": root_url(job.dataset.name, job.cluster),
         "version": inspected.id or None,
         "digest": version.digest if version else None,
         "status": status,

@@ -13,6 +13,7 @@ import lmdb
 import numpy as np
 import pytest
 
+from larder.cache import cache_file_build
 from larder.cache.cache_file_build import build_file
 from larder.cache.cache_record import CacheFileFacts, Codec
 from larder.cache.file import CacheFileReader, open_file
@@ -25,7 +26,6 @@ from tests.support.processes import run_python
 
 SCHEMA = RecordSchema((Field("n", "int64"), Field("x", "uint8", (None,))))
 CODEC = Codec(SCHEMA)
-AMPLE_BYTES = 1 << 30
 
 
 def values(number: int) -> dict[str, object]:
@@ -33,9 +33,7 @@ def values(number: int) -> dict[str, object]:
 
 
 def build(path: Path, count: int = 100) -> CacheFileFacts:
-    return build_file(
-        CODEC.encode_each(map(values, range(count))), SCHEMA, path, limit_bytes=AMPLE_BYTES
-    )
+    return build_file(CODEC.encode_each(map(values, range(count))), SCHEMA, path)
 
 
 def flip(path: Path, data: bytes, at: int, bits: int = 1) -> None:
@@ -86,18 +84,19 @@ def test_another_file_is_refused_when_it_is_opened(tmp_path):
     """Of equal length, with records that match their checksums: another split, other records."""
     facts = build(tmp_path / "a.mdb")
     rows = ({"n": number + 1, "x": bytes(300)} for number in range(100))
-    others = build_file(CODEC.encode_each(rows), SCHEMA, tmp_path / "b.mdb", limit_bytes=None)
+    others = build_file(CODEC.encode_each(rows), SCHEMA, tmp_path / "b.mdb")
     assert others.bytes == facts.bytes
     for claimed in (others._replace(digest=facts.digest), others._replace(place="of/another")):
         with larder_error("damage.digest", str(tmp_path / "b.mdb")):
             open_file(tmp_path / "b.mdb", claimed)
 
 
-def test_a_pointer_to_another_record_is_found_when_it_is_read(tmp_path):
+def test_a_pointer_to_another_record_is_found_when_it_is_read(tmp_path, monkeypatch):
     """LMDB keeps a long value in pages of its own, and the number of the first with its key."""
     path = tmp_path / "a.mdb"
+    monkeypatch.setattr(cache_file_build, "GROUP_BYTES", 1)
     rows = ({"n": number, "x": bytes(6_000)} for number in range(20))
-    facts = build_file(CODEC.encode_each(rows), SCHEMA, path, limit_bytes=None, group_bytes=1)
+    facts = build_file(CODEC.encode_each(rows), SCHEMA, path)
     data = path.read_bytes()
     with open_file(path, facts) as file:
         wanted = [file[number]["n"] for number in range(20)]
@@ -163,7 +162,7 @@ def test_a_value_that_is_missing_is_damage(tmp_path):
 
     with open_file(path, delete(group_key(1))) as file:
         assert file[0]["n"] == 0
-        assert file[-1]["n"] == 999
+        assert file[999]["n"] == 999
         with larder_error("damage.record", f"{path}, record 500"):
             file[500]
     without_groups = delete(GROUPS_KEY)
@@ -187,6 +186,7 @@ BUILDER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
+from larder.cache import cache_file_build
 from test_faults_cache import CODEC, SCHEMA, build_file, values
 
 def records():
@@ -196,8 +196,9 @@ def records():
             sys.stdin.read()
         yield values(number)
 
+cache_file_build.TRANSACTION_BYTES = 10_000
 encoded = CODEC.encode_each(records())
-build_file(encoded, SCHEMA, Path(sys.argv[2]), limit_bytes=1 << 40, transaction_bytes=10_000)
+build_file(encoded, SCHEMA, Path(sys.argv[2]))
 """
 
 

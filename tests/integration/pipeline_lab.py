@@ -165,7 +165,7 @@ class Lab:
     @property
     def root(self) -> str:
         settings = self.settings()
-        return root_url(settings.dataset, settings.cluster)
+        return root_url(settings.dataset.name, settings.cluster)
 
     @contextmanager
     def opened_root(self) -> Iterator[Store]:

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 import larder
 from larder.config.models.dataset import Cache
 from larder.config.shape import Transform
-from larder.growth import content_check
-from larder.segments import image_rules, pack
+from larder.segments import image_rules, pack, shard
 from larder.shards.images.transform import codec_versions
 from larder.versions.publish import read_segment
 from tests.support.checker import Published
@@ -207,7 +206,7 @@ def test_other_libraries_make_new_segments_and_transform_the_originals(tmp_path,
     lab.prepare()
     (tmp_path / "source" / "a" / "04.jpg").unlink()
     other = {**codec_versions(), "pillow": "99.0"}
-    for module in (image_rules, content_check):
+    for module in (image_rules, shard):
         monkeypatch.setattr(module, "codec_versions", lambda: other)
     growth = lab.plan()["growth"]
     assert growth["decision"] == "grow"

@@ -342,7 +342,7 @@ def test_what_is_made_with_other_bytes_does_not_stay(text, root, monkeypatch):
     monkeypatch.setattr(WebDataset, "version", 2)
     with damaged(root, key, wrong):
         (finding,) = verified(text, repair=True)["findings"]
-        assert "the shards are webdataset version 1" in finding["repair"]["message"]
+        assert "planned with webdataset version 1, here version 2" in finding["repair"]["message"]
 
 
 SHAPES: dict[str, dict[str, Any]] = {

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from larder.cache import cache_file_build
 from larder.cache.cache_file_build import build_file
 from larder.cache.cache_record import Codec, RecordPlaces, empty_columns
 from larder.cache.file import CacheFileReader, open_file
@@ -113,23 +115,19 @@ def test_any_bytes_decode_or_are_damage(data, case):
 @given(cases(), st.sampled_from([1, 100, 1 << 20]), st.sampled_from([1, 40, GROUP_BYTES]))
 def test_parts_come_back(case, transaction_bytes, group_bytes):
     schema, rows = case
-    with tempfile.TemporaryDirectory() as folder:
+    sizes = {"TRANSACTION_BYTES": transaction_bytes, "GROUP_BYTES": group_bytes}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.multiple(cache_file_build, MAP_BYTES=1 << 16, **sizes),
+    ):
         path = Path(folder) / "a.mdb"
-        facts = build_file(
-            Codec(schema).encode_each(rows),
-            schema,
-            path,
-            limit_bytes=1 << 24,
-            transaction_bytes=transaction_bytes,
-            map_bytes=1 << 16,
-            group_bytes=group_bytes,
-        )
+        facts = build_file(Codec(schema).encode_each(rows), schema, path)
         with open_file(path, facts, verify=True) as file:
             file.verify()
             for found, values in zip(file, rows, strict=True):
                 assert_same(found, values, schema)
             columns = empty_columns(schema.fields, 2 * len(rows))
-            numbers = np.arange(-len(rows), len(rows))
+            numbers = np.arange(2 * len(rows)) // 2
             file.read_into(columns, range(len(numbers))[::-1], numbers)
             for row, number in enumerate(numbers[::-1].tolist()):
                 found = {name: column[row] for name, column in columns.items()}
@@ -152,7 +150,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[CacheFileRe
         for place, size in enumerate(SIZES):
             rows = ({"x": 100 * place + n, "bytes": bytes(n)} for n in range(size))
             encoded = Codec(schema).encode_each(rows)
-            facts = build_file(encoded, schema, folder / f"{place}.mdb", limit_bytes=1 << 20)
+            facts = build_file(encoded, schema, folder / f"{place}.mdb")
             reader = open_file(folder / f"{place}.mdb", facts)
             readers.append(stack.enter_context(reader))
         yield readers

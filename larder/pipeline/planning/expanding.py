@@ -14,11 +14,7 @@ import pyarrow as pa
 
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
-from larder.errors import (
-    SHOWN_FAILURES,
-    Failures,
-    LarderError,
-)
+from larder.errors import SHOWN_FAILURES, Failures, LarderError
 from larder.jobs.results import BatchReport, RunError
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.manifest_files import read_manifest
@@ -61,8 +57,7 @@ def expand_inventory(
     """Return the inventory with the contents of archives and tables in place of them.
 
     With ``plan_only``, nothing may be written to the storage, so indexes of buckets are kept on
-    this machine. ``run.failed``: containers that cannot be read, or names that no object can have,
-    unless ``on_bad_key`` is ``skip``.
+    this machine. ``run.failed``: some containers or their names are bad, and are not to be skipped.
     """
     if not dataset.source.expands:
         return inventory
@@ -124,10 +119,9 @@ FOLDER = "indexes"
 
 
 def kept_indexes(dataset: Dataset, source: Readable) -> Store | None:
-    """Open the local store for the indexes of a source; None for a directory.
+    """Open the local store for the indexes of a bucket; writes to it may fail.
 
-    The store may not exist or may not be writable; callers must accept failing writes. None for a
-    user without a home directory, as in some containers.
+    None for a user without a home directory, as in some containers.
     """
     if not is_remote(source):
         return None

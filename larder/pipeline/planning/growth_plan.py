@@ -12,36 +12,30 @@ from pathlib import Path
 
 from larder.config.models.cluster import Cluster
 from larder.config.models.dataset import Dataset
+from larder.config.shape import Transform
 from larder.growth.compare import Changes, Comparison, changed_keys, compare
 from larder.growth.content_check import ObjectCheck, PackedPart, same_contents
 from larder.growth.decision import Decision, decide
-from larder.growth.previous import Previous, read_previous
-from larder.growth.select import Selected, Selection, select_all
+from larder.growth.previous import Previous
+from larder.growth.select import Selected, Selection
 from larder.jobs.crew import reachable, saves_time
 from larder.jobs.processes import ProcessPool, shared_pool
+from larder.jobs.results import Totals
 from larder.jobs.step_runner import runner_batches
 from larder.manifest.manifest_files import read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.planning.source_state import SourceState
 from larder.progress import Progress
 from larder.samples.sample_order import SampleOrder
-from larder.segments.completeness import check_complete
 from larder.segments.derived_files import listed_splits
 from larder.segments.image_rules import image_rules, planned_transform
 from larder.segments.pack import pack
 from larder.segments.stores import source_of
 from larder.shards.formats import shard_format
 from larder.shards.reading.readahead import WHOLE_SHARE
-from larder.store.base import Store
 from larder.units import format_count
-from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse, SplitFacts
-from larder.versions.identity import (
-    changed_option,
-    image_check,
-    is_first_build,
-    split_rule,
-    weaker_check,
-)
+from larder.versions.documents import SegmentDocument, SegmentUse, SplitFacts
+from larder.versions.identity import changed_option, image_check, is_first_build, weaker_check
 from larder.versions.index import listed_shards
 from larder.versions.omitted import Omitted, encode_omitted
 from larder.versions.runs import NAMES
@@ -54,11 +48,11 @@ _PIECE = 512
 class GrowthPlan:
     """The segments that a version shares with the ``previous`` one, and its new samples.
 
-    ``selected`` are the samples of the new segment. ``kept`` are the segments shared with the
-    previous version, ``uses`` what the version uses of them, and ``listed`` their listed shards in
-    each split. ``omitted`` are their omitted rows (``omitted_file``: the same rows as a .npy file,
-    if they are many). ``skipped`` is the number of bad samples that stay left out without
-    being tried again. ``names`` are the keys of the first samples that differ, by kind.
+    ``selected`` are the samples of the new segment. ``kept`` are the shared segments, ``uses`` what
+    the version uses of them, and ``listed`` their listed shards in each split. ``omitted`` are
+    their omitted rows, also as a .npy file if they are many. ``skipped`` counts bad samples that
+    stay left out without being tried again. ``names`` are the keys of the first samples that
+    differ, by kind.
     """
 
     previous: Previous | None
@@ -74,37 +68,9 @@ class GrowthPlan:
     names: Mapping[str, tuple[str, ...]]
 
 
-def find_previous(state: SourceState, root: Store) -> Previous | None:
-    """Read and check the version that a run starts from; None for a first version."""
-    if state.previous is None:
-        return None
-    check_complete(root, state.previous, caches_remade=True)
-    return read_previous(root, state.previous)
-
-
-def known_classes(state: SourceState) -> tuple[str, ...]:
-    """Return the classes that keep their numbers."""
-    return () if makes_anew(state) else state.classes
-
-
 def makes_anew(state: SourceState) -> bool:
     """Return whether class numbers, and splits by class, follow from the current samples alone."""
     return state.dataset.growth.mode == "rebuild" and not state.settings.compact
-
-
-def keeps_splits(state: SourceState, previous: Previous | None) -> bool:
-    """Return whether the rule divides classes, and samples of the previous version keep their
-    split.
-    """
-    rule = split_rule(state.dataset)
-    same = bool(rule and previous and previous.version.split_rule == rule)
-    return same and not makes_anew(state)
-
-
-def weaker_segments(previous: Previous | None, dataset: Dataset) -> tuple[str, ...]:
-    """Return the IDs of segments whose samples were checked more weakly than now."""
-    segments = previous.segments if previous else ()
-    return tuple(segment.id for segment in segments if weaker_check(dataset, segment.document))
 
 
 def plan_growth(
@@ -117,11 +83,13 @@ def plan_growth(
     """Compare all samples with the previous version, and decide which of its segments to keep."""
     dataset = state.dataset
     if previous is None:
-        changes, selected = Changes(added=order.samples), select_all(order)
+        changes, read = Changes(added=order.samples), Totals(order.objects, order.object_bytes)
+        selected = Selected(order.file, order.samples, order.digest, read, Totals())
         decision = decide((), changes, dataset.growth)
         names = {"added": tuple(_first_keys(order))}
         return GrowthPlan(None, decision, changes, selected, (), (), {}, {}, None, 0, names)
-    comparison = _compare(state, previous, order, folder, progress)
+    transform = planned_transform(dataset)
+    comparison = _compare(state, previous, order, transform, folder, progress)
     decision = decide(
         comparison.segments,
         comparison.changes,
@@ -129,12 +97,15 @@ def plan_growth(
         fresh=_fresh(state, previous, order, comparison.changes, folder),
     )
     decision = replace(decision, reason=decision.reason + _older_forms(previous, decision))
-    transform = planned_transform(dataset)
     whole_bytes = state.cluster.copy_.memory // WHOLE_SHARE
     selection = Selection(previous, comparison, decision, transform, whole_bytes, folder)
     omitted = selection.omitted()
     encoded, file = encode_omitted(omitted)
     kept = [segment for segment in previous.segments if segment.id in decision.again]
+    uses = {
+        segment.id: {split: rows for (id_, split), rows in encoded.items() if id_ == segment.id}
+        for segment in kept
+    }
     shards = chain.from_iterable(segment.shards for segment in kept)
     return GrowthPlan(
         previous=previous,
@@ -142,7 +113,7 @@ def plan_growth(
         changes=comparison.changes,
         selected=selection.samples(order, image_check(dataset)),
         kept=tuple(segment.document for segment in kept),
-        uses=tuple(_use(segment.id, encoded) for segment in kept),
+        uses=tuple(SegmentUse(segment, rows) for segment, rows in uses.items()),
         listed=listed_splits(listed_shards(shards, omitted)),
         omitted=omitted,
         omitted_file=file,
@@ -171,6 +142,7 @@ def _compare(
     state: SourceState,
     previous: Previous,
     order: SampleOrder,
+    transform: Transform | None,
     folder: Path,
     progress: Progress,
 ) -> Comparison:
@@ -198,7 +170,7 @@ def _compare(
             pieces = (parts[first : first + _PIECE] for first in range(0, len(parts), _PIECE))
             return [*chain.from_iterable(threads.map(call, pieces))]
 
-        with ObjectCheck(source, rules, transforms, progress, contents) as content:
+        with ObjectCheck(source, rules, transforms, transform, progress, contents) as content:
             return compare(order, previous, check, content, folder)
 
 
@@ -211,7 +183,6 @@ def _processes(dataset: Dataset, cluster: Cluster) -> AbstractContextManager[Pro
 def contents_in_process(
     dataset: Dataset, cluster: Cluster, parts: Sequence[PackedPart], *, progress: Progress
 ) -> list[bool]:
-    """Call `same_contents` for a dataset's source, in another process."""
     source, rules = source_of(dataset, cluster), image_rules(dataset, cluster)
     return same_contents(source, rules, parts, progress=progress)
 
@@ -249,8 +220,7 @@ def _targets(
     """Return the sizes of a first build's shards, for splits whose size is not ``shards.bytes``."""
     if dataset.shards.count_min is None:
         return {}
-    options = segment.shape.options
-    shape, _, _ = pack(dataset, order.file, order.samples, folder, options=options)
+    shape, _, _ = pack(dataset, order.file, order.samples, folder, segment.shape.options)
     return shape.split_bytes
 
 
@@ -258,9 +228,3 @@ def _unwritten(segment: SegmentDocument, split: str) -> int:
     """Count the shards that were planned, but not written: all of their samples are bad."""
     facts = segment.splits.get(split)
     return facts.end_shard - facts.first_shard - facts.shards if facts else 0
-
-
-def _use(segment: str, encoded: Mapping[tuple[str, str], OmittedRows]) -> SegmentUse:
-    """Return the use of a segment; a cache is added when it is published."""
-    ranges = {split: rows for (id_, split), rows in encoded.items() if id_ == segment}
-    return SegmentUse(segment, ranges)

@@ -18,24 +18,19 @@ from larder.copy.skyplane.engine_choice import EngineChoice
 from larder.errors import Failures
 from larder.experiments.advice import Choices
 from larder.experiments.delivery import Advice, DeliveredSplit
-from larder.growth.previous import Previous, published_splits
+from larder.growth.previous import Previous, published_splits, read_previous
 from larder.growth.select import Selected
 from larder.jobs.results import Totals
 from larder.manifest.manifest_files import ManifestFile, read_manifest
 from larder.manifest.schemas import DUE, OBJECTS
 from larder.pipeline.delivery_facts import choices, chosen, split_prefixes
 from larder.pipeline.planning.expanding import match_annotations
-from larder.pipeline.planning.growth_plan import (
-    GrowthPlan,
-    find_previous,
-    keeps_splits,
-    known_classes,
-    plan_growth,
-)
+from larder.pipeline.planning.growth_plan import GrowthPlan, makes_anew, plan_growth
 from larder.pipeline.planning.source_state import SourceState
 from larder.progress import Progress
 from larder.samples.parts import with_labels
 from larder.samples.sample_order import SampleOrder, objects_of, order_samples
+from larder.segments.completeness import check_complete
 from larder.segments.derived_files import NO_SHARDS
 from larder.segments.mirror import due_copies, mirror_route, read_measured
 from larder.segments.pack import laid_out, pack
@@ -43,7 +38,6 @@ from larder.segments.segment_job import PlannedSegment
 from larder.segments.stores import source_of, storage_of
 from larder.shards.formats import shard_format
 from larder.source.expand.expanded import LABELS
-from larder.source.inventory import Inventory
 from larder.source.unfit import Storage, Unfit, archived_among, unfit_keys
 from larder.store.base import Store
 from larder.versions import layout
@@ -62,15 +56,13 @@ class Plan(NamedTuple):
     """Everything that a run would do.
 
     ``sample_order`` has all samples, ``new`` is the segment to build, if there is one, and
-    ``shard_plan`` its shards (schema SHARD_PLAN).
-    ``copies`` counts the objects to copy to the mirror (None if nothing is mirrored), ``due`` lists
-    them (schema DUE), and ``engine`` copies them. ``caches`` counts cache files to build, and the
-    bytes of the shards they are made from.
+    ``shard_plan`` its shards (schema SHARD_PLAN). ``copies`` counts the objects to copy to the
+    mirror (None if nothing is mirrored), and ``due`` lists them (schema DUE). ``caches`` counts
+    cache files to build, and the bytes of the shards they are made from.
 
     ``unfit`` are keys to mirror that the storage cannot hold. ``archived`` are objects to read that
     have to be restored first. ``published``: the version exists already, made from other inputs.
-    ``copy_seconds`` is the expected duration of the copies, if an earlier run measured it.
-    ``conditions`` are the conditional writes that the storage keeps; None if that is not known yet.
+    ``conditions`` are None if they are not known yet.
     """
 
     source_state: SourceState
@@ -93,7 +85,6 @@ class Plan(NamedTuple):
 
     @property
     def shards_of_split(self) -> dict[str, Totals]:
-        """The shards of the version and their bytes, by split."""
         return {split: self._shards_of(split) for split in self.sample_order.splits}
 
     @property
@@ -136,9 +127,7 @@ class Plan(NamedTuple):
         return splits
 
     def _patterns_of(self, split: str) -> tuple[str, ...]:
-        """Return patterns of the split's shards; shards to build have made-up names with the real
-        suffix.
-        """
+        """Return patterns of the split's shards; made-up ones for shards to build."""
         patterns = list(self.growth.listed.get(split, NO_SHARDS).patterns)
         if self.new and (count := self.new.splits[split].count):
             shards = self.source_state.dataset.shards
@@ -157,11 +146,13 @@ class Plan(NamedTuple):
 
 
 def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
-    """Plan a run from the state of its source."""
     progress.start("plan", objects=state.inventory.objects)
     dataset, cluster = state.dataset, state.cluster
     root = storage_of(dataset, cluster)
-    previous = find_previous(state, root)
+    previous = None
+    if state.previous is not None:
+        check_complete(root, state.previous, caches_remade=True)
+        previous = read_previous(root, state.previous)
     sample_order = _order(state, previous, folder)
     growth = plan_growth(state, previous, sample_order, folder, progress)
     new, shard_plan = plan_segment(state, root, growth, sample_order.classes, folder)
@@ -206,61 +197,51 @@ def _order(state: SourceState, previous: Previous | None, folder: Path) -> Sampl
     order = order_samples(
         objects,
         state.dataset,
-        label_files={split: file.data for split, file in state.label_files.items()},
+        label_files=state.label_files,
         out=folder / "sample-order.parquet",
         work_dir=folder,
-        known_classes=known_classes(state),
+        known_classes=() if makes_anew(state) else state.classes,
         published=_kept_splits(state, previous, folder),
         annotated=match_annotations(state.dataset, state.inventory, state.annotations, folder),
     )
-    return _with_unlisted(order, state.inventory)
+    # Paths that could not be listed are bad keys, too, so that they are skipped and reported.
+    failures = Failures()
+    failures.add_counted(state.inventory.failures, state.inventory.unlisted)
+    failures.add_counted(order.bad_keys.shown, order.bad_keys.count)
+    return replace(order, bad_keys=failures, empty=state.inventory.empty)
 
 
 def _kept_splits(
     state: SourceState, previous: Previous | None, folder: Path
 ) -> Iterator[pa.RecordBatch]:
     """Yield the samples of the previous version that keep their splits, if classes are divided."""
-    if previous is None or not keeps_splits(state, previous):
+    rule = split_rule(state.dataset)
+    if not rule or previous is None or previous.version.split_rule != rule or makes_anew(state):
         return iter(())
     return published_splits(previous, state.dataset.split_names, folder)
 
 
-def _with_unlisted(order: SampleOrder, inventory: Inventory) -> SampleOrder:
-    """Add paths that could not be listed to the bad keys, so that they are skipped and reported."""
-    failures = Failures()
-    failures.add_counted(inventory.failures, inventory.unlisted)
-    failures.add_counted(order.bad_keys.shown, order.bad_keys.count)
-    return replace(order, bad_keys=failures, empty=inventory.empty)
-
-
 def plan_segment(
-    state: SourceState,
-    root: Store,
-    growth: GrowthPlan,
-    classes: Sequence[str],
-    folder: Path,
+    state: SourceState, root: Store, growth: GrowthPlan, classes: Sequence[str], folder: Path
 ) -> tuple[PlannedSegment, ManifestFile] | tuple[None, None]:
-    """Plan the segment to build, with its SHARD_PLAN; None if there are no samples for it.
-
-    ``classes`` are in the order of their numbers.
-    """
+    """Plan the segment to build, with its SHARD_PLAN; None if there are no samples for it."""
     dataset, selected, previous = state.dataset, growth.selected, growth.previous
     if not selected.samples and growth.kept:
         return None, None
     shards = dataset.shards
-    targets = first_shards = before = None
+    targets = before = None
     if growth.kept and previous:
         last = previous.segments[-1].document.shape
         targets, before = last.split_bytes, last.options
-        first_shards = _first_shards(growth.kept)
+    first_shards = _first_shards(growth.kept)
     order = (selected.file, selected.samples)
     options = _options(shards, growth.kept, classes)
     options = laid_out(shards.format, options, *order, before)
     shape, splits, shard_plan = pack(
-        dataset, *order, folder, options=options, targets=targets, first_shards=first_shards
+        dataset, *order, folder, options, targets=targets, first_shards=first_shards
     )
     filled = (split for split, totals in splits.items() if totals.count)
-    firsts = {split: (first_shards or {}).get(split, 0) for split in filled}
+    firsts = {split: first_shards.get(split, 0) for split in filled}
     segment = segment_id(
         dataset=dataset.name,
         samples=selected.digest,
@@ -282,14 +263,12 @@ def _options(
     if any(feature.source == "class" for feature in features):
         options = replace(options, classes=tuple(classes))
     if shard_format(shards.format).numbered:
-        ends = (_end_record(segment) for segment in kept)
+        ends = (
+            each.shape.options.first_record + each.samples + each.skipped  # these have numbers, too
+            for each in kept
+        )
         options = replace(options, first_record=max(ends, default=0))
     return options
-
-
-def _end_record(segment: SegmentDocument) -> int:
-    """Return the number after a segment's last record; samples left out have a record too."""
-    return segment.shape.options.first_record + segment.samples + segment.skipped
 
 
 def _first_shards(kept: Iterable[SegmentDocument]) -> dict[str, int]:
@@ -330,17 +309,20 @@ def _unfit(state: SourceState, root: Store, folder: Path) -> Unfit:
 def caches_to_build(
     dataset: Dataset, root: Store, kept: Iterable[SegmentDocument], new: PlannedSegment | None
 ) -> Totals:
-    """Return the number of cache files to build, and the bytes of the shards they are made from."""
+    """Count the cache files to build, and the bytes of the shards they are made from."""
     if dataset.cache is None:
         return Totals()
+    splits = {
+        segment.id: [facts.bytes for facts in segment.splits.values() if facts.samples]
+        for segment in kept
+    }
+    if new:
+        splits[new.id] = [shards.bytes for shards in new.splits.values() if shards.count]
     missing = Totals()
-    for segment in kept:
-        if not _has_cache(dataset, root, segment.id):
-            for facts in segment.splits.values():
-                missing += Totals(1, facts.bytes) if facts.samples else Totals()
-    if new and not _has_cache(dataset, root, new.id):
-        for shards in new.splits.values():
-            missing += Totals(1, shards.bytes) if shards.count else Totals()
+    for segment, sizes in splits.items():
+        cache = dataset_cache_id(dataset, segment)
+        if cache is None or read_cache(root, segment, cache) is None:
+            missing += Totals(len(sizes), sum(sizes))
     return missing
 
 
@@ -375,8 +357,3 @@ def _cost(
         objects=crossing.count,
         written=written.count,
     )
-
-
-def _has_cache(dataset: Dataset, root: Store, segment: str) -> bool:
-    cache = dataset_cache_id(dataset, segment)
-    return cache is not None and read_cache(root, segment, cache) is not None

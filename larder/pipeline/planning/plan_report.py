@@ -9,13 +9,14 @@ from typing import Any
 from larder.copy.prices import cost_document, cost_lines
 from larder.errors import SHOWN_FAILURES, Failure, printable
 from larder.jobs.results import Totals
+from larder.manifest.sealed import to_plain
 from larder.pipeline.configs import location
 from larder.pipeline.delivery_facts import delivery_document
 from larder.pipeline.planning.checks import warnings
 from larder.pipeline.planning.plan import Plan
 from larder.samples.decoders import Decoders
 from larder.segments.image_rules import planned_transform
-from larder.source.inventory import SHOWN_KEYS, LeftOut
+from larder.source.inventory import SHOWN_KEYS
 from larder.source.unfit import reading_of
 from larder.units import (
     format_amount,
@@ -46,7 +47,9 @@ _READINGS = {
 def plan_document(plan: Plan) -> dict[str, Any]:
     state, sample_order = plan.source_state, plan.sample_order
     settings, inventory = state.settings, state.inventory
-    transform = planned_transform(settings.dataset)
+    transform, statistics = planned_transform(settings.dataset), sample_order.statistics
+    other = statistics.other_parts
+    others = [{**other._asdict(), "ext": None}] if other.objects else []
     return {
         "dataset": settings.dataset.name,
         "version": plan.version,
@@ -78,12 +81,12 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "cache_bytes": _cache_bytes(plan),
         "excluded": {
             "listed": inventory.considered,
-            "not_included": _left_out(inventory.not_included),
-            "excluded": _left_out(inventory.excluded),
+            "not_included": to_plain(inventory.not_included),
+            "excluded": to_plain(inventory.excluded),
             "ignored": sample_order.ignored_count,
         },
         "inside": inventory.inside._asdict() if inventory.inside else None,
-        "parts": _parts(plan),
+        "parts": [part._asdict() for part in statistics.parts] + others,
         "classes": _classes(plan) if settings.dataset.labels else None,
         "delivery": delivery_document(state.dataset, state.cluster, plan.choices),
         "mirror": plan.mirror._asdict(),
@@ -104,7 +107,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def _growth(plan: Plan) -> dict[str, Any]:
-    """Make the field ``growth``: the changes since the previous version, and their effects."""
     growth, previous, new = plan.growth, plan.source_state.previous, plan.new
     before = {use.id: use for use in previous.segments} if previous else {}
     omitted_before = sum(
@@ -142,20 +144,8 @@ def _growth(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _left_out(left_out: LeftOut) -> dict[str, Any]:
-    return {"count": left_out.count, "keys": list(left_out.keys)}
-
-
-def _parts(plan: Plan) -> list[dict[str, Any]]:
-    statistics = plan.sample_order.statistics
-    parts = [part._asdict() for part in statistics.parts]
-    if statistics.other_parts.objects:
-        parts.append({**statistics.other_parts._asdict(), "ext": None})
-    return parts
-
-
 def _cache_bytes(plan: Plan) -> dict[str, int | None] | None:
-    """Estimate the size of caches of each kind: pixels are not known before images are read."""
+    """Estimate the size of each kind of cache: pixels are not known before images are read."""
     dataset, statistics = plan.source_state.dataset, plan.sample_order.statistics
     if dataset.cache is None or dataset.cache.kind == "built":
         return None
@@ -184,7 +174,6 @@ def _classes(plan: Plan) -> dict[str, Any]:
 
 
 def plan_lines(document: Mapping[str, Any]) -> list[str]:
-    """List a plan as lines for people."""
     if document["status"] == "reused":
         name, version, configs = (document[key] for key in ("dataset", "version", "configs"))
         if not configs:

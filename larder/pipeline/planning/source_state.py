@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ from larder.config.urls import check_overlap
 from larder.copy.site import in_region, missing_region
 from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.jobs.results import BatchReport, RunError
+from larder.manifest.digest import sha256_hex
 from larder.manifest.manifest_files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.settings import Settings
@@ -39,39 +39,26 @@ from larder.versions.tags import TAG, Tag, read_tag
 
 if TYPE_CHECKING:
     from larder.source.expand.annotations import Indexed
-    from larder.source.reports import SourceReport
 
 MAX_LABEL_FILE_BYTES = 256 * 1024**2
-
-
-class LabelFile(NamedTuple):
-    """A label file in the source: its key, its bytes and their sha256."""
-
-    key: str
-    data: bytes
-    sha256: str
 
 
 class SourceState(NamedTuple):
     """The facts that a run finds out before it does anything.
 
     If there is something to do, ``inventory`` has the contents of archives and tables in place of
-    them, and ``annotations`` the entries of annotation files. ``label_files`` are by split.
-    ``published`` is the version that these inputs led to, if any, and ``published_us`` when it was
-    published, by the store's clock.
+    them, and ``annotations`` the entries of annotation files. ``published`` is the version that
+    these inputs led to, if any, and ``published_us`` when it was published, by the store's clock.
 
-    ``tag`` is ``latest`` before the listing. ``previous`` is the version that the tag names. If
-    its document was deleted, ``previous`` is the newest version in the tag's history with all its
-    documents. A compaction that another run has superseded starts from its own version instead.
-    ``classes`` are the numbered classes of the newest version that still has its document.
-
-    The regions are set if they were found and not configured.
+    ``tag`` is ``latest`` before the listing, and ``previous`` the version to start from, with the
+    numbered ``classes``; see `_previous`. A compaction that another run has superseded starts from
+    its own version instead. The regions are set if they were found and not configured.
     """
 
     settings: Settings
     inventory: Inventory
     annotations: tuple[Indexed, ...]
-    label_files: Mapping[str, LabelFile]
+    label_files: Mapping[str, bytes]
     inputs: str
     tag: Tag | None
     previous: VersionDocument | None
@@ -83,7 +70,6 @@ class SourceState(NamedTuple):
 
     @property
     def dataset(self) -> Dataset:
-        """The configured dataset, with the region of the source."""
         dataset = self.settings.dataset
         source = in_region(dataset.source, self.source_region)
         return dataset.model_copy(update={"source": source})
@@ -95,7 +81,6 @@ class SourceState(NamedTuple):
 
     @property
     def cluster(self) -> Cluster:
-        """The configured cluster, with the region of the storage."""
         cluster = self.settings.cluster
         storage = in_region(cluster.storage, self.storage_region)
         return cluster.model_copy(update={"storage": storage})
@@ -113,14 +98,10 @@ def inspect_source(
 
     The order matters: if the tag moves after it was read, another run may have used a newer
     listing. Permissions are tried as soon as there is something to do: at once if there is no tag,
-    else after the listing (`larder.store.permissions`).
+    else after the listing. With ``plan_only``, only reading is tried.
 
     ``compaction`` is a compaction by this run that another run has superseded: later changes are
-    added to it, so that not everything is packed once more. With ``plan_only``, nothing may be
-    written, so only reading is tried.
-
-    DamageError: these inputs were prepared before, but the version is incomplete; see
-    `larder.segments.completeness.check_complete`.
+    added to it. DamageError: the version of these inputs is incomplete.
     """
     dataset, cluster = settings.dataset, settings.cluster
     storage = cluster.storage
@@ -152,7 +133,7 @@ def inspect_source(
     inputs = inputs_digest(
         dataset,
         inventory.digest,
-        {split: file.sha256 for split, file in label_files.items()},
+        {split: sha256_hex(data) for split, data in label_files.items()},
         [(info.key, info.size_bytes, info.etag) for info in annotations],
         oldest_kept=shard_format(dataset.shards.format).oldest_kept,
     )
@@ -199,10 +180,9 @@ def inspect_source(
 
 
 def _is_compact(root: Store, version: VersionDocument, dataset: Dataset) -> bool:
-    """Return whether a version, by its documents, equals the result of a first build.
+    """Return whether a version of the same inputs, by its documents, equals a first build.
 
-    The version has the same inputs. False if documents alone do not tell, as with
-    ``shards.count_min``: a plan finds out; see `larder.versions.identity.is_first_build`.
+    False if documents alone do not tell, as with ``shards.count_min``: a plan finds out.
     """
     if len(version.segments) > 1 or dataset.shards.count_min is not None:
         return False
@@ -231,15 +211,20 @@ def take_source(
 ) -> Inventory:
     """Take the inventory of a dataset's source, without the contents of archives and tables.
 
-    ``unlisted`` collects paths that the source cannot list: ``run.failed`` if there are any, and
-    they are not to be skipped.
+    ``run.failed``: the source could not list the paths in ``unlisted``, and they are not to be
+    skipped.
     """
+    failures, containers, report = unlisted.failures, None, None
     fails = dataset.on_bad_key == "fail"
-    failures, containers = unlisted.failures, None
     if dataset.source.archives == "expand":
         from larder.source.expand.archives import archives_to_list
 
         containers = archives_to_list(dataset.source.include)
+    if dataset.source.inventory is not None:
+        from larder.source.reports import open_report
+
+        opened = partial(source_of, dataset, cluster)
+        report = open_report(dataset.source.inventory, dataset.source.url, opened)
     try:
         inventory = take_inventory(
             source,
@@ -247,32 +232,23 @@ def take_source(
             dataset.source.exclude,
             folder / "inventory.parquet",
             progress,
-            _report(dataset, cluster),
+            report,
             containers=containers,
         )
     except ConfigError:
-        if failures.count and fails:
-            raise RunError("inventory", BatchReport.of(failures)) from None
-        raise
+        if not (failures.count and fails):
+            raise
     if failures.count and fails:
         raise RunError("inventory", BatchReport.of(failures))
     return replace(inventory, unlisted=failures.count, failures=tuple(failures.shown))
 
 
-def _report(dataset: Dataset, cluster: Cluster) -> SourceReport | None:
-    report = dataset.source.inventory
-    if report is None:
-        return None
-    from larder.source.reports import open_report
-
-    return open_report(report, dataset.source.url, partial(source_of, dataset, cluster))
-
-
 def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tuple[str, ...]]:
-    """Find the version to start from, and the classes that have numbers.
+    """Find the version to start from, and the numbered classes of the newest document.
 
-    A document may be missing because a user deleted it to have damage repaired. If the version that
-    the tag names has its document, anything else that it lacks is damage.
+    A document may be missing because a user deleted it to have damage repaired. Then the newest
+    version in the tag's history with all its documents is returned. If the version that the tag
+    names has its document, anything else that it lacks is damage.
     """
     classes: tuple[str, ...] | None = None
     for named in tag.versions() if tag else ():
@@ -301,45 +277,40 @@ def _compaction(
     return (document, more) if more[: len(fewer)] == fewer else None
 
 
-def _read_label_file(source: Readable, split: str, key: str) -> LabelFile:
-    where = object_url(source.url, key)
-    try:
-        with published_file_errors():
-            size_bytes = source.head(key).size_bytes
-            data = bytes(source.get(key)) if size_bytes <= MAX_LABEL_FILE_BYTES else b""
-    except NotFoundError:
-        hint = f"put the labels of split {split!r} there, or change labels.files.{split}"
-        raise ConfigError("config.label", "no such label file", where=where, hint=hint) from None
-    except ObjectError as error:
-        if error.code != "object.bad_key":
-            raise
-        hint = f"labels.files.{split} names a key in the source"
-        raise ConfigError("config.label", error.message, where=where, hint=hint) from None
+def _read_label_file(source: Readable, split: str, key: str) -> bytes:
+    absent = f"put the labels of split {split!r} there, or change labels.files.{split}"
+    hint = f"labels.files.{split} names a key in the source"
+    size_bytes = _head(source, key, "config.label", "label file", absent, hint).size_bytes
     if size_bytes > MAX_LABEL_FILE_BYTES:
         maximum = format_bytes(MAX_LABEL_FILE_BYTES)
         message = f"a label file of {format_bytes(size_bytes)}; the maximum is {maximum}"
-        hint = "check labels.files: it names a key in the source"
+        where, hint = (
+            object_url(source.url, key),
+            "check labels.files: it names a key in the source",
+        )
         raise ConfigError("config.label", message, where=where, hint=hint)
-    return LabelFile(key=key, data=data, sha256=hashlib.sha256(data).hexdigest())
+    with published_file_errors():
+        return bytes(source.get(key))
 
 
 def _find_annotations(dataset: Dataset, source: Readable) -> tuple[ObjectInfo, ...]:
     """Return the annotation files as they are now; a missing file is ``config.annotations``."""
     annotations = dataset.samples.annotations
     files = annotations.files if annotations else ()
-    return tuple(_head_annotation(source, key) for key in files)
+    hint = "samples.annotations.files names keys in the source"
+    what = "config.annotations", "annotation file", hint, hint
+    return tuple(_head(source, key, *what) for key in files)
 
 
-def _head_annotation(source: Readable, key: str) -> ObjectInfo:
+def _head(source: Readable, key: str, code: str, kind: str, absent: str, hint: str) -> ObjectInfo:
+    """Find a file that the dataset file names; a ConfigError if it does not exist."""
     try:
         with published_file_errors():
             return source.head(key)
     except NotFoundError:
-        message = "no such annotation file"
+        message, hint = f"no such {kind}", absent
     except ObjectError as error:
         if error.code != "object.bad_key":
             raise
         message = error.message
-    where = object_url(source.url, key)
-    hint = "samples.annotations.files names keys in the source"
-    raise ConfigError("config.annotations", message, where=where, hint=hint)
+    raise ConfigError(code, message, where=object_url(source.url, key), hint=hint)

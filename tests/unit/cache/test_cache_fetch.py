@@ -28,7 +28,7 @@ CODEC = Codec(SCHEMA)
 def facts(tmp_path: Path) -> CacheFileFacts:
     """A file that was built here."""
     rows = ({"x": n} for n in range(100))
-    return build_file(CODEC.encode_each(rows), SCHEMA, tmp_path / "built.mdb", limit_bytes=1 << 20)
+    return build_file(CODEC.encode_each(rows), SCHEMA, tmp_path / "built.mdb")
 
 
 @pytest.fixture
@@ -100,12 +100,7 @@ def test_a_file_system_that_refuses_locks_can_be_written(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    built = build_file(
-        CODEC.encode_each({"x": n} for n in range(100)),
-        SCHEMA,
-        tmp_path / "b.mdb",
-        limit_bytes=None,
-    )
+    built = build_file(CODEC.encode_each({"x": n} for n in range(100)), SCHEMA, tmp_path / "b.mdb")
     assert built == facts
     path = fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
     open_file(path, facts, verify=True).close()

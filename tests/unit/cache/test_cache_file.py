@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from larder.cache import cache_file_build
 from larder.cache.cache_file_build import build_file
 from larder.cache.cache_record import CacheFileFacts, Codec, ContentDigest, empty_columns
 from larder.cache.file import CacheFileReader, open_file
@@ -35,7 +36,6 @@ SCHEMA = RecordSchema(
     )
 )
 CODEC = Codec(SCHEMA)
-AMPLE_BYTES = 1 << 30
 
 
 def values(number: int) -> dict[str, Any]:
@@ -50,7 +50,6 @@ def values(number: int) -> dict[str, Any]:
 
 
 def build(path: Path, count: int, **options: Any) -> CacheFileFacts:
-    options.setdefault("limit_bytes", AMPLE_BYTES)
     return build_file(CODEC.encode_each(map(values, range(count))), SCHEMA, path, **options)
 
 
@@ -89,9 +88,12 @@ def test_arrays_belong_to_the_caller(file):
     assert_record(file[3], 3)
 
 
-def test_the_map_grows_and_loses_nothing(tmp_path):
-    facts = build(tmp_path / "a.mdb", 1000, map_bytes=1 << 16, transaction_bytes=1 << 15)
-    assert facts.digest == build(tmp_path / "b.mdb", 1000).digest
+def test_the_map_grows_and_loses_nothing(tmp_path, monkeypatch):
+    wanted = build(tmp_path / "b.mdb", 1000)
+    monkeypatch.setattr(cache_file_build, "MAP_BYTES", 1 << 16)
+    monkeypatch.setattr(cache_file_build, "TRANSACTION_BYTES", 1 << 15)
+    facts = build(tmp_path / "a.mdb", 1000)
+    assert facts.digest == wanted.digest
     with open_file(tmp_path / "a.mdb", facts) as reader:
         assert reader.schema == SCHEMA
         for number, record in enumerate(reader):
@@ -113,8 +115,9 @@ def test_a_part_of_the_disk_stays_free(tmp_path, monkeypatch):
         build(tmp_path / "b.mdb", 10, reserve_bytes=1_000_000)
     frees = chain([1_000_000], repeat(400_000))  # others write meanwhile
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=next(frees)))
+    monkeypatch.setattr(cache_file_build, "TRANSACTION_BYTES", 1)
     with larder_error("store.full"):
-        build(tmp_path / "b.mdb", 10, reserve_bytes=500_000, transaction_bytes=1)
+        build(tmp_path / "b.mdb", 10, reserve_bytes=500_000)
     assert os.listdir(tmp_path) == ["a.mdb"]
 
 
@@ -126,7 +129,7 @@ def test_a_file_is_little_larger_than_its_records(tmp_path, size, shape):
     count = 3_000_000 // size
     rows = ({"x": bytes(size)} for _ in range(count))
     path = tmp_path / "a.mdb"
-    facts = build_file(Codec(schema).encode_each(rows), schema, path, limit_bytes=AMPLE_BYTES)
+    facts = build_file(Codec(schema).encode_each(rows), schema, path)
     assert facts.bytes - 5 * 4096 < 1.05 * size * count  # five hold LMDB's trees, and the schema
     with open_file(path, facts) as file:
         columns = {"x": np.ones((count, size), np.uint8)}
@@ -220,7 +223,7 @@ def test_numbers_of_records_that_do_not_rise_are_damage(ends):
 def cache_file(folder: Path, *, damaged: bool = False) -> CacheFileReader:
     path, schema = folder / "0.mdb", RecordSchema((Field("x", "int64", (3, 4)),))
     records = Codec(schema).encode_each({"x": np.full((3, 4), -7 - n)} for n in range(9))
-    facts = build_file(records, schema, path, limit_bytes=None)
+    facts = build_file(records, schema, path)
     if damaged:
         second, other = (number.to_bytes(8, "little", signed=True) for number in (-8, -16))
         path.write_bytes(path.read_bytes().replace(second, other))

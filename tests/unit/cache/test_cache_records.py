@@ -15,6 +15,7 @@ from image_files import saved
 from PIL import Image
 
 from larder.budgets import ByteBudget
+from larder.cache import from_samples
 from larder.cache.fields import field_name
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.from_samples import CacheInput, build_samples, built_records, built_schema
@@ -30,7 +31,6 @@ from tests.support.budgets import WatchedBudget
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
 
-AMPLE_BYTES = 1 << 30
 GAP = b"a header"
 
 
@@ -93,7 +93,7 @@ def built(shelf: Shelf, kind: Any, tmp_path: Path, **lines: str) -> CacheFileRea
     """A cache of a shelf; ``lines`` are those of ``decoding``. Every part is decoded alone."""
     samples = shelf.samples(kind, decoders=Decoders(decoder_uses(lines)))
     path = tmp_path / f"{kind}.mdb"
-    facts = build_samples(samples, path, limit_bytes=AMPLE_BYTES, budget=ByteBudget(1))
+    facts = build_samples(samples, path, budget=ByteBudget(1))
     return open_file(path, facts, verify=True)
 
 
@@ -126,7 +126,7 @@ def test_every_shard_is_read_once_in_one_pass(labelled, tmp_path):
 
     for kind in ("encoded", "decoded"):
         samples = CacheInput(labelled.batches, noted, kind)
-        build_samples(samples, tmp_path / f"{kind}.mdb", limit_bytes=AMPLE_BYTES)
+        build_samples(samples, tmp_path / f"{kind}.mdb")
     once = ["0.tar", "1.tar", "2.tar"]
     # The first image of all says what shape to begin with.
     assert opened == [*once, "0.tar", *once]
@@ -224,13 +224,13 @@ def test_an_index_that_goes_back_is_damage(labelled, tmp_path):
 
 
 @pytest.mark.parametrize("window_bytes", [1, 200, 1 << 20])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_limits_do_not_change_the_bytes(labelled, tmp_path, threads, window_bytes):
-    options: dict[str, Any] = {"limit_bytes": AMPLE_BYTES}
-    plain = build_samples(labelled.samples("decoded"), tmp_path / "a.mdb", **options)
+@pytest.mark.parametrize("cores", [1, 3])
+def test_limits_do_not_change_the_bytes(labelled, tmp_path, monkeypatch, cores, window_bytes):
+    plain = build_samples(labelled.samples("decoded"), tmp_path / "a.mdb")
     budget = WatchedBudget(window_bytes)
-    options |= {"threads": threads, "budget": budget}
-    assert build_samples(labelled.samples("decoded"), tmp_path / "b.mdb", **options) == plain
+    monkeypatch.setattr(from_samples, "usable_cores", lambda: cores)
+    again = build_samples(labelled.samples("decoded"), tmp_path / "b.mdb", budget=budget)
+    assert again == plain
     assert 0 < budget.most <= window_bytes
     assert budget.held == 0
 
@@ -360,10 +360,6 @@ def test_elements_of_a_builder_that_are_no_records_are_refused(labelled, tmp_pat
     encode = partial(built_records, samples, builder, place="")
     with larder_error(code):
         build_samples(
-            samples,
-            tmp_path / "x.mdb",
-            limit_bytes=AMPLE_BYTES,
-            schema=built_schema(samples, builder),
-            encode=encode,
+            samples, tmp_path / "x.mdb", schema=built_schema(samples, builder), encode=encode
         )
     assert list(tmp_path.iterdir()) == []

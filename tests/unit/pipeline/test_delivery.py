@@ -193,3 +193,69 @@ def test_where_a_server_is_its_region_says(of_server, of_nodes, expected, provid
     dataset, target = models(storage, {}, {"url": "/source"}, nodes=nodes)
     (note,) = delivery_document(dataset, target, offered(dataset, target))["notes"]
     assert expected in note["sentence"]
+
+
+GB = 10**9
+
+
+@pytest.mark.parametrize("kind", ["determined", "kubernetes", "kubeflow", "slurm", "json"])
+@pytest.mark.parametrize("requested", ["auto", "stream", "bucket"])
+@pytest.mark.parametrize("disk_bytes", [99 * GB, 100 * GB, None])
+def test_it_is_refused_where_the_disk_is_too_small(kind, requested, disk_bytes):
+    cluster = {"consumer": {"kind": kind}, "nodes": {"disk_bytes": disk_bytes}}
+    experiment = {"delivery": requested}
+    dataset, target = models({"url": "s3://storage/"}, experiment, {"url": "/source"}, **cluster)
+    sizes = {"samples": 10**6, "omitted": 0, "unlisted": False, "cache_bytes": 100 * GB}
+    offered = choices(dataset, target, {}, Totals(134, 20 * GB), **sizes)
+    readers = [each for each in offered.options if each.delivery in ("stream", "bucket")]
+    assert {each.disk_bytes for each in readers} == {100 * GB}
+    if requested not in ("auto", *(each.delivery for each in readers)):
+        return
+    if disk_bytes == 99 * GB:
+        with larder_error("config.invalid_value") as caught:
+            chosen(dataset, target, offered)
+        assert (
+            "100 GB do not fit the disk of a node. To read the shards instead, set cache: null"
+            in caught.value.message
+        )
+        assert "data_layer" not in caught.value.message
+        return
+    assert chosen(dataset, target, offered).delivery in ("stream", "bucket")
+
+
+KINDS = ["determined", "kubernetes", "slurm"]
+MOUNT = {"host_path": "/mnt", "container_path": "/data"}
+
+
+@pytest.mark.parametrize(
+    ("host", "container", "refusing"),
+    [
+        ("/nvme", "/nvme", []),
+        ("/mnt/nvme", "/nvme", []),
+        ("/mnt/teams", "/nvme", []),
+        ("/mnt/team", "/nvme", KINDS),
+        ("/mnt/team/copies/", "/nvme", KINDS),
+        ("/mnt/x/..", "/nvme", KINDS),
+        ("/nvme", "/data", ["determined", "kubernetes"]),
+        ("/nvme", "/data/team/copies", ["determined", "kubernetes"]),
+        ("/nvme", "/", ["determined", "kubernetes"]),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("requested", ["auto", "download"])
+def test_a_copy_is_advised_beside_the_storage_alone(host, container, refusing, kind, requested):
+    downloads = {"host_path": host, "container_path": container}
+    nodes = {"disk_bytes": "1 TB", "mounts": [MOUNT], "downloads": downloads}
+    cluster = {"consumer": {"kind": kind}, "nodes": nodes}
+    experiment = {"delivery": requested, "epochs": 90}
+    dataset, target = models({"url": "/mnt/team"}, experiment, {"url": "/source"}, **cluster)
+    sizes = {"samples": 10**6, "omitted": 0, "unlisted": False, "cache_bytes": None}
+    offered = choices(dataset, target, {}, Totals(134, 20 * 10**9), **sizes)
+    if kind not in refusing:
+        assert chosen(dataset, target, offered).delivery == "download"
+    elif requested == "auto":
+        assert chosen(dataset, target, offered).delivery == "bind_mount"
+    else:
+        with larder_error("config.invalid_value") as caught:
+            chosen(dataset, target, offered)
+        assert "one inside the other" in caught.value.message

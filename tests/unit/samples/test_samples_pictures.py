@@ -13,7 +13,7 @@ import pytest
 from image_files import Array, png_chunk, png_file, png_of, saved, tiff_file
 from PIL import GifImagePlugin, Image, ImageFile
 
-from larder.cache.decoding import open_picture
+from larder.cache.decoding import OpenedImage
 from larder.card.pictures import _thumbnail
 from larder.config.shape import ImageShape, Transform
 from larder.errors import ObjectError
@@ -142,7 +142,7 @@ def rows(title: str) -> list[str]:
 
 
 def decoded(data: bytes) -> Array:
-    picture = open_picture(data, "here")
+    picture = OpenedImage(data, "here")
     array = picture.array()
     assert array.flags.c_contiguous
     form = picture.form
@@ -190,7 +190,7 @@ REFUSED = {
 @pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED)
 def test_an_image_that_would_decode_to_other_values_is_refused(data):
     with larder_error("sample.undecodable", "a.tar: x"):
-        open_picture(data, "a.tar: x").array()
+        OpenedImage(data, "a.tar: x").array()
 
 
 INDEXED = Image.fromarray(NUMBERS * 80).convert("P")
@@ -209,9 +209,9 @@ MASKS: dict[str, tuple[bytes, Any]] = {
 def test_a_mask_keeps_its_numbers_or_is_refused(data, numbers, channels):
     if numbers is None:
         with larder_error("sample.undecodable", "x"):
-            open_picture(data, "x", mask=True)
+            OpenedImage(data, "x", mask=True)
         return
-    found = open_picture(data, "x", mask=True).array(channels)
+    found = OpenedImage(data, "x", mask=True).array(channels)
     assert found.dtype == numbers.dtype
     np.testing.assert_array_equal(found, np.repeat(numbers[..., None], channels or 1, 2))
 
@@ -277,8 +277,8 @@ PATHS = {
     ),
     "mask": lambda data: decode_mask(data, "a"),
     "check": lambda data: check_decodable("jpg", data, "decode", where="a"),
-    "cache": lambda data: open_picture(data, "a").array(),
-    "shape": lambda data: open_picture(data, "a", shape=ImageShape(8, 8, 3)).array(),
+    "cache": lambda data: OpenedImage(data, "a").array(),
+    "shape": lambda data: OpenedImage(data, "a", shape=ImageShape(8, 8, 3)).array(),
     "loader": lambda data: decode_image(data, "a"),
     "size": lambda data: decode_image(data, "a", SIDE),
     "crop": lambda data: RandomResizedCrop(8)({"jpg": data}, np.random.default_rng(0)),

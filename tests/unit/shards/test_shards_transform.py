@@ -14,12 +14,10 @@ from PIL import Image, ImageCms
 
 from larder.budgets import ByteBudget
 from larder.config.shape import Transform
-from larder.errors import FatalError
 from larder.jobs.processes import ProcessPool, shared_pool
 from larder.readers.image_decoding import decode_mask
-from larder.segments.image_rules import check_codecs
 from larder.shards.images.check import ImageRules, stored_image
-from larder.shards.images.transform import codec_versions, encode_again, target_size
+from larder.shards.images.transform import encode_again, target_size
 from tests.support.budgets import WatchedBudget
 from tests.support.errors import larder_error
 
@@ -238,11 +236,3 @@ def test_a_mask_of_colours_of_16_bits_is_refused(most):
         decode_mask(data, "a")
     with larder_error("sample.undecodable", "a"):
         encode_again("seg.ppm", data, MASK, where="a", max_pixels=1_000)
-
-
-def test_images_are_not_transformed_for_a_segment_of_other_rules():
-    codecs = dict(codec_versions())
-    check_codecs(Transform(codecs=codecs))
-    older = {name: version for name, version in codecs.items() if name != "rules"}
-    with pytest.raises(FatalError, match="rules None, here 2"):
-        check_codecs(Transform(codecs=older))
