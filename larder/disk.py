@@ -51,7 +51,7 @@ WORKSHOP_PREFIX = f"{TEMPORARY_PREFIX}workshop-"
 """Prefix of private directories."""
 
 _TEMPORARY = re.compile(
-    rf"{re.escape(DRAFT_PREFIX)}[0-9a-f]{{16}}(?:[0-9a-f]{{8}})?"
+    rf"{re.escape(DRAFT_PREFIX)}[0-9a-f]{{24}}"
     rf"|{re.escape(WORKSHOP_PREFIX)}[a-z0-9_]+"
 )
 _MOST_FOLDERS = 4096
@@ -197,15 +197,14 @@ def remove_abandoned(folder: bytes, now_seconds: float) -> None:
             paths = [Path(entry.path) for entry in entries if _TEMPORARY.fullmatch(entry.name)]
         for path in paths:
             with suppress(OSError):
-                _remove_if_abandoned(path, now_seconds - DRAFT_ABANDONED_SECONDS)
+                modified_seconds = max(each.lstat().st_mtime for each in (path, *path.rglob("*")))
+                is_old = modified_seconds <= now_seconds - DRAFT_ABANDONED_SECONDS
                 if path.name.startswith(DRAFT_PREFIX):
-                    removed_if_abandoned(path)
-                elif (
-                    not path.is_symlink()
-                    and (path / "lock").exists()
-                    and removed_if_abandoned(path / "lock")
-                ):
-                    shutil.rmtree(path, ignore_errors=True)
+                    removed_if_abandoned(path, is_old)
+                elif not path.is_symlink():
+                    lock = path / "lock"  # of a workshop; its owner may have been killed before
+                    if (is_old or lock.exists()) and removed_if_abandoned(lock, is_old):
+                        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_abandoned_below(root: Path, folders: Iterable[Path]) -> None:
@@ -217,44 +216,25 @@ def remove_abandoned_below(root: Path, folders: Iterable[Path]) -> None:
                 remove_abandoned(os.fsencode(each), now_seconds)
 
 
-def removed_if_abandoned(draft: Path) -> bool:
-    """Remove a draft if its process was certainly killed.
+def removed_if_abandoned(draft: Path, is_old: bool = False) -> bool:
+    """Remove a draft if its process was certainly killed, or if it is old and not locked.
 
     Returns whether the draft is gone. Raises OSError if this user may not remove it.
     """
     try:
-        handle = open_regular(draft, os.O_RDWR)
+        handle = open_regular(draft, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         return True
     try:
         is_running, folder = _is_running(draft), draft.parent
-        if is_running is None:
-            is_running = _is_locked(handle) or is_on_network(folder) or not locks_exclude(folder)
+        if is_running is None and not is_old:
+            is_running = is_on_network(folder) or not locks_exclude(folder)
         if is_running or _is_locked(handle):
             return False
         draft.unlink(missing_ok=True)
     finally:
         os.close(handle)
     return True
-
-
-def _remove_if_abandoned(path: Path, before_seconds: float) -> None:
-    if max(each.lstat().st_mtime for each in (path, *path.rglob("*"))) > before_seconds:
-        return
-    if _is_running(path):
-        return
-    locked = path / "lock" if path.name.startswith(WORKSHOP_PREFIX) else path
-    with suppress(FileNotFoundError):  # its owner was killed before it made the lock
-        handle = open_regular(locked, os.O_RDWR | os.O_NOFOLLOW)
-        try:
-            if _is_locked(handle):
-                return
-        finally:
-            os.close(handle)
-    if locked == path:
-        path.unlink()
-    else:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_locked(handle: int) -> bool:

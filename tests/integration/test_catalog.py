@@ -219,7 +219,7 @@ def lab(tmp_path):
     segment = next((lab.folder / "segments").iterdir())
     for folder in (segment / "shards/train", lab.folder / "mirror/some"):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{DRAFT_PREFIX}{'0' * 16}").write_bytes(bytes(100))
+        (folder / f"{DRAFT_PREFIX}{'0' * 24}").write_bytes(bytes(100))
     (segment / "notes.txt").write_text("of a user")
     return lab
 
