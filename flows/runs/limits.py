@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
-from contextvars import copy_context
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -59,22 +57,18 @@ def limit_name(dataset: str, team: str) -> str:
     return f"{_PREFIX}{dataset}@{team}" if team else f"{_PREFIX}{dataset}"
 
 
-@contextmanager
-def dataset_limit(dataset: str, say: Callable[[str], None]) -> Iterator[None]:
+def dataset_limit(dataset: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
     """Hold the slot of a dataset within a ``with`` block, if the server has its limit.
 
     FatalError: ``run.interrupted``: the run was asked to stop while it waited.
     """
-    with _slot(limit_name(dataset, team()), say):
-        yield
+    return _slot(limit_name(dataset, team()), say)
 
 
-@contextmanager
-def bucket_limit(storage: str, say: Callable[[str], None]) -> Iterator[None]:
+def bucket_limit(storage: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
     """Hold a slot of a storage's bucket within a ``with`` block, if the server has its limit."""
     url = parse_url(storage)
-    with nullcontext() if url.is_directory else _slot(f"{_PREFIX}bucket:{url.bucket}", say):
-        yield
+    return nullcontext() if url.is_directory else _slot(f"{_PREFIX}bucket:{url.bucket}", say)
 
 
 def free_slots_of_killed_runs(client: SyncPrefectClient) -> None:
@@ -104,32 +98,16 @@ def _slot(name: str, say: Callable[[str], None]) -> Iterator[None]:
     if not _exists(name):
         yield
         return
-    granted: list[UUID] = []
-
-    def lease() -> UUID | None:
-        if found := _lease(name):
-            granted.append(found)
-        return found
-
-    with ThreadPoolExecutor(1, "larder-limit") as thread:
-        # Starts the thread: one whose start is interrupted is not waited for by shutdown().
-        thread.submit(int).result()
-
-        def ask() -> UUID | None:
-            """Ask in a thread, so that a run that is interrupted meanwhile learns of its lease."""
-            return thread.submit(copy_context().run, lease).result()
-
-        try:
-            with maintain_concurrency_lease(_acquire(name, ask, say), LEASE_SECONDS):
-                change_tags(add={name})
-                yield
-        finally:
-            thread.shutdown()  # an answer may be on its way
-            # If the server does not answer, a run that waits for the slot gives it back.
-            with suppress(HTTPError), get_client(sync_client=True) as client:
-                for each in granted:
-                    _give_back(client, run_id(), name, each)
-                    change_tags(remove={name})
+    lease = _acquire(name, say)
+    try:
+        with maintain_concurrency_lease(lease, LEASE_SECONDS):
+            change_tags(add={name})
+            yield
+    finally:
+        # If the server does not answer, a run that waits for the slot gives it back.
+        with suppress(HTTPError), get_client(sync_client=True) as client:
+            _give_back(client, run_id(), name, lease)
+            change_tags(remove={name})
 
 
 def _exists(name: str) -> bool:
@@ -141,12 +119,12 @@ def _exists(name: str) -> bool:
     return True
 
 
-def _acquire(name: str, ask: Callable[[], UUID | None], say: Callable[[str], None]) -> UUID:
+def _acquire(name: str, say: Callable[[str], None]) -> UUID:
     """Wait for a slot and return its lease."""
     waiting, said, all_had = False, False, time.monotonic()
     while True:
         current_progress()  # raises once the run is asked to stop
-        if lease := ask():
+        if lease := _lease(name):
             if waiting:
                 current_progress().finish(WAIT)
             return lease
