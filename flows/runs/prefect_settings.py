@@ -20,7 +20,6 @@ from larder.errors import ConfigError, LarderError
 if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
 
-_DAY_SECONDS = 86_400
 _FIELD = re.compile(r'field "(\w+)"|settings from (\S+):')
 
 
@@ -84,8 +83,7 @@ def startup_seconds() -> float:
     """Return the time that a temporary server may take to start. Call after `load_prefect`."""
     from prefect.settings import get_current_settings
 
-    seconds = get_current_settings().server.ephemeral.startup_timeout_seconds
-    return float(min(max(seconds, 1), _DAY_SECONDS))  # a socket does not accept every number
+    return float(get_current_settings().server.ephemeral.startup_timeout_seconds)
 
 
 def profiles_path() -> Path:
