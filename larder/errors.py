@@ -116,10 +116,7 @@ CODES: dict[str, str] = {
 
 
 def printable(text: str) -> str:
-    r"""Escape control characters for a single line, as ``\n``, ``\x1b`` or ``\u202e``.
-
-    Otherwise a key could colour the terminal, or imitate another line of output.
-    """
+    """Escape control characters, by which a key could colour a terminal or imitate a line."""
     return _UNSHOWN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
@@ -242,9 +239,8 @@ class PreconditionError(ObjectError):
 class FatalError(LarderError):
     """A failure after which nothing that depends on it can continue.
 
-    Attributes:
-        document: The document that a command returns nevertheless: of the verification that saw the
-            damage, or of the datasets that did not fail.
+    ``document`` is what a command returns nevertheless, such as of the verification that saw the
+    damage.
     """
 
     document: Mapping[str, Any] | None = None
@@ -263,10 +259,7 @@ class DamageError(FatalError):
 
 
 class SupersededError(FatalError):
-    """Another run has moved the tag, or a clean has deleted data that this run needs.
-
-    If the tag has moved, the result of this run may be older than the version that the tag names.
-    """
+    """Another run has moved the tag, or a clean has deleted data that this run needs."""
 
 
 class Failure(NamedTuple):

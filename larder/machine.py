@@ -93,8 +93,7 @@ def usable_cores(read: Read = _read) -> int:
 def keep_memory_small() -> None:
     """Have this process give freed memory back soon; for programs of Larder's own.
 
-    The library never calls this: the importing program decides on its own memory. Call before numpy
-    and Arrow are imported. Variables that are set in the environment win.
+    Call before numpy and Arrow are imported. Variables that are set in the environment win.
     """
     for name, text in _LIBRARIES.items():
         os.environ.setdefault(name, text)
@@ -105,11 +104,7 @@ def keep_memory_small() -> None:
 
 
 def raise_open_files() -> None:
-    """Raise this process's limit of open files to the system's maximum, at most `_OPEN_FILES`.
-
-    For programs of Larder's own: some systems allow 256 files and connections until a process
-    asks for more.
-    """
+    """Raise this process's limit of open files: some systems allow 256 until a process asks."""
     limit, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _OPEN_FILES if allowed == resource.RLIM_INFINITY else min(allowed, _OPEN_FILES)
     if limit != resource.RLIM_INFINITY and limit < most:
@@ -178,8 +173,7 @@ def _quotas(read: Read) -> Iterator[float]:
 def _groups(read: Read, controller: str) -> Iterator[tuple[int, str]]:
     """Yield the version and directory of the control groups that limit this process.
 
-    In a container, /proc/self/cgroup may name the group as the host sees it, while the container
-    sees only its own, at the top: so the top is always among them.
+    A container sees only its own group, at the top, whatever name /proc/self/cgroup has for it.
     """
     for line in _lines(read, "/proc/self/cgroup"):
         number, _, rest = line.partition(":")

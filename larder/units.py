@@ -1,8 +1,4 @@
-"""Bytes, rates, durations and names, parsed from and formatted for people.
-
-Units are SI and IEC: ``150 MB`` is 150,000,000 bytes, ``128 MiB`` is
-134,217,728 bytes.
-"""
+"""Bytes, rates, durations and names, parsed from and formatted for people, in SI and IEC units."""
 
 from __future__ import annotations
 
@@ -76,10 +72,7 @@ def format_growth(growth: Mapping[str, Any]) -> str:
 
 
 def format_names(names: Sequence[str], most: int, *, total: int | None = None) -> str:
-    """``a, b, c and 7 more``: no more than ``most`` names, and one more rather than hide only one.
-
-    Of ``total`` names, at least the first ``most + 1`` are given; without it, all.
-    """
+    """``a, b, c and 7 more`` of ``total`` names; one more rather than hide only one."""
     count = len(names) if total is None else total
     if count <= most + 1:
         return ", ".join(names)

@@ -127,11 +127,7 @@ def versions_table(settings: Settings) -> None:
 
 
 def card_note(card: Drawn) -> None:
-    """Make a note with the figures and charts of the data card, if it was drawn.
-
-    A link would lead nowhere: browsers open no file and no bucket from a page. No sample is in it,
-    as the server of Prefect may be anyone's.
-    """
+    """Make a note of the data card's figures and charts, without samples: anyone may see it."""
     if card.url:
         note("card", card.note, f"data card of version {card.version}")
 

@@ -59,10 +59,7 @@ def listening(progress: Progress) -> Iterator[None]:
 
 
 def current_crew() -> Crew:
-    """Return the processes that do the work of batches.
-
-    A function, because Dask and Ray pickle the code of a task, and no variable of a context.
-    """
+    """Return the processes of batches; a function, as Dask and Ray pickle no context variable."""
     return _crew.get()
 
 
@@ -75,10 +72,7 @@ def working_with(crew: Crew) -> Iterator[None]:
 
 @contextmanager
 def stoppable() -> Iterator[Event]:
-    """Yield an event that, when set, stops the tasks submitted within a ``with`` block.
-
-    Nested blocks share the event: stopping a part of a run stops the whole run.
-    """
+    """Yield an event that stops the tasks of a ``with`` block; nested blocks share the event."""
     event = _stop.get() or Event()
     with set_within(_stop, event):
         yield event

@@ -35,7 +35,6 @@ class BatchExecutor:
     """Threads or processes that run batches.
 
     Attributes:
-        batches_at_once: Maximum number of batches at a time.
         together: Maximum number of batches on one machine, which share its memory and connections.
         elsewhere: Whether batches run in processes that know nothing of this process.
         idle: Called while batches are waited for.
@@ -166,19 +165,13 @@ def task_runner(
     claim: Callable[[str], AbstractContextManager[None]],
     times: TimedProgress,
 ) -> Iterator[TaskRunner]:
-    """Make the runner of a flow run, with an executor of its own.
-
-    Not the flow's own task runner: the caller of the flow would choose the runner and its size.
-    """
+    """Make the runner of a flow run. Prefect's own would be chosen by the caller of the flow."""
     with ExitStack() as stack:
         yield TaskRunner(cache(lambda: stack.enter_context(executor)), claim, times)
 
 
 def _forget_results() -> None:
-    """Leave no results for Prefect to draw arrows from.
-
-    Prefect knows results by their addresses, which other values have once the results are gone.
-    """
+    """Leave no results for Prefect to draw arrows from: it knows them by addresses, used again."""
     if context := FlowRunContext.get():
         context.run_results.clear()
 

@@ -184,17 +184,12 @@ def call_flow(
 ) -> dict[str, Any]:
     """Run a flow in this process, and return the JSON document of the run.
 
-    Args:
-        flow: The flow.
-        parameters: Parameters of the flow.
-        operation: The operation made from the parameters.
-        execute: The rest of the operation, after the command's own part.
-        display: Reports progress of every stage.
-        named: Whether the user configured the server, and so needs the run's address.
+    ``operation`` is made from the parameters, and ``execute`` is the rest of it, after the
+    command's own part. ``named`` says whether the user configured the server, and so needs the
+    run's address.
 
-    Raises:
-        FatalError: ``run.server``: Prefect's server cannot be reached, or refuses the request.
-        KeyboardInterrupt: The user interrupted the run, or cancelled it in Prefect.
+    FatalError: ``run.server``: Prefect's server cannot be reached, or refuses the request.
+    KeyboardInterrupt: The user interrupted the run, or cancelled it in Prefect.
     """
     display.note("prefect", "asking the server")
     _check_server(named)
@@ -232,10 +227,7 @@ def _check_server(named: bool) -> None:
 
 @contextmanager
 def server_errors() -> Iterator[None]:
-    """Make errors of the configured server within a ``with`` block errors of ours.
-
-    FatalError: ``run.server``: it cannot be reached, or refuses a request.
-    """
+    """Raise errors of the configured server within a ``with`` block as ``run.server``."""
     _check_server(named=True)
     try:
         yield

@@ -78,10 +78,7 @@ _TYPES: dict[str, Any] = {
 
 
 def set_form(function: Callable[..., Any], command: Command) -> None:
-    """Give a function the signature and docstring from which Prefect makes the form of a command.
-
-    A field has the type and the default of an argument of the command, and its help as description.
-    """
+    """Give a function the signature and docstring from which Prefect makes a command's form."""
     arguments = command.parser().parameters()
     main = {name: each for name, each in arguments.items() if name not in _TITLES}
     model = _advanced(arguments)
@@ -158,8 +155,8 @@ def form_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def run_name(template: str) -> Callable[[], str]:
     """Make a function that names the runs of a flow: ``prepare imagenet for aws-us-west-2``.
 
-    A name that a person has given is kept. Nothing tells it from a name that Prefect has made up,
-    except its words.
+    A name that a person has given is kept; only its words tell it from one that Prefect has made
+    up.
     """
 
     def name() -> str:

@@ -1,9 +1,8 @@
 """The limits ``larder-DATASET`` and ``larder-bucket:BUCKET``, on servers that have them.
 
-The limit of a team is ``larder-DATASET@TEAM``. One run at a time prepares a dataset. Two runs would
-end well without the limit, but do the work twice; with the limit, the second run waits, and then
-finds the work done. At most as many runs write to a bucket at once as its limit has slots; a run
-that waits for its dataset has no slot.
+The limit of a team is ``larder-DATASET@TEAM``. One run at a time prepares a dataset: a second run
+waits, and then finds the work done. At most as many runs write to a bucket at once as its limit has
+slots; a run that waits for its dataset has no slot.
 
 A run with a slot has the limit's name as a tag, so that a waiting run can name the run with the
 slot. The run's label of that name is the ID of the slot's lease, and is empty once the lease is
@@ -58,10 +57,7 @@ def limit_name(dataset: str, team: str) -> str:
 
 
 def dataset_limit(dataset: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Hold the slot of a dataset within a ``with`` block, if the server has its limit.
-
-    FatalError: ``run.interrupted``: the run was asked to stop while it waited.
-    """
+    """Hold the slot of a dataset within a ``with`` block, if the server has its limit."""
     return _slot(limit_name(dataset, team()), say)
 
 

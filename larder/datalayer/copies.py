@@ -46,10 +46,9 @@ def stamp_of(path: Path) -> Path:
 
 
 def room_below(root: Path, limit_bytes: int | None) -> Room:
-    """Return a function that makes room for one more copy.
+    """Return a function that makes room for one more copy, or raises ``store.full``.
 
-    The function first removes the drafts that killed processes left in the folder, and raises
-    ``store.full`` if open copies leave too little room.
+    Drafts that killed processes left in the folder are removed first.
     """
 
     @contextmanager

@@ -216,12 +216,7 @@ def _read(caching: Caching, use: _Use, options: Options) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _RankReading:
-    """A rank's reading of a dataset.
-
-    Attributes:
-        size: Batch size of all ranks together; None for single elements.
-        offset: Elements of the rank to skip, unless ``use`` has a state.
-    """
+    """A rank's reading of a dataset, in batches of ``size`` over all ranks; None for elements."""
 
     use: _Use
     rank: Rank

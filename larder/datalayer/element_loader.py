@@ -81,10 +81,7 @@ class ElementSource(CacheSource):
 
 
 class ElementLoader(Loader):
-    """A loader of single elements, whose source gives a block of elements as a sequence.
-
-    To read each element as a batch takes 60 times as long.
-    """
+    """A loader of single elements, read in blocks: a batch for each would take 60 times as long."""
 
     def __init__(self, block: int, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)

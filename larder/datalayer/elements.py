@@ -46,7 +46,6 @@ class Leaf:
 
     Attributes:
         path: Steps to the array; empty if the element is the array.
-        dtype: numpy's name of the type; ``bytes`` or ``str`` for strings.
         shape: Shape from the function's specification; None for an unknown number of dimensions.
         stored: The narrowest shape of all elements.
     """
@@ -120,7 +119,6 @@ class FunctionResult:
 
     Attributes:
         kind: As in `larder.datalayer.layer_cache.LayerCache`.
-        elements: Yields the elements in order.
         need_bytes: Least number of bytes that the elements take; 0 if unknown.
         is_stacked: Whether ``elements`` yields stacks of several elements of one shape.
     """

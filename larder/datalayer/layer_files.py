@@ -40,10 +40,7 @@ _ORDER_RECORDS: Final = 1 << 16
 
 
 class LayerFiles(Sequence[CacheFileReader]):
-    """Readers of a cache's files, for many threads and after a fork.
-
-    A file is opened when its reader is first taken. A pickle has the paths of the open files.
-    """
+    """Readers of a cache's files, opened when first taken; for many threads and after a fork."""
 
     def __init__(self, place: CachePlace, cache: LayerCache) -> None:
         self._place = place
@@ -164,10 +161,9 @@ def _held(path: Path) -> Iterator[None]:
 
 
 def _check(path: Path, facts: CacheFileFacts, stamp: Path) -> None:
-    """Compare a file with its digest, unless the stamp shows that the file has not changed since.
+    """Compare a file with its digest, unless its stamp shows that it has not changed since.
 
-    The stamp has the file's device, inode and times. A file written a moment ago gets no
-    stamp, because the times may not show another write.
+    A file written a moment ago gets no stamp, because its times may not show another write.
     """
     status = path.stat()
     facts.compare(status.st_size, None, str(path))

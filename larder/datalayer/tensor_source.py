@@ -98,8 +98,7 @@ def dataset_of(
         loader: The loader of single elements, at the first element to read.
         leaves: The leaves of an element.
         block: Number of elements to read at once.
-        loader_of: Makes a loader of the same elements, which gives the values of the leaves for
-            this number of elements at once.
+        loader_of: Makes a loader of the values of the leaves for a number of elements at once.
     """
     count, position = len(loader), (loader.epoch, loader.batches)
     paths = [leaf.path for leaf in leaves]
@@ -109,10 +108,7 @@ def dataset_of(
 
     def read(size: int) -> Any:
         def elements() -> Iterator[Any]:
-            """Yield an epoch, or its rest; begin an epoch again that ended early.
-
-            Several iterations may run at once, each with its own loader.
-            """
+            """Yield an epoch, or its rest; several iterations may run at once."""
             nonlocal position
             (epoch, first), of_blocks = position, loader_of(size)
             batches, skipped = divmod(first, size)
