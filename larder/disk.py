@@ -543,7 +543,7 @@ _LIMIT_TEXTS = {
 
 
 def limit_error(error: BaseException, where: str) -> FatalError | None:
-    """Return ``run.limit`` if the text of an error is that of a limit of the system, else None."""
+    """Return ``run.limit`` if the text of an error names a limit of the system, else None."""
     said = os.strerror(errno.ENOMEM) if isinstance(error, MemoryError) else str(error)
     for text, limit in _LIMIT_TEXTS.items():
         if text in said:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from prefect import get_client
+from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 
 from larder.jobs.crew import Crew
@@ -38,6 +39,13 @@ def set_within(variable: ContextVar[T], value: T) -> Iterator[None]:
         yield
     finally:
         variable.reset(token)
+
+
+def current_flow_run() -> FlowRun:
+    context = FlowRunContext.get()
+    assert context is not None, "this is a flow run"
+    assert context.flow_run is not None, "it has begun"
+    return context.flow_run
 
 
 def current_listener() -> Progress:
@@ -125,13 +133,10 @@ class RemoteResult:
 @contextmanager
 def reported_later() -> Iterator[StageTimes]:
     """Collect the progress of a ``with`` block, and stop it once its flow run has ended."""
-    context = FlowRunContext.get()
-    assert context is not None, "a batch belongs to a flow run"
-    assert context.flow_run is not None, "it has begun"
     times = StageTimes()
     with (
         listening(times),
         stoppable() as stop,
-        stopped_for(run_ended(context.flow_run.id), stop),
+        stopped_for(run_ended(current_flow_run().id), stop),
     ):
         yield times

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import prefect
 from httpx import HTTPError, HTTPStatusError  # Prefect's
 from prefect import Flow, flow, get_client
-from prefect.context import FlowRunContext
 from prefect.exceptions import Abort
+from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Crashed, Failed
 from prefect.utilities.urls import url_for
@@ -43,7 +43,7 @@ from larder.errors import FatalError, LarderError
 from larder.jobs.results import RunError
 from larder.jobs.step_runner import Execute
 from tasks.artifacts import about
-from tasks.run_progress import listening, run_ended, stoppable, stopped_for
+from tasks.run_progress import current_flow_run, listening, run_ended, stoppable, stopped_for
 from tasks.steps import STOPPED
 from tasks.task_runner import task_runner
 
@@ -85,7 +85,7 @@ def _run(command: Command) -> Any:
     """Run the operation of a command with the parameters of the current flow run."""
     hear_signals()
     parent = os.getppid()
-    dataset = command_parameters(_context().parameters or {}).get("dataset", "")
+    dataset = command_parameters(flow_run.parameters).get("dataset", "")
     try:
         operation, execute, display = _command_run.get() or _begun(command)
         with about(dataset, operation.storage.url), _reported(display, parent) as log:
@@ -134,7 +134,7 @@ def _tags(document: Mapping[str, Any]) -> set[str]:
 def _begun(command: Command) -> _CommandRun:
     """Make the operation from the flow's parameters."""
     defaults = {name: each.default for name, each in command.parser().parameters().items()}
-    parameters = defaults | command_parameters(_context().parameters or {})
+    parameters = defaults | command_parameters(flow_run.parameters)
     plan_only = parameters.pop("plan", False)
     operation = command.operation(**parameters)
     if plan_only:
@@ -144,17 +144,10 @@ def _begun(command: Command) -> _CommandRun:
     return _CommandRun(operation, operation.compose, None)
 
 
-def _context() -> FlowRunContext:
-    context = FlowRunContext.get()
-    assert context is not None, "this is a flow run"
-    return context
-
-
 @contextmanager
 def _reported(display: Display | None, parent: int) -> Iterator[RunLog]:
     """Connect the run to Prefect: show its address, write its log, and stop if it is cancelled."""
-    run = _context().flow_run
-    assert run is not None, "it has begun"
+    run = current_flow_run()
     with ExitStack() as stack:
         address = url_for(run) if display else None
         if display and address:

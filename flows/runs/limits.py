@@ -28,11 +28,11 @@ from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, StateType
 from prefect.concurrency._leases import maintain_concurrency_lease
 from prefect.exceptions import ObjectNotFound
 
-from flows.runs.run_page import change_tags, run_id
+from flows.runs.run_page import change_tags
 from larder.config.urls import parse_url
 from larder.progress import WAIT
 from tasks.artifacts import team
-from tasks.run_progress import current_progress
+from tasks.run_progress import current_flow_run, current_progress
 
 LEASE_SECONDS = 60.0
 """Time after which the server takes back a slot whose lease is not renewed: Prefect's minimum."""
@@ -102,7 +102,7 @@ def _slot(name: str, say: Callable[[str], None]) -> Iterator[None]:
     finally:
         # If the server does not answer, a run that waits for the slot gives it back.
         with suppress(HTTPError), get_client(sync_client=True) as client:
-            _give_back(client, run_id(), name, lease)
+            _give_back(client, current_flow_run().id, name, lease)
             change_tags(remove={name})
 
 
@@ -159,7 +159,7 @@ def _lease(name: str) -> UUID | None:
             raise
         lease = UUID(answer.json()["lease_id"])
         with suppress(HTTPError):
-            client.update_flow_run_labels(run_id(), {name: str(lease)})
+            client.update_flow_run_labels(current_flow_run().id, {name: str(lease)})
         return lease
 
 

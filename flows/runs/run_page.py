@@ -9,10 +9,8 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from typing import Any
-from uuid import UUID
 
 from prefect import get_client
-from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
@@ -24,7 +22,7 @@ from larder.errors import DamageError, LarderError, ProblemsError, printable
 from larder.jobs.results import RefusedError, RunError
 from larder.verify.verifying import finding_rows
 from tasks.artifacts import note, stage_progress, table
-from tasks.run_progress import current_listener, listening
+from tasks.run_progress import current_flow_run, current_listener, listening
 
 AGAIN = "run it again to continue"
 """The end of messages of runs that ended early."""
@@ -130,19 +128,12 @@ def log_end(shown: LarderError, error: Exception) -> str:
     return lines[-1]
 
 
-def run_id() -> UUID:
-    """Return the ID of the current flow run."""
-    context = FlowRunContext.get()
-    assert context is not None, "this is a flow run"
-    assert context.flow_run is not None, "it has begun"
-    return context.flow_run.id
-
-
 def change_tags(*, add: Set[str] = frozenset(), remove: Set[str] = frozenset()) -> None:
     """Change the tags of the flow run, by which the list of runs can be filtered."""
     with suppress(Exception), get_client(sync_client=True) as client:
-        before = set(client.read_flow_run(run_id()).tags)
-        client.update_flow_run(run_id(), tags=sorted((before | add) - remove))
+        run = current_flow_run().id
+        before = set(client.read_flow_run(run).tags)
+        client.update_flow_run(run, tags=sorted((before | add) - remove))
 
 
 def findings(document: Mapping[str, Any]) -> None:

@@ -55,11 +55,6 @@ class TemporaryServer:
         """The value for PREFECT_API_URL."""
         return f"http://{_HOST}:{self._port}/api"
 
-    @property
-    def process(self) -> int:
-        """The ID of its process."""
-        return self._process.pid
-
     def wait(self, seconds: float) -> None:
         """Wait until the server answers; ``run.timeout``, or ``run.server`` if it ended."""
         # Not with urllib, which would use a proxy.

@@ -129,27 +129,25 @@ def _users(place: CachePlace, now_us: int, stack: ExitStack, force: bool = False
 
 
 def _remove(place: CachePlace) -> list[ObjectInfo]:
-    store, published = place.store(), None
+    store, named = place.store(), set[str]()
     infos = [info for info in listed(store, "") if _FILE.fullmatch(info.key)]
     published_us = max((info.clock_us for info in infos if info.key == KEY), default=0)
     with suppress(LarderError):  # a damaged document names no file
-        published = read_cache(store, place.name)
-
-    def is_published(info: ObjectInfo) -> bool:
-        """Whether an object is no builder's file, which is newer than the published document."""
-        named = published is not None and info.key in _names(published)
-        return named or info.modified_us <= published_us or not info.key.endswith(".mdb")
-
-    infos = list(filter(is_published, infos))
+        named = _names(read_cache(store, place.name))
+    # A builder's files, which stay, are newer than the document. Clocks are inexact.
+    infos = [
+        info
+        for info in infos
+        if info.key in named or info.modified_us <= published_us or not info.key.endswith(".mdb")
+    ]
     for info in sorted(infos, key=lambda info: info.key != KEY):
         store.delete(info.key)
     if place.directory:
         remove_abandoned_below(place.directory, [place.directory])
-    cache = read_cache(store, place.name)
-    if cache and _names(cache) & {info.key for info in infos}:
+    if _names(read_cache(store, place.name)) & {info.key for info in infos}:
         store.delete(KEY)  # its builder reused files that are now deleted; the next builds them
     return infos
 
 
-def _names(cache: LayerCache) -> set[str]:
-    return {file.name for file in cache.files}
+def _names(cache: LayerCache | None) -> set[str]:
+    return {file.name for file in cache.files} if cache else set()
