@@ -24,6 +24,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -171,11 +172,8 @@ class LarderError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle all fields: keyword arguments are lost otherwise."""
-        return (_rebuild, (type(self), self.code, self.message, self.where, self.hint))
-
-
-def _rebuild(cls: type[LarderError], code: str, message: str, where: str, hint: str) -> LarderError:
-    return cls(code, message, where=where, hint=hint)
+        where = {"where": self.where, "hint": self.hint}
+        return (partial(type(self), self.code, self.message, **where), ())
 
 
 class ConfigError(LarderError):
