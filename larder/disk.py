@@ -78,7 +78,6 @@ def open_regular(path: str | bytes | Path, flags: int = os.O_RDONLY) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """Read a regular file; raises OSError."""
     with open(path, "rb", opener=open_regular) as file:
         return file.read()
 
@@ -355,7 +354,6 @@ class Folding(NamedTuple):
     form: bool = False
 
     def __call__(self, name: str) -> str:
-        """Return the text that all equal names share."""
         name = unicodedata.normalize("NFD", name) if self.form else name
         name = name.casefold() if self.case else name
         return unicodedata.normalize("NFC", name) if self.form else name
@@ -456,7 +454,6 @@ def draft(final: Path) -> Iterator[Draft]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a complete file in one step, replacing an existing one; creates its directory."""
     with draft(path) as file:
         file.write(data)
         file.publish()

@@ -130,7 +130,6 @@ def shortened(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Shorten a text and make it printable."""
     return printable(shortened(text))
 
 
@@ -164,7 +163,6 @@ class LarderError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        """One line: where, what is wrong, and what to do."""
         # An object's key is kept as it is; a message may contain several lines of another program.
         where = f"{shown(self.where)}: " if self.where else ""
         hint = f"; {_one_line(self.hint)}" if self.hint else ""
@@ -198,7 +196,6 @@ class ProblemsError(ConfigError):
         self.problems = tuple(problems)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the problems and the message."""
         return (ProblemsError, (self.problems, self.message))
 
     @staticmethod
@@ -288,7 +285,6 @@ class Failures:
 
     @property
     def room(self) -> int:
-        """The number of further failures that will be kept."""
         return SHOWN_FAILURES - len(self.shown)
 
     def add(self, *failures: Failure) -> None:

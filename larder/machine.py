@@ -56,7 +56,6 @@ def copy_memory_bytes() -> int:
 
 
 def memory_bytes() -> int:
-    """Return the machine's memory or, if less, the limit of its control groups."""
     return min([_physical_bytes(), *(limit for limit in _limits() if limit > 0)])
 
 
@@ -64,7 +63,6 @@ _processes = 1
 
 
 def share_machine(processes: int) -> None:
-    """Record how many processes, including this process, share the work of a run."""
     global _processes
     _processes = processes
 

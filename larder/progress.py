@@ -169,7 +169,6 @@ class StageTimes:
         self._listener.finish(stage)
 
     def restart(self, reason: str) -> None:
-        """End all stages and forward the restart; see `Progress.restart`."""
         with self._lock:
             for stage in self._attempts[-1].values():
                 stage.ended = self._clock() if stage.ended is None else stage.ended

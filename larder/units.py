@@ -138,13 +138,11 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def warning_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the warnings of a document, if any, as rows for people."""
     rows = (row_lines("warning", [warning["message"]]) for warning in document.get("warnings", ()))
     return [line for row in rows for line in row]
 
 
 def wrapped(text: str, first: str = "", indent: str = "") -> list[str]:
-    """Text as lines of 80 columns; only a longer word makes a longer line."""
     return textwrap.wrap(
         text,
         WIDTH,

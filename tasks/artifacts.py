@@ -106,7 +106,6 @@ def plan_table(plan: Plan) -> None:
 
 
 def config_note(configs: Sequence[Written]) -> None:
-    """Make a note with the emitted configs."""
     texts = [
         f"{printable(str(config.path))}\n\n~~~~yaml\n{config.path.read_text('utf-8')}~~~~"
         for config in configs
@@ -162,7 +161,6 @@ class _StageArtifacts:
         self._shown: dict[str, tuple[float, str]] = {}
 
     def update(self) -> None:
-        """Make or change the artifacts of stages that made progress since the last call."""
         for stage in self._times.current():
             state = _percent(stage), f"{stage.name}: {amounts(stage, time.monotonic())}"
             counts = stage.objects or stage.bytes

@@ -49,7 +49,6 @@ def current_flow_run() -> FlowRun:
 
 
 def current_listener() -> Progress:
-    """Return the receiver of the tasks' progress."""
     return _listener.get()
 
 
@@ -61,7 +60,6 @@ def current_progress() -> Progress:
 
 @contextmanager
 def listening(progress: Progress) -> Iterator[None]:
-    """Report the tasks that run within a ``with`` block to ``progress``."""
     with set_within(_listener, progress):
         yield
 
@@ -73,7 +71,6 @@ def current_crew() -> Crew:
 
 @contextmanager
 def working_with(crew: Crew) -> Iterator[None]:
-    """Have the batches that are submitted within a ``with`` block done by a crew."""
     with set_within(_crew, crew):
         yield
 

@@ -76,7 +76,6 @@ class TaskRunner:
         return f"{run.name} {run.id}" if run else ""
 
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        """Run one task in this process."""
         _forget_results()
         state: Any = TASKS[step](*map(quote, arguments), return_state=True, wait_for=self._previous)
         self._previous = [_end_of(state.state_details.task_run_id)]
@@ -153,7 +152,6 @@ class TaskRunner:
                 executor.idle()
 
     def _told(self, done: RemoteResult) -> Any:
-        """Report the progress of a batch that ran elsewhere, and return its result."""
         for stage, did in done.stages.items():
             self.progress.advance(stage, objects=did["objects"], bytes=did["bytes"])
         return done.result
@@ -203,7 +201,6 @@ def _outcome(future: PrefectFuture[Any]) -> Any:
 
 
 def first_object(storage: Location) -> tuple[str, int]:
-    """Return the key and the size of an object in a storage that is not empty."""
     first = next(page[0] for page in open_location(storage).list() if page)
     return first.key, first.size_bytes
 

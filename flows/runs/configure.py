@@ -170,7 +170,6 @@ class _Lines(logging.Handler):
         self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show the record."""
         of_run_error = record.name in OF_RUNS and record.levelno >= logging.ERROR
         if of_run_error or getattr(record, SHOWN, False):
             return

@@ -18,12 +18,10 @@ PREFECT_API_URL names, and make the limit larder-DATASET of each dataset there.\
 
 
 def deploy_command() -> int:
-    """Run the command of this process; returns its exit status."""
     return run(lambda: main(sys.argv[1:]))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit status."""
     flags = parser("python -m flows.deploy", _DESCRIPTION)
     flags.add_argument("--pool", metavar="NAME", required=True, help="name of the work pool")
     flags.add_argument(

@@ -74,7 +74,6 @@ class Deployed:
     left_out: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Describe the deployments for people."""
         lines = [f"deployed to the work pool {self.pool}:", *(f"  {name}" for name in self.names)]
         if not self.names:
             lines = [f"the deployments in the work pool {self.pool} are current"]
@@ -185,7 +184,6 @@ def _file() -> dict[str, Any]:
 
 
 def _name(entry: Mapping[str, Any]) -> str:
-    """Return ``FLOW/NAME``."""
     return f"{entry['entrypoint'].rpartition(':')[2]}/{entry['name']}"
 
 
@@ -332,7 +330,6 @@ def _keep(
 
 
 def _changes(entry: Mapping[str, Any], deployment: DeploymentResponse | None) -> Iterator[str]:
-    """Describe how a deployment differs from its entry."""
     name, in_file = _name(entry), _by_slug(entry)
     if deployment is None:
         yield f"only in the file: {name}"
@@ -414,7 +411,6 @@ def _deploy(
 
 
 def _reason(error: HTTPStatusError) -> str:
-    """Return the reason of a refusal, without the request that the answer repeats."""
     answer = error.response.json()
     fields = (
         f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}"

@@ -82,7 +82,6 @@ def flow_of(command: Command, name: str) -> Flow[..., Any]:
 
 
 def _run(command: Command) -> Any:
-    """Run the operation of a command with the parameters of the current flow run."""
     hear_signals()
     parent = os.getppid()
     dataset = command_parameters(flow_run.parameters).get("dataset", "")
@@ -132,7 +131,6 @@ def _tags(document: Mapping[str, Any]) -> set[str]:
 
 
 def _begun(command: Command) -> _CommandRun:
-    """Make the operation from the flow's parameters."""
     defaults = {name: each.default for name, each in command.parser().parameters().items()}
     parameters = defaults | command_parameters(flow_run.parameters)
     plan_only = parameters.pop("plan", False)

@@ -113,7 +113,6 @@ def _type(argument: argparse.Action) -> Any:
 
 
 def _advanced(arguments: Mapping[str, argparse.Action]) -> type[BaseModel]:
-    """Make the model of the fields below "advanced"."""
     fields: dict[str, Any] = {}
     for argument in filter(None, map(arguments.get, _TITLES)):
         default = "" if argument.default is None else argument.default
@@ -146,7 +145,6 @@ def command_parameters(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def form_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill the form of a command with its parameters."""
     form = {name: value for name, value in parameters.items() if name not in _TITLES}
     rare = {name: value for name, value in parameters.items() if name in _TITLES}
     return {**form, _ADVANCED: {name: value for name, value in rare.items() if value is not None}}

@@ -62,7 +62,6 @@ def dataset_limit(dataset: str, say: Callable[[str], None]) -> AbstractContextMa
 
 
 def bucket_limit(storage: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Hold a slot of a storage's bucket within a ``with`` block, if the server has its limit."""
     url = parse_url(storage)
     return nullcontext() if url.is_directory else _slot(f"{_PREFIX}bucket:{url.bucket}", say)
 
@@ -116,7 +115,6 @@ def _exists(name: str) -> bool:
 
 
 def _acquire(name: str, say: Callable[[str], None]) -> UUID:
-    """Wait for a slot and return its lease."""
     waiting, said, all_had = False, False, time.monotonic()
     while True:
         current_progress()  # raises once the run is asked to stop
@@ -164,7 +162,6 @@ def _lease(name: str) -> UUID | None:
 
 
 def _runs_with(client: SyncPrefectClient, limit: str) -> list[FlowRun]:
-    """Return the runs that have a slot."""
     question = {"tags": {"all_": [limit]}, "state": {"type": {"any_": _UNFINISHED}}}
     return client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(question))
 

@@ -37,7 +37,6 @@ def make_pool(name: str) -> None:
 
 
 def worker_name() -> str:
-    """Return the name of the worker that this process starts."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 

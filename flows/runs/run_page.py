@@ -68,7 +68,6 @@ class RunLog:
             )
 
     def failed(self, error: RefusedError | RunError) -> None:
-        """Log the first objects that failed."""
         failures = error.report.failures[:SHOWN_FAILURES]
         for failure in failures:
             self.write(logging.ERROR, f"failed[{failure.code}]: {failure.line}")
@@ -85,7 +84,6 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def run_log() -> Iterator[RunLog]:
-    """Log the stages and failures of a ``with`` block within a flow run."""
     for name in OF_RUNS:
         logging.getLogger(name).addFilter(_without_traceback)
     log = RunLog()
@@ -137,12 +135,10 @@ def change_tags(*, add: Set[str] = frozenset(), remove: Set[str] = frozenset()) 
 
 
 def findings(document: Mapping[str, Any]) -> None:
-    """Make a table of the findings of a verification."""
     _first("findings", finding_rows(document), document["found"], "were found")
 
 
 def skipped(document: Mapping[str, Any]) -> None:
-    """Make a table of objects that were left out because the dataset file says so."""
     _failed("skipped", document["failures"], document["skipped"], "were skipped")
 
 
@@ -153,7 +149,6 @@ def _failed(key: str, failures: Sequence[Mapping[str, Any]], count: int, what: s
 
 
 def _first(key: str, rows: Sequence[Mapping[str, Any]], count: int, what: str) -> None:
-    """Make a table of the first 1,000 rows."""
     shown = f"the first {len(rows):,} of " if len(rows) < count else ""
     table(key, rows, f"{shown}{count:,} that {what}")
 

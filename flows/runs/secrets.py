@@ -64,7 +64,6 @@ class Hidden:
         return text
 
     def shown_in(self, text: str) -> bool:
-        """Whether ``text`` contains a secret."""
         return bool(_USER.search(text)) or any(secret in text for secret in self._secrets)
 
     @contextmanager

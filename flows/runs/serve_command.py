@@ -49,12 +49,10 @@ _WORKER_ENDED = "Larder's worker ended during this run"
 
 
 def serve_command() -> int:
-    """Run the command of this process; returns its exit status."""
     return run(lambda: main(sys.argv[1:]))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit status."""
     flags = parser("python -m flows.serve", _DESCRIPTION)
     flags.add_argument(
         "--port",
@@ -177,7 +175,6 @@ def _serve(folder: Path, address: str) -> NoReturn:
 
 
 def _work(pool: str, deploy: bool) -> NoReturn:
-    """Keep the worker of a work pool running until an interrupt."""
     with need_server().guard():
         load_prefect()
         from flows.runs.flow_run import server_errors

@@ -52,7 +52,6 @@ class TemporaryServer:
 
     @property
     def url(self) -> str:
-        """The value for PREFECT_API_URL."""
         return f"http://{_HOST}:{self._port}/api"
 
     def wait(self, seconds: float) -> None:

@@ -76,7 +76,6 @@ class Service:
         return True
 
     def check_started(self) -> None:
-        """Raise ``run.server`` if the service has ended."""
         status = self._process.poll()
         if status is not None:
             message = f"Prefect's {self._name} ended with status {status}: {self._last_line()}"
@@ -106,7 +105,6 @@ def _end(groups: Iterable[int]) -> None:
 
 
 def wait_until(done: Callable[[], bool], seconds: float) -> bool:
-    """Wait until ``done`` returns true, for at most ``seconds``; returns whether it did."""
     enough = time.monotonic() + seconds
     while not done():
         if time.monotonic() > enough:
@@ -123,7 +121,6 @@ def _signal(group: int, number: int) -> bool:
 
 
 def _processes() -> list[tuple[int, int, int, str]]:
-    """List the ID, parent, group and state of every process."""
     listing = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="],  # noqa: S607 - POSIX has it everywhere
         capture_output=True,
@@ -146,7 +143,6 @@ def running_groups() -> set[int]:
 
 
 def running() -> set[int]:
-    """Return the IDs of all processes."""
     return {process for process, *_ in _processes()}
 
 

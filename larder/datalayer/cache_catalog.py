@@ -104,7 +104,6 @@ def remove_caches(
 
 
 def _documents(root: CachePlace) -> Iterator[tuple[dict[str, Any], ObjectInfo]]:
-    """Yield the names in the key of each cache's document, and the document's object."""
     for info in chain.from_iterable(root.store().list()):
         if match := _DOCUMENT.fullmatch(info.key):
             yield match.groupdict(), info

@@ -58,7 +58,6 @@ class CachePlace:
 
     @property
     def local(self) -> Path:
-        """Directory for copies of this cache."""
         return self.copies / self.name
 
     @property
@@ -71,7 +70,6 @@ class CachePlace:
 
     @property
     def directory(self) -> Path | None:
-        """The directory of the cache; None in a bucket."""
         url = parse_url(self.url)
         return Path(url.rest) if url.is_directory else None
 
@@ -98,7 +96,6 @@ def place_of(
 def storage_of(
     storage: str | Path | None, cache_dir: Any = None, cache_bytes: Any = None
 ) -> CachePlace:
-    """Return the storage as a place without the name of a cache."""
     root = str(storage) if storage is not None else os.environ.get(VARIABLE, "")
     section = {} if root else storage_section()
     local = cache_dir or section.get("local_cache_container_path")

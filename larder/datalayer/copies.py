@@ -33,7 +33,6 @@ _LOCK: Final = ".room.lock"
 
 
 def limit_of(given: Any) -> int | None:
-    """Return the given limit, or the variable's; None without a limit."""
     if given is not None:
         return size_bytes(given, "cache_bytes")
     text = os.environ.get(VARIABLE)

@@ -265,7 +265,6 @@ class _RankReading:
         form: Callable[..., Any],
         kind: Callable[..., Loader] = Loader,
     ) -> Loader:
-        """Make a loader of batches with ``per_rank`` elements of the rank, in a form of them."""
         rank, world, said_by = self.rank
         return kind(
             ElementSource(records, partial(form, cache.leaves)),
@@ -323,7 +322,6 @@ _trained: dict[str, str] = {}
 
 
 def _offset(name: str, use: _Use, per_rank: int | None, trial: Trial | None) -> int:
-    """Return how many elements of the rank to skip."""
     if use.offset is not None or use.state is not None:
         return use.offset or 0
     if trial is None:
@@ -363,7 +361,6 @@ def function_result(result: Any) -> FunctionResult:
 
 
 def check_eager() -> None:
-    """Refuse graph mode, as in the ``input_fn`` of an Estimator."""
     tensorflow: Any = sys.modules.get("tensorflow")
     if tensorflow and not tensorflow.executing_eagerly():
         message = "TensorFlow is in graph mode, as in the input_fn of an Estimator"

@@ -54,7 +54,6 @@ class LayerFiles(Sequence[CacheFileReader]):
         return self._readers[number] or self.open(number)
 
     def open_ahead(self, order: Order, position: int) -> None:
-        """Open the file at a position of an order; a thread opens the files that follow."""
         if None not in self._readers:
             return
         first, *others = self._needed(order, position)
@@ -148,7 +147,6 @@ def _hinting() -> Iterator[None]:
 
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
-    """Keep a file from being removed until the block ends."""
     with disk_errors(path, reading=True):
         try:
             handle = open_shared(path)

@@ -276,7 +276,6 @@ def _bytes_of(files: Iterable[LayerFile]) -> int:
 
 
 def _until(values: Iterator[Mapping[str, Any]], size_bytes: int) -> Iterator[Mapping[str, Any]]:
-    """Yield values until their total size reaches ``size_bytes``."""
     for some in values:
         yield some
         size_bytes -= sum(getattr(value, "nbytes", None) or len(value) for value in some.values())

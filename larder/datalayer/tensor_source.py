@@ -29,7 +29,6 @@ _FUNCTION = "the decorated function"
 
 
 def tensor_source(dataset: Any) -> FunctionResult:
-    """Return a tf.data.Dataset as elements; its element_spec gives the leaves."""
     count = int(dataset.cardinality())
     if count == tf.data.INFINITE_CARDINALITY:
         message = "the dataset does not end: it repeats"
@@ -71,12 +70,10 @@ def _ranked(leaf: Leaf, first: tuple[tuple[str, ...], Any]) -> Leaf:
 
 
 def _is_fixed(leaf: Leaf) -> bool:
-    """Whether all values have the same size in bytes."""
     return leaf.dtype != "bytes" and leaf.shape is not None and None not in leaf.shape
 
 
 def _bytes(leaf: Leaf) -> int:
-    """Return the size of a value in bytes; 0 if sizes differ."""
     sizes = [size for size in leaf.shape or () if size is not None]
     return math.prod(sizes) * int(numpy_dtype(leaf.dtype).itemsize) if _is_fixed(leaf) else 0
 
