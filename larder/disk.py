@@ -213,7 +213,7 @@ def removed_if_abandoned(draft: Path, is_old: bool = False) -> bool:
     try:
         is_running, folder = _is_running(draft), draft.parent
         if is_running is None and not is_old:
-            is_running = is_on_network(folder) or not locks_exclude(folder)
+            is_running = _is_locked(handle) or is_on_network(folder) or not locks_exclude(folder)
         if is_running or _is_locked(handle):
             return False
         draft.unlink(missing_ok=True)

@@ -96,7 +96,7 @@ def _check_limit(where: Path, limit_bytes: int, size_bytes: int, used_bytes: int
 
 
 def _copies(root: Path) -> tuple[list[tuple[int, int, Path]], int]:
-    """Return when each copy was opened, its bytes and path; and all bytes, with those of drafts."""
+    """Return when each copy was opened, its bytes and path; and the bytes of copies and drafts."""
     copies, writing_bytes = [], 0
     for path in root.rglob("*"):
         with suppress(FileNotFoundError):
