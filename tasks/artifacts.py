@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from typing import Any, cast
 from uuid import UUID
@@ -54,14 +54,12 @@ def team() -> str:
     return os.environ.get(TEAM, "")
 
 
-@contextmanager
-def about(dataset: str, storage: str | None = None) -> Iterator[None]:
+def about(dataset: str, storage: str | None = None) -> AbstractContextManager[None]:
     """Name artifacts that are made within a ``with`` block after a dataset and the storage's URL.
 
     Without ``storage``, the storage of the block around this one stays.
     """
-    with set_within(_subject, (dataset, _subject.get()[1] if storage is None else storage)):
-        yield
+    return set_within(_subject, (dataset, _subject.get()[1] if storage is None else storage))
 
 
 def _name(key: str) -> str:

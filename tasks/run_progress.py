@@ -9,7 +9,7 @@ learns from Prefect's server that its flow run has ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from threading import Event, Thread
@@ -58,10 +58,8 @@ def current_progress() -> Progress:
     return CancellableProgress(_listener.get(), stop) if stop else _listener.get()
 
 
-@contextmanager
-def listening(progress: Progress) -> Iterator[None]:
-    with set_within(_listener, progress):
-        yield
+def listening(progress: Progress) -> AbstractContextManager[None]:
+    return set_within(_listener, progress)
 
 
 def current_crew() -> Crew:
@@ -69,10 +67,8 @@ def current_crew() -> Crew:
     return _crew.get()
 
 
-@contextmanager
-def working_with(crew: Crew) -> Iterator[None]:
-    with set_within(_crew, crew):
-        yield
+def working_with(crew: Crew) -> AbstractContextManager[None]:
+    return set_within(_crew, crew)
 
 
 @contextmanager
