@@ -66,7 +66,10 @@ def keep(root: Store, path: str) -> str | None:
         return None
     kept = layout.replaced_key(path, sha256_hex(etag.encode())[:16])
     if not _linked(root, path, kept):
-        _copy(root, path, StoredFile(kept, *read_digest(root, path), "replaced"))
+        with published_file_errors(), root.writer(kept) as writer:
+            size_bytes, sha256 = read_digest(root, path, writer.write)
+            writer.commit()
+        _check(root, StoredFile(kept, size_bytes, sha256, "replaced"))
     return etag
 
 
@@ -83,16 +86,6 @@ def _linked(root: Store, path: str, kept: str) -> bool:
         sync_folder(os.fsencode(place.parent))
         return True
     return False
-
-
-def _copy(root: Store, source: str, file: StoredFile) -> None:
-    """Put a copy in the place of a file, if the copy has the file's content."""
-    with published_file_errors(), root.writer(file.path) as writer:
-        if read_digest(root, source, writer.write) != (file.bytes, file.sha256):
-            message = "it was changed meanwhile; repair again"
-            raise DamageError("damage.digest", message, where=object_url(root.url, source))
-        writer.commit()
-    _check(root, file)
 
 
 def _check(root: Store, file: StoredFile) -> None:
