@@ -95,14 +95,7 @@ def deploy_all(
 ) -> Deployed:
     """Deploy the flows of deployments/prefect.yaml, and make the limit of each dataset.
 
-    Args:
-        pool: Name of the work pool.
-        directory: Path of the checkout on the machines that run the flows; by default this
-            checkout if the pool runs processes, otherwise the checkout in the image.
-        team: A suffix of the deployments' names.
-        changed_only: Deploy nothing if neither the file nor names in configs/ have changed.
-        replace: Whether to take over deployments of another checkout or work pool.
-        diff: Deploy nothing, and describe how the server differs from the file.
+    The arguments are those of `flows.runs.deploy_command`; ``team`` is a suffix of the names.
 
     ConfigError: ``config.work_pool``: the server has no such pool, or the pool has no image;
     ``config.invalid_value``; ``config.deployment``: a deployment of another checkout or work pool.
