@@ -55,14 +55,7 @@ def main(arguments: Sequence[str]) -> int:
             from flows.runs.deployments import deploy_all
             from tasks.artifacts import team
 
-            deployed = deploy_all(
-                namespace.pool,
-                namespace.directory,
-                team=team(),
-                changed_only=namespace.changed_only,
-                replace=namespace.replace,
-                diff=namespace.diff,
-            )
+            deployed = deploy_all(**vars(namespace), team=team())
     lines = deployed.lines()
     if namespace.diff:
         lines = [*deployed.left_out] or ["the server is as the file says"]
