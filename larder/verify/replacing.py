@@ -66,10 +66,11 @@ def keep(root: Store, path: str) -> str | None:
         return None
     kept = layout.replaced_key(path, sha256_hex(etag.encode())[:16])
     if not _linked(root, path, kept):
+        file = StoredFile(kept, *read_digest(root, path), "replaced")  # or refused: unreadable
         with published_file_errors(), root.writer(kept) as writer:
-            size_bytes, sha256 = read_digest(root, path, writer.write)
+            read_digest(root, path, writer.write)
             writer.commit()
-        _check(root, StoredFile(kept, size_bytes, sha256, "replaced"))
+        _check(root, file)
     return etag
 
 
