@@ -40,9 +40,6 @@ LEASE_SECONDS = 60.0
 ABANDONED_SECONDS = LEASE_SECONDS + 15.0
 """Time after which a taken slot without a run is freed: the server checks leases every 15 s."""
 
-UNKNOWN_SECONDS = 20.0
-"""Time that a run may take to tag itself once it has a slot: two requests to a busy server."""
-
 _RECENTLY_SECONDS = 300.0
 """The server has taken back the leases of runs that ended longer ago."""
 
@@ -130,11 +127,10 @@ def _acquire(name: str, say: Callable[[str], None]) -> UUID:
             waiting = True
             if taken <= len(runs):
                 all_had = time.monotonic()
-            unknown_seconds = time.monotonic() - all_had
-            if not said and (runs or unknown_seconds >= UNKNOWN_SECONDS):
+            if runs and not said:  # a run may take seconds to tag itself once it has a slot
                 say(f"waiting for the limit {name}: {_described(name, runs)}")
                 said = True
-            if unknown_seconds >= ABANDONED_SECONDS:
+            if time.monotonic() - all_had >= ABANDONED_SECONDS:
                 say(f"no run has the slot of the limit {name} any more: freeing it")
                 free = GlobalConcurrencyLimitUpdate(active_slots=len(runs))
                 client.update_global_concurrency_limit(name, free)
@@ -168,8 +164,6 @@ def _runs_with(client: SyncPrefectClient, limit: str) -> list[FlowRun]:
 
 def _described(limit: str, runs: list[FlowRun]) -> str:
     """Name the runs that have a limit, with advice for the case that they are gone."""
-    if not runs:
-        return f"no run is known to have it: it is freed after {ABANDONED_SECONDS:.0f} s at most"
     names = ", ".join(
         f"{run.name} ({run.id}), running since {run.start_time!s:.16} UTC" for run in runs
     )

@@ -19,7 +19,6 @@ RUN = FlowRun(flow_id=uuid4(), name="the first")
     ("tagged", "said"),
     [
         ([[], [], [], [RUN]], "the first ("),  # it had the slot before it had the tag
-        ([[]] * 11, "no run is known to have it"),
         ([[]], None),  # it was killed, and its slot is given back at once
     ],
 )
