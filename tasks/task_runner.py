@@ -169,7 +169,7 @@ def task_runner(
 
 
 def _forget_results() -> None:
-    """Leave no results for Prefect to draw arrows from: it knows them by addresses, used again."""
+    """Leave no results for Prefect to draw arrows from: it finds them by reused addresses."""
     if context := FlowRunContext.get():
         context.run_results.clear()
 
