@@ -88,7 +88,10 @@ def decoding_budget(memory_bytes: int) -> ByteBudget:
 def map_ahead(
     executor: Executor, function: Callable[[Item], Result], items: Iterable[Item], *, window: int
 ) -> Iterator[Result]:
-    """Yield ``map(function, items)`` in order, with at most ``window`` calls running or waiting."""
+    """Yield ``map(function, items)`` in order, with at most ``window`` calls running or waiting.
+
+    An error is raised in its turn; calls that have not started are then cancelled.
+    """
     pending: deque[Future[Result]] = deque()
     try:
         for item in items:

@@ -78,6 +78,7 @@ def open_regular(path: str | bytes | Path, flags: int = os.O_RDONLY) -> int:
 
 
 def read_file(path: Path) -> bytes:
+    """Read a regular file; raises OSError."""
     with open(path, "rb", opener=open_regular) as file:
         return file.read()
 
@@ -285,7 +286,7 @@ os.register_at_fork(after_in_child=_close_lock_files)
 
 
 def open_shared(path: Path) -> int:
-    """Open a file for reading; `unused` is false until the handle is closed, even by a crash."""
+    """Open a file, else OSError; `unused` is false until the handle is closed, even by a crash."""
     handle = open_regular(path)
     with suppress(OSError):  # its file system has no locks
         fcntl.flock(handle, fcntl.LOCK_SH)
@@ -454,6 +455,7 @@ def draft(final: Path) -> Iterator[Draft]:
 
 
 def write_file(path: Path, data: bytes) -> None:
+    """Write a complete file in one step, replacing an existing one; creates its directory."""
     with draft(path) as file:
         file.write(data)
         file.publish()
