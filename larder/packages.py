@@ -49,7 +49,7 @@ def install_hint(extra: str) -> str:
 
 
 def require(extra: str) -> None:
-    """Check that the packages of an extra are installed, without importing them."""
+    """Refuse missing packages of an extra, without importing any: ``config.missing_package``."""
     if sys.version_info < PREPARES and extra not in READING:
         raise _refusal([], extra)
     absent = {package for module, package in EXTRAS[extra].items() if not is_installed(module)}

@@ -72,7 +72,7 @@ def format_growth(growth: Mapping[str, Any]) -> str:
 
 
 def format_names(names: Sequence[str], most: int, *, total: int | None = None) -> str:
-    """``a, b, c and 7 more`` of ``total`` names; one more rather than hide only one."""
+    """``a, b, c and 7 more`` of ``total`` names, whose first ``most + 1`` at least are given."""
     count = len(names) if total is None else total
     if count <= most + 1:
         return ", ".join(names)
