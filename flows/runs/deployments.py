@@ -95,7 +95,7 @@ def deploy_all(
 ) -> Deployed:
     """Deploy the flows of deployments/prefect.yaml, and make the limit of each dataset.
 
-    The arguments are those of `flows.runs.deploy_command`; ``team`` is a suffix of the names.
+    `flows.runs.deploy_command` describes the arguments; ``team`` is a suffix of the names.
 
     ConfigError: ``config.work_pool``: the server has no such pool, or the pool has no image;
     ``config.invalid_value``; ``config.deployment``: a deployment of another checkout or work pool.
