@@ -24,10 +24,7 @@ def batches_at_once(count: int, memory_bytes: int) -> int:
 
 
 def read_ahead_bytes(share_bytes: int, *, local: bool) -> int:
-    """Return the bytes of its memory share that a batch of shards may read ahead.
-
-    A batch that writes to an object store, not to a ``local`` directory, also needs upload memory.
-    """
+    """Return the bytes that a batch may read ahead; one that uploads needs memory for that, too."""
     if local:
         return max(1, share_bytes)
     return max(_LEAST_READ_AHEAD_BYTES, share_bytes - WRITER_BYTES)
@@ -36,8 +33,7 @@ def read_ahead_bytes(share_bytes: int, *, local: bool) -> int:
 class ByteBudget:
     """A bound on bytes in memory over all threads; first come, first served.
 
-    A request larger than the whole budget waits until all of it is free, and then exceeds it: so no
-    request waits for ever.
+    A request larger than the whole budget waits until all of it is free, and then exceeds it.
     """
 
     def __init__(self, total_bytes: int) -> None:
@@ -85,10 +81,7 @@ class ByteBudget:
 
 @cache
 def decoding_budget(memory_bytes: int) -> ByteBudget:
-    """Return the memory budget of decoded images over all threads of this process.
-
-    Callers with the same number share it. An image that needs more is decoded alone.
-    """
+    """Return the budget of decoded images that all threads of this process share."""
     return ByteBudget(memory_bytes)
 
 
@@ -97,7 +90,7 @@ def map_ahead(
 ) -> Iterator[Result]:
     """Yield ``map(function, items)`` in order, with at most ``window`` calls running or waiting.
 
-    An exception of a call is raised in its turn; calls that have not started are then cancelled.
+    An error is raised in its turn; calls that have not started are then cancelled.
     """
     pending: deque[Future[Result]] = deque()
     try:

@@ -1,9 +1,9 @@
 """Files on a local disk: writes in one step, locks, checks of free space, and errors.
 
-A file is written under a temporary name in the directory of its final name, synced and renamed.
-Then the directory is synced, so the file is complete or absent, even after a power cut. The writing
-process holds a lock on the file (flock); the temporary name identifies the process and its machine.
-The next write to a directory removes temporary files of killed processes:
+A file is written under a temporary name beside its final name, synced and renamed, so it is
+complete or absent, even after a power cut. The writer holds a lock on the file (flock); the
+temporary name identifies the process and its machine. The next write to a directory removes
+temporary files of killed processes:
 
 - at once, if the process ran on this machine and has ended; or if no process has locked the file,
   on a local file system where a lock was seen to keep a second handle out;
@@ -51,7 +51,7 @@ WORKSHOP_PREFIX = f"{TEMPORARY_PREFIX}workshop-"
 """Prefix of private directories."""
 
 _TEMPORARY = re.compile(
-    rf"{re.escape(DRAFT_PREFIX)}[0-9a-f]{{16}}(?:[0-9a-f]{{8}})?"
+    rf"{re.escape(DRAFT_PREFIX)}[0-9a-f]{{24}}"
     rf"|{re.escape(WORKSHOP_PREFIX)}[a-z0-9_]+"
 )
 _MOST_FOLDERS = 4096
@@ -69,10 +69,7 @@ _lock_files: set[int] = set()
 
 
 def open_regular(path: str | bytes | Path, flags: int = os.O_RDONLY) -> int:
-    """Open a file, as an ``opener`` does; OSError for a pipe, a socket or a device.
-
-    Any user may put a pipe where a file is expected, and opening a pipe waits for its writer.
-    """
+    """Open a regular file, as an ``opener`` does; opening a pipe would wait for its writer."""
     handle = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -87,10 +84,9 @@ def read_file(path: Path) -> bytes:
 
 
 def open_draft(folder: bytes) -> tuple[bytes, int]:
-    """Make an empty temporary file, locked until it is closed if the file system has locks.
+    """Make an empty temporary file, locked until closed; a process's first removes abandoned ones.
 
     Returns its path, which the caller renames or unlinks, and a handle, which the caller closes.
-    The first call of a process for a directory removes abandoned files there.
     """
     while True:
         path, handle = _created(folder)
@@ -113,10 +109,7 @@ def _created(folder: bytes) -> tuple[bytes, int]:
 
 @lru_cache(_MOST_FOLDERS)
 def prefix_here(folder: bytes) -> str:
-    """Return the prefix of names of drafts whose processes are visible to this process.
-
-    The prefix identifies the boot of the machine, the container and the mounted file system.
-    """
+    """Return the prefix of drafts of this boot of the machine, this container and file system."""
     try:
         system = Path("/proc/sys/kernel/random/boot_id").read_bytes()
         system += os.readlink(b"/proc/self/ns/pid")
@@ -127,7 +120,7 @@ def prefix_here(folder: bytes) -> str:
 
 
 def _is_running(draft: Path) -> bool | None:
-    """Whether the process that began a file runs; None if the process is not visible from here."""
+    """Whether the process that began a file runs; None if it is not visible from here."""
     prefix = prefix_here(os.fsencode(draft.parent))
     match = re.fullmatch(rf"{re.escape(prefix)}([0-9a-f]{{6}})[0-9a-f]{{10}}", draft.name)
     if match is None:
@@ -145,11 +138,7 @@ def _is_running(draft: Path) -> bool | None:
 
 
 def locks_exclude(folder: Path) -> bool:
-    """Whether a lock in a directory keeps other processes of this machine out.
-
-    The first call for a directory tries a temporary file. If no file can be written, the answer is
-    no, except on a local disk that is full.
-    """
+    """Try whether a lock in a directory keeps other processes of this machine out."""
     try:
         return _second_is_refused(os.fsencode(folder))
     except OSError as error:
@@ -188,28 +177,24 @@ def is_on_network(folder: Path, mounts: str = "/proc/self/mounts") -> bool:
 
 
 def remove_abandoned(folder: bytes, now_seconds: float) -> None:
-    """Remove temporary files and folders of killed processes; errors are ignored.
-
-    ``now_seconds`` is a time of the file system's clock.
-    """
+    """Remove temporary files of killed processes; ``now_seconds`` is of the file system's clock."""
     with suppress(OSError):
         with os.scandir(os.fsdecode(folder)) as entries:
             paths = [Path(entry.path) for entry in entries if _TEMPORARY.fullmatch(entry.name)]
         for path in paths:
             with suppress(OSError):
-                _remove_if_abandoned(path, now_seconds - DRAFT_ABANDONED_SECONDS)
+                modified_seconds = max(each.lstat().st_mtime for each in (path, *path.rglob("*")))
+                is_old = modified_seconds <= now_seconds - DRAFT_ABANDONED_SECONDS
                 if path.name.startswith(DRAFT_PREFIX):
-                    removed_if_abandoned(path)
-                elif (
-                    not path.is_symlink()
-                    and (path / "lock").exists()
-                    and removed_if_abandoned(path / "lock")
-                ):
-                    shutil.rmtree(path, ignore_errors=True)
+                    removed_if_abandoned(path, is_old)
+                elif not path.is_symlink():
+                    lock = path / "lock"  # of a workshop; its owner may have been killed before
+                    if (is_old or lock.exists()) and removed_if_abandoned(lock, is_old):
+                        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_abandoned_below(root: Path, folders: Iterable[Path]) -> None:
-    """Call `remove_abandoned` for all ``folders`` and below, by the clock at ``root``."""
+    """Call `remove_abandoned` for ``folders`` and all below, by the clock at ``root``."""
     with suppress(OSError, LarderError), draft(root / "clock") as clock:
         now_seconds = os.fstat(clock.handle).st_mtime
         for folder in folders:
@@ -217,18 +202,18 @@ def remove_abandoned_below(root: Path, folders: Iterable[Path]) -> None:
                 remove_abandoned(os.fsencode(each), now_seconds)
 
 
-def removed_if_abandoned(draft: Path) -> bool:
-    """Remove a draft if its process was certainly killed.
+def removed_if_abandoned(draft: Path, is_old: bool = False) -> bool:
+    """Remove a draft if its process was certainly killed, or if it is old and not locked.
 
     Returns whether the draft is gone. Raises OSError if this user may not remove it.
     """
     try:
-        handle = open_regular(draft, os.O_RDWR)
+        handle = open_regular(draft, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         return True
     try:
         is_running, folder = _is_running(draft), draft.parent
-        if is_running is None:
+        if is_running is None and not is_old:
             is_running = _is_locked(handle) or is_on_network(folder) or not locks_exclude(folder)
         if is_running or _is_locked(handle):
             return False
@@ -236,25 +221,6 @@ def removed_if_abandoned(draft: Path) -> bool:
     finally:
         os.close(handle)
     return True
-
-
-def _remove_if_abandoned(path: Path, before_seconds: float) -> None:
-    if max(each.lstat().st_mtime for each in (path, *path.rglob("*"))) > before_seconds:
-        return
-    if _is_running(path):
-        return
-    locked = path / "lock" if path.name.startswith(WORKSHOP_PREFIX) else path
-    with suppress(FileNotFoundError):  # its owner was killed before it made the lock
-        handle = open_regular(locked, os.O_RDWR | os.O_NOFOLLOW)
-        try:
-            if _is_locked(handle):
-                return
-        finally:
-            os.close(handle)
-    if locked == path:
-        path.unlink()
-    else:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_locked(handle: int) -> bool:
@@ -269,10 +235,9 @@ def _is_locked(handle: int) -> bool:
 
 
 def check_inside(folder: bytes, root: bytes) -> None:
-    """Refuse to write to a folder below a root if a link on the way leads out of the root.
+    """Refuse, by OSError, to write to a folder if a link on the way leads out of a root.
 
-    The root may be a link itself. A link may replace a folder at any time, so each call looks: a
-    few microseconds, as only a link is resolved. Raises OSError.
+    The root may be a link itself. A link may replace a folder at any time, so each call looks.
     """
     root, below = os.path.abspath(root), os.path.abspath(folder)
     while len(below) > len(root) and not os.path.islink(below):
@@ -288,7 +253,7 @@ def file_lock(path: str | bytes | Path) -> Iterator[None]:
     """Hold a lock file exclusively; the system releases it when its holder dies.
 
     The empty file remains: if it were removed, two processes could lock two files of the same name.
-    If the file system does not support locks or refuses them, the block runs without one.
+    Without locks of the file system, the block runs without one.
     """
     try:
         handle = open_regular(path, os.O_NOFOLLOW | os.O_RDWR | os.O_CREAT)
@@ -321,10 +286,7 @@ os.register_at_fork(after_in_child=_close_lock_files)
 
 
 def open_shared(path: Path) -> int:
-    """Open a file for reading; `unused` is false until the handle is closed, even by a crash.
-
-    Raises OSError; FileNotFoundError also if the file was removed meanwhile.
-    """
+    """Open a file, else OSError; `unused` is false until the handle is closed, even by a crash."""
     handle = open_regular(path)
     with suppress(OSError):  # its file system has no locks
         fcntl.flock(handle, fcntl.LOCK_SH)
@@ -336,11 +298,7 @@ def open_shared(path: Path) -> int:
 
 @contextmanager
 def unused(path: Path) -> Iterator[bool]:
-    """Yield whether no process has a file open by `open_shared`.
-
-    If so, calls of `open_shared` wait until the block ends.
-    Without working locks, a file counts as unused after a day without a read or a write.
-    """
+    """Yield whether no process has a file open by `open_shared`; meanwhile none can open it."""
     try:
         handle = open_regular(path, os.O_RDWR)  # NFS locks only writable files
     except OSError as error:
@@ -397,7 +355,6 @@ class Folding(NamedTuple):
     form: bool = False
 
     def __call__(self, name: str) -> str:
-        """Return the text that all equal names share."""
         name = unicodedata.normalize("NFD", name) if self.form else name
         name = name.casefold() if self.case else name
         return unicodedata.normalize("NFC", name) if self.form else name
@@ -417,10 +374,7 @@ def twins(
 
 
 def folding_of(folder: Path) -> Folding:
-    """Try which names are equal on the file system of a folder, which may not exist yet.
-
-    Tries an empty temporary file; if no file can be written, no names count as equal.
-    """
+    """Try which names are equal on the file system of a folder, which may not exist yet."""
     while not folder.exists():
         folder = folder.parent
     with suppress(LarderError, OSError), workshop(folder) as probe:
@@ -440,10 +394,7 @@ def check_names(folder: Path, names: Iterable[str]) -> None:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Make a private directory for temporary files, removed at the end.
-
-    Directories that killed runs left in the system's temporary directory are removed, too.
-    """
+    """Make a private directory for temporary files, removed at the end; remove abandoned ones."""
     with workshop(Path(tempfile.gettempdir())) as folder:
         yield folder
 
@@ -490,10 +441,7 @@ class Draft:
 
 @contextmanager
 def draft(final: Path) -> Iterator[Draft]:
-    """Make an empty file for ``final``, in the same directory, which is created if needed.
-
-    Unless `Draft.publish` is called, the file is removed afterwards.
-    """
+    """Make an empty file beside ``final``, removed at the end unless `Draft.publish` was called."""
     with disk_errors(final):
         final.parent.mkdir(parents=True, exist_ok=True)
         name, handle = open_draft(os.fsencode(final.parent))
@@ -549,8 +497,7 @@ def folder_bytes(folder: Path) -> int:
 def check_room(folder: Path, need_bytes: int, written_bytes: Callable[[], int] = lambda: 0) -> None:
     """Refuse to write more below a folder, which may not exist yet, than fits on its disk.
 
-    ``written_bytes`` returns the part of ``need_bytes`` that is already written; it is called only
-    if that decides.
+    ``written_bytes`` returns the part that is already written; it is called only if that decides.
     """
     ancestor = folder.absolute()
     while not ancestor.exists():
@@ -595,10 +542,7 @@ _LIMIT_TEXTS = {
 
 
 def limit_error(error: BaseException, where: str) -> FatalError | None:
-    """Return ``run.limit`` if the error comes from a limit of the system, else None.
-
-    Libraries in other languages pass on the text of the error alone.
-    """
+    """Return ``run.limit`` if the text of an error names a limit of the system, else None."""
     said = os.strerror(errno.ENOMEM) if isinstance(error, MemoryError) else str(error)
     for text, limit in _LIMIT_TEXTS.items():
         if text in said:
@@ -610,10 +554,7 @@ def limit_error(error: BaseException, where: str) -> FatalError | None:
 
 
 def full_error(error: Exception, where: str) -> StoreError:
-    """Return ``store.full`` with the reason why a file cannot grow: no space, a quota or a limit.
-
-    LMDB passes on no error number for a limit.
-    """
+    """Return ``store.full`` with the reason; for a limit, LMDB passes on no error number."""
     message, hint = "no space is left on the disk", "free some space, or use another directory"
     most, number = resource.getrlimit(resource.RLIMIT_FSIZE)[0], getattr(error, "errno", None)
     if number == errno.EDQUOT:

@@ -24,6 +24,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -116,10 +117,7 @@ CODES: dict[str, str] = {
 
 
 def printable(text: str) -> str:
-    r"""Escape control characters for a single line, as ``\n``, ``\x1b`` or ``\u202e``.
-
-    Otherwise a key could colour the terminal, or imitate another line of output.
-    """
+    """Escape control characters, by which a key could colour a terminal or imitate a line."""
     return _UNSHOWN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
@@ -132,7 +130,6 @@ def shortened(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Shorten a text and make it printable."""
     return printable(shortened(text))
 
 
@@ -166,7 +163,6 @@ class LarderError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        """One line: where, what is wrong, and what to do."""
         # An object's key is kept as it is; a message may contain several lines of another program.
         where = f"{shown(self.where)}: " if self.where else ""
         hint = f"; {_one_line(self.hint)}" if self.hint else ""
@@ -174,11 +170,8 @@ class LarderError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle all fields: keyword arguments are lost otherwise."""
-        return (_rebuild, (type(self), self.code, self.message, self.where, self.hint))
-
-
-def _rebuild(cls: type[LarderError], code: str, message: str, where: str, hint: str) -> LarderError:
-    return cls(code, message, where=where, hint=hint)
+        where = {"where": self.where, "hint": self.hint}
+        return (partial(type(self), self.code, self.message, **where), ())
 
 
 class ConfigError(LarderError):
@@ -203,7 +196,6 @@ class ProblemsError(ConfigError):
         self.problems = tuple(problems)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the problems and the message."""
         return (ProblemsError, (self.problems, self.message))
 
     @staticmethod
@@ -242,9 +234,8 @@ class PreconditionError(ObjectError):
 class FatalError(LarderError):
     """A failure after which nothing that depends on it can continue.
 
-    Attributes:
-        document: The document that a command returns nevertheless: of the verification that saw the
-            damage, or of the datasets that did not fail.
+    ``document`` is what a command returns nevertheless, such as of the verification that saw the
+    damage.
     """
 
     document: Mapping[str, Any] | None = None
@@ -263,10 +254,7 @@ class DamageError(FatalError):
 
 
 class SupersededError(FatalError):
-    """Another run has moved the tag, or a clean has deleted data that this run needs.
-
-    If the tag has moved, the result of this run may be older than the version that the tag names.
-    """
+    """Another run has moved the tag, or a clean has deleted data that this run needs."""
 
 
 class Failure(NamedTuple):
@@ -297,7 +285,6 @@ class Failures:
 
     @property
     def room(self) -> int:
-        """The number of further failures that will be kept."""
         return SHOWN_FAILURES - len(self.shown)
 
     def add(self, *failures: Failure) -> None:

@@ -11,9 +11,6 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-Read = Callable[[str], str]
-"""A function that reads a file by its path; raises OSError if the file is missing."""
-
 _LEAST_BYTES = 128 * 1024**2
 _MOST_BYTES = 2 * 1024**3
 _SHARE = 8
@@ -53,26 +50,19 @@ a sixth of the CPU time of copying large objects to a directory.
 """
 
 
-def _read(path: str) -> str:
-    return Path(path).read_text()
-
-
-def copy_memory_bytes(read: Read = _read) -> int:
+def copy_memory_bytes() -> int:
     """Return the default of ``copy.memory_bytes``: an eighth of the memory, 128 MiB to 2 GiB."""
-    return min(_MOST_BYTES, max(_LEAST_BYTES, memory_bytes(read) // _SHARE))
+    return min(_MOST_BYTES, max(_LEAST_BYTES, memory_bytes() // _SHARE))
 
 
-def memory_bytes(read: Read = _read) -> int:
-    """Return the machine's memory or, if less, the limit of its control groups; 0 if unknown."""
-    sizes = [_physical_bytes(read), *_limits(read)]
-    return min((size for size in sizes if size > 0), default=0)
+def memory_bytes() -> int:
+    return min([_physical_bytes(), *(limit for limit in _limits() if limit > 0)])
 
 
 _processes = 1
 
 
 def share_machine(processes: int) -> None:
-    """Record how many processes, including this process, share the work of a run."""
     global _processes
     _processes = processes
 
@@ -82,19 +72,18 @@ def processes_together() -> int:
     return _processes
 
 
-def usable_cores(read: Read = _read) -> int:
+def usable_cores() -> int:
     """Return the number of cores for this process, at least 1; processes of a run share them."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux alone has it
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    cores = min([cores, *(math.ceil(quota) for quota in _quotas(read) if quota > 0)])
+    cores = min([cores, *(math.ceil(quota) for quota in _quotas() if quota > 0)])
     return max(1, cores // _processes)
 
 
 def keep_memory_small() -> None:
     """Have this process give freed memory back soon; for programs of Larder's own.
 
-    The library never calls this: the importing program decides on its own memory. Call before numpy
-    and Arrow are imported. Variables that are set in the environment win.
+    Call before numpy and Arrow are imported. Variables that are set in the environment win.
     """
     for name, text in _LIBRARIES.items():
         os.environ.setdefault(name, text)
@@ -105,11 +94,7 @@ def keep_memory_small() -> None:
 
 
 def raise_open_files() -> None:
-    """Raise this process's limit of open files to the system's maximum, at most `_OPEN_FILES`.
-
-    For programs of Larder's own: some systems allow 256 files and connections until a process
-    asks for more.
-    """
+    """Raise this process's limit of open files: some systems allow 256 until a process asks."""
     limit, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _OPEN_FILES if allowed == resource.RLIM_INFINITY else min(allowed, _OPEN_FILES)
     if limit != resource.RLIM_INFINITY and limit < most:
@@ -145,43 +130,35 @@ def _c_function(name: str) -> Callable[..., int] | None:
     return function
 
 
-def _physical_bytes(read: Read) -> int:
-    for line in _lines(read, "/proc/meminfo"):
-        name, _, rest = line.partition(":")
-        if name == "MemTotal":
-            return _number(rest.split()[0] if rest.split() else "") * 1024
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return 0
+def _physical_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _limits(read: Read) -> Iterator[int]:
+def _limits() -> Iterator[int]:
     """Yield the memory limits of the process's control groups and of all outer groups."""
-    for version, folder in _groups(read, "memory"):
+    for version, folder in _groups("memory"):
         name = "memory.max" if version == 2 else "memory.limit_in_bytes"
-        yield from (_number(line) for line in _lines(read, f"{folder}/{name}"))
+        yield from (_number(line) for line in _lines(f"{folder}/{name}"))
 
 
-def _quotas(read: Read) -> Iterator[float]:
+def _quotas() -> Iterator[float]:
     """Yield the processor quotas of these control groups, in cores."""
-    for version, folder in _groups(read, "cpu"):
+    for version, folder in _groups("cpu"):
         if version == 2:
-            words = " ".join(_lines(read, f"{folder}/cpu.max")).split()
+            words = " ".join(_lines(f"{folder}/cpu.max")).split()
         else:
             names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-            words = [line for name in names for line in _lines(read, f"{folder}/{name}")]
+            words = [line for name in names for line in _lines(f"{folder}/{name}")]
         if len(words) == 2 and _number(words[1]):
             yield _number(words[0]) / _number(words[1])
 
 
-def _groups(read: Read, controller: str) -> Iterator[tuple[int, str]]:
+def _groups(controller: str) -> Iterator[tuple[int, str]]:
     """Yield the version and directory of the control groups that limit this process.
 
-    In a container, /proc/self/cgroup may name the group as the host sees it, while the container
-    sees only its own, at the top: so the top is always among them.
+    A container sees only its own group, at the top, whatever name /proc/self/cgroup has for it.
     """
-    for line in _lines(read, "/proc/self/cgroup"):
+    for line in _lines("/proc/self/cgroup"):
         number, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
         if number == "0" and not names:
@@ -195,9 +172,9 @@ def _above(top: str, path: str) -> Iterator[str]:
     yield from (str(each) for each in (inner, *inner.parents) if each.is_relative_to(top))
 
 
-def _lines(read: Read, path: str) -> list[str]:
+def _lines(path: str) -> list[str]:
     try:
-        return read(path).splitlines()
+        return Path(path).read_text().splitlines()
     except (OSError, ValueError):
         return []
 

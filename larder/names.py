@@ -19,10 +19,7 @@ _FILES = f"(?:{_FILE})?(?:{_RANGE}[A-Za-z0-9._-]*)?"
 
 
 class TextRule(NamedTuple):
-    """A rule for texts: ``regex`` matches a whole text that is allowed, in ``re`` and in RE2.
-
-    Messages call such a text ``noun``.
-    """
+    """A rule for texts: ``regex`` matches a whole text, in ``re`` and RE2; ``noun`` names it."""
 
     noun: str
     regex: str

@@ -49,9 +49,7 @@ def install_hint(extra: str) -> str:
 
 
 def require(extra: str) -> None:
-    """Check that the packages of an extra are installed, without importing them;
-    ``config.missing_package`` names the missing packages, or the Python that the extra needs.
-    """
+    """Refuse missing packages of an extra, without importing any: ``config.missing_package``."""
     if sys.version_info < PREPARES and extra not in READING:
         raise _refusal([], extra)
     absent = {package for module, package in EXTRAS[extra].items() if not is_installed(module)}
@@ -66,10 +64,7 @@ def require_module(extra: str, module: str) -> None:
 
 
 def missing_package(error: ImportError) -> ConfigError | None:
-    """Return the error for a failed import; None if the reason is not a missing package.
-
-    The missing module may also be a dependency of an extra's package.
-    """
+    """Return the error for a failed import; None if no package is missing."""
     top = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or top in ("", "larder", "flows", "tasks"):
         return None

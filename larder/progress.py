@@ -41,11 +41,7 @@ class TimedProgress(Progress, Protocol):
         """Return the time since this began to listen, without waits for another run."""
 
     def stages(self) -> dict[str, dict[str, Any]]:
-        """Return ``seconds``, ``objects`` and ``bytes`` of each stage, in the order of starts.
-
-        ``objects`` is the number of units that the stage counts. The ``seconds`` of a running stage
-        are the time until now.
-        """
+        """Return ``seconds``, ``objects`` and ``bytes`` of each stage, in the order of starts."""
 
 
 def stages_since(
@@ -76,9 +72,7 @@ class NullProgress:
 
 
 class CancellableProgress:
-    """Forwards every call until ``stop`` is set, so that a stage stops between two objects. Then
-    the constructor and every call except `finish` raise ``run.interrupted``.
-    """
+    """Forwards every call; once ``stop`` is set, all but `finish` raise ``run.interrupted``."""
 
     def __init__(self, listener: Progress, stop: Event) -> None:
         self.listener = listener
@@ -116,14 +110,7 @@ def check_stopped(progress: Progress | None) -> None:
 
 @dataclass(slots=True)
 class Stage:
-    """One stage of a run. Times are seconds of a monotonic clock.
-
-    Attributes:
-        began: Time of the start, moved later by pauses.
-        ended: Time of the end; None while the stage runs.
-        objects: Objects done, or other units that the stage counts.
-        note: Activity to show while there is nothing to count.
-    """
+    """A stage of a run. Times are seconds of a monotonic clock; pauses move ``began`` later."""
 
     name: str
     began: float
@@ -139,10 +126,7 @@ class Stage:
 
 
 class StageTimes:
-    """The `TimedProgress` that forwards every call.
-
-    After a restart the stages begin again; `stages` has the sums of all attempts.
-    """
+    """The `TimedProgress` that forwards every call; `stages` sums the attempts after restarts."""
 
     def __init__(
         self, listener: Progress | None = None, *, clock: Callable[[], float] = time.monotonic
@@ -185,7 +169,6 @@ class StageTimes:
         self._listener.finish(stage)
 
     def restart(self, reason: str) -> None:
-        """End all stages and forward the restart; see `Progress.restart`."""
         with self._lock:
             for stage in self._attempts[-1].values():
                 stage.ended = self._clock() if stage.ended is None else stage.ended

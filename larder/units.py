@@ -1,8 +1,4 @@
-"""Bytes, rates, durations and names, parsed from and formatted for people.
-
-Units are SI and IEC: ``150 MB`` is 150,000,000 bytes, ``128 MiB`` is
-134,217,728 bytes.
-"""
+"""Bytes, rates, durations and names, parsed from and formatted for people, in SI and IEC units."""
 
 from __future__ import annotations
 
@@ -76,10 +72,7 @@ def format_growth(growth: Mapping[str, Any]) -> str:
 
 
 def format_names(names: Sequence[str], most: int, *, total: int | None = None) -> str:
-    """``a, b, c and 7 more``: no more than ``most`` names, and one more rather than hide only one.
-
-    Of ``total`` names, at least the first ``most + 1`` are given; without it, all.
-    """
+    """``a, b, c and 7 more`` of ``total`` names, whose first ``most + 1`` at least are given."""
     count = len(names) if total is None else total
     if count <= most + 1:
         return ", ".join(names)
@@ -145,13 +138,11 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def warning_lines(document: Mapping[str, Any]) -> list[str]:
-    """Format the warnings of a document, if any, as rows for people."""
     rows = (row_lines("warning", [warning["message"]]) for warning in document.get("warnings", ()))
     return [line for row in rows for line in row]
 
 
 def wrapped(text: str, first: str = "", indent: str = "") -> list[str]:
-    """Text as lines of 80 columns; only a longer word makes a longer line."""
     return textwrap.wrap(
         text,
         WIDTH,

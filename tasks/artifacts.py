@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from typing import Any, cast
 from uuid import UUID
@@ -54,14 +54,12 @@ def team() -> str:
     return os.environ.get(TEAM, "")
 
 
-@contextmanager
-def about(dataset: str, storage: str | None = None) -> Iterator[None]:
+def about(dataset: str, storage: str | None = None) -> AbstractContextManager[None]:
     """Name artifacts that are made within a ``with`` block after a dataset and the storage's URL.
 
     Without ``storage``, the storage of the block around this one stays.
     """
-    with set_within(_subject, (dataset, _subject.get()[1] if storage is None else storage)):
-        yield
+    return set_within(_subject, (dataset, _subject.get()[1] if storage is None else storage))
 
 
 def _name(key: str) -> str:
@@ -106,7 +104,6 @@ def plan_table(plan: Plan) -> None:
 
 
 def config_note(configs: Sequence[Written]) -> None:
-    """Make a note with the emitted configs."""
     texts = [
         f"{printable(str(config.path))}\n\n~~~~yaml\n{config.path.read_text('utf-8')}~~~~"
         for config in configs
@@ -127,11 +124,7 @@ def versions_table(settings: Settings) -> None:
 
 
 def card_note(card: Drawn) -> None:
-    """Make a note with the figures and charts of the data card, if it was drawn.
-
-    A link would lead nowhere: browsers open no file and no bucket from a page. No sample is in it,
-    as the server of Prefect may be anyone's.
-    """
+    """Make a note of the data card's figures and charts, without samples: anyone may see it."""
     if card.url:
         note("card", card.note, f"data card of version {card.version}")
 
@@ -166,7 +159,6 @@ class _StageArtifacts:
         self._shown: dict[str, tuple[float, str]] = {}
 
     def update(self) -> None:
-        """Make or change the artifacts of stages that made progress since the last call."""
         for stage in self._times.current():
             state = _percent(stage), f"{stage.name}: {amounts(stage, time.monotonic())}"
             counts = stage.objects or stage.bytes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -45,15 +46,9 @@ def _load(kind: str, name: str) -> Mapping[str, Any]:
         raise StoreError("store.denied", message, where=where, hint=hint) from None
     content = document.data.get("value") if kind == "secret" else document.data
     if isinstance(content, str):
-        content = _parsed(content)
+        with suppress(ValueError):
+            content = json.loads(content)
     if not isinstance(content, Mapping):
         message = "the block's value is not a mapping of names to values"
         raise ConfigError("config.block", message, where=where)
     return content
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None

@@ -9,7 +9,7 @@ learns from Prefect's server that its flow run has ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from threading import Event, Thread
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from prefect import get_client
+from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 
 from larder.jobs.crew import Crew
@@ -40,8 +41,14 @@ def set_within(variable: ContextVar[T], value: T) -> Iterator[None]:
         variable.reset(token)
 
 
+def current_flow_run() -> FlowRun:
+    context = FlowRunContext.get()
+    assert context is not None, "this is a flow run"
+    assert context.flow_run is not None, "it has begun"
+    return context.flow_run
+
+
 def current_listener() -> Progress:
-    """Return the receiver of the tasks' progress."""
     return _listener.get()
 
 
@@ -51,34 +58,22 @@ def current_progress() -> Progress:
     return CancellableProgress(_listener.get(), stop) if stop else _listener.get()
 
 
-@contextmanager
-def listening(progress: Progress) -> Iterator[None]:
-    """Report the tasks that run within a ``with`` block to ``progress``."""
-    with set_within(_listener, progress):
-        yield
+def listening(progress: Progress) -> AbstractContextManager[None]:
+    return set_within(_listener, progress)
 
 
 def current_crew() -> Crew:
-    """Return the processes that do the work of batches.
-
-    A function, because Dask and Ray pickle the code of a task, and no variable of a context.
-    """
+    """Return the processes of batches; a function, as Dask and Ray pickle no context variable."""
     return _crew.get()
 
 
-@contextmanager
-def working_with(crew: Crew) -> Iterator[None]:
-    """Have the batches that are submitted within a ``with`` block done by a crew."""
-    with set_within(_crew, crew):
-        yield
+def working_with(crew: Crew) -> AbstractContextManager[None]:
+    return set_within(_crew, crew)
 
 
 @contextmanager
 def stoppable() -> Iterator[Event]:
-    """Yield an event that, when set, stops the tasks submitted within a ``with`` block.
-
-    Nested blocks share the event: stopping a part of a run stops the whole run.
-    """
+    """Yield an event that stops the tasks of a ``with`` block; nested blocks share the event."""
     event = _stop.get() or Event()
     with set_within(_stop, event):
         yield event
@@ -131,13 +126,10 @@ class RemoteResult:
 @contextmanager
 def reported_later() -> Iterator[StageTimes]:
     """Collect the progress of a ``with`` block, and stop it once its flow run has ended."""
-    context = FlowRunContext.get()
-    assert context is not None, "a batch belongs to a flow run"
-    assert context.flow_run is not None, "it has begun"
     times = StageTimes()
     with (
         listening(times),
         stoppable() as stop,
-        stopped_for(run_ended(context.flow_run.id), stop),
+        stopped_for(run_ended(current_flow_run().id), stop),
     ):
         yield times

@@ -61,8 +61,7 @@ class Step:
     """A function that is run as a task.
 
     Attributes:
-        run_name: Name of its task runs: a template with the function's parameters, or a function of
-            these.
+        run_name: Name of its task runs: a template with the function's parameters, or a function.
         retried: Whether the step may be repeated, because it continues from receipts.
         show: Makes an artifact of its result, on the pages of the task and its flow run.
     """
@@ -106,11 +105,8 @@ def task_of(step: Step, *, elsewhere: bool = False) -> Task[Any, Any]:
     """Make the task of a step, with the parameters of its function, except the progress.
 
     The result of a task that runs ``elsewhere`` is a `tasks.run_progress.RemoteResult`; ``shares``
-    is the number of such tasks at a time.
-
-    A batch with failed objects is a failed task run. If the step is asked to stop, Prefect shows
-    its run as Cancelled, and as Superseded if another run supersedes it; the result of either state
-    is still the error.
+    is the number of such tasks at a time. A batch with failed objects is a failed task run. A step
+    that was asked to stop is Cancelled in Prefect, or Superseded; the result is still the error.
     """
     signature = inspect.signature(step.function)
     parameters = [each for each in signature.parameters.values() if each.name != "progress"]

@@ -35,7 +35,6 @@ class BatchExecutor:
     """Threads or processes that run batches.
 
     Attributes:
-        batches_at_once: Maximum number of batches at a time.
         together: Maximum number of batches on one machine, which share its memory and connections.
         elsewhere: Whether batches run in processes that know nothing of this process.
         idle: Called while batches are waited for.
@@ -77,7 +76,6 @@ class TaskRunner:
         return f"{run.name} {run.id}" if run else ""
 
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        """Run one task in this process."""
         _forget_results()
         state: Any = TASKS[step](*map(quote, arguments), return_state=True, wait_for=self._previous)
         self._previous = [_end_of(state.state_details.task_run_id)]
@@ -154,7 +152,6 @@ class TaskRunner:
                 executor.idle()
 
     def _told(self, done: RemoteResult) -> Any:
-        """Report the progress of a batch that ran elsewhere, and return its result."""
         for stage, did in done.stages.items():
             self.progress.advance(stage, objects=did["objects"], bytes=did["bytes"])
         return done.result
@@ -166,19 +163,13 @@ def task_runner(
     claim: Callable[[str], AbstractContextManager[None]],
     times: TimedProgress,
 ) -> Iterator[TaskRunner]:
-    """Make the runner of a flow run, with an executor of its own.
-
-    Not the flow's own task runner: the caller of the flow would choose the runner and its size.
-    """
+    """Make the runner of a flow run. Prefect's own would be chosen by the caller of the flow."""
     with ExitStack() as stack:
         yield TaskRunner(cache(lambda: stack.enter_context(executor)), claim, times)
 
 
 def _forget_results() -> None:
-    """Leave no results for Prefect to draw arrows from.
-
-    Prefect knows results by their addresses, which other values have once the results are gone.
-    """
+    """Leave no results for Prefect to draw arrows from: it finds them by reused addresses."""
     if context := FlowRunContext.get():
         context.run_results.clear()
 
@@ -210,7 +201,6 @@ def _outcome(future: PrefectFuture[Any]) -> Any:
 
 
 def first_object(storage: Location) -> tuple[str, int]:
-    """Return the key and the size of an object in a storage that is not empty."""
     first = next(page[0] for page in open_location(storage).list() if page)
     return first.key, first.size_bytes
 

@@ -32,11 +32,7 @@ RAY_ATTEMPTS = 3
 def executor_for(
     operation: Operation, say: Callable[[str], object] = str
 ) -> Iterator[BatchExecutor]:
-    """Open the executor for the batches of an operation, for the duration of a ``with`` block.
-
-    ConfigError: ``config.runner``: the cluster cannot be connected to or started, or its workers
-    cannot read the storage.
-    """
+    """Open the executor for the batches of an operation; or raise ``config.runner``."""
     runner = operation.runner
     if runner.kind == "local":
         with ThreadPoolTaskRunner[Any](max_workers=operation.batches_at_once) as threads:
@@ -139,10 +135,7 @@ def _ray(address: str | None, workers: int) -> Iterator[_Opened]:
 def _connected_to_ray(
     runner: Callable[[], TaskRunner[Any]], stack: ExitStack, address: str | None
 ) -> TaskRunner[Any]:
-    """Open a task runner until the stack closes.
-
-    Under load, the process that a Ray cluster forks for a client (``ray://``) may die at once.
-    """
+    """Open a task runner, also if the process that Ray forks for a client dies, as under load."""
     attempts = RAY_ATTEMPTS if (address or "").startswith("ray://") else 1
     for _ in range(attempts - 1):
         with suppress(ConnectionAbortedError):

@@ -63,14 +63,8 @@ def has_server() -> bool:
 def configure_prefect() -> Hidden:
     """Set Prefect's environment variables that the user has not set. Call it before the import.
 
-    A password in the server's URL is moved to a setting that Prefect does not show: otherwise every
-    message that names the URL would contain it.
-
-    Returns:
-        Hides the secrets of Prefect's configuration.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: the server's URL is invalid.
+    A password in the server's URL (else ``config.invalid_value``) is moved to a setting that
+    Prefect does not show. Returns what hides the secrets of Prefect's configuration.
     """
     settings = user_settings()
     url, auth = auth_of(settings.get(_API_URL, ""), where=_API_URL)
@@ -86,10 +80,8 @@ def configure_prefect() -> Hidden:
 
 
 def _skip_last_collection() -> None:
-    """Keep Python's last collection from visiting Prefect's objects, which takes almost a second.
-
-    DuckDB goes first, because it prints objects that are not collected.
-    """
+    """Keep Python's last collection from visiting Prefect's objects, which takes half a second."""
+    # DuckDB goes first: it prints objects that are not collected.
     for name in [name for name in sys.modules if name.partition(".")[0] in ("duckdb", "_duckdb")]:
         del sys.modules[name]
     gc.collect()
@@ -97,11 +89,7 @@ def _skip_last_collection() -> None:
 
 
 def need_server() -> Hidden:
-    """Call `configure_prefect` for a command that starts no server.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: no server is configured, or its URL is invalid.
-    """
+    """Call `configure_prefect` if a server is configured, else raise ``config.invalid_value``."""
     if not has_server():
         message, hint = "no Prefect server is configured", "set PREFECT_API_URL; or make serve"
         raise ConfigError("config.invalid_value", message, where=_API_URL, hint=hint)
@@ -111,9 +99,7 @@ def need_server() -> Hidden:
 def start_server() -> Callable[[], None]:
     """Start a temporary server for Prefect, which must be imported after this.
 
-    Returns:
-        A function that waits until the server answers, to be called after Prefect was imported;
-        see `flows.runs.server.TemporaryServer.wait`.
+    Returns a function that waits until the server answers, to be called after that import.
     """
     from flows.runs.server import TemporaryServer
 
@@ -136,9 +122,8 @@ def bypass_proxy() -> None:
 def check_runner(runner: RunnerConfig) -> None:
     """Refuse a cluster that could not run the batches, before a source is listed.
 
-    Raises:
-        ConfigError: ``config.missing_package``; ``config.runner``: nothing listens at the address,
-            or workers there could not reach Prefect's server.
+    ConfigError: ``config.missing_package``; ``config.runner``: nothing listens at the address, or
+    workers there could not reach Prefect's server.
     """
     if runner.kind == "local":
         return
@@ -168,10 +153,6 @@ def show_logs(say: Callable[[str], None], hidden: Hidden) -> None:
 
     Errors of a run are left out: they are also raised, and the command reports them once. The
     loggers of runs keep the handler that sends to the server.
-
-    Args:
-        say: Shows a line.
-        hidden: Removes secrets from it.
     """
     handler = _Lines(lambda line: say(hidden(line)))
     handler.setLevel(logging.getLogger("prefect").level)
@@ -190,7 +171,6 @@ class _Lines(logging.Handler):
         self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show the record."""
         of_run_error = record.name in OF_RUNS and record.levelno >= logging.ERROR
         if of_run_error or getattr(record, SHOWN, False):
             return
@@ -202,9 +182,8 @@ class _Lines(logging.Handler):
 def prefect_ready(display: Display) -> Iterator[Callable[[], bool]]:
     """Configure Prefect and start a temporary server if none is configured, for a ``with`` block.
 
-    Yields:
-        A function to call once the block has imported its flow. The function waits for the server,
-        and returns whether the user configured the server.
+    Yields a function to call once the block has imported its flow. It waits for the server, and
+    returns whether the user configured the server.
     """
     display.start("prefect")
     display.note("prefect", "importing")

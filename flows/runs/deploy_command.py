@@ -18,12 +18,10 @@ PREFECT_API_URL names, and make the limit larder-DATASET of each dataset there.\
 
 
 def deploy_command() -> int:
-    """Run the command of this process; returns its exit status."""
     return run(lambda: main(sys.argv[1:]))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit status."""
     flags = parser("python -m flows.deploy", _DESCRIPTION)
     flags.add_argument("--pool", metavar="NAME", required=True, help="name of the work pool")
     flags.add_argument(
@@ -57,14 +55,7 @@ def main(arguments: Sequence[str]) -> int:
             from flows.runs.deployments import deploy_all
             from tasks.artifacts import team
 
-            deployed = deploy_all(
-                namespace.pool,
-                namespace.directory,
-                team=team(),
-                changed_only=namespace.changed_only,
-                replace=namespace.replace,
-                diff=namespace.diff,
-            )
+            deployed = deploy_all(**vars(namespace), team=team())
     lines = deployed.lines()
     if namespace.diff:
         lines = [*deployed.left_out] or ["the server is as the file says"]

@@ -1,10 +1,9 @@
 """Deployment of the flows of deployments/prefect.yaml to a work pool, with limits of datasets.
 
-This module checks the file, and leaves out entries and schedules of datasets or clusters that are
-gone. For deployments that exist, the module also leaves out schedules that the file has not
-changed, and keeps pauses, so that people's changes to both in Prefect stay. A deployment records
-its team and the file's schedules in the schema of its form, whose other keys Prefect ignores, so
-that one request writes everything. Prefect's command has no place for such a record.
+Of deployments that exist, schedules that the file has not changed stay as they are, and so do
+pauses: people change both in Prefect. For that, a deployment records its team and the file's
+schedules in the schema of its form, whose other keys Prefect ignores. Prefect's own command has no
+place for such a record.
 """
 
 from __future__ import annotations
@@ -63,12 +62,10 @@ _PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """The result of `deploy_all`.
+    """The result of `deploy_all`; ``names`` has the ``FLOW/NAME`` of each deployed entry.
 
-    ``names`` has the ``FLOW/NAME`` of each deployed entry; empty if nothing has changed.
     ``workers`` is the number of workers of the pool that are online. ``left_out`` has messages
-    about entries and schedules that were not deployed, or that the file has lost; or about all
-    differences.
+    about what was not deployed, or what the file has lost; or about all differences.
     """
 
     pool: str
@@ -77,7 +74,6 @@ class Deployed:
     left_out: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Describe the deployments for people."""
         lines = [f"deployed to the work pool {self.pool}:", *(f"  {name}" for name in self.names)]
         if not self.names:
             lines = [f"the deployments in the work pool {self.pool} are current"]
@@ -99,22 +95,11 @@ def deploy_all(
 ) -> Deployed:
     """Deploy the flows of deployments/prefect.yaml, and make the limit of each dataset.
 
-    Args:
-        pool: Name of the work pool.
-        directory: Path of the checkout on the machines that run the flows; by default this checkout
-            if the pool runs processes, otherwise the checkout in the image.
-        team: A suffix of the deployments' names.
-        changed_only: Deploy nothing if the file and the names in the config folder are the same as
-            in the last deployment.
-        replace: Whether to take over deployments of another checkout or work pool.
-        diff: Deploy nothing, and describe how the server differs from the file.
+    `flows.runs.deploy_command` describes the arguments; ``team`` is a suffix of the names.
 
-    Raises:
-        ConfigError: ``config.work_pool``: the server has no such pool, or the pool has no image.
-            ``config.invalid_value``: two deployments have the same name, or a deployment would
-            contain a secret. ``config.deployment``: a deployment is of another checkout
-            or work pool.
-        FatalError: ``run.server``: Prefect cannot deploy.
+    ConfigError: ``config.work_pool``: the server has no such pool, or the pool has no image;
+    ``config.invalid_value``; ``config.deployment``: a deployment of another checkout or work pool.
+    FatalError: ``run.server``: Prefect cannot deploy.
     """
     document = _file()
     _check_team(team)
@@ -192,7 +177,6 @@ def _file() -> dict[str, Any]:
 
 
 def _name(entry: Mapping[str, Any]) -> str:
-    """Return ``FLOW/NAME``."""
     return f"{entry['entrypoint'].rpartition(':')[2]}/{entry['name']}"
 
 
@@ -308,9 +292,9 @@ def _by_slug(entry: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _keep(
     client: SyncPrefectClient, entry: dict[str, Any], deployment: DeploymentResponse
 ) -> list[str]:
-    """Leave in an entry only schedules that the file has changed since the deployment.
+    """Leave in an entry only schedules that the file has changed, and the deployment's pauses.
 
-    The deployment keeps its pauses. Returns a line for each schedule that the file has lost.
+    Returns a line for each schedule that the file has lost.
     """
     schedules = _by_slug(entry)
     deployed = _recorded(deployment).get(_SCHEDULES, {})
@@ -339,7 +323,6 @@ def _keep(
 
 
 def _changes(entry: Mapping[str, Any], deployment: DeploymentResponse | None) -> Iterator[str]:
-    """Describe how a deployment differs from its entry."""
     name, in_file = _name(entry), _by_slug(entry)
     if deployment is None:
         yield f"only in the file: {name}"
@@ -421,7 +404,6 @@ def _deploy(
 
 
 def _reason(error: HTTPStatusError) -> str:
-    """Return the reason of a refusal, without the request that the answer repeats."""
     answer = error.response.json()
     fields = (
         f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}"

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def flow_command(name: str) -> int:
-    """Run the command of this process; returns its exit status."""
     return run(lambda: main(name))
 
 

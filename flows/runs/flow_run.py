@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import prefect
 from httpx import HTTPError, HTTPStatusError  # Prefect's
 from prefect import Flow, flow, get_client
-from prefect.context import FlowRunContext
 from prefect.exceptions import Abort
+from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Crashed, Failed
 from prefect.utilities.urls import url_for
@@ -43,7 +43,7 @@ from larder.errors import FatalError, LarderError
 from larder.jobs.results import RunError
 from larder.jobs.step_runner import Execute
 from tasks.artifacts import about
-from tasks.run_progress import listening, run_ended, stoppable, stopped_for
+from tasks.run_progress import current_flow_run, listening, run_ended, stoppable, stopped_for
 from tasks.steps import STOPPED
 from tasks.task_runner import task_runner
 
@@ -82,10 +82,9 @@ def flow_of(command: Command, name: str) -> Flow[..., Any]:
 
 
 def _run(command: Command) -> Any:
-    """Run the operation of a command with the parameters of the current flow run."""
     hear_signals()
     parent = os.getppid()
-    dataset = command_parameters(_context().parameters or {}).get("dataset", "")
+    dataset = command_parameters(flow_run.parameters).get("dataset", "")
     try:
         operation, execute, display = _command_run.get() or _begun(command)
         with about(dataset, operation.storage.url), _reported(display, parent) as log:
@@ -132,9 +131,8 @@ def _tags(document: Mapping[str, Any]) -> set[str]:
 
 
 def _begun(command: Command) -> _CommandRun:
-    """Make the operation from the flow's parameters."""
     defaults = {name: each.default for name, each in command.parser().parameters().items()}
-    parameters = defaults | command_parameters(_context().parameters or {})
+    parameters = defaults | command_parameters(flow_run.parameters)
     plan_only = parameters.pop("plan", False)
     operation = command.operation(**parameters)
     if plan_only:
@@ -144,17 +142,10 @@ def _begun(command: Command) -> _CommandRun:
     return _CommandRun(operation, operation.compose, None)
 
 
-def _context() -> FlowRunContext:
-    context = FlowRunContext.get()
-    assert context is not None, "this is a flow run"
-    return context
-
-
 @contextmanager
 def _reported(display: Display | None, parent: int) -> Iterator[RunLog]:
     """Connect the run to Prefect: show its address, write its log, and stop if it is cancelled."""
-    run = _context().flow_run
-    assert run is not None, "it has begun"
+    run = current_flow_run()
     with ExitStack() as stack:
         address = url_for(run) if display else None
         if display and address:
@@ -184,17 +175,12 @@ def call_flow(
 ) -> dict[str, Any]:
     """Run a flow in this process, and return the JSON document of the run.
 
-    Args:
-        flow: The flow.
-        parameters: Parameters of the flow.
-        operation: The operation made from the parameters.
-        execute: The rest of the operation, after the command's own part.
-        display: Reports progress of every stage.
-        named: Whether the user configured the server, and so needs the run's address.
+    ``operation`` is made from the parameters, and ``execute`` is the rest of it, after the
+    command's own part. ``named`` says whether the user configured the server, and so needs the
+    run's address.
 
-    Raises:
-        FatalError: ``run.server``: Prefect's server cannot be reached, or refuses the request.
-        KeyboardInterrupt: The user interrupted the run, or cancelled it in Prefect.
+    FatalError: ``run.server``: Prefect's server cannot be reached, or refuses the request.
+    KeyboardInterrupt: The user interrupted the run, or cancelled it in Prefect.
     """
     display.note("prefect", "asking the server")
     _check_server(named)
@@ -232,10 +218,7 @@ def _check_server(named: bool) -> None:
 
 @contextmanager
 def server_errors() -> Iterator[None]:
-    """Make errors of the configured server within a ``with`` block errors of ours.
-
-    FatalError: ``run.server``: it cannot be reached, or refuses a request.
-    """
+    """Raise errors of the configured server within a ``with`` block as ``run.server``."""
     _check_server(named=True)
     try:
         yield

@@ -78,10 +78,7 @@ _TYPES: dict[str, Any] = {
 
 
 def set_form(function: Callable[..., Any], command: Command) -> None:
-    """Give a function the signature and docstring from which Prefect makes the form of a command.
-
-    A field has the type and the default of an argument of the command, and its help as description.
-    """
+    """Give a function the signature and docstring from which Prefect makes a command's form."""
     arguments = command.parser().parameters()
     main = {name: each for name, each in arguments.items() if name not in _TITLES}
     model = _advanced(arguments)
@@ -116,7 +113,6 @@ def _type(argument: argparse.Action) -> Any:
 
 
 def _advanced(arguments: Mapping[str, argparse.Action]) -> type[BaseModel]:
-    """Make the model of the fields below "advanced"."""
     fields: dict[str, Any] = {}
     for argument in filter(None, map(arguments.get, _TITLES)):
         default = "" if argument.default is None else argument.default
@@ -149,7 +145,6 @@ def command_parameters(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def form_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill the form of a command with its parameters."""
     form = {name: value for name, value in parameters.items() if name not in _TITLES}
     rare = {name: value for name, value in parameters.items() if name in _TITLES}
     return {**form, _ADVANCED: {name: value for name, value in rare.items() if value is not None}}
@@ -158,8 +153,8 @@ def form_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def run_name(template: str) -> Callable[[], str]:
     """Make a function that names the runs of a flow: ``prepare imagenet for aws-us-west-2``.
 
-    A name that a person has given is kept. Nothing tells it from a name that Prefect has made up,
-    except its words.
+    A name that a person has given is kept; only its words tell it from one that Prefect has made
+    up.
     """
 
     def name() -> str:

@@ -1,9 +1,8 @@
 """The limits ``larder-DATASET`` and ``larder-bucket:BUCKET``, on servers that have them.
 
-The limit of a team is ``larder-DATASET@TEAM``. One run at a time prepares a dataset. Two runs would
-end well without the limit, but do the work twice; with the limit, the second run waits, and then
-finds the work done. At most as many runs write to a bucket at once as its limit has slots; a run
-that waits for its dataset has no slot.
+The limit of a team is ``larder-DATASET@TEAM``. One run at a time prepares a dataset: a second run
+waits, and then finds the work done. At most as many runs write to a bucket at once as its limit has
+slots; a run that waits for its dataset has no slot.
 
 A run with a slot has the limit's name as a tag, so that a waiting run can name the run with the
 slot. The run's label of that name is the ID of the slot's lease, and is empty once the lease is
@@ -16,9 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
-from contextvars import copy_context
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -31,20 +28,17 @@ from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, StateType
 from prefect.concurrency._leases import maintain_concurrency_lease
 from prefect.exceptions import ObjectNotFound
 
-from flows.runs.run_page import change_tags, run_id
+from flows.runs.run_page import change_tags
 from larder.config.urls import parse_url
 from larder.progress import WAIT
 from tasks.artifacts import team
-from tasks.run_progress import current_progress
+from tasks.run_progress import current_flow_run, current_progress
 
 LEASE_SECONDS = 60.0
 """Time after which the server takes back a slot whose lease is not renewed: Prefect's minimum."""
 
 ABANDONED_SECONDS = LEASE_SECONDS + 15.0
 """Time after which a taken slot without a run is freed: the server checks leases every 15 s."""
-
-UNKNOWN_SECONDS = 20.0
-"""Time that a run may take to tag itself once it has a slot: two requests to a busy server."""
 
 _RECENTLY_SECONDS = 300.0
 """The server has taken back the leases of runs that ended longer ago."""
@@ -59,22 +53,14 @@ def limit_name(dataset: str, team: str) -> str:
     return f"{_PREFIX}{dataset}@{team}" if team else f"{_PREFIX}{dataset}"
 
 
-@contextmanager
-def dataset_limit(dataset: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the slot of a dataset within a ``with`` block, if the server has its limit.
-
-    FatalError: ``run.interrupted``: the run was asked to stop while it waited.
-    """
-    with _slot(limit_name(dataset, team()), say):
-        yield
+def dataset_limit(dataset: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Hold the slot of a dataset within a ``with`` block, if the server has its limit."""
+    return _slot(limit_name(dataset, team()), say)
 
 
-@contextmanager
-def bucket_limit(storage: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold a slot of a storage's bucket within a ``with`` block, if the server has its limit."""
+def bucket_limit(storage: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
     url = parse_url(storage)
-    with nullcontext() if url.is_directory else _slot(f"{_PREFIX}bucket:{url.bucket}", say):
-        yield
+    return nullcontext() if url.is_directory else _slot(f"{_PREFIX}bucket:{url.bucket}", say)
 
 
 def free_slots_of_killed_runs(client: SyncPrefectClient) -> None:
@@ -104,32 +90,16 @@ def _slot(name: str, say: Callable[[str], None]) -> Iterator[None]:
     if not _exists(name):
         yield
         return
-    granted: list[UUID] = []
-
-    def lease() -> UUID | None:
-        if found := _lease(name):
-            granted.append(found)
-        return found
-
-    with ThreadPoolExecutor(1, "larder-limit") as thread:
-        # Starts the thread: one whose start is interrupted is not waited for by shutdown().
-        thread.submit(int).result()
-
-        def ask() -> UUID | None:
-            """Ask in a thread, so that a run that is interrupted meanwhile learns of its lease."""
-            return thread.submit(copy_context().run, lease).result()
-
-        try:
-            with maintain_concurrency_lease(_acquire(name, ask, say), LEASE_SECONDS):
-                change_tags(add={name})
-                yield
-        finally:
-            thread.shutdown()  # an answer may be on its way
-            # If the server does not answer, a run that waits for the slot gives it back.
-            with suppress(HTTPError), get_client(sync_client=True) as client:
-                for each in granted:
-                    _give_back(client, run_id(), name, each)
-                    change_tags(remove={name})
+    lease = _acquire(name, say)
+    try:
+        with maintain_concurrency_lease(lease, LEASE_SECONDS):
+            change_tags(add={name})
+            yield
+    finally:
+        # If the server does not answer, a run that waits for the slot gives it back.
+        with suppress(HTTPError), get_client(sync_client=True) as client:
+            _give_back(client, current_flow_run().id, name, lease)
+            change_tags(remove={name})
 
 
 def _exists(name: str) -> bool:
@@ -141,12 +111,11 @@ def _exists(name: str) -> bool:
     return True
 
 
-def _acquire(name: str, ask: Callable[[], UUID | None], say: Callable[[str], None]) -> UUID:
-    """Wait for a slot and return its lease."""
+def _acquire(name: str, say: Callable[[str], None]) -> UUID:
     waiting, said, all_had = False, False, time.monotonic()
     while True:
         current_progress()  # raises once the run is asked to stop
-        if lease := ask():
+        if lease := _lease(name):
             if waiting:
                 current_progress().finish(WAIT)
             return lease
@@ -158,11 +127,10 @@ def _acquire(name: str, ask: Callable[[], UUID | None], say: Callable[[str], Non
             waiting = True
             if taken <= len(runs):
                 all_had = time.monotonic()
-            unknown_seconds = time.monotonic() - all_had
-            if not said and (runs or unknown_seconds >= UNKNOWN_SECONDS):
+            if runs and not said:  # a run may take seconds to tag itself once it has a slot
                 say(f"waiting for the limit {name}: {_described(name, runs)}")
                 said = True
-            if unknown_seconds >= ABANDONED_SECONDS:
+            if time.monotonic() - all_had >= ABANDONED_SECONDS:
                 say(f"no run has the slot of the limit {name} any more: freeing it")
                 free = GlobalConcurrencyLimitUpdate(active_slots=len(runs))
                 client.update_global_concurrency_limit(name, free)
@@ -185,20 +153,17 @@ def _lease(name: str) -> UUID | None:
             raise
         lease = UUID(answer.json()["lease_id"])
         with suppress(HTTPError):
-            client.update_flow_run_labels(run_id(), {name: str(lease)})
+            client.update_flow_run_labels(current_flow_run().id, {name: str(lease)})
         return lease
 
 
 def _runs_with(client: SyncPrefectClient, limit: str) -> list[FlowRun]:
-    """Return the runs that have a slot."""
     question = {"tags": {"all_": [limit]}, "state": {"type": {"any_": _UNFINISHED}}}
     return client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(question))
 
 
 def _described(limit: str, runs: list[FlowRun]) -> str:
     """Name the runs that have a limit, with advice for the case that they are gone."""
-    if not runs:
-        return f"no run is known to have it: it is freed after {ABANDONED_SECONDS:.0f} s at most"
     names = ", ".join(
         f"{run.name} ({run.id}), running since {run.start_time!s:.16} UTC" for run in runs
     )

@@ -20,18 +20,14 @@ from larder.errors import ConfigError, LarderError
 if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
 
-_DAY_SECONDS = 86_400
 _FIELD = re.compile(r'field "(\w+)"|settings from (\S+):')
 
 
 def load_prefect() -> list[str]:
     """Import the part of Prefect that reads its settings, and have it read them again.
 
-    Returns:
-        The lines that it wrote to stderr.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: a setting is invalid; its value is not shown.
+    Returns the lines that it wrote to stderr. ``config.invalid_value``: a setting is invalid; its
+    value is not shown.
     """
     # Prefect reports an invalid setting there too, with its value.
     with redirect_stderr(io.StringIO()) as written:
@@ -52,10 +48,7 @@ def load_prefect() -> list[str]:
 def user_settings() -> dict[str, str]:
     """Return the settings of Prefect in the environment or a file, by variable name.
 
-    Prefect is imported only if a file may set some.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: a setting is invalid; its value is not shown.
+    Prefect is imported only if a file may set some; ``config.invalid_value`` as in `load_prefect`.
     """
     if not _has_file():
         return {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
@@ -84,16 +77,11 @@ def startup_seconds() -> float:
     """Return the time that a temporary server may take to start. Call after `load_prefect`."""
     from prefect.settings import get_current_settings
 
-    seconds = get_current_settings().server.ephemeral.startup_timeout_seconds
-    return float(min(max(seconds, 1), _DAY_SECONDS))  # a socket does not accept every number
+    return float(get_current_settings().server.ephemeral.startup_timeout_seconds)
 
 
 def profiles_path() -> Path:
-    """Return the path of Prefect's profiles.
-
-    Raises:
-        ConfigError: ``config.missing_variable``: the user's home directory is unknown.
-    """
+    """Return the path of Prefect's profiles; ``config.missing_variable`` without a home."""
     try:
         Path("~").expanduser()
     except RuntimeError:

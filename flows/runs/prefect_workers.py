@@ -37,7 +37,6 @@ def make_pool(name: str) -> None:
 
 
 def worker_name() -> str:
-    """Return the name of the worker that this process starts."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
@@ -46,9 +45,6 @@ def announce_worker(pool: str) -> None:
 
     Runs of the other worker would be ended as if their worker were gone. Prefect calls a killed
     worker online for a while; a worker of this machine that is gone does not count.
-
-    Raises:
-        ConfigError: ``config.work_pool``.
     """
     with get_client(sync_client=True) as client:
         for worker in online_workers(client, pool):
@@ -84,9 +80,8 @@ def crash_abandoned_runs(pool: str, reason: str, *states: StateType) -> None:
 def crash_dead_runs(client: SyncPrefectClient, pool: str, dead_before: Set[UUID]) -> set[UUID]:
     """Set unfinished runs of a work pool to Crashed if their processes on this machine have ended.
 
-    Usually the worker does so, unless it was killed, too, or the server was down. To leave time for
-    the worker, only runs in ``dead_before`` are set, which the previous call returned. Returns the
-    runs that are dead now.
+    To leave time for the worker, which usually does so, only runs are set that the previous call
+    returned, as ``dead_before``. Returns the runs that are dead now.
     """
     unfinished = StateType.PENDING, StateType.RUNNING, StateType.CANCELLING
     groups = running_groups()

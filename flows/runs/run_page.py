@@ -9,10 +9,8 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from typing import Any
-from uuid import UUID
 
 from prefect import get_client
-from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
@@ -24,7 +22,7 @@ from larder.errors import DamageError, LarderError, ProblemsError, printable
 from larder.jobs.results import RefusedError, RunError
 from larder.verify.verifying import finding_rows
 from tasks.artifacts import note, stage_progress, table
-from tasks.run_progress import current_listener, listening
+from tasks.run_progress import current_flow_run, current_listener, listening
 
 AGAIN = "run it again to continue"
 """The end of messages of runs that ended early."""
@@ -70,7 +68,6 @@ class RunLog:
             )
 
     def failed(self, error: RefusedError | RunError) -> None:
-        """Log the first objects that failed."""
         failures = error.report.failures[:SHOWN_FAILURES]
         for failure in failures:
             self.write(logging.ERROR, f"failed[{failure.code}]: {failure.line}")
@@ -87,7 +84,6 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def run_log() -> Iterator[RunLog]:
-    """Log the stages and failures of a ``with`` block within a flow run."""
     for name in OF_RUNS:
         logging.getLogger(name).addFilter(_without_traceback)
     log = RunLog()
@@ -130,28 +126,19 @@ def log_end(shown: LarderError, error: Exception) -> str:
     return lines[-1]
 
 
-def run_id() -> UUID:
-    """Return the ID of the current flow run."""
-    context = FlowRunContext.get()
-    assert context is not None, "this is a flow run"
-    assert context.flow_run is not None, "it has begun"
-    return context.flow_run.id
-
-
 def change_tags(*, add: Set[str] = frozenset(), remove: Set[str] = frozenset()) -> None:
     """Change the tags of the flow run, by which the list of runs can be filtered."""
     with suppress(Exception), get_client(sync_client=True) as client:
-        before = set(client.read_flow_run(run_id()).tags)
-        client.update_flow_run(run_id(), tags=sorted((before | add) - remove))
+        run = current_flow_run().id
+        before = set(client.read_flow_run(run).tags)
+        client.update_flow_run(run, tags=sorted((before | add) - remove))
 
 
 def findings(document: Mapping[str, Any]) -> None:
-    """Make a table of the findings of a verification."""
     _first("findings", finding_rows(document), document["found"], "were found")
 
 
 def skipped(document: Mapping[str, Any]) -> None:
-    """Make a table of objects that were left out because the dataset file says so."""
     _failed("skipped", document["failures"], document["skipped"], "were skipped")
 
 
@@ -162,7 +149,6 @@ def _failed(key: str, failures: Sequence[Mapping[str, Any]], count: int, what: s
 
 
 def _first(key: str, rows: Sequence[Mapping[str, Any]], count: int, what: str) -> None:
-    """Make a table of the first 1,000 rows."""
     shown = f"the first {len(rows):,} of " if len(rows) < count else ""
     table(key, rows, f"{shown}{count:,} that {what}")
 

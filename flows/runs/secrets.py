@@ -30,12 +30,7 @@ def without_auth(url: str) -> str:
 def auth_of(url: str, *, where: str) -> tuple[str, str]:
     """Split a URL into the URL without credentials, and ``user:password``, which may be empty.
 
-    Args:
-        url: URL of a server, or empty.
-        where: Origin of the URL, for the error, which does not show the URL.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: not the URL of a server.
+    ``config.invalid_value``, at ``where``: not the URL of a server; the URL is not shown.
     """
     try:
         parts = urlsplit(url)
@@ -52,11 +47,7 @@ def auth_of(url: str, *, where: str) -> tuple[str, str]:
 
 
 class Hidden:
-    """Removes secrets from text.
-
-    Args:
-        secrets: The configured values; of ``user:password``, the password is secret.
-    """
+    """Removes secrets from text: configured values, and the password in ``user:password``."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         values = set(filter(None, secrets))
@@ -73,16 +64,11 @@ class Hidden:
         return text
 
     def shown_in(self, text: str) -> bool:
-        """Whether ``text`` contains a secret."""
         return bool(_USER.search(text)) or any(secret in text for secret in self._secrets)
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Let no error whose text or traceback contains a secret leave a ``with`` block.
-
-        Raises:
-            FatalError: ``run.server``, instead of an error of Prefect that does.
-        """
+        """Raise ``run.server`` instead of an error whose text or traceback contains a secret."""
         try:
             yield
         except Exception as error:

@@ -25,7 +25,6 @@ from uuid import UUID
 
 from flows.runs.configure import bypass_proxy, configure_prefect, need_server
 from flows.runs.prefect_settings import load_prefect, startup_seconds
-from flows.runs.server import ended_hint
 from flows.runs.service_processes import Service, wait_until
 from larder.cli.arguments import parser
 from larder.cli.exit import run
@@ -42,9 +41,6 @@ PORT = 4200
 _HOST = "127.0.0.1"
 _POLL_SECONDS = 1.0
 _LOOK_SECONDS = 10.0
-_SHORTEST_SECONDS = 10.0
-"""A service that ends earlier twice in a row is not started again."""
-
 _DESCRIPTION = """\
 Start a Prefect server, a worker and the deployments of deployments/prefect.yaml on this machine,
 until Ctrl-C. The server listens on 127.0.0.1 only; its history is in data/prefect.\
@@ -53,12 +49,10 @@ _WORKER_ENDED = "Larder's worker ended during this run"
 
 
 def serve_command() -> int:
-    """Run the command of this process; returns its exit status."""
     return run(lambda: main(sys.argv[1:]))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit status."""
     flags = parser("python -m flows.serve", _DESCRIPTION)
     flags.add_argument(
         "--port",
@@ -157,7 +151,7 @@ def _serve(folder: Path, address: str) -> NoReturn:
     port = address.rpartition(":")[2]
     with ExitStack() as stack:
         tell("starting a Prefect server; the first time takes half a minute")
-        server = _Kept("server", folder / "server.log", "--host", _HOST, "--port", port)
+        server = Service("server", folder / "server.log", "--host", _HOST, "--port", port)
         stack.callback(server.stop)
         with chdir(folder):
             load_prefect()
@@ -181,7 +175,6 @@ def _serve(folder: Path, address: str) -> NoReturn:
 
 
 def _work(pool: str, deploy: bool) -> NoReturn:
-    """Keep the worker of a work pool running until an interrupt."""
     with need_server().guard():
         load_prefect()
         from flows.runs.flow_run import server_errors
@@ -214,7 +207,7 @@ def _deploy(pool: str, *, replace: bool = False) -> Deployed:
 
 
 @contextmanager
-def _worker_of(pool: str, log: Path | None) -> Iterator[_Kept]:
+def _worker_of(pool: str, log: Path | None) -> Iterator[Service]:
     """Run the only worker of a work pool within a ``with`` block."""
     from prefect.client.schemas.objects import StateType
 
@@ -223,7 +216,7 @@ def _worker_of(pool: str, log: Path | None) -> Iterator[_Kept]:
     abandoned = StateType.PENDING, StateType.RUNNING, StateType.CANCELLING
     crash_abandoned_runs(pool, _WORKER_ENDED, *abandoned)
     threading.Thread(target=_look_for_dead_runs, args=(pool,), daemon=True).start()
-    worker = _Kept(
+    worker = Service(
         "worker",
         log,
         *("--pool", pool, "--type", "process", "--name", worker_name()),
@@ -254,54 +247,7 @@ def _look_for_dead_runs(pool: str) -> NoReturn:
             free_slots_of_killed_runs(client)
 
 
-class _Kept:
-    """A service that is started again if it ends, after ``again``; not if it always ends early."""
-
-    def __init__(
-        self, name: str, log: Path | None, *command: str, again: Callable[[], object] = lambda: None
-    ) -> None:
-        self.log = log
-        self._name = name
-        self._command = command
-        self._again = again
-        self._ended_early = False
-        self._start()
-
-    def _start(self) -> None:
-        self._began = time.monotonic()
-        self._service = Service(self.log, self._name, "start", *self._command)
-
-    def check(self) -> bool:
-        """Start it again if it has ended; returns whether it had."""
-        if self._service.status is None:
-            return False
-        early = time.monotonic() - self._began < _SHORTEST_SECONDS
-        if early and self._ended_early:
-            raise self.ended()
-        self._ended_early = early
-        status = self._service.status
-        tell(f"the {self._name} ended with status {status}; starting another one")
-        self._again()
-        self._start()
-        return True
-
-    def check_started(self) -> None:
-        """Raise an error if the service has ended."""
-        if self._service.status is not None:
-            raise self.ended()
-
-    def ended(self) -> FatalError:
-        service = self._service
-        message = f"Prefect's {self._name} ended with status {service.status}: "
-        message += service.last_line()
-        hint = ended_hint() if self._name == "server" else "see its log"
-        return FatalError("run.server", message, where=str(self.log or self._name), hint=hint)
-
-    def stop(self) -> None:
-        self._service.stop()
-
-
-def _await(server: _Kept, port: int) -> None:
+def _await(server: Service, port: int) -> None:
     def answers() -> bool:
         server.check_started()
         connection = http.client.HTTPConnection(_HOST, port, timeout=startup_seconds())

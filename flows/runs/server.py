@@ -1,9 +1,8 @@
 """A Prefect server for the duration of one run, if no server is configured.
 
-Prefect would start a server by itself. But Ctrl-C would end that server before the run, which would
-then wait a minute for the server. That server would also survive a killed run, and may write to
-stdout, which is for the result. This server starts while the run imports Prefect, and always ends
-with the run.
+Ctrl-C would end the server that Prefect starts by itself before the run, which would then wait a
+minute for it; and that server would survive a killed run. This server starts while the run imports
+Prefect, and always ends with the run.
 """
 
 from __future__ import annotations
@@ -53,21 +52,10 @@ class TemporaryServer:
 
     @property
     def url(self) -> str:
-        """The value for PREFECT_API_URL."""
         return f"http://{_HOST}:{self._port}/api"
 
-    @property
-    def process(self) -> int:
-        """The ID of its process."""
-        return self._process.pid
-
     def wait(self, seconds: float) -> None:
-        """Wait until the server answers.
-
-        Raises:
-            FatalError: ``run.timeout``: no answer; ``run.server``: the server ended. Both have the
-                server's last error.
-        """
+        """Wait until the server answers; ``run.timeout``, or ``run.server`` if it ended."""
         # Not with urllib, which would use a proxy.
         connection = http.client.HTTPConnection(_HOST, self._port, timeout=seconds)
         try:
@@ -82,10 +70,7 @@ class TemporaryServer:
             connection.close()
 
     def close(self) -> None:
-        """Let the server end; a second call does nothing.
-
-        It saves the received events, without making the run wait, and then ends; see `_serve`.
-        """
+        """Let the server save the events that it has, and end, without waiting; see `_serve`."""
         assert self._process.stdin is not None, "stdin is a pipe"
         self._process.stdin.close()
         self._log.close()

@@ -1,4 +1,4 @@
-"""The processes that ``flows.serve`` starts: Prefect's own commands, each with a log file."""
+"""The processes that ``flows.serve`` starts, and the processes of a worker's runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
+from flows.runs.server import ended_hint
+from larder.cli.output import tell
+from larder.errors import FatalError
+
 STOP_SECONDS = 30.0
 """Time that processes may take to end before they are killed."""
+
+_SHORTEST_SECONDS = 10.0
+"""A service that ends earlier twice in a row is not started again."""
 
 _POLL_SECONDS = 0.2
 _PR_SET_PDEATHSIG = 1
@@ -21,19 +28,29 @@ _LAST_WORDS = 2000
 
 
 class Service:
-    """A command of Prefect that runs in a session of its own: Ctrl-C reaches only its parent.
+    """Prefect's server or worker, in a session of its own: Ctrl-C reaches only its parent.
 
-    The command writes to a log file, and runs in the folder of the log: files in the working
-    directory set settings of Prefect. Without a log file, the command writes to stderr. On Linux
-    the command ends with its parent, even if the parent is killed.
+    It writes to a log file, and runs in the folder of the log: files in the working directory set
+    settings of Prefect. Without a log file, it writes to stderr. On Linux it ends with its parent,
+    even if the parent is killed.
     """
 
-    def __init__(self, log: Path | None, *command: str) -> None:
+    def __init__(
+        self, name: str, log: Path | None, *flags: str, again: Callable[[], object] = lambda: None
+    ) -> None:
         self.log = log
-        with log.open("ab") if log else nullcontext(sys.stderr) as file:
+        self._name = name
+        self._flags = flags
+        self._again = again
+        self._ended_early = False
+        self._start()
+
+    def _start(self) -> None:
+        self._began = time.monotonic()
+        with self.log.open("ab") if self.log else nullcontext(sys.stderr) as file:
             self._process = subprocess.Popen(  # noqa: S603 - Prefect's command line
-                [sys.executable, "-m", "prefect", *command],
-                cwd=log.parent if log else None,
+                [sys.executable, "-m", "prefect", self._name, "start", *self._flags],
+                cwd=self.log.parent if self.log else None,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -41,23 +58,40 @@ class Service:
                 preexec_fn=_end_with_parent,
             )
 
-    @property
-    def status(self) -> int | None:
-        """Exit status of the command; None while it runs."""
-        return self._process.poll()
+    def check(self) -> bool:
+        """Start the service again if it has ended, after ``again``; returns whether it had.
 
-    def last_line(self) -> str:
-        """Return the last line of the log."""
+        FatalError: ``run.server``: it has ended early, twice in a row.
+        """
+        status = self._process.poll()
+        if status is None:
+            return False
+        early = time.monotonic() - self._began < _SHORTEST_SECONDS
+        if early and self._ended_early:
+            self.check_started()
+        self._ended_early = early
+        tell(f"the {self._name} ended with status {status}; starting another one")
+        self._again()
+        self._start()
+        return True
+
+    def check_started(self) -> None:
+        status = self._process.poll()
+        if status is not None:
+            message = f"Prefect's {self._name} ended with status {status}: {self._last_line()}"
+            hint = ended_hint() if self._name == "server" else "see its log"
+            raise FatalError("run.server", message, where=str(self.log or self._name), hint=hint)
+
+    def _last_line(self) -> str:
         if not self.log:
             return "see above"
         lines = self.log.read_bytes()[-_LAST_WORDS:].decode("utf-8", "replace").splitlines()
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def stop(self) -> None:
-        """End the command, after the processes that it started."""
-        groups = _groups_below(self._process.pid)
-        _end(groups)
-        if self.status is None:
+        """End the service, after the processes that it started."""
+        _end(_groups_below(self._process.pid))
+        if self._process.poll() is None:
             _end([self._process.pid])
         self._process.wait()
 
@@ -71,7 +105,6 @@ def _end(groups: Iterable[int]) -> None:
 
 
 def wait_until(done: Callable[[], bool], seconds: float) -> bool:
-    """Wait until ``done`` returns true, for at most ``seconds``; returns whether it did."""
     enough = time.monotonic() + seconds
     while not done():
         if time.monotonic() > enough:
@@ -88,7 +121,6 @@ def _signal(group: int, number: int) -> bool:
 
 
 def _processes() -> list[tuple[int, int, int, str]]:
-    """List the ID, parent, group and state of every process."""
     listing = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="],  # noqa: S607 - POSIX has it everywhere
         capture_output=True,
@@ -111,7 +143,6 @@ def running_groups() -> set[int]:
 
 
 def running() -> set[int]:
-    """Return the IDs of all processes."""
     return {process for process, *_ in _processes()}
 
 

@@ -81,11 +81,6 @@ def read_history(root: Store, holdings: Holdings) -> list[ListedVersion]:
     return sorted(versions, key=lambda version: version.published_us, reverse=True)
 
 
-def dates_of(root: Store) -> dict[str, int]:
-    """Return by ID when each version was published, in microseconds by the store's clock."""
-    return {infos[0].key.split("/")[1]: infos[0].modified_us for infos in published(root)}
-
-
 def _listed_version(
     root: Store, tags: Mapping[str, Sequence[str]], found: tuple[str, Unit]
 ) -> ListedVersion:
@@ -174,7 +169,7 @@ def list_datasets(cluster: Cluster) -> dict[str, Any]:
 
 def _dataset(cluster: Cluster, name: str) -> dict[str, Any]:
     root = dataset_root(name, cluster)
-    dates = dates_of(root)
+    dates = {infos[0].key.split("/")[1]: infos[0].modified_us for infos in published(root)}
     row: dict[str, Any] = {"dataset": name, "versions": len(dates), "version": None}
     row |= dict.fromkeys(("published", "samples", "bytes"))
     with suppress(DamageError):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from larder.catalog.stored_dataset import StoredDataset
-from larder.errors import ConfigError, printable
+from larder.errors import ConfigError
 from larder.jobs.step_runner import Runner, Start
 from larder.names import FILE, ID
 from larder.store import object_url
@@ -16,7 +15,7 @@ from larder.store.base import Store
 from larder.units import suggest
 from larder.versions.leases import claim_version, claimed
 from larder.versions.publish import probe_conditions
-from larder.versions.runs import RunRecord, read_runs, write_run
+from larder.versions.runs import RunRecord, write_run
 from larder.versions.tags import (
     TAG,
     Tag,
@@ -30,7 +29,7 @@ from larder.versions.tags import (
 
 @dataclass(frozen=True, slots=True)
 class TagSettings:
-    """Action on a tag: move to a ``version``, delete, or show, perhaps with its ``history``.
+    """Action on a tag: move to a ``version``, delete, or show.
 
     ``pin`` says whether the tag is pinned from then on. None leaves a tag as it is, and refuses to
     move a pinned tag.
@@ -41,7 +40,6 @@ class TagSettings:
     version: str | None = None
     delete: bool = False
     pin: bool | None = None
-    history: bool = False
 
     def check(self) -> None:
         """Refuse contradictions, and names that no tag may have."""
@@ -110,7 +108,7 @@ def _tag(settings: TagSettings) -> dict[str, Any]:
     if after is None:
         message = "the tag was deleted meanwhile"
         raise ConfigError("version.missing", message, where=object_url(root.url, name))
-    document |= {
+    return document | {
         "status": "moved" if moved else "current",
         "tag": name,
         "version": after.version,
@@ -118,24 +116,6 @@ def _tag(settings: TagSettings) -> dict[str, Any]:
         "history": [entry.version for entry in reversed(after.history)],
         "moved_from": before.version if before and moved else None,
     }
-    return document | {"moves": _moves(root, name, after) if settings.history else []}
-
-
-def _moves(root: Store, name: str, tag: Tag) -> list[dict[str, Any]]:
-    """Return the moves of a tag by the records of runs, newest first."""
-    records = chain.from_iterable(read_runs(root, version) for version in tag.versions())
-    moves = [record for record in records if record.tag == name]
-    return [
-        {
-            "began": record.began,
-            "from": record.before,
-            "to": record.after,
-            "command": record.command,
-            "host": record.host,
-            "flow_run": record.flow_run,
-        }
-        for record in sorted(moves, key=lambda record: record.began, reverse=True)
-    ]
 
 
 def _move(root: Store, settings: TagSettings, before: Tag | None) -> bool:
@@ -158,10 +138,4 @@ def tag_lines(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"  moved from {before}")
         if name == TAG and not document["pinned"]:
             lines.append("  the next larder prepare moves it on; --pin keeps it here")
-    return lines + [_move_line(move) for move in document["moves"]]
-
-
-def _move_line(move: Mapping[str, Any]) -> str:
-    run = f", flow run {move['flow_run']}" if move["flow_run"] else ""
-    by = printable(f"larder {move['command']} on {move['host']}{run}")
-    return f"  {move['began']}  from {move['from'] or 'nothing'} to {move['to']}  by {by}"
+    return lines

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
-from larder.budgets import map_ahead
-from larder.catalog.history import check_dataset, dates_of
-from larder.catalog.holdings import READERS, readers
+from larder.catalog.history import check_dataset
 from larder.catalog.stored_dataset import StoredDataset
 from larder.disk import disk_errors, write_file
 from larder.errors import ConfigError
@@ -23,12 +20,12 @@ from larder.samples.indexed import IndexedSample
 from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
-from larder.units import format_bytes, format_time, row_lines
+from larder.units import format_bytes, row_lines
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.index import SegmentIndex
 from larder.versions.omitted import Omitted, read_omitted
-from larder.versions.publish import existing_segment, read_version
+from larder.versions.publish import existing_segment
 from larder.versions.tags import published_version
 
 
@@ -39,12 +36,11 @@ def trace(place: StoredDataset, name: str, key: str, to: str | None = None) -> d
     """
     root = check_dataset(place)
     version = published_version(root, place.dataset, name)
-    packed = next(_packed(root, version, partial(_rows_in, root, key)), None)
+    packed = next(_packed(root, version, key), None)
     if packed is None:
         message, hint = f"there is no sample {key!r}", "give its key, which has no extension"
         where = object_url(root.url, layout.version_prefix(version.id))
         raise ConfigError("version.sample", message, where=where, hint=hint)
-    since, published_us = _since(root, version, packed)
     segment = existing_segment(root, packed["segment"])
     index = SegmentIndex(root, segment.file("rows"), Path(), segment.samples)
     (sample,) = index.samples(np.array([packed["row"]]))
@@ -71,21 +67,15 @@ def trace(place: StoredDataset, name: str, key: str, to: str | None = None) -> d
             }
             for part in sample.parts
         ],
-        "since": {"version": since, "published": format_time(published_us)},
         "written": _write(root, segment, shard, sample, Path(to)) if to else [],
     }
 
 
-def _packed(
-    root: Store,
-    version: VersionDocument,
-    rows_in: Callable[[str], Iterable[dict[str, Any]]],
-    first: str = "",
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows of samples that a version has (`_rows_in`), of segment ``first`` first."""
+def _packed(root: Store, version: VersionDocument, key: str) -> Iterator[dict[str, Any]]:
+    """Yield a sample's rows (`_rows_in`) that a version does not omit."""
     omitted = read_omitted(root, version)
-    for use in sorted(version.segments, key=lambda use: use.id != first):
-        for row in rows_in(use.id):
+    for use in version.segments:
+        for row in _rows_in(root, key, use.id):
             gone = omitted.get((use.id, row["split"]), Omitted.none())
             if not gone.mask(row["row_of_split"], 1)[0]:
                 yield row
@@ -113,31 +103,6 @@ def _class(version: VersionDocument, packed: Mapping[str, Any]) -> str | None:
     return classes[label] if label is not None and 0 <= label < len(classes) else None
 
 
-def _content(version: VersionDocument, packed: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the content that equal samples share."""
-    parts = [(part["ext"], part["length"], part["crc32c"]) for part in packed["parts"]]
-    return packed["split"], _class(version, packed), parts
-
-
-def _since(root: Store, version: VersionDocument, packed: Mapping[str, Any]) -> tuple[str, int]:
-    """Return the version since which the sample is the same, without a gap, and its date.
-
-    Each segment is read once, however many versions have it.
-    """
-    dates = dates_of(root)
-    earlier = [id_ for id_ in dates if dates[id_] < dates.get(version.id, 0)]
-    earlier.sort(key=lambda id_: dates[id_], reverse=True)
-    since, segment, content = version.id, packed["segment"], _content(version, packed)
-    rows_in = cache(partial(_rows_in, root, packed["key"]))
-    with readers() as pool:
-        for before in map_ahead(pool, partial(read_version, root), earlier, window=READERS):
-            row = next(_packed(root, before, rows_in, segment), None) if before else None
-            if before is None or row is None or _content(before, row) != content:
-                break
-            since, segment = before.id, row["segment"]
-    return since, dates[since]
-
-
 def _write(
     root: Store, segment: SegmentDocument, shard: str, sample: IndexedSample, folder: Path
 ) -> list[str]:
@@ -160,7 +125,6 @@ def trace_lines(document: Mapping[str, Any]) -> list[str]:
         "class": [label] if label else [],
         "shard": [document["shard"], f"byte {document['offset']:,}"],
         "parts": list(_part_lines(document["parts"])),
-        "since": [f"{document['since']['version']}, {document['since']['published']}"],
         "written": document["written"],
     }
     lines = [f"{document['key']} in {document['dataset']} version {document['version']}"]

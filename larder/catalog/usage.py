@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from larder.catalog.cleaning import CleanSettings, plan_with
@@ -24,14 +21,12 @@ from larder.catalog.history import (
 from larder.catalog.holdings import Holdings, read_needed, take_holdings
 from larder.catalog.stored_dataset import StoredDataset
 from larder.config.models.cluster import Cluster
-from larder.disk import TEMPORARY_PREFIX
 from larder.errors import DamageError
-from larder.store import local_path
 from larder.store.base import Store
 from larder.units import format_bytes, table_lines
 from larder.versions import layout
 
-PLACES = ("segments", "versions", "mirror", "work", "drafts", "others")
+PLACES = ("segments", "versions", "mirror", "work", "others")
 """Kinds by which the bytes below the root of a dataset are counted."""
 
 
@@ -50,7 +45,7 @@ def usage(place: StoredDataset) -> dict[str, Any]:
     return {
         "dataset": place.dataset,
         "storage": place.cluster.storage.url,
-        "bytes": _places(root, holdings),
+        "bytes": _places(holdings),
         "clean_bytes": clean_bytes,
         "clean_problem": problem,
         "versions": [
@@ -89,29 +84,16 @@ def usage_of_all(cluster: Cluster) -> dict[str, Any]:
     for name in dataset_names(cluster):
         root = StoredDataset(name, cluster).open()
         holdings = take_holdings(root, name, mirror=True)
-        rows.append({"dataset": name, "bytes": _places(root, holdings)})
+        rows.append({"dataset": name, "bytes": _places(holdings)})
     return {"storage": cluster.storage.url, "datasets": rows}
 
 
-def _places(root: Store, holdings: Holdings) -> dict[str, int]:
+def _places(holdings: Holdings) -> dict[str, int]:
     places = dict.fromkeys(PLACES, 0)
     for prefix, size_bytes in holdings.sizes.items():
         place = prefix.partition("/")[0]
         places[place if place in places else "others"] += size_bytes
-    if root.features.local_path:
-        places["drafts"] = _drafts_bytes(local_path(root, "work").parent)
     return places
-
-
-def _drafts_bytes(folder: Path) -> int:
-    """Count bytes that runs are writing, or killed runs have left: listings leave them out."""
-    size_bytes, start = 0, len(str(folder))
-    for path, _, names in os.walk(folder):
-        for each in (os.path.join(path, name) for name in names):
-            if f"/{TEMPORARY_PREFIX}" in each[start:]:
-                with suppress(FileNotFoundError):
-                    size_bytes += os.lstat(each).st_size
-    return size_bytes
 
 
 def usage_lines(document: Mapping[str, Any]) -> list[str]:

@@ -45,8 +45,7 @@ done.\
 
 _TAG = """\
 Make the tag NAME name a version, such as one before the current one. Runs publish versions, and
-leave a pinned tag where it is. Without VERSION, show which version it names, and with --history
-when it was moved, from where, and by which run.\
+leave a pinned tag where it is. Without VERSION, show which version it names.\
 """
 
 
@@ -160,7 +159,6 @@ def _add_tag(parser: Parser) -> None:
     add("name", metavar="NAME", help="the tag, such as latest")
     add("version", metavar="VERSION", nargs="?", help="an ID, its first digits, or a tag")
     add("--delete", action="store_true", help="delete the tag; its version stays")
-    add("--history", action="store_true", help="list how the tag was moved, the newest first")
     pins = parser.add_mutually_exclusive_group()
     pin, unpin = "from now on runs leave the tag where it is", "from now on runs move it again"
     pins.add_argument("--pin", action="store_true", default=None, help=pin)
@@ -277,7 +275,6 @@ def _tag(
     version: str | None,
     *,
     delete: bool,
-    history: bool,
     pin: bool | None,
     **where: Any,
 ) -> Operation:
@@ -286,7 +283,7 @@ def _tag(
     from larder.config.models.copy_config import RunnerConfig
 
     place = load_place(dataset, **where)
-    compose = partial(tag, TagSettings(place, name, version, delete, pin, history))
+    compose = partial(tag, TagSettings(place, name, version, delete, pin))
     batches = RunnerConfig(), place.cluster.storage, place.cluster.copy_.memory
     return Operation(1, compose, tag_lines, tag_lines, *batches)
 
@@ -320,9 +317,8 @@ SHOW = Question(
 )
 TRACE = Question(
     "trace",
-    "Follow a sample of a version: its shard and offset, the objects that it was packed from, its\n"
-    "class, and since which version it is the same. loader.keys(epoch, batch) names the samples\n"
-    "of a batch of training.",
+    "Follow a sample of a version: its shard and offset, the objects that it was packed from, and\n"
+    "its class. loader.keys(epoch, batch) names the samples of a batch of training.",
     (_add_stored_version, _add_key, add_storage),
     _trace,
 )

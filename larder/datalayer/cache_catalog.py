@@ -1,9 +1,8 @@
 """Caches of a storage: list them, find their users, remove them.
 
 A cache in a directory is in use while a process has a file of the cache open; the operating system
-knows. A cache that is read from copies has a lease for each machine that has opened it: a small
-object with the time of the store's clock. A machine with copies of all files does not need the
-storage any more; the lease protects other machines, and trials that resume later.
+knows. A cache that is read from copies has a lease for each machine that has opened it, with the
+time of the store's clock: it protects machines without all copies, and trials that resume later.
 
 A removal begins with cache.json. So a process that opens the cache at that moment has all of it, or
 builds the cache anew.
@@ -77,13 +76,9 @@ def remove_caches(
 ) -> dict[str, Any]:
     """Remove the caches of a dataset's version, or of one split; return the JSON document.
 
-    ``force`` disregards the leases of machines. A cache stays if a process has open a file of the
-    cache, or a copy on this machine.
-
-    Raises:
-        ConfigError: ``cache.missing``; ``cache.in_use``, and then no cache is removed; or the
-            storage is a directory that cannot be written.
-        StoreError: The storage cannot be written.
+    ConfigError: ``cache.missing``; ``cache.in_use``, and then no cache is removed. ``force``
+    disregards the leases of machines, but not processes that have a file of the cache or a copy
+    open.
     """
     root = storage_of(storage)
     names = [info.key.removesuffix(f"/{KEY}") for _, info in _documents(root)]
@@ -109,11 +104,6 @@ def remove_caches(
 
 
 def _documents(root: CachePlace) -> Iterator[tuple[dict[str, Any], ObjectInfo]]:
-    """Yield the names in the key of each cache's document, and the document's object.
-
-    Raises:
-        StoreError: ``store.missing``: the storage is a directory that does not exist.
-    """
     for info in chain.from_iterable(root.store().list()):
         if match := _DOCUMENT.fullmatch(info.key):
             yield match.groupdict(), info
@@ -138,30 +128,25 @@ def _users(place: CachePlace, now_us: int, stack: ExitStack, force: bool = False
 
 
 def _remove(place: CachePlace) -> list[ObjectInfo]:
-    store, published = place.store(), None
+    store, named = place.store(), set[str]()
     infos = [info for info in listed(store, "") if _FILE.fullmatch(info.key)]
     published_us = max((info.clock_us for info in infos if info.key == KEY), default=0)
     with suppress(LarderError):  # a damaged document names no file
-        published = read_cache(store, place.name)
-
-    def is_published(info: ObjectInfo) -> bool:
-        """Whether an object is not a builder's file, which is newer than the published document.
-
-        Clocks are inexact, so the files that the document names always count as published.
-        """
-        named = published is not None and info.key in _names(published)
-        return named or info.modified_us <= published_us or not info.key.endswith(".mdb")
-
-    infos = list(filter(is_published, infos))
+        named = _names(read_cache(store, place.name))
+    # A builder's files, which stay, are newer than the document. Clocks are inexact.
+    infos = [
+        info
+        for info in infos
+        if info.key in named or info.modified_us <= published_us or not info.key.endswith(".mdb")
+    ]
     for info in sorted(infos, key=lambda info: info.key != KEY):
         store.delete(info.key)
     if place.directory:
         remove_abandoned_below(place.directory, [place.directory])
-    cache = read_cache(store, place.name)
-    if cache and _names(cache) & {info.key for info in infos}:
+    if _names(read_cache(store, place.name)) & {info.key for info in infos}:
         store.delete(KEY)  # its builder reused files that are now deleted; the next builds them
     return infos
 
 
-def _names(cache: LayerCache) -> set[str]:
-    return {file.name for file in cache.files}
+def _names(cache: LayerCache | None) -> set[str]:
+    return {file.name for file in cache.files} if cache else set()

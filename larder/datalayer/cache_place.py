@@ -45,13 +45,9 @@ _MOST_BYTES: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class CachePlace:
-    """The location of a cache.
+    """The location of a cache: ``name`` is ``ID/VERSION``, below the ``root`` of a storage.
 
-    Attributes:
-        name: ``ID/VERSION``.
-        root: URL or path of the storage.
-        copies: Directory for copies of all caches.
-        limit_bytes: Most bytes of all copies; None if only the disk limits them.
+    ``copies`` is the directory for copies of all caches, which have at most ``limit_bytes``.
     """
 
     name: str
@@ -62,7 +58,6 @@ class CachePlace:
 
     @property
     def local(self) -> Path:
-        """Directory for copies of this cache."""
         return self.copies / self.name
 
     @property
@@ -75,16 +70,12 @@ class CachePlace:
 
     @property
     def directory(self) -> Path | None:
-        """The directory of the cache; None in a bucket."""
         url = parse_url(self.url)
         return Path(url.rest) if url.is_directory else None
 
     @property
     def folder(self) -> Path | None:
-        """The directory of the cache, if files can be built and mapped there.
-
-        None also on a network file system: LMDB reads such files from a copy.
-        """
+        """The directory, unless it is on a network file system: its files are read from copies."""
         directory = self.directory
         return None if directory is None or is_on_network(directory) else directory
 
@@ -97,7 +88,7 @@ def place_of(
     cache_dir: Any = None,
     cache_bytes: Any = None,
 ) -> CachePlace:
-    """Return the place of a cache; raise ``config.invalid_value`` for an unusable folder name."""
+    """Return the place of a cache; ``config.invalid_value`` for an unusable name of a folder."""
     name = f"{_checked(dataset_id, 'dataset_id')}/{_checked(version, 'dataset_version')}{suffix}"
     return replace(storage_of(storage, cache_dir, cache_bytes), name=name)
 
@@ -105,7 +96,6 @@ def place_of(
 def storage_of(
     storage: str | Path | None, cache_dir: Any = None, cache_bytes: Any = None
 ) -> CachePlace:
-    """Return the storage as a place without the name of a cache."""
     root = str(storage) if storage is not None else os.environ.get(VARIABLE, "")
     section = {} if root else storage_section()
     local = cache_dir or section.get("local_cache_container_path")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from larder.disk import (
     DRAFT_PREFIX,
@@ -33,7 +33,6 @@ _LOCK: Final = ".room.lock"
 
 
 def limit_of(given: Any) -> int | None:
-    """Return the given limit, or the variable's; None without a limit."""
     if given is not None:
         return size_bytes(given, "cache_bytes")
     text = os.environ.get(VARIABLE)
@@ -46,10 +45,9 @@ def stamp_of(path: Path) -> Path:
 
 
 def room_below(root: Path, limit_bytes: int | None) -> Room:
-    """Return a function that makes room for one more copy.
+    """Return a function that makes room for one more copy, or raises ``store.full``.
 
-    The function first removes the drafts that killed processes left in the folder, and raises
-    ``store.full`` if open copies leave too little room.
+    Drafts that killed processes left in the folder are removed first.
     """
 
     @contextmanager
@@ -70,14 +68,14 @@ def evict(root: Path, limit_bytes: int | None, size_bytes: int) -> None:
         return
     with disk_errors(root):
         copies, used_bytes = _copies(root)
-        for copy in sorted(copies):
+        for _, copy_bytes, path in sorted(copies):
             if used_bytes + size_bytes <= limit_bytes:
                 return
-            with suppress(FileNotFoundError), unused(copy.path) as is_unused:
+            with suppress(FileNotFoundError), unused(path) as is_unused:
                 if is_unused:
-                    copy.path.unlink()
-                    stamp_of(copy.path).unlink(missing_ok=True)
-                    used_bytes -= copy.bytes
+                    path.unlink()
+                    stamp_of(path).unlink(missing_ok=True)
+                    used_bytes -= copy_bytes
     _check_limit(root, limit_bytes, size_bytes, used_bytes)
 
 
@@ -97,14 +95,8 @@ def _check_limit(where: Path, limit_bytes: int, size_bytes: int, used_bytes: int
         raise StoreError("store.full", message, where=str(where), hint=hint)
 
 
-class _Copy(NamedTuple):
-    opened_ns: int
-    bytes: int
-    path: Path
-
-
-def _copies(root: Path) -> tuple[list[_Copy], int]:
-    """Return all copies, and the bytes of copies and of drafts being written."""
+def _copies(root: Path) -> tuple[list[tuple[int, int, Path]], int]:
+    """Return when each copy was opened, its bytes and path; and the bytes of copies and drafts."""
     copies, writing_bytes = [], 0
     for path in root.rglob("*"):
         with suppress(FileNotFoundError):
@@ -112,10 +104,10 @@ def _copies(root: Path) -> tuple[list[_Copy], int]:
                 status, opened_ns = path.stat(), 0
                 with suppress(FileNotFoundError):
                     opened_ns = stamp_of(path).stat().st_mtime_ns
-                copies.append(_Copy(max(opened_ns, status.st_mtime_ns), status.st_size, path))
+                copies.append((max(opened_ns, status.st_mtime_ns), status.st_size, path))
             elif path.name.startswith(DRAFT_PREFIX) and not _is_gone(path):
                 writing_bytes += path.stat().st_size
-    return copies, writing_bytes + sum(copy.bytes for copy in copies)
+    return copies, writing_bytes + sum(copy_bytes for _, copy_bytes, _ in copies)
 
 
 def _is_gone(draft: Path) -> bool:

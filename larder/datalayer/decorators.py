@@ -31,7 +31,6 @@ from larder.datalayer.function import digests
 from larder.datalayer.layer_cache import LayerCache
 from larder.datalayer.layer_files import LayerFiles
 from larder.datalayer.stored import Caching, OnChange
-from larder.errors import ConfigError
 from larder.packages import require_module
 from larder.readers.cache_reader import CacheReader
 from larder.readers.determined import Trial, this_trial
@@ -48,6 +47,8 @@ Decorated = Callable[..., Any]
 
 _MEMORY_BYTES: Final = 512 * 10**6
 _FILE_BYTES: Final = 4 * 10**9
+_FUNCTION: Final = "the decorated function"
+_RESULTS: Final = "return a tf.data.Dataset, or an iterator of arrays, tuples or dictionaries"
 
 
 class Options(TypedDict, total=False):
@@ -216,12 +217,7 @@ def _read(caching: Caching, use: _Use, options: Options) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _RankReading:
-    """A rank's reading of a dataset.
-
-    Attributes:
-        size: Batch size of all ranks together; None for single elements.
-        offset: Elements of the rank to skip, unless ``use`` has a state.
-    """
+    """A rank's reading of a dataset, in batches of ``size`` over all ranks; None for elements."""
 
     use: _Use
     rank: Rank
@@ -269,7 +265,6 @@ class _RankReading:
         form: Callable[..., Any],
         kind: Callable[..., Loader] = Loader,
     ) -> Loader:
-        """Make a loader of batches with ``per_rank`` elements of the rank, in a form of them."""
         rank, world, said_by = self.rank
         return kind(
             ElementSource(records, partial(form, cache.leaves)),
@@ -327,7 +322,6 @@ _trained: dict[str, str] = {}
 
 
 def _offset(name: str, use: _Use, per_rank: int | None, trial: Trial | None) -> int:
-    """Return how many elements of the rank to skip."""
     if use.offset is not None or use.state is not None:
         return use.offset or 0
     if trial is None:
@@ -347,7 +341,7 @@ def _offset(name: str, use: _Use, per_rank: int | None, trial: Trial | None) -> 
 def function_result(result: Any) -> FunctionResult:
     """Return a function's result as elements; raise ``config.invalid_value`` if unusable."""
     if result is None:
-        raise _refused("it returned None")
+        raise invalid("it returned None", _FUNCTION, _RESULTS)
     tensorflow: Any = sys.modules.get("tensorflow")
     if tensorflow and isinstance(result, tensorflow.data.Dataset):
         from larder.datalayer.tensor_source import tensor_source
@@ -359,24 +353,16 @@ def function_result(result: Any) -> FunctionResult:
         elements = iter(result)
     except TypeError:
         message = f"it returned a {type(result).__name__}, which is no iterator of elements"
-        raise _refused(message) from None
+        raise invalid(message, _FUNCTION, _RESULTS) from None
     first = next(elements, elements)
     if first is elements:
-        raise _refused("it returned a dataset without elements")
+        raise invalid("it returned a dataset without elements", _FUNCTION, _RESULTS)
     return FunctionResult("arrays", leaves_of(first), chain([first], elements).__iter__)
 
 
 def check_eager() -> None:
-    """Refuse graph mode, as in the ``input_fn`` of an Estimator."""
     tensorflow: Any = sys.modules.get("tensorflow")
     if tensorflow and not tensorflow.executing_eagerly():
         message = "TensorFlow is in graph mode, as in the input_fn of an Estimator"
         hint = "call it in eager code; train with Keras or a loop of your own instead"
-        raise ConfigError(
-            "config.invalid_value", message, where="the decorated function", hint=hint
-        )
-
-
-def _refused(message: str) -> ConfigError:
-    hint = "return a tf.data.Dataset, or an iterator of arrays, tuples or dictionaries"
-    return ConfigError("config.invalid_value", message, where="the decorated function", hint=hint)
+        raise invalid(message, _FUNCTION, hint)

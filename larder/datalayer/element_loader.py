@@ -65,7 +65,6 @@ _MOST_ELEMENTS: Final = 2_048
 
 
 def block_elements(cache: LayerCache) -> int:
-    """Return the number of elements to read at once if there are no batches."""
     return max(1, min(_MOST_ELEMENTS, _BLOCK_BYTES * cache.records // cache.bytes))
 
 
@@ -81,17 +80,13 @@ class ElementSource(CacheSource):
 
 
 class ElementLoader(Loader):
-    """A loader of single elements, whose source gives a block of elements as a sequence.
-
-    To read each element as a batch takes 60 times as long.
-    """
+    """A loader of single elements, read in blocks: a batch for each would take 60 times as long."""
 
     def __init__(self, block: int, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
         self._block = block
 
     def read(self, numbers: range, epoch: int | None = None) -> Generator[Any]:
-        """Yield the elements with these numbers; see `Loader.read`."""
         order = self._order(self.epoch if epoch is None else epoch)
         division, empty = self._schedule.division(self.world), ReusedMemory().empty
         for start in range(0, len(numbers), self._block):

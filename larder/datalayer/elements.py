@@ -10,8 +10,7 @@ strings                  the bytes of all strings; ``N.lengths`` has their lengt
                          of the array
 =======================  =========================================================================
 
-Nothing is pickled: a path of steps locates a leaf in an element, ``.NAME`` in a dictionary and
-``[N]`` in a tuple.
+A path of steps locates a leaf in an element, ``.NAME`` in a dictionary and ``[N]`` in a tuple.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ class Leaf:
 
     Attributes:
         path: Steps to the array; empty if the element is the array.
-        dtype: numpy's name of the type; ``bytes`` or ``str`` for strings.
         shape: Shape from the function's specification; None for an unknown number of dimensions.
         stored: The narrowest shape of all elements.
     """
@@ -65,7 +63,6 @@ class Leaf:
 
     @property
     def name(self) -> str:
-        """The name shown in messages."""
         return "".join(self.path) or "element"
 
     def fields(self, number: int, shape: Shape) -> Iterator[Field]:
@@ -79,7 +76,6 @@ class Leaf:
             yield Field(f"{number}", self.dtype, shape)
 
     def values(self, number: int, value: np.ndarray[Any, Any]) -> Iterator[tuple[str, Value]]:
-        """Yield a value's entry for each field."""
         if self.dtype in STRINGS:
             strings = [_bytes(each) for each in value.reshape(-1).tolist()]
             yield f"{number}.lengths", np.array([*map(len, strings)], np.int64).reshape(value.shape)
@@ -104,7 +100,6 @@ class Leaf:
         return column.view(dtype)[..., 0] if one else [row.view(dtype)[..., 0] for row in column]
 
     def _strings(self, data: Any, lengths: Any) -> Any:
-        """Return the string of one element, or its strings as an array of objects."""
         raw, start = data.tobytes(), 0
         strings = np.empty(lengths.size, object)
         for place, length in enumerate(lengths.reshape(-1).tolist()):
@@ -120,7 +115,6 @@ class FunctionResult:
 
     Attributes:
         kind: As in `larder.datalayer.layer_cache.LayerCache`.
-        elements: Yields the elements in order.
         need_bytes: Least number of bytes that the elements take; 0 if unknown.
         is_stacked: Whether ``elements`` yields stacks of several elements of one shape.
     """
@@ -133,7 +127,6 @@ class FunctionResult:
 
 
 def numpy_dtype(name: str) -> Any:
-    """Return a type of numpy, or of the package ml_dtypes."""
     if name in DTYPES or name.startswith("complex"):
         return np.dtype(name)
     require_module("tensorflow", "ml_dtypes")
@@ -196,17 +189,14 @@ def assembled(paths: Sequence[tuple[str, ...]], values: Sequence[Any]) -> Any:
 
 
 def columns_of(leaves: Sequence[Leaf], batch: Mapping[str, Any]) -> list[Any]:
-    """Return the values of each leaf for a batch of records."""
     return [leaf.column(number, batch) for number, leaf in enumerate(leaves)]
 
 
 def batch_of(leaves: Sequence[Leaf], batch: Mapping[str, Any]) -> Any:
-    """Return the values of a batch of records in the form of one element."""
     return assembled([leaf.path for leaf in leaves], columns_of(leaves, batch))
 
 
 def elements_of(leaves: Sequence[Leaf], batch: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the elements of a batch of records."""
     paths = [leaf.path for leaf in leaves]
     return (assembled(paths, row) for row in zip(*columns_of(leaves, batch), strict=True))
 

@@ -40,7 +40,6 @@ def digests(
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return the names whose digests differ."""
     return sorted(name for name in before.keys() | now if before.get(name) != now.get(name))
 
 

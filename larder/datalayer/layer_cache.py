@@ -36,11 +36,7 @@ BUILD_AGAIN: Final = "remove it (larder cache rm), or use another version, and i
 
 @dataclass(frozen=True, slots=True)
 class LayerFile:
-    """A file of a cache, in the folder of the document.
-
-    Attributes:
-        digest: Digest of the schema and the checksums of the records.
-    """
+    """A file of a cache; ``digest`` covers the schema and the checksums of the records."""
 
     bytes: int
     sha256: Annotated[str, SHA256]
@@ -59,13 +55,11 @@ class LayerFile:
 
 @dataclass(frozen=True, slots=True)
 class LayerCache:
-    """A complete cache.
+    """A complete cache ``ID/VERSION``.
 
     Attributes:
-        name: ``ID/VERSION``.
         kind: ``tensorflow`` if the function returned a tf.data.Dataset, else ``arrays``.
         function: Digests from `larder.datalayer.function`.
-        leaves: The arrays of an element.
         files: Files in the order of the records.
     """
 
@@ -111,12 +105,7 @@ def file_place(name: str, number: int) -> str:
 
 
 def read_cache(store: Store, name: str) -> LayerCache | None:
-    """Return the document of a cache; None if it does not exist.
-
-    Raises:
-        DamageError: The document is damaged, or of another format.
-        FatalError: ``cache.format``: the document is of another cache.
-    """
+    """Return the document of a cache; None if it is missing, ``cache.format`` if of another."""
     where = object_url(store.url, KEY)
 
     def read() -> LayerCache | None:

@@ -40,10 +40,7 @@ _ORDER_RECORDS: Final = 1 << 16
 
 
 class LayerFiles(Sequence[CacheFileReader]):
-    """Readers of a cache's files, for many threads and after a fork.
-
-    A file is opened when its reader is first taken. A pickle has the paths of the open files.
-    """
+    """Readers of a cache's files, opened when first taken; for many threads and after a fork."""
 
     def __init__(self, place: CachePlace, cache: LayerCache) -> None:
         self._place = place
@@ -57,7 +54,6 @@ class LayerFiles(Sequence[CacheFileReader]):
         return self._readers[number] or self.open(number)
 
     def open_ahead(self, order: Order, position: int) -> None:
-        """Open the file at a position of an order; a thread opens the files that follow."""
         if None not in self._readers:
             return
         first, *others = self._needed(order, position)
@@ -151,7 +147,6 @@ def _hinting() -> Iterator[None]:
 
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
-    """Keep a file from being removed until the block ends."""
     with disk_errors(path, reading=True):
         try:
             handle = open_shared(path)
@@ -164,10 +159,9 @@ def _held(path: Path) -> Iterator[None]:
 
 
 def _check(path: Path, facts: CacheFileFacts, stamp: Path) -> None:
-    """Compare a file with its digest, unless the stamp shows that the file has not changed since.
+    """Compare a file with its digest, unless its stamp shows that it has not changed since.
 
-    The stamp has the file's device, inode and times. A file written a moment ago gets no
-    stamp, because the times may not show another write.
+    A file written a moment ago gets no stamp, because its times may not show another write.
     """
     status = path.stat()
     facts.compare(status.st_size, None, str(path))

@@ -1,9 +1,8 @@
 """Open a cached dataset, building the cache first if needed.
 
-The first process builds the cache; other processes on the machine wait for it. The operating system
-releases the builder's lock even if the builder is killed. Machines do not wait for each other: if
-two build, the first to create cache.json publishes its cache, and the other reads that cache. The
-cache does not exist until cache.json is created.
+The first process builds the cache; others on the machine wait for its lock, which ends with it.
+Machines do not wait for each other: if two build, the first to create cache.json publishes its
+cache, and the other reads that cache. Without cache.json no cache exists.
 """
 
 from __future__ import annotations
@@ -78,8 +77,6 @@ class Caching:
         function: Digests of the decorated function.
         make: Calls the decorated function.
         on_change: Reaction to a cache that was built by another function.
-        max_bytes: Most bytes of a build; None for the free disk.
-        max_records: Most elements; None for no limit.
         file_bytes: Bytes of elements after which a file ends.
     """
 
@@ -127,7 +124,7 @@ class Caching:
     def _report(self, cache: LayerCache, changed: list[str]) -> None:
         """Report a changed function; refuse elements of another structure, type or shape.
 
-        Call the function only if its source differs: then it may be another function.
+        The function is called only if its source differs: then it may be another function.
         """
         message = f"the function has changed since the cache was built: {format_names(changed, 5)}"
         hint = "use another version, or on_change='rebuild'"
@@ -214,11 +211,7 @@ class Caching:
         return cache
 
     def _make_room(self, size_bytes: int) -> None:
-        """Remove copies of other caches, because the build becomes a copy itself.
-
-        Raises:
-            StoreError: ``store.full``: the limit of copies leaves too little room.
-        """
+        """Remove copies of other caches for the build, which becomes a copy; or ``store.full``."""
         if self.place.folder is None:
             evict(self.place.copies, self.place.limit_bytes, size_bytes)
 
@@ -283,7 +276,6 @@ def _bytes_of(files: Iterable[LayerFile]) -> int:
 
 
 def _until(values: Iterator[Mapping[str, Any]], size_bytes: int) -> Iterator[Mapping[str, Any]]:
-    """Yield values until their total size reaches ``size_bytes``."""
     for some in values:
         yield some
         size_bytes -= sum(getattr(value, "nbytes", None) or len(value) for value in some.values())

@@ -29,7 +29,6 @@ _FUNCTION = "the decorated function"
 
 
 def tensor_source(dataset: Any) -> FunctionResult:
-    """Return a tf.data.Dataset as elements; its element_spec gives the leaves."""
     count = int(dataset.cardinality())
     if count == tf.data.INFINITE_CARDINALITY:
         message = "the dataset does not end: it repeats"
@@ -71,12 +70,10 @@ def _ranked(leaf: Leaf, first: tuple[tuple[str, ...], Any]) -> Leaf:
 
 
 def _is_fixed(leaf: Leaf) -> bool:
-    """Whether all values have the same size in bytes."""
     return leaf.dtype != "bytes" and leaf.shape is not None and None not in leaf.shape
 
 
 def _bytes(leaf: Leaf) -> int:
-    """Return the size of a value in bytes; 0 if sizes differ."""
     sizes = [size for size in leaf.shape or () if size is not None]
     return math.prod(sizes) * int(numpy_dtype(leaf.dtype).itemsize) if _is_fixed(leaf) else 0
 
@@ -98,8 +95,7 @@ def dataset_of(
         loader: The loader of single elements, at the first element to read.
         leaves: The leaves of an element.
         block: Number of elements to read at once.
-        loader_of: Makes a loader of the same elements, which gives the values of the leaves for
-            this number of elements at once.
+        loader_of: Makes a loader of the values of the leaves for a number of elements at once.
     """
     count, position = len(loader), (loader.epoch, loader.batches)
     paths = [leaf.path for leaf in leaves]
@@ -109,10 +105,7 @@ def dataset_of(
 
     def read(size: int) -> Any:
         def elements() -> Iterator[Any]:
-            """Yield an epoch, or its rest; begin an epoch again that ended early.
-
-            Several iterations may run at once, each with its own loader.
-            """
+            """Yield an epoch, or its rest; several iterations may run at once."""
             nonlocal position
             (epoch, first), of_blocks = position, loader_of(size)
             batches, skipped = divmod(first, size)

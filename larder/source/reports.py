@@ -1,8 +1,8 @@
 """Reads the objects of a source from a report, if there are too many to list.
 
-A report is a table in CSV or Parquet, all tables below a prefix, or a manifest of S3 Inventory,
-which names its tables. Each table is copied to this machine and read by DuckDB.
-`larder.manifest.sort` sorts all by key, in memory that does not depend on the number of objects.
+A report is a table in CSV or Parquet, or a manifest of S3 Inventory, which names its tables. Each
+table is copied to this machine and read by DuckDB. `larder.manifest.sort` sorts all by key, in
+memory that does not depend on the number of objects.
 
 S3 Inventory: https://docs.aws.amazon.com/AmazonS3/latest/userguide/storage-inventory-location.html
 (manifests) and .../storage-inventory.html#storage-inventory-contents (columns). Its CSV files have
@@ -88,7 +88,7 @@ class SourceReport(NamedTuple):
     """A report that lists a source.
 
     Attributes:
-        url: The report: its manifest, its table, or the prefix of its tables.
+        url: The report: its manifest or its table.
         taken: Time of the report.
         format: ``csv`` or ``parquet``.
         prefix: Beginning of the keys of the source's objects.
@@ -169,46 +169,21 @@ def _place(url: str, open_at: Open) -> tuple[Readable, str]:
 def _located(url: str, source: StoreUrl, prefix: str, store: Readable, key: str) -> SourceReport:
     if key.rpartition("/")[2] == _MANIFEST:
         return _inventory(store, key, source, prefix)
-    if kind := _kind(key):
-        files = [_ReportFile(store, key)]
-    else:
-        folder = f"{key.rstrip('/')}/" if key.strip("/") else ""
-        if newest := _newest(store, folder):
-            return _inventory(store, newest, source, prefix)
-        kind, files = _tables(store, folder, url)
-    taken = max(store.head(file.key).modified_us for file in files)
-    return SourceReport(
-        url=url,
-        taken=datetime.fromtimestamp(taken / 1e6, UTC),
-        format=kind,
-        files=tuple(files),
-        prefix=prefix,
-    )
-
-
-def _kind(key: str) -> str:
-    """Return the format of a table by its name; empty if the name does not tell."""
-    return next((kind for kind, ends in _ENDINGS.items() if key.lower().endswith(ends)), "")
+    for kind, endings in _ENDINGS.items():
+        if key.lower().endswith(endings):
+            taken = datetime.fromtimestamp(store.head(key).modified_us / 1e6, UTC)
+            return SourceReport(url, taken, kind, (_ReportFile(store, key),), prefix)
+    folder = f"{key.rstrip('/')}/" if key.strip("/") else ""
+    if newest := _newest(store, folder):
+        return _inventory(store, newest, source, prefix)
+    hint = "name a manifest.json, a .csv or .parquet file, or the prefix of reports of S3 Inventory"
+    raise _error("there is no such report", url, hint)
 
 
 def _newest(store: Readable, folder: str) -> str:
     """Return the key of the newest manifest below an inventory's prefix; empty if none."""
     keys = [info.key for page in store.list(f"{folder}2") for info in page]  # the 2 begins a year
     return max((key for key in keys if _DATED.fullmatch(key.removeprefix(folder))), default="")
-
-
-def _tables(store: Readable, folder: str, url: str) -> tuple[str, list[_ReportFile]]:
-    """Find all tables below a prefix; they must have one format."""
-    files: dict[str, list[_ReportFile]] = {}
-    for page in store.list(folder):
-        for info in page:
-            if kind := _kind(info.key):
-                files.setdefault(kind, []).append(_ReportFile(store, info.key))
-    if len(files) == 1:
-        return next(iter(files.items()))
-    message = "CSV and Parquet files in one report" if files else "there is no such report"
-    hint = "name a manifest.json, a .csv or .parquet file, or a prefix that has some of one kind"
-    raise _error(message, url, hint)
 
 
 def _inventory(store: Readable, key: str, source: StoreUrl, prefix: str) -> SourceReport:

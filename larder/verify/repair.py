@@ -34,7 +34,7 @@ from larder.source.selection import Unlisted
 from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.units import format_count
-from larder.verify.replacing import STAGE, Repair, Spares, check_place, keep, replace_file
+from larder.verify.replacing import STAGE, Repair, check_place, keep, replace_file
 from larder.verify.verify_job import (
     Inspected,
     VerifyBatch,
@@ -54,9 +54,6 @@ from larder.versions.tags import TAG, move_tag
 from larder.versions.version_copy import read_listed
 
 _OF_SEGMENT = ("rows", "sources", "skipped")
-_FIRST = ("omitted", "rows")
-"""Roles of manifests from which other manifests are made."""
-
 _PUT_BACK = (
     "put what it was made from back as it was, or restore the file; or prepare the dataset again:"
     " the next version follows the source"
@@ -74,15 +71,10 @@ def repair_small(
     root, version = open_verified(job), inspected.version
     assert version is not None, "it has named what is damaged"
     files = [file for file in version.files if file.path in paths]
-    spares = Spares(root, {file.bytes for file in files})
-
-    def order(file: StoredFile) -> int:
-        return _FIRST.index(file.role) if file.role in _FIRST else len(_FIRST)
-
     repairs: list[Repair] = []
-    for file in sorted(files, key=order):
+    for file in sorted(files, key=lambda file: file.role != "rows"):  # others are made from rows
         with _refusing(file.path, repairs):
-            repairs.append(Repair(file.path, True, _manifest(job, root, version, file, spares)))
+            repairs.append(Repair(file.path, True, _manifest(job, root, version, file)))
         progress.advance(STAGE, objects=1)
     return repairs
 
@@ -124,13 +116,9 @@ def name_version(job: VerifyJob, *, progress: Progress) -> Repair:
     return repairs[0]
 
 
-def _manifest(
-    job: VerifyJob, root: Store, version: VersionDocument, file: StoredFile, spares: Spares
-) -> str:
+def _manifest(job: VerifyJob, root: Store, version: VersionDocument, file: StoredFile) -> str:
     """Make a file again that version.json names; return a message about its origin."""
     check_place(root, file.path)
-    if source := spares.fill(file):
-        return f"copied from {source}"
     with scratch() as folder:
         path, source = _made(job, root, version, file, folder)
         with disk_errors(path, reading=True):
@@ -210,18 +198,17 @@ def repair_large(
 ) -> list[Repair]:
     """Make the damaged files of shards or a cache file again; return the result for each file."""
     root = open_verified(job)
-    spares = Spares(root, {file.bytes for file in batch.published})
     repairs: list[Repair] = []
     for one in batch.singles:
-        repairs += _repaired(job, root, one, spares, concurrent_batches)
+        repairs += _repaired(job, root, one, concurrent_batches)
         progress.advance(STAGE, objects=1, bytes=one.bytes)
     return repairs
 
 
 def _repaired(
-    job: VerifyJob, root: Store, batch: VerifyBatch, spares: Spares, concurrent_batches: int
+    job: VerifyJob, root: Store, batch: VerifyBatch, concurrent_batches: int
 ) -> list[Repair]:
-    """Find the files of one shard or cache elsewhere, or make them."""
+    """Make the damaged files of one shard or cache again."""
     repairs: list[Repair] = []
     missing: list[StoredFile] = []
     for file in batch.published:
@@ -230,10 +217,7 @@ def _repaired(
             continue
         with _refusing(file.path, repairs):
             check_place(root, file.path)
-            if source := spares.fill(file):
-                repairs.append(Repair(file.path, True, f"copied from {source}"))
-            else:
-                missing.append(file)
+            missing.append(file)
     if missing:
         with workshop(workshop_place(root)) as folder:
             repairs += _made_again(job, root, batch, missing, folder, concurrent_batches)

@@ -7,10 +7,8 @@ of another file, as after two files were exchanged.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from dataclasses import dataclass
 from pathlib import Path
 
 from larder.disk import check_inside, sync_folder
@@ -18,8 +16,8 @@ from larder.errors import DamageError, NotFoundError, ObjectError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import StoredFile
 from larder.store import local_path, object_url
-from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import listed, published_file_errors, read_digest
+from larder.store.base import Store
+from larder.store.own_files import published_file_errors, read_digest
 from larder.verify.verify_job import has_content
 from larder.versions import layout
 
@@ -68,7 +66,11 @@ def keep(root: Store, path: str) -> str | None:
         return None
     kept = layout.replaced_key(path, sha256_hex(etag.encode())[:16])
     if not _linked(root, path, kept):
-        _copy(root, path, StoredFile(kept, *read_digest(root, path), "replaced"))
+        file = StoredFile(kept, *read_digest(root, path), "replaced")  # or refused: unreadable
+        with published_file_errors(), root.writer(kept) as writer:
+            read_digest(root, path, writer.write)
+            writer.commit()
+        _check(root, file)
     return etag
 
 
@@ -87,47 +89,7 @@ def _linked(root: Store, path: str, kept: str) -> bool:
     return False
 
 
-def _copy(root: Store, source: str, file: StoredFile) -> None:
-    """Put a copy in the place of a file, if the copy has the file's content."""
-    with published_file_errors(), root.writer(file.path) as writer:
-        if read_digest(root, source, writer.write) != (file.bytes, file.sha256):
-            message = "it was changed meanwhile; repair again"
-            raise DamageError("damage.digest", message, where=object_url(root.url, source))
-        writer.commit()
-    _check(root, file)
-
-
 def _check(root: Store, file: StoredFile) -> None:
     if not has_content(root, file):
         message = "the store has not kept the bytes that were written"
         raise DamageError("damage.digest", message, where=object_url(root.url, file.path))
-
-
-@dataclass
-class Spares:
-    """Files that may have the content of others: all files of one of the wanted lengths."""
-
-    root: Store
-    sizes: Collection[int]
-    _published: list[ObjectInfo] | None = field(default=None, init=False)
-
-    def fill(self, file: StoredFile) -> str:
-        """Copy a file from a place with its exact content; return that path, empty if none."""
-        for key in self._keys(file.bytes):
-            if key != file.path and has_content(self.root, replace(file, path=key)):
-                keep(self.root, file.path)
-                with suppress(DamageError):  # the spare was repaired: work/replaced/ has it now
-                    _copy(self.root, key, file)
-                    return key
-        return ""
-
-    def _keys(self, size_bytes: int) -> Iterator[str]:
-        """Yield published files first: files replaced meanwhile are among the replaced then."""
-        if self._published is None:
-            prefixes = "versions/", layout.SEGMENTS_PREFIX, "tags/"
-            infos = chain.from_iterable(listed(self.root, prefix) for prefix in prefixes)
-            self._published = [info for info in infos if info.size_bytes in self.sizes]
-        replaced = listed(self.root, layout.REPLACED_PREFIX)
-        for info in chain(self._published, replaced):
-            if info.size_bytes == size_bytes:
-                yield info.key

@@ -60,5 +60,5 @@ def test_cleans_and_tags_are_flow_runs(small, prefect_server):
     (run,) = prefect_server.flow_runs("clean files")
     (summary,) = [each for each in artifacts(prefect_server, run) if each["key"] == "files-clean"]
     assert "files cleaned" in summary["data"]
-    (move,) = larder(small, "tag", "files", "v1", "--history")["moves"]
-    assert move["flow_run"].startswith("tag files")
+    moves = [run for run in larder(small, "show", "files@v1")["runs"] if run["tag"] == "v1"]
+    assert [run["flow_run"].startswith("tag files") for run in moves] == [True]

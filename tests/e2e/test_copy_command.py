@@ -136,6 +136,6 @@ def test_a_run_waits_for_a_slot_of_its_bucket(reporting, prefect_server, rclone_
     prefect_server.post("/v2/concurrency_limits/increment", slot)
     arguments = ("from", "s3://limited/")
     running = reporting.start(*arguments, python=FLOW_COPY, **rclone_server.environment)
-    running.read_until("warning: waiting for the limit larder-bucket:limited")
+    running.read_until("wait: started")
     prefect_server.post("/v2/concurrency_limits/decrement", slot)
     assert "copied   12 objects" in ok(running.wait()).out

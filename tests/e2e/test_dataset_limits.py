@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-import signal
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,32 +21,13 @@ limits.ABANDONED_SECONDS = 1.0
 sys.exit(flow_command("prepare"))
 """
 
-STOPPED = """
-import signal, sys
-from prefect.exceptions import TerminationSignal
-from flows.runs.flow_command import flow_command
 
-def stop(*_):  # as the process of a worker's run does, wherever it is
-    raise TerminationSignal(signal=signal.SIGUSR1)
-
-signal.signal(signal.SIGUSR1, stop)
-sys.exit(flow_command("prepare"))
-"""
-
-
-def proxy(
-    server: PrefectServer,
-    answer_seconds: float = 0.0,
-    unseen: str = "/nothing",
-    granted: Callable[[], None] = int,
-) -> type[QuietHandler]:
-    """Passes requests on, and is slow to answer those for a slot; it finds nothing ``unseen``."""
+def proxy(server: PrefectServer, answer_seconds: float) -> type[QuietHandler]:
+    """Passes requests on, and is slow to answer those for a slot."""
 
     class Proxy(QuietHandler):
         def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            if self.command == "GET" and unseen in self.path:
-                return self.answer(404, b"{}")
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
             headers = {"Content-Type": "application/json"}
             connection.request(self.command, self.path, body, headers)
@@ -56,7 +35,6 @@ def proxy(
             content = answer.read()
             connection.close()
             if "increment" in self.path:
-                granted()
                 threading.Event().wait(answer_seconds)
             return self.answer(answer.status, content)
 
@@ -68,18 +46,6 @@ def proxy(
 def limit(server: PrefectServer, name: str) -> dict[str, Any]:
     answer: dict[str, Any] = server.get(f"/v2/concurrency_limits/{name}")
     return answer
-
-
-def test_a_slot_that_is_granted_to_a_run_that_ends_is_given_back(reporting, prefect_server, named):
-    name, granted = named(), threading.Event()
-    prefect_server.post("/v2/concurrency_limits/", {"name": f"larder-{name}", "limit": 1})
-    with serving(proxy(prefect_server, 3.0, granted=granted.set)) as url:
-        environment = {"PREFECT_API_URL": f"{url}/api"}
-        running = reporting.start("--dataset", name, python=("-c", STOPPED), **environment)
-        assert granted.wait(120)
-        running.send(signal.SIGUSR1)
-        assert running.wait().status
-    assert limit(prefect_server, f"larder-{name}")["active_slots"] == 0
 
 
 def test_a_slot_that_no_run_has_is_freed_and_one_that_a_run_has_is_named(

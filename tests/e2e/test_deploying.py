@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
-from test_dataset_limits import proxy
 
 from flows.runs.deployments import IMAGE_DIRECTORY
 from tests.support.commands import CHECKOUT, Finished, Workplace
@@ -130,16 +128,6 @@ def test_another_checkout_takes_nothing_over_without_a_word(
     assert second == {"pool": team, "directory": "/srv/larder", "team": f"{team}-2"}
     deploy(*elsewhere, "--replace")
     assert prefect_server.get(path + team)["parameters"]["directory"] == "/srv/larder"
-
-
-def test_what_another_checkout_makes_at_the_same_time_is_there(
-    reporting, prefect_server, team, deploy
-):
-    only(reporting, "digits")
-    with suppress(AssertionError):  # it is there already
-        prefect_server.post("/v2/concurrency_limits/", {"name": "larder-digits", "limit": 1})
-    with serving(proxy(prefect_server, unseen="/v2/concurrency_limits/larder-")) as url:
-        deploy(PREFECT_API_URL=f"{url}/api")
 
 
 class NotOurs(QuietHandler):

@@ -79,7 +79,7 @@ def test_nobody_waits_for_a_temporary_server_and_it_ends(place, monkeypatch):
         monkeypatch.setenv(name, value)
     server = TemporaryServer()
     server.wait(240)
-    process = server.process
+    process = server._process.pid
     os.kill(process, signal.SIGSTOP)
     server.close()
     server.close()

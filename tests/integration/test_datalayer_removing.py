@@ -88,7 +88,7 @@ def test_what_is_being_downloaded_counts_and_what_was_killed_is_removed(network,
     limit = size_bytes(network)
     (path,) = (tmp_path / "local").rglob("*.mdb")
     path.unlink()
-    abandoned = path.parent / f"{DRAFT_PREFIX}{'0' * 16}"
+    abandoned = path.parent / f"{DRAFT_PREFIX}{'0' * 24}"
     abandoned.write_bytes(bytes(100))
     train(network, cache_bytes=limit)
     assert not abandoned.exists()

@@ -37,7 +37,7 @@ def test_nothing_of_an_erased_sample_is_left(tmp_path, cache, mirror):
     source = {"url": lab.source, "exclude": ["a/secret", "a/secret.*"]}  # as of a deny-list
     erased = type(lab)(source, lab.storage, lab.output, {**lab.fields, "omit": "omit.txt"})
     lab.remove("a/secret.txt")
-    for name in (f"mirror/a/.larder-tmp-draft-{0:016x}", ".larder-tmp-workshop-x/f"):  # was killed
+    for name in (f"mirror/a/.larder-tmp-draft-{0:024x}", ".larder-tmp-workshop-x/f"):  # was killed
         path = lab.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(SECRET)

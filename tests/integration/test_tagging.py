@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -44,15 +43,7 @@ def test_a_rollback_is_one_command_and_the_next_run_undoes_it(versions):
     assert lab.check().keys() == {first, second}
     again = lab.prepare()
     assert (again["status"], again["version"], lab.tag.version) == ("reused", second, second)
-    assert (tagged(lab, "latest")["moves"], tagged(lab, "latest")["version"]) == ([], second)
-    shown = tagged(lab, "latest", history=True)
-    assert len(tag_lines(shown)) == 5
-    assert shown["history"] == [first, second, first]
-    moves = [(move["command"], move["from"], move["to"]) for move in shown["moves"]]
-    again = ("prepare", first, second)
-    assert Counter(moves) == Counter(
-        [("prepare", None, first), again, ("tag", second, first), again]
-    )
+    assert tagged(lab, "latest")["history"] == [first, second, first]
     assert tagged(lab, "latest", second)["status"] == "current"
 
 

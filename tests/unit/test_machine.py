@@ -11,18 +11,19 @@ from tests.support.processes import run_python
 
 GIB = 1024**3
 POOL = "ARROW_DEFAULT_MEMORY_POOL"
-MEMINFO = {"/proc/meminfo": "MemFree: 1 kB\nMemTotal:       16777216 kB\n"}
 V1 = "9:name=systemd:/\n4:memory:/job/42\n3:cpu,cpuacct:/job/42\n0::/\n"
 V2 = "0::/job/42\n"
 
 
-def reader(files: Mapping[str, str]) -> Callable[[str], str]:
-    def read(path: str) -> str:
-        if path not in files:
-            raise FileNotFoundError(path)
-        return files[path]
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes a machine of some memory, with some files of control groups."""
 
-    return read
+    def make(files: Mapping[str, str], size_bytes: int = 16 * GIB) -> None:
+        monkeypatch.setattr("larder.machine._physical_bytes", lambda: size_bytes)
+        monkeypatch.setattr("larder.machine._lines", lambda path: files.get(path, "").splitlines())
+
+    return make
 
 
 @pytest.mark.parametrize(
@@ -45,21 +46,18 @@ def reader(files: Mapping[str, str]) -> Callable[[str], str]:
         ({"/proc/self/cgroup": "nonsense\n\n:::\n0::/../..\n"}, 16 * GIB),
     ],
 )
-def test_memory_is_what_the_machine_and_its_groups_leave(files, expected):
-    assert memory_bytes(reader(MEMINFO | files)) == expected
-
-
-def test_without_the_files_of_linux_the_system_is_asked():
-    assert memory_bytes(reader({})) == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def test_memory_is_what_the_machine_and_its_groups_leave(files, expected, machine):
+    machine(files)
+    assert memory_bytes() == expected
 
 
 @pytest.mark.parametrize(
-    ("total_kib", "expected"),
-    [(16 * 1024**2, 2 * GIB), (4 * 1024**2, GIB // 2), (100, 128 * 1024**2)],
+    ("size_bytes", "expected"),
+    [(16 * GIB, 2 * GIB), (4 * GIB, GIB // 2), (100 * 1024, 128 * 1024**2)],
 )
-def test_a_copy_takes_an_eighth_within_bounds(total_kib, expected):
-    read = reader({"/proc/meminfo": f"MemTotal: {total_kib} kB\n"})
-    assert copy_memory_bytes(read) == expected
+def test_a_copy_takes_an_eighth_within_bounds(size_bytes, expected, machine):
+    machine({}, size_bytes)
+    assert copy_memory_bytes() == expected
 
 
 @pytest.mark.parametrize(
@@ -83,8 +81,9 @@ def test_a_copy_takes_an_eighth_within_bounds(total_kib, expected):
         ),
     ],
 )
-def test_cores_are_those_that_the_process_may_use(files, quota):
-    assert usable_cores(reader(files)) == min(quota, len(os.sched_getaffinity(0)))
+def test_cores_are_those_that_the_process_may_use(files, quota, machine):
+    machine(files)
+    assert usable_cores() == min(quota, len(os.sched_getaffinity(0)))
 
 
 _ARROW = """

@@ -59,7 +59,7 @@ def test_fields_that_a_form_leaves_open_have_the_defaults_of_the_command(name, m
     line = [[*arguments[field].option_strings, str(value)] for field, value in filled.items()]
     parameters = vars(command.parser().parse_args([*chain.from_iterable(line)]))
     form = flow.validate_parameters(get_call_parameters(flow.fn, (), filled))
-    monkeypatch.setattr(flow_run, "_context", lambda: SimpleNamespace(parameters=form))
+    monkeypatch.setattr(flow_run, "flow_run", SimpleNamespace(parameters=form))
     monkeypatch.setattr(flow_run, "check_runner", Mock())
     flow_run._begun(command._replace(operation=operation))
     operation.assert_called_once_with(

@@ -47,11 +47,3 @@ def test_a_wrong_setting_is_named_and_not_shown(tmp_path, settings, profiles, wh
     (line,) = done.stdout.splitlines()
     assert line.startswith(f"config.invalid_value {where}")
     assert CANARY not in line + done.stderr
-
-
-@pytest.mark.push
-@pytest.mark.parametrize(("given", "seconds"), [("-5", 1.0), ("9" * 30, 86_400.0)])
-def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(tmp_path, given, seconds):
-    script = "from flows.runs.prefect_settings import *; load_prefect(); print(startup_seconds())"
-    done = run(script, tmp_path, **{TIMEOUT: given})
-    assert float(done.stdout) == seconds
