@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -35,16 +35,13 @@ class UploadRecord(NamedTuple):
 class UploadRecords:
     """The records of one dataset or copy. May be used by many threads.
 
-    A record only saves sending parts again. It proves nothing, because any process with access to
-    the store can write a record. So a record has no checksums, and a continued object is read back.
+    A record proves nothing, because any process with access to the store can write one. So it has
+    no checksums, and a continued object is read back.
     """
 
-    def __init__(
-        self, store: Store, prefix: str, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: Store, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
-        self._clock = clock
         self._lock = threading.Lock()
         self._since: dict[str, tuple[float, int]] = {}
 
@@ -60,7 +57,7 @@ class UploadRecords:
     def due(self, key: str, size_bytes: int) -> bool:
         """Whether enough bytes were sent, or enough time has passed, to write a record."""
         with self._lock:
-            now = self._clock()
+            now = time.monotonic()
             since, sent = self._since.get(key, (now, 0))
             sent += size_bytes
             is_due = sent >= _RECORD_BYTES or now - since >= _RECORD_SECONDS
@@ -125,7 +122,7 @@ class UploadRecords:
         return False
 
     def _records(self) -> Iterator[tuple[ObjectInfo, dict[str, Any]]]:
-        """Yield the records; a damaged one is empty, and its upload not continued.
+        """Yield the records, a damaged one as empty.
 
         Fails if the store does not give one, as its upload may be in progress.
         """
