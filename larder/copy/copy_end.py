@@ -7,7 +7,6 @@ copy.json. Only then are replaced files deleted: receipts, lists and the manifes
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -18,8 +17,15 @@ import pyarrow.compute as pc
 
 from larder.copy.copy_job import CopyJob
 from larder.copy.copy_matches import in_order, places
-from larder.copy.copy_receipts import CopyReceipt, find_receipts, receipt_rows
-from larder.copy.copy_record import CopyDocument, check_kept, read_record, record_rows, write_record
+from larder.copy.copy_receipts import CopyReceipt, find_receipts
+from larder.copy.copy_record import (
+    CopyDocument,
+    check_kept,
+    read_record,
+    record_rows,
+    sorted_receipts,
+    write_record,
+)
 from larder.copy.route import Route
 from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
@@ -29,7 +35,7 @@ from larder.manifest.manifest_files import ManifestFile, read_manifest, write_ma
 from larder.manifest.query import Stream
 from larder.manifest.schemas import FAILURES, OBJECTS
 from larder.manifest.sealed import StoredFile
-from larder.manifest.sort import SortedFile, aligned, sort, whole_keys, write_rows
+from larder.manifest.sort import SortedFile, aligned, write_rows
 from larder.progress import Progress
 from larder.samples.arrow_columns import column_flags
 from larder.store.base import Store
@@ -93,10 +99,8 @@ def end_copy(
 
 def _latest(root: Store, receipts: Iterable[CopyReceipt], folder: Path) -> Iterator[pa.RecordBatch]:
     """Yield the rows of receipts, ordered by key; only the latest if two runs copied an object."""
-    rows = Stream(OBJECTS, receipt_rows(root, receipts))
-    ties = ("modified", "etag", "mirror_etag")
-    with closing(sort(rows, ("key",), ties=ties, work_dir=folder)) as ordered:
-        for batch in whole_keys(ordered, "key"):
+    with sorted_receipts(root, receipts, folder) as rows:
+        for batch in rows:
             keys = batch.column("key")
             last = np.ones(len(keys), np.bool_)
             last[:-1] = column_flags(pc.not_equal(keys[1:], keys[:-1]))

@@ -22,11 +22,9 @@ _OF_SCHEME = {"s3": "aws", "gs": "gcp"}
 class Site(NamedTuple):
     """A place where objects are.
 
-    Attributes:
-        provider: ``aws``, ``gcp``, ``server`` (any other server) or ``file``.
-        region: In lower case; None if it is not given.
-        server: Host and port of a server that is of neither provider; else empty.
-        anonymous: Whether requests are not signed, so that only the bucket's owner is billed.
+    ``provider`` is ``aws``, ``gcp``, ``server`` (any other server, whose host and port are
+    ``server``) or ``file``. ``region`` is in lower case. If requests are ``anonymous``, only the
+    bucket's owner is billed.
     """
 
     provider: str
@@ -37,16 +35,15 @@ class Site(NamedTuple):
 
     @staticmethod
     def of(location: Location) -> Site:
-        url = parse_url(location.url)
+        url, access = parse_url(location.url), location.access
         if url.scheme not in _OF_SCHEME:
             return Site("file")
-        access = location.access
-        region = access.region.lower() if access.region else None
         provider, server = _OF_SCHEME[url.scheme], ""
         if access.endpoint:
             provider = cloud_of(access.endpoint) or "server"
         if provider == "server":
             server = urlsplit(access.endpoint or "").netloc.lower()
+        region = access.region.lower() if access.region else None
         return Site(provider, region, server, url.bucket, access.anonymous)
 
     @property
@@ -100,7 +97,7 @@ def in_region(location: L, region: str | None) -> L:
 
 
 class MirrorChoice(NamedTuple):
-    """The choice whether objects are copied to the storage first, and the reason."""
+    """Whether objects are copied to the storage first, and the reason."""
 
     wanted: bool
     reason: str
@@ -111,10 +108,9 @@ def choose_mirror(
     source: Site,
     storage: Site,
     *,
-    read_again: bool,
-    because: str = "a bad image would have every object read again",
+    again: str,
 ) -> MirrorChoice:
-    """Choose a mirror if objects are far away and may be read again; ``because`` says why.
+    """Choose a mirror if objects are far away and may be read ``again``, for a reason.
 
     ======  =====================  ===========  ======
     mirror  source                 read again?  mirror
@@ -148,11 +144,11 @@ def choose_mirror(
     if apart == "unknown":
         reason = "the regions of the source and of the storage are not both given"
         return MirrorChoice(False, reason)
-    if not read_again:
+    if not again:
         return MirrorChoice(False, "every object is read only once")
     place = "on this machine" if storage.provider == "file" else f"at {storage.name}"
     places = f"the source is at {source.name} and the storage {place}"
-    return MirrorChoice(True, f"{places}, and {because}")
+    return MirrorChoice(True, f"{places}, and {again}")
 
 
 def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorChoice:
@@ -163,12 +159,13 @@ def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorC
     if dataset.source.expands:  # a dataset file cannot ask for a mirror as well
         reason = "what is in archives and tables is read from these, which are not copied"
         return MirrorChoice(False, reason)
+    again = ""
+    if images and dataset.shards.images:
+        again = "images are transformed, from the objects again if the options change"
+    elif images and dataset.validate_ != "none" and dataset.on_bad_sample == "fail":
+        again = "a bad image would have every object read again"
     source, storage = Site.of(dataset.source), Site.of(cluster.storage)
-    if dataset.shards.images and images:
-        because = "images are transformed, from the objects again if the options change"
-        return choose_mirror(dataset.mirror, source, storage, read_again=True, because=because)
-    checked = dataset.validate_ != "none" and dataset.on_bad_sample == "fail"
-    return choose_mirror(dataset.mirror, source, storage, read_again=checked and images > 0)
+    return choose_mirror(dataset.mirror, source, storage, again=again)
 
 
 def resolved(dataset: Dataset, choice: MirrorChoice) -> Dataset:

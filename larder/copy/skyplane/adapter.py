@@ -67,7 +67,7 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TransferResult:
-    """Result of a transfer; bytes may have been ``sent``, which costs money, even if it failed."""
+    """Result of a transfer; a failed one may have ``sent`` bytes, which cost money."""
 
     done: bool
     sent: bool
@@ -127,8 +127,8 @@ def transfer(
 ) -> TransferResult:
     """Send objects, in the order of their keys' bytes, to the same keys below the target's prefix.
 
-    A failed transfer is a result, not an error. Empty objects, user metadata and most content types
-    never arrive. After an error of ``progress``, the machines are ended in the background.
+    Empty objects, user metadata and most content types never arrive. After an error of
+    ``progress``, the machines are ended in the background.
     """
     check_skyplane(source, target, limits)
     try:
@@ -183,10 +183,9 @@ class _Run:
             problem = f"it ended with status {process.kill()}, without a word"
         left = "" if events.ended else self._sweep(events)
         took = format_seconds(time.monotonic() - began)
+        message = f"Skyplane wrote {format_bytes(events.bytes)} in {took}"
         if problem:
             message = f"Skyplane failed after {took}: {problem}"
-        else:
-            message = f"Skyplane wrote {format_bytes(events.bytes)} in {took}"
         if problem or left:
             log = self._keep_only_the_log()
             message = "; ".join(filter(None, (message, left, f"its output is in {log}")))
@@ -261,11 +260,7 @@ class _RunnerProcess:
     """A running runner and its events; OSError if Skyplane's Python does not run."""
 
     def __init__(
-        self,
-        python: Path,
-        home: Path,
-        request: Mapping[str, Any],
-        environment: Mapping[str, str],
+        self, python: Path, home: Path, request: Mapping[str, Any], environment: Mapping[str, str]
     ) -> None:
         self.events = _RunnerEvents()
         with open(home / "log", "ab") as log:
@@ -337,10 +332,7 @@ def _project(source: CopyEnd, target: CopyEnd) -> str:
 
 
 def _private_home() -> Path:
-    """Make a folder that only this user can read, for the keys that Skyplane makes.
-
-    The folder has links to the user's own folders of credentials.
-    """
+    """Make a private folder for Skyplane's keys, with links to the user's own credentials."""
     home = Path(tempfile.mkdtemp(prefix="larder-skyplane-"))
     for name in _CREDENTIAL_FOLDERS:
         folder = Path.home() / name
