@@ -83,14 +83,8 @@ def end_copy(
             rows = _over(rows, record_rows(root, place, before))
         replaced = [each.manifest for each in (*receipts, *earlier.receipts)]
         replaced += [*report.lists, *([job.due] if job else []), *(before.files if before else [])]
-        document = write_record(
-            root,
-            place,
-            rows,
-            folder,
-            failures=_gathered_failures(root, route, report.lists, earlier.unlisted, folder),
-            replaced=replaced,
-        )
+        failures = _gathered_failures(root, route, report.lists, earlier.unlisted, folder)
+        document = write_record(root, place, rows, folder, failures=failures, replaced=replaced)
     if job and root.features.place:  # in a bucket
         now_us = root.head(place.document).clock_us
         UploadRecords(root, place.uploads).abort_recorded(now_us)
@@ -119,14 +113,14 @@ def _over(
 def _gathered_failures(
     root: Store,
     route: Route,
-    lists: Sequence[StoredFile],
+    refs: Sequence[StoredFile],
     unlisted: ManifestFile | None,
     folder: Path,
 ) -> StoredFile | None:
     """Put the failures of all batches into one list, after the paths that cannot be listed."""
-    if not lists and unlisted is None:
+    if not refs and unlisted is None:
         return None
     first = read_manifest(unlisted.path, FAILURES) if unlisted else iter(())
-    rows = chain(first, *(read_ref(root, ref, FAILURES) for ref in lists))
+    rows = chain(first, *(read_ref(root, ref, FAILURES) for ref in refs))
     file = write_manifest(folder / "all-failures.parquet", FAILURES, rows)
     return put_named(root, route.place.file("failures", file.sha256), file, "failures")

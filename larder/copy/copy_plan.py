@@ -89,14 +89,9 @@ class CopyPlan:
 
     @property
     def route(self) -> Route:
-        settings, state = self.settings, self.state
+        settings, state, copies = self.settings, self.state, self.sums.copies
         return Route(
-            settings.source,
-            settings.storage,
-            state.root.url,
-            state.place,
-            settings.limits,
-            self.sums.copies,
+            settings.source, settings.storage, state.root.url, state.place, settings.limits, copies
         )
 
     @property

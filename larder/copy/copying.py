@@ -40,11 +40,7 @@ _SHOWN_KEYS = 3
 
 
 def copy(
-    settings: CopySettings,
-    runner: Runner,
-    *,
-    plan_only: bool = False,
-    start: Start | None = None,
+    settings: CopySettings, runner: Runner, *, plan_only: bool = False, start: Start | None = None
 ) -> dict[str, Any]:
     """Copy missing and changed objects to a storage; return the JSON document of the copy or plan.
 
@@ -121,11 +117,7 @@ def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
 
 
 def _ended(
-    plan: CopyPlan,
-    status: str,
-    copied: Totals,
-    record: CopyDocument | None,
-    times: TimedProgress,
+    plan: CopyPlan, status: str, copied: Totals, record: CopyDocument | None, times: TimedProgress
 ) -> dict[str, Any]:
     """Return the document of a copy that was executed, or had nothing to do."""
     assert record is not None, "a copy that ends has a record"

@@ -222,12 +222,7 @@ class LargeObject:
         # The server compared no part, so an etag that is not this MD5 has to be explained.
         verify = "digest" if read_md5 and upload.whole_md5 else self.limits.verify
         return prove(
-            self.way,
-            written,
-            content,
-            verify=verify,
-            stored_as_sent=proved,
-            ready=self.advance,
+            self.way, written, content, verify=verify, stored_as_sent=proved, ready=self.advance
         )
 
     def end(self, *, keep: bool) -> None:

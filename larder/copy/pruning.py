@@ -147,11 +147,7 @@ class Pruned:
 
 
 def prune(
-    settings: PruneSettings,
-    runner: Runner,
-    *,
-    plan_only: bool = False,
-    start: Start | None = None,
+    settings: PruneSettings, runner: Runner, *, plan_only: bool = False, start: Start | None = None
 ) -> dict[str, Any]:
     """Delete copies of objects that are no longer in the source.
 
@@ -235,14 +231,10 @@ def _write_record(plan: PrunePlan, certain: bool) -> None:
     record = read_record(root, place)
     if not certain or record != plan.state.record or record is None:
         return  # or another run has ended in the meantime, whose record stays
+    replaced = [*(receipt.manifest for receipt in plan.receipts), *record.files]
     with scratch() as folder:
         write_record(
-            root,
-            place,
-            plan.wanted.read(),
-            folder,
-            failures=record.failures,
-            replaced=[*(receipt.manifest for receipt in plan.receipts), *record.files],
+            root, place, plan.wanted.read(), folder, failures=record.failures, replaced=replaced
         )
 
 

@@ -104,11 +104,7 @@ class MirrorChoice(NamedTuple):
 
 
 def choose_mirror(
-    setting: bool | Literal["auto"],
-    source: Site,
-    storage: Site,
-    *,
-    again: str,
+    setting: bool | Literal["auto"], source: Site, storage: Site, *, again: str
 ) -> MirrorChoice:
     """Choose a mirror if objects are far away and may be read ``again``, for a reason.
 

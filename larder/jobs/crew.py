@@ -140,10 +140,7 @@ class Crew:
 
 
 def map_stopping(
-    pool: Executor,
-    call: Callable[[Any, Progress], Any],
-    batches: Sequence[Any],
-    progress: Progress,
+    pool: Executor, call: Callable[[Any, Progress], Any], batches: Sequence[Any], progress: Progress
 ) -> list[Any]:
     """Return the results of a call for each batch, in order.
 

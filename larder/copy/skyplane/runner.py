@@ -162,9 +162,7 @@ class TransferRunner:
         client = skyplane.SkyplaneClient(
             aws_config=skyplane.AWSConfig() if _uses(self._request, "s3") else None,
             gcp_config=skyplane.GCPConfig(project) if _uses(self._request, "gs") else None,
-            transfer_config=skyplane.TransferConfig(
-                requester_pays=self._request["requester_pays"],
-            ),
+            transfer_config=skyplane.TransferConfig(requester_pays=self._request["requester_pays"]),
             log_dir=str(Path.home() / "logs"),
         )
         if _uses(self._request, "gs"):
