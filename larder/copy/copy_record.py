@@ -166,8 +166,8 @@ def _is_whole(root: Store, place: CopyPlace) -> bool:
 
 def _remove_abandoned(root: Store, place: CopyPlace, kept: set[str]) -> None:
     names = (place.work, f"{place.files}manifest-", f"{place.files}failures-")
-    left = [info for info in listed(root, place.files) if info.key.startswith(names)]
-    left = [info for info in left if info.key not in kept]
+    files = (info for info in listed(root, place.files) if info.key.startswith(names))
+    left = [info for info in files if info.key not in kept]
     if left:
         now_us = root.head(place.document).clock_us  # by the store's clock, like the other times
         for info in left:

@@ -128,7 +128,11 @@ class LargeObject:
                 if self._upload is None or self._committing or not complete:
                     return None
                 self._committing = True
-            return self._commit(upload)
+            parts = [self._parts[number] for number in self.numbers]
+            copy = self._verified(upload, parts, upload.commit(parts))
+            if self._records:
+                self._records.remove(self.way.key)
+            return copy
         except LarderError as error:
             if error.code != INTERRUPTED:
                 self.end(keep=isinstance(error, RetryableError))
@@ -193,14 +197,6 @@ class LargeObject:
                 if self._order:
                     self._order.give_up()
                 raise
-
-    def _commit(self, upload: Upload) -> CopiedObject:
-        parts = [self._parts[number] for number in self.numbers]
-        written = upload.commit(parts)
-        copy = self._verified(upload, parts, written)
-        if self._records:
-            self._records.remove(self.way.key)
-        return copy
 
     def _verified(
         self, upload: Upload, parts: list[UploadedPart], written: ObjectInfo

@@ -123,12 +123,10 @@ def choose_mirror(
     *Elsewhere* is another region, provider or server (`distance`). A directory costs nothing to
     read again, wherever the storage is.
 
-    *Read again*: the samples of a published version are packed and cached again from its shards, so
-    neither source nor mirror is read for that. Objects are read a second time only if a run ends
-    between reading and publishing them, and the next run has other inputs. Then the next run cannot
-    use the finished shards. A bad image has this effect (``validate``, with ``on_bad_sample:
-    fail``): once it is replaced or excluded, the segment differs. Transformed images
-    (``shards.images``) are another reason: other options or libraries start from the objects again.
+    Samples of a published version are packed and cached again from its shards. So objects are read
+    a second time only if the finished shards of a stopped run do not fit the inputs of the next
+    one: a bad image was replaced or excluded (``validate``, with ``on_bad_sample: fail``), or
+    images are transformed (``shards.images``) with other options or libraries.
     """
     if setting != "auto":
         return MirrorChoice(setting, f"mirror is {str(setting).lower()}")

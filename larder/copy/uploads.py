@@ -108,18 +108,14 @@ class UploadRecords:
         with suppress(LarderError):
             for info, record in self._records():
                 if info.modified_us < before_us:
-                    aborted += self._abort(info, record)
+                    with suppress(LarderError, LookupError, TypeError, ValueError):
+                        key = record["object"][0]
+                        upload = self._store.begin_upload(key, resume=record["upload"])
+                        if upload is not None and info.key == self._key(key):
+                            upload.abort()
+                            aborted += 1
                     self._store.delete(info.key)
         return aborted
-
-    def _abort(self, info: ObjectInfo, record: dict[str, Any]) -> bool:
-        with suppress(LarderError, LookupError, TypeError, ValueError):
-            key = record["object"][0]
-            upload = self._store.begin_upload(key, resume=record["upload"])
-            if upload is not None and info.key == self._key(key):
-                upload.abort()
-                return True
-        return False
 
     def _records(self) -> Iterator[tuple[ObjectInfo, dict[str, Any]]]:
         """Yield the records, a damaged one as empty.

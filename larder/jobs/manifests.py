@@ -11,7 +11,6 @@ import atexit
 import hashlib
 import os
 import secrets
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -110,16 +109,15 @@ class LocalManifests:
         return local_path(store, ref.path)
 
     def _download(self, store: Store, ref: StoredFile) -> Path:
-        folder = _folder()
-        with disk_errors(folder):
-            handle, name = tempfile.mkstemp(dir=folder, suffix=".parquet")
+        path = _folder() / secrets.token_hex(16)
+        with disk_errors(path.parent):
             try:
-                with os.fdopen(handle, "wb") as file:
+                with path.open("wb") as file:
                     _verify(store, ref, file)
             except BaseException:
-                os.unlink(name)
+                path.unlink(missing_ok=True)
                 raise
-        return Path(name)
+        return path
 
 
 @cache

@@ -141,7 +141,20 @@ class Process:
     """
 
     def __init__(self, together: int = 1, descriptors: Collection[int] = ()) -> None:
-        self.process = _start(together, descriptors)
+        paths = [path for path in sys.path if isinstance(path, str)]
+        try:
+            self.process = subprocess.Popen(  # noqa: S603 - a module of this package
+                [sys.executable, "-c", _PROGRAM, str(together), _PACKAGES, *paths],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=small_memory_environment() | os.environ,
+                start_new_session=True,  # out of reach of the terminal's Ctrl-C
+                pass_fds=tuple(descriptors),
+            )
+        except OSError as error:
+            message = f"no process can be started: {error.strerror}"
+            where = sys.executable
+            raise FatalError("run.limit", message, where=where, hint=_NO_PROCESS) from error
         self._stdin = cast(IO[bytes], self.process.stdin)
         self._stdout = cast(IO[bytes], self.process.stdout)
         self.answered = False
@@ -227,23 +240,6 @@ class Process:
         while not isinstance(message := _read(self._stdout), _CallResult | _Failed | None):
             pass
         self.answered = message is not None
-
-
-def _start(together: int = 1, descriptors: Collection[int] = ()) -> subprocess.Popen[bytes]:
-    """Start this module as a program, out of reach of the terminal's Ctrl-C."""
-    paths = [path for path in sys.path if isinstance(path, str)]
-    try:
-        return subprocess.Popen(  # noqa: S603 - a module of this package
-            [sys.executable, "-c", _PROGRAM, str(together), _PACKAGES, *paths],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=small_memory_environment() | os.environ,
-            start_new_session=True,
-            pass_fds=tuple(descriptors),
-        )
-    except OSError as error:
-        message = f"no process can be started: {error.strerror}"
-        raise FatalError("run.limit", message, where=sys.executable, hint=_NO_PROCESS) from error
 
 
 def _write(pipe: IO[bytes], message: Any) -> None:
