@@ -117,14 +117,8 @@ def _objects(settings: CopySettings, state: CopyState, folder: Path, progress: P
 
         report = open_report(settings.source.inventory, settings.source.url, settings.open_source)
     try:
-        return list_source(
-            state.source,
-            settings.source.include,
-            settings.source.exclude,
-            folder / "objects.arrow",
-            progress,
-            report,
-        )
+        globs = settings.source.include, settings.source.exclude
+        return list_source(state.source, *globs, folder / "objects.arrow", progress, report)
     except ConfigError:
         if state.unlisted.failures.count:
             raise not_listed(state) from None

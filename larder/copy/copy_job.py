@@ -96,8 +96,14 @@ def make_copies(job: CopyJob, runner: Runner) -> tuple[BatchReport, SentAhead]:
 
 
 def copy_batches(job: CopyJob) -> list[CopyBatch]:
-    rows = read_ref(job.route.open_root(), job.due, DUE, columns=["size_bytes"])
-    return list(cut_batches(rows, job.batch_bytes))
+    return list(cut_batches(_due(job, "size_bytes"), job.batch_bytes))
+
+
+def _due(job: CopyJob, *columns: str, batch: CopyBatch | None = None) -> Iterator[pa.RecordBatch]:
+    """Read the due objects, or those of a batch."""
+    first_row, rows = (batch.first_row, batch.rows) if batch else (0, None)
+    root = job.route.open_root()
+    return read_ref(root, job.due, DUE, columns=columns, first_row=first_row, rows=rows)
 
 
 def cut_batches(
@@ -135,18 +141,13 @@ def copy_units(job: CopyJob, batch: CopyBatch, count: int) -> list[CopyBatch]:
     route = job.route
     if route.limits.max_bytes_per_second is not None or not reachable(route.source, route.storage):
         return []
-    first_row, rows = batch.first_row, batch.rows
-    sizes = read_ref(
-        route.open_root(), job.due, DUE, columns=["size_bytes"], first_row=first_row, rows=rows
-    )
-    return list(cut_batches(sizes, unit_bytes(batch.bytes, count), _UNIT_OBJECTS, first_row))
+    sizes, size_bytes = _due(job, "size_bytes", batch=batch), unit_bytes(batch.bytes, count)
+    return list(cut_batches(sizes, size_bytes, _UNIT_OBJECTS, batch.first_row))
 
 
 def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
     """Run an engine that copies everything at once, before the batches; see `Route.send`."""
-    root = job.route.open_root()
-    rows = read_ref(root, job.due, DUE, columns=["key"])
-    keys = (key for batch in rows for key in column_texts(batch.column("key")))
+    keys = (key for rows in _due(job, "key") for key in column_texts(rows.column("key")))
     return job.route.send(keys, progress)
 
 
@@ -187,7 +188,7 @@ def copy_objects(
             copy_batch(
                 job.route.open_source(),
                 root,
-                sets.divide(_objects(job, root, batch), batch.first_row),
+                sets.divide(_objects(job, batch), batch.first_row),
                 prefix=place.objects,
                 limits=limits,
                 progress=progress,
@@ -225,13 +226,11 @@ def _limits(job: CopyJob, root: Store, concurrent_batches: int) -> CopyLimits:
     )
 
 
-def _objects(job: CopyJob, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:
+def _objects(job: CopyJob, batch: CopyBatch) -> Iterator[ObjectInfo]:
     """Yield the objects of a batch; their modification times are not needed, and are 0."""
     names = ("key", "size_bytes", "etag")
-    first_row, rows = batch.first_row, batch.rows
-    for piece in read_ref(root, job.due, DUE, columns=names, first_row=first_row, rows=rows):
-        columns = (piece.column(name).to_pylist() for name in names)
-        yield from map(ObjectInfo, *columns, repeat(0))
+    for rows in _due(job, *names, batch=batch):
+        yield from map(ObjectInfo, *(rows.column(name).to_pylist() for name in names), repeat(0))
 
 
 def _put_failures(

@@ -96,13 +96,10 @@ class CopyPlan:
 
     @property
     def cost(self) -> Cost:
-        settings, copies = self.settings, self.sums.copies
+        source, target = Site.of(self.settings.source), Site.of(self.settings.storage)
+        copies = self.sums.copies
         return estimate_cost(
-            Site.of(settings.source),
-            Site.of(settings.storage),
-            size_bytes=copies.bytes,
-            objects=copies.count,
-            written=copies.count,
+            source, target, size_bytes=copies.bytes, objects=copies.count, written=copies.count
         )
 
     @property

@@ -10,11 +10,11 @@ import re
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -89,7 +89,7 @@ class _Set:
 
 
 @dataclass(eq=False)
-class CopySets:
+class CopySets(AbstractContextManager["CopySets"]):
     """Divides the objects of a batch into sets, and writes their receipts. Thread-safe.
 
     When a ``with`` block ends, even by an error, each set in progress gets a receipt of its copies.
@@ -191,9 +191,6 @@ class CopySets:
         key = f"{self.prefix}{rows}-{writer.file.sha256}.parquet"
         put_named(self.root, key, writer.file, "receipt")
         writer.file.path.unlink()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._close()

@@ -153,8 +153,7 @@ class LargeObject:
 
     def _next(self) -> tuple[int, int, int] | None:
         """Take the next part: its number, offset and length."""
-        with self._lock:
-            number = next(self._left, None)
+        number = next(self._left, None)  # of a list or range: one thread at a time
         return None if number is None else (number, *self._place(number))
 
     def _place(self, number: int) -> tuple[int, int]:
